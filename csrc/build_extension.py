@@ -1,0 +1,67 @@
+"""Describes the extension to cffi: the headers of ``csrc/`` are the binding's only declarations.
+
+Each room's header is both what C includes and what Python may call, so the two cannot drift
+apart. What cffi cannot digest (inline functions, attributes) stands between the comments
+``cdef: skip`` and ``cdef: resume``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sysconfig
+from pathlib import Path
+
+from cffi import FFI
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+GLUE = ROOT / "lmdbio" / "_glue.h"
+
+SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
+PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
+
+
+def declarations(header: Path) -> str:
+    """The part of a header that cffi is told about."""
+    text = SKIPPED.sub("", header.read_text(encoding="utf-8"))
+    return PREPROCESSOR.sub("", text)
+
+
+def rooms() -> list[Path]:
+    """The headers in the order in which ``lmdbio.h`` includes them."""
+    text = (HERE / "lmdbio.h").read_text(encoding="utf-8")
+    return [HERE / name for name in re.findall(r'#include "(\w+\.h)"', text)]
+
+
+def builder() -> FFI:
+    free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
+    ffi = FFI()
+    for header in [*rooms(), GLUE]:
+        ffi.cdef(declarations(header))
+    ffi.set_source(
+        "lmdbio._lmdbio",
+        '#include "lmdbio.h"\n#include "_glue.h"\n',
+        # Relative to the folder of setup.py, where a build always runs.
+        sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
+        include_dirs=["csrc", "lmdbio"],
+        depends=sorted(os.path.relpath(path, ROOT) for path in [*HERE.glob("*.h"), GLUE]),
+        extra_compile_args=[
+            "-std=c11",
+            "-O2",
+            "-fvisibility=hidden",
+            "-pthread",
+            *os.environ.get("LMDBIO_CFLAGS", "").split(),
+        ],
+        extra_link_args=["-pthread", *os.environ.get("LMDBIO_LDFLAGS", "").split()],
+        define_macros=[("_GNU_SOURCE", "1")]
+        + ([] if free_threaded else [("Py_LIMITED_API", "0x030a0000")]),
+        py_limited_api=not free_threaded,
+    )
+    return ffi
+
+
+ffi = builder()
+
+if __name__ == "__main__":
+    ffi.compile(tmpdir=str(ROOT), verbose=True)

@@ -1,0 +1,86 @@
+/* engine: reads a file. One interface, several ways of reading.
+ *
+ *   pread    read through the page cache
+ *   direct   O_DIRECT: no page cache, no copy by the kernel; offsets, lengths and memory
+ *            must be multiples of lio_engine_alignment()
+ *   mmap     copies out of a shared mapping (dies by SIGBUS when the file is cut meanwhile:
+ *            opt-in, as documented)
+ *   memory   over bytes in memory, for tests; can fail or delay the nth request
+ *
+ * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
+ * by threads that start on the first submit that needs them and are rebuilt in a child
+ * after fork. An engine may be used by many threads at once.
+ *
+ * Reads resume after EINTR and short counts and are split above the kernel's limit. The
+ * memory is the caller's and must live until the ticket is freed.
+ */
+#ifndef LIO_ENGINE_H
+#define LIO_ENGINE_H
+
+#include <stddef.h>
+
+#include "status.h"
+
+typedef struct lio_engine lio_engine;
+typedef struct lio_ticket lio_ticket; /* a batch of requests under way */
+
+/* One request. Bytes [offset, offset + needed) must exist, or the read fails with
+ * LIO_ERR_SHORT; what lies between `needed` and `length` may be past the end of the file. */
+typedef struct {
+    uint64_t offset;
+    uint64_t length;
+    uint64_t needed;
+    uint8_t *into;
+} lio_read;
+
+typedef struct {
+    uint64_t requests; /* reads issued */
+    uint64_t bytes;    /* bytes received */
+} lio_counters;
+
+/* Opens `path` read-only. `kind`: "pread", "direct" or "mmap". `depth`: requests in flight,
+ * 1..256. LIO_ERR_IO with ENOENT etc.; LIO_ERR_UNSUPPORTED when the file system knows no
+ * O_DIRECT; LIO_ERR_INVALID for a folder or anything else that is no regular file. */
+int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
+                    lio_error *error);
+
+/* The memory engine. `bytes` is borrowed until close. */
+int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
+                           lio_error *error);
+
+/* Memory engine only: every read whose number (from 0, counted since this call) is a
+ * multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
+ * sleeps `delay_us`. */
+void lio_engine_memory_script(lio_engine *engine, uint64_t every, int sys_errno,
+                              uint32_t delay_us);
+
+/* Waits for the requests under way and closes. NULL is fine. */
+void lio_engine_close(lio_engine *engine);
+
+/* Power of two; 1 when any offset will do. */
+uint32_t lio_engine_alignment(const lio_engine *engine);
+
+/* The size of the file now. */
+int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error);
+
+/* The descriptor behind the engine (borrowed), -1 for memory. */
+int lio_engine_fd(const lio_engine *engine);
+
+/* What was read since open. */
+void lio_engine_counters(lio_engine *engine, lio_counters *out);
+
+/* Queues `count` requests (copied) and returns at once. */
+int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
+                      lio_error *error);
+
+/* Waits up to `timeout_ms` (-1: for ever). LIO_OK: every byte is there. LIO_PENDING: ask
+ * again. Else the first error; what was not yet begun is not read any more. */
+int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
+
+/* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
+void lio_ticket_free(lio_ticket *ticket);
+
+/* Submit and wait. A single small request is read by the calling thread. */
+int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
+
+#endif

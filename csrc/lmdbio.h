@@ -1,0 +1,19 @@
+/* lmdbio: reads LMDB databases by explicit, large, concurrent reads instead of mmap.
+ *
+ * The C core fills memory that it is handed; it needs neither MPI nor Python. Data flows one
+ * way:   format -> locate -> plan -> engine -> memory of the caller's (a window slot).
+ *
+ * Each room has one header, which is its public surface; the Python binding is generated
+ * from these very headers.
+ */
+#ifndef LMDBIO_H
+#define LMDBIO_H
+
+#include "status.h"
+#include "extent.h"
+#include "format.h"
+#include "plan.h"
+#include "engine.h"
+#include "locate.h"
+
+#endif

@@ -1,0 +1,69 @@
+/* locate: finds where records lie, by walking a tree level by level.
+ *
+ * A walk hands out the pages of a database in chunks. Each level keeps a chunk of at most
+ * `chunk_pages` pages whose reads are all in flight together; when a level runs dry it takes
+ * the children named by the next chunk of the level above. Memory is therefore
+ * depth * chunk_pages * page size, whatever the size of the file, and the pages of one level
+ * always come in key order.
+ *
+ *   level 0          root
+ *   ...              branch pages
+ *   level depth - 1  leaf pages
+ *
+ * Cycles cannot trap it: levels are counted, each page is visited once (a bitmap over the
+ * file's pages says so), and the totals must equal the database record's.
+ */
+#ifndef LIO_LOCATE_H
+#define LIO_LOCATE_H
+
+#include <stddef.h>
+
+#include "engine.h"
+#include "extent.h"
+#include "format.h"
+
+typedef struct lio_walk lio_walk;
+
+typedef struct {
+    const uint8_t *pages;  /* count * page size bytes, checked; borrowed until the next call */
+    const uint64_t *pgnos; /* count page numbers                                          */
+    uint32_t count;        /* 0: the walk has ended                                       */
+    uint32_t level;        /* 0 is the root                                               */
+    uint32_t leaf;         /* 1: these are leaves                                         */
+} lio_chunk;
+
+/* Reads and parses the meta pages. */
+int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error);
+
+/* Walks `db` through `engine` (borrowed for the walk's life). `chunk_pages`: 1..65536, 0 for
+ * the default. The next chunk of leaves is read while this one is used. An empty database
+ * ends at once. */
+int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *db,
+                  uint32_t chunk_pages, lio_walk **out, lio_error *error);
+
+/* The next chunk, of whatever level comes next. */
+int lio_walk_next(lio_walk *walk, lio_chunk *out, lio_error *error);
+void lio_walk_close(lio_walk *walk);
+
+/* Decodes leaf pages into extents, in key order. `pages`: `count` checked leaf pages.
+ * Writes up to `capacity` extents and, when not NULL, the overflow page counts; `*made` is
+ * their number. LIO_ERR_ARGUMENT when capacity is too small (ask lio_leaves_entries first). */
+int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                       uint32_t count, lio_extent *out, uint32_t *overflow_pages,
+                       size_t capacity, size_t *made, lio_error *error);
+
+/* Finds the named database `name` in the main one. LIO_NOTFOUND when there is none;
+ * LIO_ERR_UNSUPPORTED when the key holds a plain record. */
+int lio_db_find(lio_engine *engine, const lio_meta *meta, const uint8_t *name, size_t length,
+                lio_db *out, lio_error *error);
+
+/* Steps through the named databases on leaves of the main one. `*page`, `*index` (0, 0 at
+ * first) keep the place; `node` borrows from `pages`. LIO_NOTFOUND after the last. */
+int lio_leaves_database(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                        uint32_t count, uint32_t *page, uint32_t *index, lio_node *node,
+                        lio_db *out, lio_error *error);
+
+/* The number of nodes of `count` checked leaf pages. */
+size_t lio_leaves_entries(const lio_layout *layout, const uint8_t *pages, uint32_t count);
+
+#endif

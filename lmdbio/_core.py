@@ -1,0 +1,571 @@
+"""The seam to the C core: the only file that touches ``ffi`` and ``lib``.
+
+Everything here is a thin, typed shape over one room of ``csrc/``: it owns what C hands out,
+turns status codes into exceptions that name the file, and passes arrays by address.
+
+Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are seen.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import errors
+from lmdbio._lmdbio import ffi, lib
+
+__all__ = [
+    "EXTENT",
+    "READ",
+    "SLICE_MS",
+    "Chunk",
+    "Counters",
+    "Database",
+    "Engine",
+    "Layout",
+    "Memory",
+    "Meta",
+    "Plan",
+    "PlanTotals",
+    "Ticket",
+    "Walk",
+    "bytes_list",
+    "find_database",
+    "leaf_extents",
+    "lend",
+    "make_plan",
+    "read_meta",
+]
+
+SLICE_MS = 100
+NEWEST = 2**64 - 1
+
+#: Structured dtype of ``lio_extent``.
+EXTENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
+#: Structured dtype of ``lio_read``: one request and the address it fills.
+READ = np.dtype([("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("into", "<u8")])
+#: Structured dtype of ``lio_request``.
+REQUEST = np.dtype(
+    [("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("buffer_offset", "<u8")]
+)
+
+Extents = npt.NDArray[Any]  # of dtype EXTENT
+U64 = npt.NDArray[np.uint64]
+
+
+class _Status:
+    """A reusable ``lio_error`` and the name of the file its calls are about."""
+
+    __slots__ = ("error", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.error = ffi.new("lio_error *")
+        self.path = path
+
+    def exception(self, code: int) -> Exception:
+        e = self.error
+        reason = ffi.string(e.reason).decode("utf-8", "replace")
+        return errors.from_status(
+            code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path
+        )
+
+    def check(self, code: int) -> None:
+        if code != lib.LIO_OK:
+            raise self.exception(code)
+
+
+def _address(array: npt.NDArray[Any], ctype: str) -> Any:
+    """The address of a C-contiguous array as a C pointer; the caller keeps the array alive."""
+    return ffi.cast(ctype, array.ctypes.data)
+
+
+# --- memory ------------------------------------------------------------------------------
+
+
+class Memory:
+    """Page-aligned anonymous memory of our own, fit for any engine.
+
+    Attributes:
+        address: of the first byte.
+        size: bytes.
+    """
+
+    ALIGNMENT = 4096
+
+    __slots__ = ("_owner", "address", "size")
+
+    def __init__(self, size: int) -> None:
+        rounded = -(-max(size, 1) // self.ALIGNMENT) * self.ALIGNMENT
+        pointer = lib.aligned_alloc(self.ALIGNMENT, rounded)
+        if pointer == ffi.NULL:
+            raise MemoryError(f"no memory for a buffer of {size} bytes")
+        self._owner = ffi.gc(pointer, lib.free, rounded)
+        self.address = int(ffi.cast("uintptr_t", pointer))
+        self.size = size
+
+
+def lend(address: int, size: int, keep: object = None) -> Any:
+    """An exporter of ``size`` bytes at ``address`` that can be weakly referenced.
+
+    Every memoryview, slice and array made from it keeps it alive, so a dead weak reference
+    proves that no view is left. ``keep`` is kept alive by the exporter.
+    """
+    pointer = ffi.cast("char *", address)
+    if keep is not None:
+        pointer = ffi.gc(pointer, lambda _pointer, _keep=keep: None)
+    return ffi.buffer(pointer, size)
+
+
+def bytes_list(buffer: int, size: int, offsets: U64, lengths: U64) -> list[bytes]:
+    """Cuts ``bytes`` objects out of ``size`` bytes at address ``buffer``, in one call."""
+    count = len(offsets)
+    offsets = np.ascontiguousarray(offsets, np.uint64)
+    lengths = np.ascontiguousarray(lengths, np.uint64)
+    if count and int((offsets + lengths).max()) > size:
+        raise ValueError(f"a record ends beyond its buffer of {size} bytes")
+    out: list[Any] = [None] * count
+    if lib.lio_glue_bytes(
+        id(out),
+        ffi.cast("uint8_t *", buffer),
+        _address(offsets, "uint64_t *"),
+        _address(lengths, "uint64_t *"),
+        count,
+    ):
+        raise MemoryError(f"no memory for {count} records")
+    return out
+
+
+# --- engine ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What an engine has read since it was opened."""
+
+    requests: int
+    bytes: int
+
+
+class Ticket:
+    """Requests under way. ``wait`` for them, or leave the ``with`` block to drop the rest."""
+
+    def __init__(self, engine: Engine, pointer: Any) -> None:
+        self._engine = engine
+        self._pointer = pointer
+        self._status = _Status(engine.path)
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """True when every byte is there; raises the first error."""
+        code = lib.lio_ticket_wait(self._pointer, timeout_ms, self._status.error)
+        if code == lib.LIO_PENDING:
+            return False
+        self._status.check(code)
+        return True
+
+    def wait(self, alive: Callable[[], None] | None = None) -> None:
+        """Waits in slices; ``alive`` is called between them and may raise to give up."""
+        while not self.poll(SLICE_MS):
+            if alive is not None:
+                alive()
+
+    def close(self) -> None:
+        """Drops what has not begun, waits for what has. May be called twice."""
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            lib.lio_ticket_free(pointer)
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Engine:
+    """An open file and a way of reading it (csrc/engine.h).
+
+    Args:
+        path: the file.
+        kind: "pread", "direct" or "mmap".
+        depth: requests in flight, 1..256.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], kind: str = "pread", depth: int = 8) -> None:
+        self.path = os.fspath(path)
+        self.kind = kind
+        self.depth = depth
+        self._status = _Status(self.path)
+        out = ffi.new("lio_engine **")
+        self._status.check(
+            lib.lio_engine_open(
+                os.fsencode(self.path), kind.encode(), depth, out, self._status.error
+            )
+        )
+        self._pointer = ffi.gc(out[0], lib.lio_engine_close)
+
+    @classmethod
+    def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
+        """The memory engine, for tests."""
+        self = cls.__new__(cls)
+        self.path, self.kind, self.depth = "<memory>", "memory", depth
+        self._status = _Status(self.path)
+        out = ffi.new("lio_engine **")
+        held = ffi.from_buffer("uint8_t[]", content)
+        self._status.check(
+            lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
+        )
+        self._pointer = ffi.gc(out[0], lambda p, _held=held: lib.lio_engine_close(p))
+        return self
+
+    def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
+        """Memory engine only: make reads fail or dawdle (csrc/engine.h)."""
+        lib.lio_engine_memory_script(self._pointer, fail_every, sys_errno, delay_us)
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_engine *``, for other rooms of this file."""
+        if self._pointer is None:
+            raise ValueError(f"{self.path}: the engine is closed")
+        return self._pointer
+
+    @property
+    def alignment(self) -> int:
+        """Bytes; 1 when any offset will do."""
+        return int(lib.lio_engine_alignment(self.pointer))
+
+    @property
+    def fd(self) -> int:
+        """The descriptor (borrowed)."""
+        return int(lib.lio_engine_fd(self.pointer))
+
+    def size(self) -> int:
+        """The file's size in bytes, now."""
+        out = ffi.new("uint64_t *")
+        self._status.check(lib.lio_engine_size(self.pointer, out, self._status.error))
+        return int(out[0])
+
+    def counters(self) -> Counters:
+        out = ffi.new("lio_counters *")
+        lib.lio_engine_counters(self.pointer, out)
+        return Counters(requests=int(out.requests), bytes=int(out.bytes))
+
+    def submit(self, reads: npt.NDArray[Any]) -> Ticket:
+        """Starts reads (an array of dtype ``READ``); the memory must outlive the ticket."""
+        reads = np.ascontiguousarray(reads, READ)
+        out = ffi.new("lio_ticket **")
+        status = _Status(self.path)
+        status.check(
+            lib.lio_engine_submit(
+                self.pointer, _address(reads, "lio_read *"), len(reads), out, status.error
+            )
+        )
+        return Ticket(self, out[0])
+
+    def submit_plan(self, plan: Plan, address: int) -> Ticket:
+        """Starts the reads of a plan into the buffer at ``address`` (``plan.totals.buffer_bytes``)."""
+        reads = np.empty(len(plan.requests), READ)
+        for field in ("offset", "length", "needed"):
+            reads[field] = plan.requests[field]
+        reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
+        return self.submit(reads)
+
+    def read_plan(self, plan: Plan, address: int) -> None:
+        """Reads a plan and returns when every byte is there."""
+        with self.submit_plan(plan, address) as ticket:
+            ticket.wait()
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Reads one range through memory of its own; for small, rare reads."""
+        align = self.alignment
+        start = offset // align * align
+        span = -(-(offset + length - start) // align) * align
+        memory = Memory(span)
+        request = ffi.new("lio_read *")
+        request.offset, request.length = start, span
+        request.needed = offset + length - start
+        request.into = ffi.cast("uint8_t *", memory.address)
+        self._status.check(lib.lio_engine_read(self.pointer, request, 1, self._status.error))
+        return bytes(ffi.buffer(ffi.cast("char *", memory.address + offset - start), length))
+
+    def close(self) -> None:
+        """Waits for reads under way and closes the file. May be called twice."""
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            ffi.release(pointer)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+# --- format ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What must be known of a file before its pages can be read (csrc/format.h)."""
+
+    version: int
+    page_size: int
+    header_size: int
+    env_flags: int
+    page_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database record: the root of a tree and its counts (``MDB_db``)."""
+
+    pad: int
+    flags: int
+    depth: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
+    entries: int
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The state of a database at one transaction (``MDB_meta``)."""
+
+    layout: Layout
+    free_db: Database
+    main_db: Database
+    map_size: int
+    last_pgno: int
+    txnid: int
+    slot: int
+
+
+_LAYOUT_FIELDS = tuple(Layout.__dataclass_fields__)
+_DB_FIELDS = tuple(Database.__dataclass_fields__)
+
+
+def _database(c: Any) -> Database:
+    return Database(*(int(getattr(c, name)) for name in _DB_FIELDS))
+
+
+def _c_layout(layout: Layout) -> Any:
+    return ffi.new("lio_layout *", {name: getattr(layout, name) for name in _LAYOUT_FIELDS})
+
+
+def _c_database(db: Database) -> Any:
+    return ffi.new("lio_db *", {name: getattr(db, name) for name in _DB_FIELDS})
+
+
+def _c_meta(meta: Meta) -> Any:
+    return ffi.new(
+        "lio_meta *",
+        {
+            "layout": _c_layout(meta.layout)[0],
+            "free_db": _c_database(meta.free_db)[0],
+            "main_db": _c_database(meta.main_db)[0],
+            "map_size": meta.map_size,
+            "last_pgno": meta.last_pgno,
+            "txnid": meta.txnid,
+            "slot": meta.slot,
+        },
+    )
+
+
+def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
+    """Reads the meta pages and chooses the newest, or the one of ``txnid``.
+
+    Raises:
+        InvalidError, VersionMismatchError, CorruptedError, ShortReadError, OSError.
+        LookupError: neither meta page holds ``txnid``.
+    """
+    out = ffi.new("lio_meta *")
+    status = _Status(engine.path)
+    wanted = NEWEST if txnid is None else txnid
+    code = lib.lio_meta_read(engine.pointer, wanted, out, status.error)
+    if code == lib.LIO_NOTFOUND:
+        raise LookupError(f"{engine.path}: no meta page holds transaction {txnid}")
+    status.check(code)
+    return Meta(
+        layout=Layout(*(int(getattr(out.layout, name)) for name in _LAYOUT_FIELDS)),
+        free_db=_database(out.free_db),
+        main_db=_database(out.main_db),
+        map_size=int(out.map_size),
+        last_pgno=int(out.last_pgno),
+        txnid=int(out.txnid),
+        slot=int(out.slot),
+    )
+
+
+# --- locate ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Checked pages of one level of a tree, in key order.
+
+    Attributes:
+        level: 0 is the root.
+        leaf: these are leaf pages.
+        pages: uint8, shape (count, page size); valid until the next step of the walk.
+        pgnos: uint64, shape (count,); likewise.
+    """
+
+    level: int
+    leaf: bool
+    pages: npt.NDArray[np.uint8]
+    pgnos: U64
+
+
+class Walk:
+    """Walks a database's tree chunk by chunk, all pages of a chunk in flight together."""
+
+    def __init__(self, engine: Engine, meta: Meta, db: Database, chunk_pages: int = 0) -> None:
+        self._engine = engine
+        self._status = _Status(engine.path)
+        self._page_size = meta.layout.page_size
+        out = ffi.new("lio_walk **")
+        self._status.check(
+            lib.lio_walk_open(
+                engine.pointer,
+                _c_meta(meta),
+                _c_database(db),
+                chunk_pages,
+                out,
+                self._status.error,
+            )
+        )
+        self._pointer = ffi.gc(out[0], lib.lio_walk_close)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        chunk = ffi.new("lio_chunk *")
+        while True:
+            self._status.check(lib.lio_walk_next(self._pointer, chunk, self._status.error))
+            if not chunk.count:
+                return
+            count = int(chunk.count)
+            pages = np.frombuffer(
+                ffi.buffer(chunk.pages, count * self._page_size), np.uint8
+            ).reshape(count, self._page_size)
+            pgnos = np.frombuffer(ffi.buffer(chunk.pgnos, count * 8), np.uint64)
+            yield Chunk(int(chunk.level), bool(chunk.leaf), pages, pgnos)
+
+    def close(self) -> None:
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            ffi.release(pointer)
+
+    def __enter__(self) -> Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def leaf_extents(
+    layout: Layout, chunk: Chunk, path: str
+) -> tuple[Extents, npt.NDArray[np.uint32]]:
+    """Decodes a chunk of leaves.
+
+    Returns:
+        The extents (dtype ``EXTENT``, key order), and the overflow pages each value owns
+        (uint32; 0: it lies in the leaf).
+    """
+    c_layout = _c_layout(layout)
+    pages = _address(chunk.pages, "uint8_t *")
+    count = len(chunk.pgnos)
+    entries = int(lib.lio_leaves_entries(c_layout, pages, count))
+    extents = np.empty(entries, EXTENT)
+    overflow = np.empty(entries, np.uint32)
+    made = ffi.new("size_t *")
+    status = _Status(path)
+    status.check(
+        lib.lio_leaves_extents(
+            c_layout,
+            pages,
+            _address(chunk.pgnos, "uint64_t *"),
+            count,
+            _address(extents, "lio_extent *"),
+            _address(overflow, "uint32_t *"),
+            entries,
+            made,
+            status.error,
+        )
+    )
+    return extents[: int(made[0])], overflow[: int(made[0])]
+
+
+# --- plan --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTotals:
+    """Sums over a plan, in bytes and items (csrc/plan.h)."""
+
+    buffer_bytes: int
+    record_bytes: int
+    needed_bytes: int
+    waste_bytes: int
+    regions: int
+    requests: int
+
+
+_TOTALS_FIELDS = tuple(PlanTotals.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The reads for some records, and where each record will lie in the buffer.
+
+    Attributes:
+        requests: dtype ``REQUEST``.
+        slices: uint64, one per extent in the caller's order: its first byte in the buffer.
+        totals: sums.
+    """
+
+    requests: npt.NDArray[Any]
+    slices: U64
+    totals: PlanTotals
+
+
+def make_plan(
+    extents: Extents, *, gap_bytes_max: int, request_bytes_max: int, alignment: int
+) -> Plan:
+    """Plans the reads of ``extents`` (csrc/plan.h). Pure."""
+    extents = np.ascontiguousarray(extents, EXTENT)
+    options = ffi.new(
+        "lio_plan_options *",
+        {
+            "gap_bytes_max": gap_bytes_max,
+            "request_bytes_max": request_bytes_max,
+            "alignment": alignment,
+        },
+    )
+    out = ffi.new("lio_plan **")
+    status = _Status()
+    status.check(
+        lib.lio_plan_make(
+            _address(extents, "lio_extent *"), len(extents), options, out, status.error
+        )
+    )
+    owner = ffi.gc(out[0], lib.lio_plan_free)
+    totals = ffi.new("lio_plan_totals *")
+    lib.lio_plan_get_totals(owner, totals)
+    count = int(totals.requests)
+    requests = np.frombuffer(
+        ffi.buffer(lib.lio_plan_requests(owner), count * REQUEST.itemsize), REQUEST
+    ).copy()
+    slices = np.frombuffer(
+        ffi.buffer(lib.lio_plan_slices(owner), len(extents) * 8), np.uint64
+    ).copy()
+    return Plan(
+        requests, slices, PlanTotals(*(int(getattr(totals, name)) for name in _TOTALS_FIELDS))
+    )
