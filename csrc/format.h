@@ -18,6 +18,8 @@
 #ifndef LIO_FORMAT_H
 #define LIO_FORMAT_H
 
+#include <stddef.h>
+
 #include "extent.h"
 #include "status.h"
 
