@@ -1,0 +1,464 @@
+/* The engine around a kind: a queue of tickets and the threads that carry their requests.
+ *
+ *   submit -> [ticket] -> [ticket] -> ...      threads take requests from the first ticket
+ *                                              that has one left, in order
+ *
+ * A pool belongs to the process that made it. After fork the child finds another process id
+ * in it and makes a pool of its own; the parent's is left alone (its threads do not exist in
+ * the child and its mutex may be held), at the price of the pool's few hundred bytes.
+ */
+#include "engine.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine_kind.h"
+
+enum { DEPTH_MAX = 256, STACK_BYTES = 128 * 1024 };
+
+typedef struct pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* a request is queued, or the pool is closing */
+    pthread_cond_t done; /* a ticket has ended */
+    lio_engine *engine;
+    lio_ticket *first, *last; /* tickets with requests not yet begun */
+    uint64_t queued;          /* requests not yet begun */
+    uint32_t threads, idle;
+    bool closing;
+    pid_t pid;
+    pthread_t thread[DEPTH_MAX];
+} pool;
+
+struct lio_ticket {
+    pool *owner;
+    lio_ticket *next; /* in the pool's queue */
+    size_t count, begun, running;
+    bool queued;
+    lio_error error; /* code LIO_OK while none */
+    lio_read reads[];
+};
+
+struct lio_engine {
+    const lio_kind *kind;
+    lio_source *source;
+    uint32_t depth;
+    _Atomic(pool *) pool; /* NULL until the first submit */
+    _Atomic uint64_t requests, bytes;
+};
+
+/* --- opening and closing ------------------------------------------------------------- */
+
+static int engine_make(const lio_kind *kind, lio_source *source, uint32_t depth, lio_engine **out,
+                       lio_error *error)
+{
+    lio_engine *engine = calloc(1, sizeof *engine);
+    if (engine == NULL) {
+        kind->close(source);
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *engine, 0, "no memory for an engine");
+    }
+    engine->kind = kind;
+    engine->source = source;
+    engine->depth = depth;
+    *out = engine;
+    return LIO_OK;
+}
+
+static int check_depth(uint32_t depth, lio_error *error)
+{
+    if (depth >= 1 && depth <= DEPTH_MAX)
+        return LIO_OK;
+    return lio_fail(error, LIO_ERR_ARGUMENT, 0, DEPTH_MAX, depth,
+                    "a depth of %" PRIu32 " requests; 1 to 256 can be in flight", depth);
+}
+
+int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
+                    lio_error *error)
+{
+    static const struct {
+        const lio_kind *kind;
+        int (*open)(const char *path, lio_source **out, lio_error *error);
+    } kinds[] = {{&lio_kind_pread, lio_pread_open},
+                 {&lio_kind_direct, lio_direct_open},
+                 {&lio_kind_mmap, lio_mmap_open}};
+    lio_source *source;
+    int code = check_depth(depth, error);
+    if (code != LIO_OK)
+        return code;
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        if (strcmp(kind, kinds[i].kind->name) != 0)
+            continue;
+        code = kinds[i].open(path, &source, error);
+        return code != LIO_OK ? code : engine_make(kinds[i].kind, source, depth, out, error);
+    }
+    return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0,
+                    "no engine \"%.40s\"; there are pread, direct and mmap", kind);
+}
+
+int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
+                           lio_error *error)
+{
+    lio_source *source;
+    int code = check_depth(depth, error);
+    if (code == LIO_OK)
+        code = lio_memory_open(bytes, size, &source, error);
+    return code != LIO_OK ? code : engine_make(&lio_kind_memory, source, depth, out, error);
+}
+
+void lio_engine_memory_script(lio_engine *engine, uint64_t every, int sys_errno,
+                              uint32_t delay_us)
+{
+    if (engine->kind == &lio_kind_memory)
+        lio_memory_script(engine->source, every, sys_errno, delay_us);
+}
+
+static void pool_close(pool *owner)
+{
+    uint32_t threads;
+    (void)pthread_mutex_lock(&owner->lock);
+    owner->closing = true;
+    threads = owner->threads;
+    (void)pthread_cond_broadcast(&owner->work);
+    (void)pthread_mutex_unlock(&owner->lock);
+    for (uint32_t i = 0; i < threads; i++)
+        (void)pthread_join(owner->thread[i], NULL);
+    (void)pthread_cond_destroy(&owner->work);
+    (void)pthread_cond_destroy(&owner->done);
+    (void)pthread_mutex_destroy(&owner->lock);
+    free(owner);
+}
+
+void lio_engine_close(lio_engine *engine)
+{
+    pool *owner;
+    if (engine == NULL)
+        return;
+    owner = engine->pool;
+    if (owner != NULL && owner->pid == getpid())
+        pool_close(owner);
+    engine->kind->close(engine->source);
+    free(engine);
+}
+
+uint32_t lio_engine_alignment(const lio_engine *engine)
+{
+    return engine->kind->alignment;
+}
+
+int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error)
+{
+    return engine->kind->size(engine->source, size, error);
+}
+
+int lio_engine_fd(const lio_engine *engine)
+{
+    return engine->kind->fd(engine->source);
+}
+
+void lio_engine_counters(lio_engine *engine, lio_counters *out)
+{
+    out->requests = engine->requests;
+    out->bytes = engine->bytes;
+}
+
+/* --- one request --------------------------------------------------------------------- */
+
+static int perform(lio_engine *engine, const lio_read *read, lio_error *error)
+{
+    uint64_t received = 0, calls = 0;
+    int code = engine->kind->read(engine->source, read, &received, &calls, error);
+    (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
+    return code;
+}
+
+static int check_reads(const lio_read *reads, size_t count, lio_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (reads[i].needed > reads[i].length || reads[i].length > INT64_MAX ||
+            reads[i].offset > INT64_MAX - reads[i].length)
+            return lio_fail(error, LIO_ERR_ARGUMENT, reads[i].offset, reads[i].length,
+                            reads[i].needed, "a read of impossible size or place");
+        if (reads[i].into == NULL && reads[i].length > 0)
+            return lio_fail(error, LIO_ERR_ARGUMENT, reads[i].offset, reads[i].length, 0,
+                            "a read without memory to fill");
+    }
+    return LIO_OK;
+}
+
+/* --- the queue (all under the pool's lock) ------------------------------------------- */
+
+static void queue_append(pool *owner, lio_ticket *ticket)
+{
+    ticket->queued = true;
+    ticket->next = NULL;
+    if (owner->last != NULL)
+        owner->last->next = ticket;
+    else
+        owner->first = ticket;
+    owner->last = ticket;
+    owner->queued += ticket->count;
+}
+
+/* Drops what has not begun. */
+static void queue_remove(pool *owner, lio_ticket *ticket)
+{
+    lio_ticket *before = NULL;
+    if (!ticket->queued)
+        return;
+    for (lio_ticket *at = owner->first; at != ticket; at = at->next)
+        before = at;
+    if (before != NULL)
+        before->next = ticket->next;
+    else
+        owner->first = ticket->next;
+    if (owner->last == ticket)
+        owner->last = before;
+    owner->queued -= ticket->count - ticket->begun;
+    ticket->queued = false;
+}
+
+static bool has_ended(const lio_ticket *ticket)
+{
+    return !ticket->queued && ticket->running == 0;
+}
+
+/* Takes the next request of the first ticket. */
+static const lio_read *queue_take(pool *owner, lio_ticket **ticket)
+{
+    lio_ticket *first = owner->first;
+    const lio_read *read = &first->reads[first->begun];
+    first->begun++;
+    first->running++;
+    owner->queued--;
+    if (first->begun == first->count) {
+        owner->first = first->next;
+        if (owner->first == NULL)
+            owner->last = NULL;
+        first->queued = false;
+    }
+    *ticket = first;
+    return read;
+}
+
+static void *carry(void *argument)
+{
+    pool *owner = argument;
+    (void)pthread_mutex_lock(&owner->lock);
+    for (;;) {
+        lio_ticket *ticket;
+        const lio_read *read;
+        lio_error error = {0};
+        while (owner->first == NULL && !owner->closing) {
+            owner->idle++;
+            (void)pthread_cond_wait(&owner->work, &owner->lock);
+            owner->idle--;
+        }
+        if (owner->closing)
+            break;
+        read = queue_take(owner, &ticket);
+        (void)pthread_mutex_unlock(&owner->lock);
+        (void)perform(owner->engine, read, &error);
+        (void)pthread_mutex_lock(&owner->lock);
+        ticket->running--;
+        if (error.code != LIO_OK && ticket->error.code == LIO_OK) {
+            ticket->error = error;
+            queue_remove(owner, ticket);
+        }
+        if (has_ended(ticket))
+            (void)pthread_cond_broadcast(&owner->done);
+    }
+    (void)pthread_mutex_unlock(&owner->lock);
+    return NULL;
+}
+
+/* --- the pool ------------------------------------------------------------------------ */
+
+static int pool_make(lio_engine *engine, pool **out, lio_error *error)
+{
+    pthread_condattr_t clock;
+    pool *owner = calloc(1, sizeof *owner);
+    if (owner == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *owner, 0, "no memory for an engine");
+    owner->engine = engine;
+    owner->pid = getpid();
+    (void)pthread_mutex_init(&owner->lock, NULL);
+    (void)pthread_cond_init(&owner->work, NULL);
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&owner->done, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    *out = owner;
+    return LIO_OK;
+}
+
+/* This process's pool; made on first use and again after fork. */
+static int pool_of(lio_engine *engine, pool **out, lio_error *error)
+{
+    pool *found = engine->pool, *made = NULL;
+    int code;
+    if (found != NULL && found->pid == getpid()) {
+        *out = found;
+        return LIO_OK;
+    }
+    code = pool_make(engine, &made, error);
+    if (code != LIO_OK)
+        return code;
+    if (atomic_compare_exchange_strong(&engine->pool, &found, made)) {
+        *out = made;
+    } else { /* another thread was first; its pool is this process's too */
+        pool_close(made);
+        *out = found;
+    }
+    return LIO_OK;
+}
+
+/* Starts threads for what is queued, as far as `depth` allows. Signals stay with the threads
+ * of the program. At least one thread must run, the others are a matter of speed. */
+static int pool_grow(pool *owner, lio_error *error)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int problem = 0;
+    uint64_t wanted = owner->threads - owner->idle + owner->queued;
+    wanted = wanted < owner->engine->depth ? wanted : owner->engine->depth;
+    if (owner->threads >= wanted)
+        return LIO_OK;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    while (owner->threads < wanted) {
+        problem = pthread_create(&owner->thread[owner->threads], &attributes, carry, owner);
+        if (problem != 0)
+            break;
+        owner->threads++;
+    }
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (owner->threads == 0)
+        return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for reading");
+    return LIO_OK;
+}
+
+/* --- tickets ------------------------------------------------------------------------- */
+
+int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
+                      lio_error *error)
+{
+    lio_ticket *ticket = NULL;
+    pool *owner;
+    int code = check_reads(reads, count, error);
+    if (code == LIO_OK)
+        code = pool_of(engine, &owner, error);
+    if (code != LIO_OK)
+        return code;
+    if (count > (SIZE_MAX - sizeof *ticket) / sizeof *reads)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, count, "too many reads in one batch");
+    ticket = calloc(1, sizeof *ticket + count * sizeof *reads);
+    if (ticket == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count * sizeof *reads, 0,
+                        "no memory for %zu reads", count);
+    ticket->owner = owner;
+    ticket->count = count;
+    if (count > 0)
+        memcpy(ticket->reads, reads, count * sizeof *reads);
+    (void)pthread_mutex_lock(&owner->lock);
+    if (count > 0) {
+        queue_append(owner, ticket);
+        code = pool_grow(owner, error);
+        if (code != LIO_OK)
+            queue_remove(owner, ticket);
+        else if (count == 1)
+            (void)pthread_cond_signal(&owner->work);
+        else
+            (void)pthread_cond_broadcast(&owner->work);
+    }
+    (void)pthread_mutex_unlock(&owner->lock);
+    if (code != LIO_OK) {
+        free(ticket);
+        return code;
+    }
+    *out = ticket;
+    return LIO_OK;
+}
+
+static struct timespec deadline_after(int timeout_ms)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    now.tv_sec += timeout_ms / 1000;
+    now.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (now.tv_nsec >= 1000000000) {
+        now.tv_sec++;
+        now.tv_nsec -= 1000000000;
+    }
+    return now;
+}
+
+int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
+{
+    pool *owner = ticket->owner;
+    struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
+    int code = LIO_OK, waited = 0;
+    if (owner->pid != getpid())
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0, "these reads were begun before fork");
+    (void)pthread_mutex_lock(&owner->lock);
+    while (!has_ended(ticket) && waited == 0) {
+        if (timeout_ms < 0)
+            (void)pthread_cond_wait(&owner->done, &owner->lock);
+        else
+            waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
+    }
+    if (!has_ended(ticket))
+        code = LIO_PENDING;
+    else if (ticket->error.code != LIO_OK) {
+        code = ticket->error.code;
+        if (error != NULL)
+            *error = ticket->error;
+    }
+    (void)pthread_mutex_unlock(&owner->lock);
+    return code;
+}
+
+void lio_ticket_free(lio_ticket *ticket)
+{
+    pool *owner;
+    if (ticket == NULL)
+        return;
+    owner = ticket->owner;
+    if (owner->pid == getpid()) {
+        (void)pthread_mutex_lock(&owner->lock);
+        queue_remove(owner, ticket);
+        while (!has_ended(ticket))
+            (void)pthread_cond_wait(&owner->done, &owner->lock);
+        (void)pthread_mutex_unlock(&owner->lock);
+    }
+    free(ticket);
+}
+
+int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error)
+{
+    lio_ticket *ticket;
+    int code;
+    if (count == 0)
+        return LIO_OK;
+    if (count == 1) { /* nothing to overlap with: spare two thread switches */
+        code = check_reads(reads, count, error);
+        return code != LIO_OK ? code : perform(engine, reads, error);
+    }
+    code = lio_engine_submit(engine, reads, count, &ticket, error);
+    if (code != LIO_OK)
+        return code;
+    code = lio_ticket_wait(ticket, -1, error);
+    lio_ticket_free(ticket);
+    return code;
+}

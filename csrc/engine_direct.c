@@ -1,0 +1,111 @@
+/* The direct kind: O_DIRECT. Offsets, lengths and memory are multiples of 4 KiB, which every
+ * file system that knows O_DIRECT accepts. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "engine_kind.h"
+#include "extent.h"
+
+enum { DIRECT_ALIGNMENT = 4096 };
+
+struct lio_source {
+    int fd;
+};
+
+/* Reopens the same inode with O_DIRECT, so that a rename in between cannot swap the file. */
+static int reopen_direct(int fd, int *direct, lio_error *error)
+{
+    char path[64];
+    int opened;
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    do
+        opened = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+    while (opened < 0 && errno == EINTR);
+    if (opened < 0 && errno == EINVAL)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
+                        "the file system knows no O_DIRECT; use engine=\"pread\"");
+    if (opened < 0)
+        return lio_fail_errno(error, errno, 0, 0, "cannot open the file with O_DIRECT");
+    *direct = opened;
+    return LIO_OK;
+}
+
+/* Some file systems accept the flag and refuse the read. */
+static int probe(int fd, lio_error *error)
+{
+    void *page = aligned_alloc(DIRECT_ALIGNMENT, DIRECT_ALIGNMENT);
+    ssize_t got;
+    int problem;
+    if (page == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, DIRECT_ALIGNMENT, 0, "no memory for a probe");
+    do
+        got = pread(fd, page, DIRECT_ALIGNMENT, 0);
+    while (got < 0 && errno == EINTR);
+    problem = got < 0 ? errno : 0;
+    free(page);
+    if (problem == EINVAL)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, DIRECT_ALIGNMENT, 0,
+                        "the file system refuses O_DIRECT reads; use engine=\"pread\"");
+    if (problem != 0)
+        return lio_fail_errno(error, problem, 0, DIRECT_ALIGNMENT, "cannot read");
+    return LIO_OK;
+}
+
+int lio_direct_open(const char *path, lio_source **out, lio_error *error)
+{
+    lio_source *source = NULL;
+    int fd = -1, direct = -1;
+    int code = lio_open_file(path, &fd, error);
+    if (code != LIO_OK)
+        return code;
+    code = reopen_direct(fd, &direct, error);
+    if (code == LIO_OK)
+        code = probe(direct, error);
+    if (code != LIO_OK)
+        goto done;
+    source = malloc(sizeof *source);
+    if (source == NULL) {
+        code = lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
+        goto done;
+    }
+    source->fd = direct;
+    direct = -1;
+    *out = source;
+done:
+    if (direct >= 0)
+        (void)close(direct);
+    (void)close(fd);
+    return code;
+}
+
+static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
+                    lio_error *error)
+{
+    if (read->offset % DIRECT_ALIGNMENT != 0 || read->length % DIRECT_ALIGNMENT != 0 ||
+        (uintptr_t)read->into % DIRECT_ALIGNMENT != 0)
+        return lio_fail(error, LIO_ERR_ARGUMENT, read->offset, DIRECT_ALIGNMENT, read->length,
+                        "a direct read that is not aligned to 4096 bytes");
+    return lio_pread_all(source->fd, read, DIRECT_ALIGNMENT, received, calls, error);
+}
+
+static int source_size(lio_source *source, uint64_t *size, lio_error *error)
+{
+    return lio_file_size(source->fd, size, error);
+}
+
+static void source_close(lio_source *source)
+{
+    (void)close(source->fd);
+    free(source);
+}
+
+static int source_fd(const lio_source *source)
+{
+    return source->fd;
+}
+
+const lio_kind lio_kind_direct = {"direct",    DIRECT_ALIGNMENT, read_one,
+                                  source_size, source_close,     source_fd};

@@ -1,0 +1,46 @@
+/* engine_kind: the seam between the engine and its ways of reading.
+ *
+ * A kind performs one request at a time, blocking, from many threads at once; the engine
+ * around it carries the concurrency, the counters and the errors. Private to csrc.
+ */
+#ifndef LIO_ENGINE_KIND_H
+#define LIO_ENGINE_KIND_H
+
+#include "engine.h"
+
+typedef struct lio_source lio_source; /* what a kind keeps open */
+
+typedef struct {
+    const char *name;
+    uint32_t alignment; /* power of two */
+    /* Reads up to read->length bytes, at least read->needed; `*received` and `*calls` are
+     * filled also on failure. */
+    int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
+                lio_error *error);
+    int (*size)(lio_source *source, uint64_t *size, lio_error *error);
+    void (*close)(lio_source *source);
+    int (*fd)(const lio_source *source);
+} lio_kind;
+
+extern const lio_kind lio_kind_pread;
+extern const lio_kind lio_kind_direct;
+extern const lio_kind lio_kind_mmap;
+extern const lio_kind lio_kind_memory;
+
+/* Each kind's own way to open its source. */
+int lio_pread_open(const char *path, lio_source **out, lio_error *error);
+int lio_direct_open(const char *path, lio_source **out, lio_error *error);
+int lio_mmap_open(const char *path, lio_source **out, lio_error *error);
+int lio_memory_open(const uint8_t *bytes, uint64_t size, lio_source **out, lio_error *error);
+void lio_memory_script(lio_source *source, uint64_t every, int sys_errno, uint32_t delay_us);
+
+/* Shared by the kinds that have a descriptor: opens a regular file for reading. */
+int lio_open_file(const char *path, int *fd, lio_error *error);
+int lio_file_size(int fd, uint64_t *size, lio_error *error);
+/* pread until `length` bytes, the end of the file, or, with `alignment` > 1, a count that is
+ * no multiple of it (only the end of the file gives one). */
+int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
+                  uint64_t *calls, lio_error *error);
+int lio_short_read(const lio_read *read, uint64_t received, lio_error *error);
+
+#endif

@@ -1,0 +1,93 @@
+/* The mmap kind: copies out of a shared mapping made at open. What the file grows by later is
+ * read with pread. The size is asked before every copy, so that only a truncation at that
+ * very moment can still raise SIGBUS. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "engine_kind.h"
+#include "extent.h"
+
+struct lio_source {
+    int fd;
+    uint8_t *map; /* NULL when the file was empty */
+    uint64_t size;
+};
+
+int lio_mmap_open(const char *path, lio_source **out, lio_error *error)
+{
+    lio_source *source = NULL;
+    void *map = NULL;
+    uint64_t size = 0;
+    int fd = -1, code = lio_open_file(path, &fd, error);
+    if (code != LIO_OK)
+        return code;
+    code = lio_file_size(fd, &size, error);
+    if (code != LIO_OK)
+        goto failed;
+    if (size > SIZE_MAX / 2) {
+        code = lio_fail(error, LIO_ERR_UNSUPPORTED, 0, size, 0, "the file is too large to map");
+        goto failed;
+    }
+    source = malloc(sizeof *source);
+    if (source == NULL) {
+        code = lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
+        goto failed;
+    }
+    if (size > 0) {
+        map = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED) {
+            code = lio_fail_errno(error, errno, 0, size, "cannot map the file");
+            goto failed;
+        }
+    }
+    *source = (lio_source){.fd = fd, .map = map, .size = size};
+    *out = source;
+    return LIO_OK;
+failed:
+    free(source);
+    (void)close(fd);
+    return code;
+}
+
+static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
+                    lio_error *error)
+{
+    uint64_t size, length;
+    int code = lio_file_size(source->fd, &size, error);
+    if (code != LIO_OK)
+        return code;
+    length = read->offset >= size ? 0 : size - read->offset;
+    length = length < read->length ? length : read->length;
+    if (length < read->needed)
+        return lio_short_read(read, length, error);
+    if (!lio_fits(read->offset, length, source->size))
+        return lio_pread_all(source->fd, read, 1, received, calls, error);
+    if (length > 0)
+        memcpy(read->into, source->map + read->offset, (size_t)length);
+    *received += length;
+    ++*calls;
+    return LIO_OK;
+}
+
+static int source_size(lio_source *source, uint64_t *size, lio_error *error)
+{
+    return lio_file_size(source->fd, size, error);
+}
+
+static void source_close(lio_source *source)
+{
+    if (source->map != NULL)
+        (void)munmap(source->map, (size_t)source->size);
+    (void)close(source->fd);
+    free(source);
+}
+
+static int source_fd(const lio_source *source)
+{
+    return source->fd;
+}
+
+const lio_kind lio_kind_mmap = {"mmap", 1, read_one, source_size, source_close, source_fd};

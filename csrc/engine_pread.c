@@ -1,0 +1,124 @@
+/* The pread kind, and what every kind with a descriptor shares. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "engine_kind.h"
+
+struct lio_source {
+    int fd;
+};
+
+/* Linux moves at most this much in one call; a multiple of every page size. */
+static const uint64_t KERNEL_LIMIT = 0x7ffff000u & ~UINT64_C(0xffff);
+
+int lio_open_file(const char *path, int *fd, lio_error *error)
+{
+    struct stat status;
+    int opened;
+    /* A FIFO would block in open() until a writer comes: O_NONBLOCK lets fstat refuse it. */
+    do
+        opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (opened < 0 && errno == EINTR);
+    if (opened < 0)
+        return lio_fail_errno(error, errno, 0, 0, "cannot open the file");
+    if (fstat(opened, &status) != 0) {
+        int code = lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
+        (void)close(opened);
+        return code;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        (void)close(opened);
+        return lio_fail(error, LIO_ERR_INVALID, 0, 0, 0, "not an LMDB database: %s",
+                        S_ISDIR(status.st_mode) ? "it is a folder" : "it is no regular file");
+    }
+    *fd = opened;
+    return LIO_OK;
+}
+
+int lio_file_size(int fd, uint64_t *size, lio_error *error)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
+    *size = (uint64_t)status.st_size;
+    return LIO_OK;
+}
+
+int lio_short_read(const lio_read *read, uint64_t received, lio_error *error)
+{
+    return lio_fail(error, LIO_ERR_SHORT, read->offset, read->needed, received,
+                    "the file ends too early");
+}
+
+int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
+                  uint64_t *calls, lio_error *error)
+{
+    uint64_t got = 0;
+    int code = LIO_OK;
+    if (read->offset > INT64_MAX || read->length > INT64_MAX - read->offset)
+        return lio_fail(error, LIO_ERR_ARGUMENT, read->offset, read->length, 0,
+                        "a read beyond the largest file offset");
+    while (got < read->length) {
+        uint64_t rest = read->length - got;
+        ssize_t now = pread(fd, read->into + got, rest < KERNEL_LIMIT ? rest : KERNEL_LIMIT,
+                            (off_t)(read->offset + got));
+        ++*calls;
+        if (now < 0 && errno == EINTR)
+            continue;
+        if (now < 0) {
+            code = lio_fail_errno(error, errno, read->offset + got, rest, "cannot read");
+            break;
+        }
+        got += (uint64_t)now;
+        if (now == 0 || got % alignment != 0)
+            break;
+    }
+    *received += got;
+    if (code == LIO_OK && got < read->needed)
+        code = lio_short_read(read, got, error);
+    return code;
+}
+
+int lio_pread_open(const char *path, lio_source **out, lio_error *error)
+{
+    lio_source *source;
+    int fd, code = lio_open_file(path, &fd, error);
+    if (code != LIO_OK)
+        return code;
+    source = malloc(sizeof *source);
+    if (source == NULL) {
+        (void)close(fd);
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
+    }
+    source->fd = fd;
+    *out = source;
+    return LIO_OK;
+}
+
+static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
+                    lio_error *error)
+{
+    return lio_pread_all(source->fd, read, 1, received, calls, error);
+}
+
+static int source_size(lio_source *source, uint64_t *size, lio_error *error)
+{
+    return lio_file_size(source->fd, size, error);
+}
+
+static void source_close(lio_source *source)
+{
+    (void)close(source->fd);
+    free(source);
+}
+
+static int source_fd(const lio_source *source)
+{
+    return source->fd;
+}
+
+const lio_kind lio_kind_pread = {"pread", 1, read_one, source_size, source_close, source_fd};
