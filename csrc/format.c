@@ -424,3 +424,31 @@ int lio_key_compare(uint32_t db_flags, const uint8_t *a, size_t a_size, const ui
         return compare_reversed(a, a_size, b, b_size);
     return compare_bytes(a, a_size, b, b_size);
 }
+
+int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
+                    uint32_t db_flags, const uint8_t *key, size_t key_size, uint32_t *index,
+                    int *exact, lio_error *error)
+{
+    bool branch = (lio_page_flags(layout, page) & LIO_P_BRANCH) != 0;
+    uint32_t low = branch ? 1 : 0, high = lio_page_count(layout, page);
+    int equal = 0;
+    while (low < high) { /* the first node in [low, high) that is not smaller */
+        uint32_t middle = low + (high - low) / 2;
+        lio_node node;
+        int order, code = lio_page_node(layout, page, pgno, middle, &node, error);
+        if (code != LIO_OK)
+            return code;
+        order = lio_key_compare(db_flags, node.key, node.key_size, key, key_size);
+        if (order < 0) {
+            low = middle + 1;
+        } else {
+            high = middle;
+            equal = order == 0 ? 1 : equal;
+        }
+    }
+    /* A branch's key is the smallest of its child: an equal key belongs there, a greater one
+     * to the child before. */
+    *index = branch && !equal && low > 0 ? low - 1 : low;
+    *exact = equal;
+    return LIO_OK;
+}

@@ -127,6 +127,13 @@ int lio_page_node(const lio_layout *layout, const uint8_t *page, uint64_t pgno, 
 int lio_key_compare(uint32_t db_flags, const uint8_t *a, size_t a_size, const uint8_t *b,
                     size_t b_size);
 
+/* Searches a checked page for `key`. Leaf: the first node whose key is not smaller (the count
+ * of nodes when all are), and whether it is equal. Branch: the child under which the key
+ * belongs; its first key counts as smaller than all. */
+int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
+                    uint32_t db_flags, const uint8_t *key, size_t key_size, uint32_t *index,
+                    int *exact, lio_error *error);
+
 /* Where the value of a leaf node lies in the file. `node` must come from page `pgno`.
  * LIO_ERR_UNSUPPORTED when the node holds duplicates (DUPDATA). A SUBDATA node gives the
  * place of its database record, as py-lmdb's get() does. `pages`, when not NULL, receives

@@ -41,8 +41,10 @@ int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *
 int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *db,
                   uint32_t chunk_pages, lio_walk **out, lio_error *error);
 
-/* The next chunk, of whatever level comes next. */
-int lio_walk_next(lio_walk *walk, lio_chunk *out, lio_error *error);
+/* The next chunk, of whatever level comes next. Waits up to `timeout_ms` (-1: for ever) and
+ * returns LIO_PENDING when the pages are still under way. After an error only close is
+ * legal. */
+int lio_walk_next(lio_walk *walk, int timeout_ms, lio_chunk *out, lio_error *error);
 void lio_walk_close(lio_walk *walk);
 
 /* Decodes leaf pages into extents, in key order. `pages`: `count` checked leaf pages.

@@ -143,7 +143,7 @@ int lio_plan_make(const lio_extent *extents, size_t count, const lio_plan_option
     placed *records = NULL;
     region *regions = NULL;
     lio_plan *plan = NULL;
-    size_t n, region_count;
+    size_t n = 0, region_count;
     int code = check_options(options, error);
     if (code != LIO_OK)
         return code;

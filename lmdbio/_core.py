@@ -448,7 +448,10 @@ class Walk:
     def __iter__(self) -> Iterator[Chunk]:
         chunk = ffi.new("lio_chunk *")
         while True:
-            self._status.check(lib.lio_walk_next(self._pointer, chunk, self._status.error))
+            code = lib.lio_walk_next(self._pointer, SLICE_MS, chunk, self._status.error)
+            if code == lib.LIO_PENDING:
+                continue
+            self._status.check(code)
             if not chunk.count:
                 return
             count = int(chunk.count)

@@ -1,0 +1,503 @@
+#include "locate.h"
+
+#include <inttypes.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    CHUNK_PAGES_DEFAULT = 1024,
+    CHUNK_PAGES_MAX = 65536,
+    MEMORY_ALIGNMENT = 4096,
+    READ_BYTES_MAX = 1 << 20 /* pages that happen to be neighbours share a read up to here */
+};
+
+/* Pages of one level, read or being read. */
+typedef struct {
+    uint8_t *pages;
+    uint64_t *pgnos;
+    uint32_t count;
+    lio_ticket *ticket; /* NULL: all there */
+} batch;
+
+typedef struct {
+    batch current, ahead;
+    uint32_t page, index; /* the next child to follow, in `current` */
+} level;
+
+struct lio_walk {
+    lio_engine *engine; /* borrowed */
+    lio_layout layout;
+    lio_db db;
+    uint32_t chunk_pages, depth;
+    uint64_t limit;    /* first page number past the file or the pages in use */
+    uint8_t *visited;  /* a bit per page below `limit` */
+    lio_read *reads;   /* chunk_pages, scratch of submit */
+    uint64_t branch_pages, leaf_pages, entries;
+    level levels[LIO_DEPTH_MAX];
+};
+
+/* --- meta ---------------------------------------------------------------------------- */
+
+int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error)
+{
+    uint64_t size = 0;
+    uint8_t *head;
+    lio_read read;
+    int code = lio_engine_size(engine, &size, error);
+    if (code != LIO_OK)
+        return code;
+    head = aligned_alloc(MEMORY_ALIGNMENT, LIO_META_BYTES);
+    if (head == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_META_BYTES, 0, "no memory for meta pages");
+    /* The file may shrink between stat and read; then the read says so. */
+    read = (lio_read){.offset = 0,
+                      .length = LIO_META_BYTES,
+                      .needed = size < LIO_META_BYTES ? size : LIO_META_BYTES,
+                      .into = head};
+    code = lio_engine_read(engine, &read, 1, error);
+    if (code == LIO_OK)
+        code = lio_meta_parse(head, read.needed, size, txnid, out, error);
+    free(head);
+    return code;
+}
+
+/* --- the walk ------------------------------------------------------------------------ */
+
+static void batch_free(batch *pages)
+{
+    lio_ticket_free(pages->ticket);
+    free(pages->pages);
+    free(pages->pgnos);
+}
+
+static int batch_make(batch *out, const lio_walk *walk, uint32_t capacity, lio_error *error)
+{
+    size_t bytes = lio_round_up((uint64_t)capacity * walk->layout.page_size, MEMORY_ALIGNMENT);
+    out->pages = aligned_alloc(MEMORY_ALIGNMENT, bytes);
+    out->pgnos = calloc(capacity, sizeof *out->pgnos);
+    if (out->pages == NULL || out->pgnos == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, bytes, 0, "no memory to walk a tree");
+    return LIO_OK;
+}
+
+static uint32_t level_capacity(const lio_walk *walk, uint32_t depth)
+{
+    return depth == 0 ? 1 : walk->chunk_pages;
+}
+
+void lio_walk_close(lio_walk *walk)
+{
+    if (walk == NULL)
+        return;
+    for (uint32_t i = 0; i < walk->depth; i++) {
+        batch_free(&walk->levels[i].current);
+        batch_free(&walk->levels[i].ahead);
+    }
+    free(walk->reads);
+    free(walk->visited);
+    free(walk);
+}
+
+static int walk_allocate(lio_walk *walk, lio_error *error)
+{
+    int code = LIO_OK;
+    walk->visited = calloc((size_t)(walk->limit / 8 + 1), 1);
+    walk->reads = calloc(walk->chunk_pages, sizeof *walk->reads);
+    if (walk->visited == NULL || walk->reads == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, walk->limit / 8, 0, "no memory to walk a tree");
+    for (uint32_t i = 0; i < walk->depth && code == LIO_OK; i++) {
+        code = batch_make(&walk->levels[i].current, walk, level_capacity(walk, i), error);
+        if (code == LIO_OK)
+            code = batch_make(&walk->levels[i].ahead, walk, level_capacity(walk, i), error);
+    }
+    return code;
+}
+
+/* No chunk need hold more pages than the database has: small databases stay small. */
+static uint32_t clip_chunk(uint32_t chunk_pages, const lio_db *db, uint64_t limit)
+{
+    uint64_t pages = db->leaf_pages > db->branch_pages ? db->leaf_pages : db->branch_pages;
+    pages = pages < limit ? pages : limit;
+    pages = pages > 0 ? pages : 1;
+    return pages < chunk_pages ? (uint32_t)pages : chunk_pages;
+}
+
+int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *db,
+                  uint32_t chunk_pages, lio_walk **out, lio_error *error)
+{
+    lio_walk *walk = NULL;
+    uint64_t size = 0;
+    int code;
+    if (chunk_pages > CHUNK_PAGES_MAX || meta->layout.page_size < LIO_PAGE_SIZE_MIN ||
+        meta->layout.page_size > LIO_PAGE_SIZE_MAX || db->depth > LIO_DEPTH_MAX)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, CHUNK_PAGES_MAX, chunk_pages,
+                        "impossible arguments for a walk");
+    if (meta->layout.page_size % lio_engine_alignment(engine) != 0)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, lio_engine_alignment(engine),
+                        meta->layout.page_size,
+                        "pages of %" PRIu32 " bytes cannot be read through an aligned engine",
+                        meta->layout.page_size);
+    code = lio_engine_size(engine, &size, error);
+    if (code != LIO_OK)
+        return code;
+    walk = calloc(1, sizeof *walk);
+    if (walk == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *walk, 0, "no memory to walk a tree");
+    walk->engine = engine;
+    walk->layout = meta->layout;
+    walk->db = *db;
+    walk->limit = size / meta->layout.page_size + 1;
+    if (walk->limit > meta->layout.page_limit)
+        walk->limit = meta->layout.page_limit;
+    walk->chunk_pages = clip_chunk(chunk_pages > 0 ? chunk_pages : CHUNK_PAGES_DEFAULT, db,
+                                   walk->limit);
+    walk->depth = db->root == UINT64_MAX ? 0 : db->depth;
+    code = walk_allocate(walk, error);
+    if (code != LIO_OK) {
+        lio_walk_close(walk);
+        return code;
+    }
+    *out = walk;
+    return LIO_OK;
+}
+
+/* Notes that `pgno` is visited, once. */
+static int visit(lio_walk *walk, uint64_t pgno, lio_error *error)
+{
+    uint64_t offset = pgno < walk->layout.page_limit ? pgno * walk->layout.page_size : 0;
+    if (pgno < 2 || pgno >= walk->layout.page_limit)
+        return lio_fail(error, LIO_ERR_CORRUPT, offset, walk->layout.page_limit, pgno,
+                        "a branch leads to page %" PRIu64 ", outside the %" PRIu64
+                        " pages in use", pgno, walk->layout.page_limit);
+    if (pgno >= walk->limit)
+        return lio_fail(error, LIO_ERR_SHORT, offset, walk->layout.page_size, 0,
+                        "the file ends before page %" PRIu64, pgno);
+    if (walk->visited[pgno / 8] & (1u << (pgno % 8)))
+        return lio_fail(error, LIO_ERR_CORRUPT, offset, 0, pgno,
+                        "page %" PRIu64 " is reached twice", pgno);
+    walk->visited[pgno / 8] |= (uint8_t)(1u << (pgno % 8));
+    return LIO_OK;
+}
+
+/* Collects children of `parent` into `into` until it is full or the parent's chunk ends. */
+static int gather(lio_walk *walk, level *parent, batch *into, lio_error *error)
+{
+    into->count = 0;
+    while (parent->page < parent->current.count && into->count < walk->chunk_pages) {
+        const uint8_t *page = parent->current.pages +
+                              (size_t)parent->page * walk->layout.page_size;
+        uint64_t pgno = parent->current.pgnos[parent->page];
+        lio_node node;
+        int code;
+        if (parent->index >= lio_page_count(&walk->layout, page)) {
+            parent->page++;
+            parent->index = 0;
+            continue;
+        }
+        code = lio_page_node(&walk->layout, page, pgno, parent->index, &node, error);
+        if (code == LIO_OK)
+            code = visit(walk, node.child, error);
+        if (code != LIO_OK)
+            return code;
+        into->pgnos[into->count++] = node.child;
+        parent->index++;
+    }
+    return LIO_OK;
+}
+
+/* Requests all pages of a batch at once; neighbours in the file share a read. */
+static int submit(lio_walk *walk, batch *pages, lio_error *error)
+{
+    uint32_t page_size = walk->layout.page_size;
+    size_t count = 0;
+    for (uint32_t i = 0; i < pages->count; i++) {
+        lio_read *last = count > 0 ? &walk->reads[count - 1] : NULL;
+        uint64_t offset = pages->pgnos[i] * page_size;
+        if (last != NULL && last->offset + last->length == offset &&
+            last->length + page_size <= READ_BYTES_MAX) {
+            last->length += page_size;
+            last->needed = last->length;
+        } else {
+            walk->reads[count++] = (lio_read){.offset = offset,
+                                              .length = page_size,
+                                              .needed = page_size,
+                                              .into = pages->pages + (size_t)i * page_size};
+        }
+    }
+    return lio_engine_submit(walk->engine, walk->reads, count, &pages->ticket, error);
+}
+
+/* Checks the pages that have arrived and keeps the totals. */
+static int accept(lio_walk *walk, uint32_t depth, const batch *pages, lio_error *error)
+{
+    bool leaf = depth + 1 == walk->depth;
+    uint64_t *counter = leaf ? &walk->leaf_pages : &walk->branch_pages;
+    uint64_t allowed = leaf ? walk->db.leaf_pages : walk->db.branch_pages;
+    for (uint32_t i = 0; i < pages->count; i++) {
+        const uint8_t *page = pages->pages + (size_t)i * walk->layout.page_size;
+        int code = lio_page_check(&walk->layout, page, pages->pgnos[i],
+                                  leaf ? LIO_P_LEAF : LIO_P_BRANCH, error);
+        if (code != LIO_OK)
+            return code;
+        if (leaf)
+            walk->entries += lio_page_count(&walk->layout, page);
+    }
+    *counter += pages->count;
+    if (*counter > allowed)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, allowed, *counter,
+                        "the tree has more than the %" PRIu64 " %s pages of its record", allowed,
+                        leaf ? "leaf" : "branch");
+    return LIO_OK;
+}
+
+/* The whole tree was seen: its totals must be the record's. */
+static int check_totals(const lio_walk *walk, lio_error *error)
+{
+    if (walk->branch_pages != walk->db.branch_pages || walk->leaf_pages != walk->db.leaf_pages)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, walk->db.branch_pages + walk->db.leaf_pages,
+                        walk->branch_pages + walk->leaf_pages,
+                        "the tree has %" PRIu64 " branch and %" PRIu64
+                        " leaf pages, its record says %" PRIu64 " and %" PRIu64,
+                        walk->branch_pages, walk->leaf_pages, walk->db.branch_pages,
+                        walk->db.leaf_pages);
+    if (!(walk->db.flags & LIO_DB_DUPSORT) && walk->entries != walk->db.entries)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, walk->db.entries, walk->entries,
+                        "the leaves hold %" PRIu64 " records, the database record says %" PRIu64,
+                        walk->entries, walk->db.entries);
+    return LIO_OK;
+}
+
+static bool has_children(const lio_walk *walk, const level *parent)
+{
+    return parent->page + 1 < parent->current.count ||
+           (parent->page < parent->current.count &&
+            parent->index < lio_page_count(&walk->layout,
+                                           parent->current.pages + (size_t)parent->page *
+                                                                       walk->layout.page_size));
+}
+
+/* Starts the next chunk of a level, from the children its parent has left. */
+static int begin(lio_walk *walk, uint32_t depth, lio_error *error)
+{
+    batch *ahead = &walk->levels[depth].ahead;
+    int code = LIO_OK;
+    if (depth == 0) {
+        code = visit(walk, walk->db.root, error);
+        ahead->pgnos[0] = walk->db.root;
+        ahead->count = 1;
+    } else {
+        code = gather(walk, &walk->levels[depth - 1], ahead, error);
+    }
+    return code != LIO_OK || ahead->count == 0 ? code : submit(walk, ahead, error);
+}
+
+/* The deepest level that has something to read; `depth` of the tree when there is none. */
+static uint32_t next_level(const lio_walk *walk)
+{
+    for (uint32_t i = walk->depth; i-- > 0;)
+        if (walk->levels[i].ahead.ticket != NULL ||
+            (i > 0 && has_children(walk, &walk->levels[i - 1])))
+            return i;
+    return walk->depth > 0 && walk->branch_pages + walk->leaf_pages == 0 ? 0 : walk->depth;
+}
+
+/* Chooses what to read next and starts it unless it is under way. `*depth` is the tree's
+ * depth when nothing is left. */
+static int start_next(lio_walk *walk, uint32_t *depth, lio_error *error)
+{
+    for (;;) {
+        uint32_t next = next_level(walk);
+        int code = LIO_OK;
+        if (next < walk->depth && walk->levels[next].ahead.ticket == NULL)
+            code = begin(walk, next, error);
+        if (code != LIO_OK)
+            return code;
+        /* Branch pages without children give nothing to wait for: look again. */
+        if (next == walk->depth || walk->levels[next].ahead.ticket != NULL) {
+            *depth = next;
+            return LIO_OK;
+        }
+    }
+}
+
+/* Waits for what is under way on a level and makes it the level's current chunk. */
+static int finish(lio_walk *walk, uint32_t depth, int timeout_ms, lio_error *error)
+{
+    level *at = &walk->levels[depth];
+    batch arrived;
+    int code = lio_ticket_wait(at->ahead.ticket, timeout_ms, error);
+    if (code != LIO_OK)
+        return code;
+    lio_ticket_free(at->ahead.ticket);
+    at->ahead.ticket = NULL;
+    code = accept(walk, depth, &at->ahead, error);
+    if (code != LIO_OK)
+        return code;
+    arrived = at->ahead;
+    at->ahead = at->current;
+    at->current = arrived;
+    at->page = at->index = 0;
+    return LIO_OK;
+}
+
+int lio_walk_next(lio_walk *walk, int timeout_ms, lio_chunk *out, lio_error *error)
+{
+    uint32_t depth;
+    const batch *arrived;
+    int code = start_next(walk, &depth, error);
+    if (code != LIO_OK)
+        return code;
+    if (depth == walk->depth) {
+        code = check_totals(walk, error);
+        if (code == LIO_OK)
+            memset(out, 0, sizeof *out);
+        return code;
+    }
+    code = finish(walk, depth, timeout_ms, error);
+    if (code == LIO_OK && depth > 0 && depth + 1 == walk->depth &&
+        has_children(walk, &walk->levels[depth - 1]))
+        code = begin(walk, depth, error); /* read on while these leaves are used */
+    if (code != LIO_OK)
+        return code;
+    arrived = &walk->levels[depth].current;
+    *out = (lio_chunk){.pages = arrived->pages,
+                       .pgnos = arrived->pgnos,
+                       .count = arrived->count,
+                       .level = depth,
+                       .leaf = depth + 1 == walk->depth};
+    return LIO_OK;
+}
+
+/* --- leaves -------------------------------------------------------------------------- */
+
+size_t lio_leaves_entries(const lio_layout *layout, const uint8_t *pages, uint32_t count)
+{
+    size_t entries = 0;
+    for (uint32_t i = 0; i < count; i++)
+        entries += lio_page_count(layout, pages + (size_t)i * layout->page_size);
+    return entries;
+}
+
+int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                       uint32_t count, lio_extent *out, uint32_t *overflow_pages,
+                       size_t capacity, size_t *made, lio_error *error)
+{
+    size_t n = 0;
+    if (capacity < lio_leaves_entries(layout, pages, count))
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, lio_leaves_entries(layout, pages, count),
+                        capacity, "no room for the records of these leaves");
+    for (uint32_t i = 0; i < count; i++) {
+        const uint8_t *page = pages + (size_t)i * layout->page_size;
+        uint32_t nodes = lio_page_count(layout, page);
+        if (lio_page_flags(layout, page) & LIO_P_LEAF2)
+            return lio_fail(error, LIO_ERR_CORRUPT, pgnos[i] * layout->page_size, 0, pgnos[i],
+                            "page %" PRIu64 " holds fixed-size duplicates, not records",
+                            pgnos[i]);
+        for (uint32_t j = 0; j < nodes; j++, n++) {
+            lio_node node;
+            uint64_t owned = 0;
+            int code = lio_page_node(layout, page, pgnos[i], j, &node, error);
+            if (code == LIO_OK)
+                code = lio_node_extent(layout, page, pgnos[i], &node, &out[n], &owned, error);
+            if (code != LIO_OK)
+                return code;
+            if (overflow_pages != NULL)
+                overflow_pages[n] = owned > UINT32_MAX ? UINT32_MAX : (uint32_t)owned;
+        }
+    }
+    *made = n;
+    return LIO_OK;
+}
+
+/* --- named databases ----------------------------------------------------------------- */
+
+static int node_database(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
+                         const lio_node *node, lio_db *out, lio_error *error)
+{
+    uint64_t offset = pgno * layout->page_size + (uint64_t)(node->data - page);
+    return lio_db_parse(layout, node->data, node->data_size, offset, out, error);
+}
+
+static bool is_named_database(const lio_node *node)
+{
+    return (node->flags & (LIO_N_SUBDATA | LIO_N_DUPDATA | LIO_N_BIGDATA)) == LIO_N_SUBDATA;
+}
+
+/* Reads and checks one page into `page`, for the descent to a named database. */
+static int read_page(lio_engine *engine, const lio_layout *layout, uint64_t pgno, int type,
+                     uint8_t *page, lio_error *error)
+{
+    lio_read read = {.offset = pgno * layout->page_size,
+                     .length = layout->page_size,
+                     .needed = layout->page_size,
+                     .into = page};
+    int code;
+    if (pgno < 2 || pgno >= layout->page_limit)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, layout->page_limit, pgno,
+                        "a branch leads to page %" PRIu64 ", outside the %" PRIu64
+                        " pages in use", pgno, layout->page_limit);
+    code = lio_engine_read(engine, &read, 1, error);
+    return code != LIO_OK ? code : lio_page_check(layout, page, pgno, type, error);
+}
+
+int lio_db_find(lio_engine *engine, const lio_meta *meta, const uint8_t *name, size_t length,
+                lio_db *out, lio_error *error)
+{
+    const lio_layout *layout = &meta->layout;
+    uint64_t pgno = meta->main_db.root;
+    uint8_t *page = aligned_alloc(MEMORY_ALIGNMENT, LIO_PAGE_SIZE_MAX);
+    lio_node node;
+    int code = LIO_NOTFOUND, exact = 0;
+    if (page == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_PAGE_SIZE_MAX, 0, "no memory for a page");
+    for (uint32_t depth = 0; depth < meta->main_db.depth; depth++) {
+        bool leaf = depth + 1u == meta->main_db.depth;
+        uint32_t index = 0;
+        code = read_page(engine, layout, pgno, leaf ? LIO_P_LEAF : LIO_P_BRANCH, page, error);
+        if (code == LIO_OK)
+            code = lio_page_search(layout, page, pgno, meta->main_db.flags, name, length, &index,
+                                   &exact, error);
+        if (code == LIO_OK && leaf && !exact)
+            code = LIO_NOTFOUND;
+        if (code == LIO_OK)
+            code = lio_page_node(layout, page, pgno, index, &node, error);
+        if (code != LIO_OK)
+            goto done;
+        if (!leaf)
+            pgno = node.child;
+    }
+    if (code != LIO_OK) /* an empty main database */
+        goto done;
+    code = is_named_database(&node)
+               ? node_database(layout, page, pgno, &node, out, error)
+               : lio_fail(error, LIO_ERR_UNSUPPORTED, pgno * layout->page_size, 0, node.flags,
+                          "the name is the key of a record, not of a database");
+done:
+    free(page);
+    return code;
+}
+
+int lio_leaves_database(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                        uint32_t count, uint32_t *page, uint32_t *index, lio_node *node,
+                        lio_db *out, lio_error *error)
+{
+    for (; *page < count; ++*page, *index = 0) {
+        const uint8_t *at = pages + (size_t)*page * layout->page_size;
+        if (lio_page_flags(layout, at) & LIO_P_LEAF2)
+            continue;
+        while (*index < lio_page_count(layout, at)) {
+            lio_node found;
+            int code = lio_page_node(layout, at, pgnos[*page], (*index)++, &found, error);
+            if (code != LIO_OK)
+                return code;
+            if (!is_named_database(&found))
+                continue;
+            code = node_database(layout, at, pgnos[*page], &found, out, error);
+            if (code == LIO_OK)
+                *node = found;
+            return code;
+        }
+    }
+    return LIO_NOTFOUND;
+}
