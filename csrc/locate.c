@@ -62,6 +62,25 @@ int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *
     return code;
 }
 
+int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint64_t *txnid,
+                    lio_error *error)
+{
+    uint64_t bytes = 2 * (uint64_t)layout->page_size;
+    uint8_t *head = aligned_alloc(MEMORY_ALIGNMENT, lio_round_up(bytes, MEMORY_ALIGNMENT));
+    lio_read read = {.offset = 0, .length = bytes, .needed = bytes, .into = head};
+    lio_meta meta;
+    int code;
+    if (head == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, bytes, 0, "no memory for meta pages");
+    code = lio_engine_read(engine, &read, 1, error);
+    if (code == LIO_OK)
+        code = lio_meta_parse(head, bytes, bytes, UINT64_MAX, &meta, error);
+    if (code == LIO_OK)
+        *txnid = meta.txnid;
+    free(head);
+    return code;
+}
+
 /* --- the walk ------------------------------------------------------------------------ */
 
 static void batch_free(batch *pages)

@@ -39,6 +39,7 @@ __all__ = [
     "leaf_extents",
     "lend",
     "make_plan",
+    "newest_txnid",
     "read_meta",
 ]
 
@@ -252,6 +253,15 @@ class Engine:
         self._status.check(lib.lio_engine_size(self.pointer, out, self._status.error))
         return int(out[0])
 
+    def cached_bytes(self) -> int | None:
+        """Bytes of the file in the page cache now; None where the kernel cannot say."""
+        out = ffi.new("uint64_t *")
+        code = lib.lio_engine_cached(self.pointer, out, self._status.error)
+        if code == lib.LIO_ERR_UNSUPPORTED:
+            return None
+        self._status.check(code)
+        return int(out[0])
+
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")
         lib.lio_engine_counters(self.pointer, out)
@@ -403,6 +413,16 @@ def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
         txnid=int(out.txnid),
         slot=int(out.slot),
     )
+
+
+def newest_txnid(engine: Engine, layout: Layout) -> int:
+    """The newest transaction the meta pages know of now."""
+    out = ffi.new("uint64_t *")
+    status = _Status(engine.path)
+    status.check(
+        lib.lio_meta_newest(engine.pointer, _c_layout(layout), out, status.error)
+    )
+    return int(out[0])
 
 
 # --- locate ------------------------------------------------------------------------------
