@@ -1,0 +1,236 @@
+"""Locating: from record index to extent, whatever tells where the records lie.
+
+    provenance   the sidecar: no page of the tree is read
+    scan         one walk over the branch and leaf pages at open
+
+A ``Source`` is one database of one file in one state. Its records are numbered from 0 in key
+order.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core, provenance
+from lmdbio.errors import Error, IncompatibleError, ProvenanceError
+
+__all__ = ["Check", "Locate", "Source", "open_engine", "open_source"]
+
+Locate = Literal["auto", "provenance", "scan"]
+Check = Literal["fast", "deep", "always"]
+
+_DUPSORT = 0x04  # enum lio_db_flag
+
+
+@dataclass(slots=True, eq=False)
+class Source:
+    """Where the records of one database lie.
+
+    Attributes:
+        path: the data file.
+        db: name of the database, None for the main one.
+        meta: the state it was opened in.
+        count: records.
+        locate: "provenance" or "scan".
+        reason: why not by provenance, "" when it is.
+    """
+
+    path: str
+    db: bytes | None
+    meta: _core.Meta
+    count: int
+    locate: Literal["provenance", "scan"]
+    reason: str
+    _pages: _core.Engine
+    _table: _core.Extents | None
+    _sidecar: provenance.Provenance | None
+    _section: provenance.Section | None
+
+    def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
+        """Extents (dtype ``EXTENT``) of records, in the order asked.
+
+        Raises:
+            IndexError: an index is not below ``count``.
+            ProvenanceError: a block of the sidecar is damaged.
+        """
+        if self._section is not None:
+            return self._section.locate(indices)
+        assert self._table is not None
+        if len(indices) and int(indices.max()) >= self.count:
+            raise IndexError(f"{self.path}: record {int(indices.max())} of {self.count}")
+        return self._table[indices]
+
+    def guard(self) -> None:
+        """Makes sure that what was read up to now belonged to the state this was opened in.
+
+        Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
+        on, so results are refused once the file has moved past S + 1.
+
+        Raises:
+            Error: it has.
+        """
+        now = _core.newest_txnid(self._pages, self.meta.layout)
+        if now > self.meta.txnid + 1:
+            raise Error(
+                f"{self.path}: changed while it was read (transaction {self.meta.txnid} when "
+                f"opened, {now} now); open it again, and run lmdbio convert again"
+            )
+
+    def close(self) -> None:
+        """Closes the file and the sidecar. May be called twice."""
+        self._pages.close()
+        if self._sidecar is not None:
+            self._sidecar.close()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_source(
+    path: str | os.PathLike[str],
+    *,
+    db: bytes | str | None = None,
+    locate: Locate = "auto",
+    provenance_file: str | os.PathLike[str] | None = None,
+    check: Check = "fast",
+    subdir: bool | None = None,
+) -> Source:
+    """Opens a database for reading records by index.
+
+    Args:
+        path: an environment's folder or its one file.
+        db: a named database, None for the main one.
+        locate: "provenance" demands the sidecar, "scan" walks the tree, "auto" takes the
+            sidecar when there is one that holds, says so in a warning when it does not.
+        provenance_file: the sidecar, or the folder it is in; None for the usual places.
+        check: how the sidecar is checked against the data (``provenance.check``).
+        subdir: as in ``lmdb.open``; None takes either.
+
+    Raises:
+        OSError, Error: the file, its metas or its tree cannot be read.
+        ProvenanceError, StaleError: the sidecar is damaged or not this database's, and
+            ``locate="provenance"``.
+        IncompatibleError: the database holds sorted duplicates.
+        LookupError: no such named database.
+    """
+    data = os.fspath(provenance.data_file(path, subdir))
+    name = db.encode() if isinstance(db, str) else db
+    pages = _core.Engine(data, "pread", depth=32)
+    try:
+        meta = _core.read_meta(pages)
+        found = meta.main_db if name is None else _core.find_database(pages, meta, name)
+        if found.flags & _DUPSORT:
+            raise IncompatibleError(
+                f"{data}: {_name(name)} holds sorted duplicates (DUPSORT); its records have no "
+                "single index; read it through lmdbio.open"
+            )
+        sidecar, reason = None, "scan was asked for"
+        if locate != "scan":
+            sidecar, reason = _open_sidecar(
+                data, name, pages, meta, provenance_file, check, demanded=locate == "provenance"
+            )
+        section = sidecar.section(name) if sidecar is not None else None
+        table = _scan(pages, meta, found) if section is None else None
+    except BaseException:
+        pages.close()
+        raise
+    return Source(
+        path=data,
+        db=name,
+        meta=meta,
+        count=found.entries,
+        locate="scan" if section is None else "provenance",
+        reason=reason,
+        _pages=pages,
+        _table=table,
+        _sidecar=sidecar,
+        _section=section,
+    )
+
+
+def _name(name: bytes | None) -> str:
+    return "the main database" if name is None else f"database {name.decode(errors='replace')!r}"
+
+
+def _open_sidecar(
+    data: str,
+    name: bytes | None,
+    pages: _core.Engine,
+    meta: _core.Meta,
+    provenance_file: str | os.PathLike[str] | None,
+    check: Check,
+    *,
+    demanded: bool,
+) -> tuple[provenance.Provenance | None, str]:
+    """The sidecar, checked and with a section for the database, or None and why not."""
+    path = provenance.sidecar_file(data, provenance_file)
+    sidecar = None
+    try:
+        sidecar = provenance.Provenance.open(path)
+        provenance.check(pages, meta, sidecar, check)
+        sidecar.section(name)
+    except BaseException as e:
+        if sidecar is not None:
+            sidecar.close()
+        if not isinstance(e, ProvenanceError | FileNotFoundError | PermissionError | KeyError):
+            raise
+        missing = isinstance(e, FileNotFoundError)
+        reason = f"{data}: has no provenance file ({path})" if missing else _text(e)
+        if demanded:
+            if isinstance(e, ProvenanceError | PermissionError):
+                raise
+            raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
+        if not missing or provenance_file is not None:
+            warnings.warn(f"{reason}; the tree is walked instead", stacklevel=4)
+        return None, reason
+    return sidecar, ""
+
+
+def _text(error: BaseException) -> str:
+    """What an error says; str() of a KeyError would quote it."""
+    return str(error.args[0] if isinstance(error, KeyError) else error)
+
+
+def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _core.Extents:
+    """All extents in key order, by one walk (16 bytes a record stay in memory)."""
+    parts = []
+    with _core.Walk(pages, meta, db) as walk:
+        for chunk in walk:
+            if chunk.leaf:
+                parts.append(_core.leaf_extents(meta.layout, chunk, pages.path)[0])
+    return np.concatenate(parts) if parts else np.empty(0, _core.EXTENT)
+
+
+def open_engine(path: str, kind: str = "auto", *, depth: int, stream: bool) -> _core.Engine:
+    """Opens the engine that reads records.
+
+    "auto" streams with O_DIRECT, which costs no copy and no page cache, unless half of the
+    file is in the page cache already or the file system refuses. Random access goes through
+    the page cache, so that what is asked for again is found there.
+
+    Args:
+        path: the data file.
+        kind: "auto", "pread", "direct" or "mmap".
+        depth: requests in flight.
+        stream: the file will be read from one end to the other.
+    """
+    if kind != "auto":
+        return _core.Engine(path, kind, depth)
+    cached = _core.Engine(path, "pread", depth)
+    if not stream or 2 * (cached.cached_bytes() or 0) >= cached.size():
+        return cached
+    try:
+        direct = _core.Engine(path, "direct", depth)
+    except IncompatibleError:
+        return cached
+    cached.close()
+    return direct

@@ -1,0 +1,252 @@
+"""Records: the values of a database as a sequence, in key order."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any, SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.batch import Batch
+from lmdbio.locate import Check, Locate, open_engine, open_source
+from lmdbio.plan import PlanOptions, plan_reads
+
+__all__ = ["Records"]
+
+#: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
+BLOCK_BYTES = 8 << 20
+#: Records cut into bytes objects at a time: few enough to stay in the processor's cache.
+CUT = 256
+
+
+class Records(Sequence[bytes]):
+    """Random and ordered access to the values of one database.
+
+    ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
+    whose reads are sorted, coalesced and all in flight at once. Iteration reads ahead.
+
+    It can be pickled (the file is opened anew), used by many threads, and used after fork.
+    Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
+
+    Args:
+        path: an environment's folder or its one file.
+        db: a named database, None for the main one.
+        locate: "auto", "provenance" or "scan" (``locate.open_source``).
+        provenance: the sidecar or the folder it is in.
+        check: "fast", "deep" or "always".
+        engine: "auto", "pread", "direct" or "mmap".
+        depth: requests in flight.
+        gap_bytes_max, request_bytes_max: see ``PlanOptions``.
+        subdir: as in ``lmdb.open``; None takes either.
+
+    Raises:
+        OSError, Error: the database cannot be opened.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        db: bytes | str | None = None,
+        locate: Locate = "auto",
+        provenance: str | os.PathLike[str] | None = None,
+        check: Check = "fast",
+        engine: str = "auto",
+        depth: int = 32,
+        gap_bytes_max: int = PlanOptions.gap_bytes_max,
+        request_bytes_max: int = PlanOptions.request_bytes_max,
+        subdir: bool | None = None,
+    ) -> None:
+        self._state: dict[str, Any] = {
+            "path": os.path.abspath(path),
+            "db": db,
+            "locate": locate,
+            "provenance": provenance,
+            "check": check,
+            "engine": engine,
+            "depth": depth,
+            "gap_bytes_max": gap_bytes_max,
+            "request_bytes_max": request_bytes_max,
+            "subdir": subdir,
+        }
+        self._options = PlanOptions(gap_bytes_max, request_bytes_max)
+        self._source = open_source(
+            path, db=db, locate=locate, provenance_file=provenance, check=check, subdir=subdir
+        )
+        try:
+            self._engine = open_engine(self._source.path, engine, depth=depth, stream=False)
+        except BaseException:
+            self._source.close()
+            raise
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self._state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def path(self) -> str:
+        """The data file."""
+        return self._source.path
+
+    @property
+    def located_by(self) -> str:
+        """ "provenance" or "scan"."""
+        return self._source.locate
+
+    def __repr__(self) -> str:
+        return f"<Records of {self.path!r}: {len(self)} by {self.located_by}>"
+
+    def __len__(self) -> int:
+        return self._source.count
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[bytes]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
+        if isinstance(index, slice):
+            indices = np.arange(*index.indices(len(self)), dtype=np.int64).astype(np.uint64)
+            return [value for block in self._blocks(indices) for value in block]
+        at = index.__index__()
+        at = at + len(self) if at < 0 else at
+        if not 0 <= at < len(self):
+            raise IndexError(f"record {index} of {len(self)}")
+        extent = self._source.extents(np.array([at], np.uint64))[0]
+        value = self._engine.read(int(extent["offset"]), int(extent["length"]))
+        self._source.guard()
+        return value
+
+    def __iter__(self) -> Iterator[bytes]:
+        for block in self._blocks(np.arange(len(self), dtype=np.uint64)):
+            yield from block
+
+    def read(self, indices: npt.ArrayLike) -> Batch:
+        """Reads records, each byte of the file at most once, all requests in flight at once.
+
+        Args:
+            indices: integers, shape (n,), any order, repeats allowed; negative ones count
+                from the end.
+
+        Returns:
+            A batch over memory of its own, in the order asked.
+
+        Raises:
+            IndexError: an index out of range.
+            OSError, Error: the file cannot be read, or has moved on.
+        """
+        wanted = self._normalise(indices)
+        extents = self._source.extents(wanted)
+        plan = plan_reads(extents, self._options, alignment=self._engine.alignment)
+        memory = _core.Memory(plan.totals.buffer_bytes)
+        self._engine.read_plan(plan, memory.address)
+        self._source.guard()
+        return Batch.over(
+            memory.address,
+            plan.totals.buffer_bytes,
+            indices=wanted,
+            offsets=plan.slices,
+            lengths=extents["length"],
+            keep=memory,
+        )
+
+    def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
+        given = np.asarray(indices)
+        if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
+            raise TypeError(
+                f"indices must be a one-dimensional array of integers, not {given.dtype} of "
+                f"shape {given.shape}"
+            )
+        count = len(self)
+        if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
+            given = np.where(given < 0, given + count, given)
+        if given.size and (int(given.max()) >= count or int(given.min()) < 0):
+            raise IndexError(f"an index lies outside the {count} records")
+        return given.astype(np.uint64)
+
+    def _blocks(self, indices: npt.NDArray[np.uint64]) -> Iterator[list[bytes]]:
+        """Values of ``indices`` in order, a few at a time, the next block being read meanwhile."""
+        started: list[_Block] = []
+        try:
+            for part in self._cut(indices):
+                started.append(_Block(self._engine, part, self._options))
+                if len(started) == 2:
+                    yield from self._hand_out(started.pop(0))
+            while started:
+                yield from self._hand_out(started.pop(0))
+        finally:
+            for block in started:
+                block.close()
+
+    def _cut(self, indices: npt.NDArray[np.uint64]) -> Iterator[_core.Extents]:
+        """Extents in pieces of about ``BLOCK_BYTES``, the first ones smaller."""
+        at, step, target = 0, 64, BLOCK_BYTES // 16
+        while at < len(indices):
+            extents = self._source.extents(indices[at : at + step])
+            ends = np.cumsum(extents["length"], dtype=np.uint64)
+            take = max(1, int(np.searchsorted(ends, np.uint64(target), side="right")))
+            yield extents[:take]
+            at += min(take, len(extents))
+            mean = max(1, int(ends[-1]) // len(extents))
+            target = min(2 * target, BLOCK_BYTES)
+            step = max(1, min(target // mean + 1, 1 << 16))
+
+    def _hand_out(self, block: _Block) -> Iterator[list[bytes]]:
+        with block:
+            block.wait()
+            self._source.guard()
+            for at in range(0, block.count, CUT):
+                yield block.values(at, at + CUT)
+
+    def stats(self) -> dict[str, int]:
+        """Requests and bytes read so far, those of locating apart."""
+        counters = self._engine.counters()
+        return {"requests": counters.requests, "bytes": counters.bytes}
+
+    def close(self) -> None:
+        """Closes the file. May be called twice; batches stay valid."""
+        self._engine.close()
+        self._source.close()
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Block:
+    """Records under way into memory of their own."""
+
+    def __init__(
+        self, engine: _core.Engine, extents: _core.Extents, options: PlanOptions
+    ) -> None:
+        self._plan = plan_reads(extents, options, alignment=engine.alignment)
+        self._lengths = np.ascontiguousarray(extents["length"])
+        self._memory = _core.Memory(self._plan.totals.buffer_bytes)
+        self._ticket = engine.submit_plan(self._plan, self._memory.address)
+        self.count = len(extents)
+
+    def wait(self) -> None:
+        self._ticket.wait()
+
+    def values(self, start: int, stop: int) -> list[bytes]:
+        return _core.bytes_list(
+            self._memory.address,
+            self._memory.size,
+            self._plan.slices[start:stop],
+            self._lengths[start:stop],
+        )
+
+    def close(self) -> None:
+        self._ticket.close()
+
+    def __enter__(self) -> _Block:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

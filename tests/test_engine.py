@@ -1,0 +1,187 @@
+"""One suite over every engine.
+
+Goal: whatever the way of reading, the same bytes, the same errors, no request lost. Method:
+the same reads on one file through each engine; failures come from the memory engine's script
+or from a real file that is too short.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+import threading
+
+import numpy as np
+import pytest
+
+from lmdbio import _core
+from lmdbio.errors import InvalidError, ShortReadError
+
+SIZE = 1_000_003  # no multiple of anything
+CONTENT = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
+KINDS = ["pread", "direct", "mmap", "memory"]
+
+
+@pytest.fixture(params=KINDS)
+def engine(request, tmp_path):
+    if request.param == "memory":
+        made = _core.Engine.memory(CONTENT)
+    else:
+        path = tmp_path / "file"
+        path.write_bytes(CONTENT)
+        try:
+            made = _core.Engine(path, request.param)
+        except _core.errors.IncompatibleError as e:
+            pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    with made:
+        yield made
+
+
+def reads(engine: _core.Engine, pieces: list[tuple[int, int]]):
+    """Aligned reads for pieces, their memory, and where each piece will lie."""
+    extents = np.array(pieces, _core.EXTENT)
+    plan = _core.make_plan(
+        extents, gap_bytes_max=0, request_bytes_max=1 << 16, alignment=engine.alignment
+    )
+    return plan, _core.Memory(plan.totals.buffer_bytes)
+
+
+def test_many_requests_in_flight_bring_the_files_bytes(engine):
+    rng = np.random.default_rng(2)
+    pieces = [(int(o), int(min(n, SIZE - o))) for o, n in
+              zip(rng.integers(0, SIZE, 400), rng.integers(0, 20000, 400), strict=True)]
+    plan, memory = reads(engine, pieces)
+    engine.read_plan(plan, memory.address)
+    got = _core.bytes_list(
+        memory.address, memory.size, plan.slices, np.array([n for _, n in pieces], np.uint64)
+    )
+    assert got == [CONTENT[o : o + n] for o, n in pieces]
+
+
+def test_one_range_can_be_read_to_the_last_byte(engine):
+    assert engine.read(SIZE - 7, 7) == CONTENT[-7:]
+    assert engine.read(0, 0) == b""
+
+
+def test_the_end_of_the_file_inside_a_read_is_told_with_all_numbers(engine):
+    with pytest.raises(ShortReadError) as caught:
+        engine.read(SIZE - 5, 10)
+    assert engine.path in str(caught.value)
+    assert "wanted" in str(caught.value)
+    plan, memory = reads(engine, [(0, 100), (SIZE - 5, 10), (5000, 100)])
+    with pytest.raises(ShortReadError):
+        engine.read_plan(plan, memory.address)
+    assert engine.read(0, 10) == CONTENT[:10], "an engine outlives a failed read"
+
+
+def test_counters_count_what_was_read(engine):
+    before = engine.counters()
+    engine.read(0, 4096)
+    after = engine.counters()
+    assert after.bytes - before.bytes == 4096
+    assert after.requests - before.requests == 1
+
+
+def test_impossible_reads_are_refused(engine):
+    request = np.zeros(1, _core.READ)
+    request["length"] = request["needed"] = 10
+    with pytest.raises(ValueError, match="without memory"):
+        engine.submit(request)
+    request["offset"] = 2**63
+    request["into"] = 4096
+    with pytest.raises(ValueError, match="impossible"):
+        engine.submit(request)
+
+
+def test_threads_may_share_an_engine(engine):
+    problems = []
+
+    def read_much(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for offset in rng.integers(0, SIZE - 5000, 50).tolist():
+            if engine.read(offset, 5000) != CONTENT[offset : offset + 5000]:
+                problems.append(offset)
+
+    threads = [threading.Thread(target=read_much, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+
+
+def test_a_forked_child_and_its_parent_both_read_on(engine):
+    plan, memory = reads(engine, [(0, 300_000), (500_000, 300_000)])
+    engine.read_plan(plan, memory.address)  # the parent's threads exist now
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        own = _core.Memory(plan.totals.buffer_bytes)
+        engine.read_plan(plan, own.address)
+        at = int(plan.slices[1])
+        good = _core.bytes_list(
+            own.address, own.size, np.array([at], np.uint64), np.array([300_000], np.uint64)
+        ) == [CONTENT[500_000:800_000]]
+        os._exit(0 if good else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    engine.read_plan(plan, memory.address)
+
+
+def test_dropping_a_ticket_waits_for_what_is_under_way():
+    with _core.Engine.memory(CONTENT, depth=2) as engine:
+        engine.script(delay_us=20_000)
+        plan, memory = reads(engine, [(i * 70_000, 100) for i in range(12)])
+        with engine.submit_plan(plan, memory.address) as ticket:
+            assert not ticket.poll(0)
+        assert engine.counters().requests <= 4, "what had not begun was dropped"
+
+
+def test_a_failing_request_ends_its_batch_with_the_operating_systems_error():
+    with _core.Engine.memory(CONTENT) as engine:
+        engine.script(fail_every=3, sys_errno=errno.EIO)
+        plan, memory = reads(engine, [(i * 70_000, 100) for i in range(12)])
+        with pytest.raises(OSError, match="cannot read") as caught:
+            engine.read_plan(plan, memory.address)
+        assert caught.value.errno == errno.EIO
+        engine.script()
+        engine.read_plan(plan, memory.address)
+
+
+def test_what_is_no_file_is_refused_without_waiting(tmp_path):
+    with pytest.raises(InvalidError, match="folder"):
+        _core.Engine(tmp_path)
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(InvalidError, match="no regular file"):
+        _core.Engine(tmp_path / "fifo")
+    with pytest.raises(FileNotFoundError):
+        _core.Engine(tmp_path / "nothing")
+
+
+@pytest.mark.parametrize(("kind", "depth"), [("tape", 1), ("pread", 0), ("pread", 257)])
+def test_unknown_kinds_and_depths_are_refused(tmp_path, kind, depth):
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(ValueError, match=r"engine|depth"):
+        _core.Engine(tmp_path / "file", kind, depth)
+
+
+def test_a_closed_engine_says_so(tmp_path):
+    (tmp_path / "file").write_bytes(b"x")
+    engine = _core.Engine(tmp_path / "file")
+    engine.close()
+    engine.close()
+    with pytest.raises(ValueError, match="closed"):
+        engine.read(0, 1)
+
+
+def test_a_file_that_grew_or_shrank_after_open_is_read_as_it_is(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT[:10_000])
+    for kind in ("pread", "mmap"):
+        with _core.Engine(path, kind) as engine:
+            path.write_bytes(CONTENT[:20_000])
+            assert engine.read(15_000, 100) == CONTENT[15_000:15_100]
+            os.truncate(path, 5_000)
+            with pytest.raises(ShortReadError):
+                engine.read(8_000, 100)
+        path.write_bytes(CONTENT[:10_000])
