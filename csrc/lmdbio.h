@@ -15,5 +15,6 @@
 #include "plan.h"
 #include "engine.h"
 #include "locate.h"
+#include "provenance.h"
 
 #endif

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -34,8 +35,15 @@ __all__ = [
     "PlanTotals",
     "Ticket",
     "Walk",
+    "BLOCK_RAW_BYTES_MAX",
+    "BLOCK_RECORDS_MAX",
+    "Block",
+    "BlockForm",
     "bytes_list",
+    "decode_block",
+    "encode_block",
     "find_database",
+    "leaf_databases",
     "leaf_extents",
     "lend",
     "make_plan",
@@ -524,6 +532,109 @@ def leaf_extents(
         )
     )
     return extents[: int(made[0])], overflow[: int(made[0])]
+
+
+def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
+    """The record of the named database ``name``, read from the main one.
+
+    Raises:
+        LookupError: there is none.
+        IncompatibleError: ``name`` is the key of a plain record.
+        CorruptedError, ShortReadError, OSError.
+    """
+    out = ffi.new("lio_db *")
+    status = _Status(engine.path)
+    code = lib.lio_db_find(engine.pointer, _c_meta(meta), name, len(name), out, status.error)
+    if code == lib.LIO_NOTFOUND:
+        raise LookupError(f"{engine.path}: there is no database named {name!r}")
+    status.check(code)
+    return _database(out)
+
+
+def leaf_databases(layout: Layout, chunk: Chunk, path: str) -> list[tuple[bytes, Database]]:
+    """The named databases whose records lie on a chunk of the main database's leaves."""
+    c_layout = _c_layout(layout)
+    pages, pgnos = _address(chunk.pages, "uint8_t *"), _address(chunk.pgnos, "uint64_t *")
+    page, index = ffi.new("uint32_t *"), ffi.new("uint32_t *")
+    node, db = ffi.new("lio_node *"), ffi.new("lio_db *")
+    status = _Status(path)
+    found: list[tuple[bytes, Database]] = []
+    while True:
+        code = lib.lio_leaves_database(
+            c_layout, pages, pgnos, len(chunk.pgnos), page, index, node, db, status.error
+        )
+        if code == lib.LIO_NOTFOUND:
+            return found
+        status.check(code)
+        found.append((bytes(ffi.buffer(node.key, node.key_size)), _database(db)))
+
+
+# --- provenance --------------------------------------------------------------------------
+
+BLOCK_RECORDS_MAX = int(lib.LIO_BLOCK_RECORDS_MAX)
+BLOCK_RAW_BYTES_MAX = int(lib.LIO_BLOCK_RAW_MAX)
+
+
+class BlockForm(IntEnum):
+    """How a block of a provenance file holds its extents (csrc/provenance.h)."""
+
+    RUNS = lib.LIO_BLOCK_RUNS
+    EXPLICIT = lib.LIO_BLOCK_EXPLICIT
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """An encoded block: the extents of ``records`` consecutive records.
+
+    Attributes:
+        runs: stretches that one jump describes.
+    """
+
+    form: BlockForm
+    records: int
+    runs: int
+    raw: bytes
+
+
+def encode_block(layout: Layout, extents: Extents) -> Block:
+    """Encodes as many leading ``extents`` (1 or more, dtype ``EXTENT``) as one block takes.
+
+    Raises:
+        ValueError: no extents, or one outside the file that ``layout`` describes.
+    """
+    extents = np.ascontiguousarray(extents, EXTENT)
+    c_layout, size, status = _c_layout(layout), ffi.new("lio_block_size *"), _Status()
+    at = _address(extents, "lio_extent *")
+    status.check(lib.lio_block_measure(c_layout, at, len(extents), size, status.error))
+    raw = ffi.new("uint8_t[]", int(size.raw_size))
+    status.check(lib.lio_block_encode(c_layout, at, size, raw, status.error))
+    return Block(
+        BlockForm(size.form), int(size.count), int(size.runs), bytes(ffi.buffer(raw))
+    )
+
+
+def decode_block(layout: Layout, form: int, raw: bytes, records: int, path: str = "") -> Extents:
+    """Decodes a block of exactly ``records`` extents (dtype ``EXTENT``).
+
+    Raises:
+        ProvenanceError: the bytes are no such block, or name bytes outside the file.
+    """
+    if not 0 < records <= BLOCK_RECORDS_MAX:
+        raise errors.ProvenanceError(f"{path}: a block of {records} records is damaged")
+    extents = np.empty(records, EXTENT)
+    status = _Status(path)
+    status.check(
+        lib.lio_block_decode(
+            _c_layout(layout),
+            form,
+            ffi.from_buffer("uint8_t[]", raw),
+            len(raw),
+            records,
+            _address(extents, "lio_extent *"),
+            status.error,
+        )
+    )
+    return extents
 
 
 # --- plan --------------------------------------------------------------------------------
