@@ -9,6 +9,7 @@ enum {
     CHUNK_PAGES_DEFAULT = 1024,
     CHUNK_PAGES_MAX = 65536,
     MEMORY_ALIGNMENT = 4096,
+    META_FIRST_BYTES = 16384, /* both metas, up to pages of 8 KiB                        */
     READ_BYTES_MAX = 1 << 20 /* pages that happen to be neighbours share a read up to here */
 };
 
@@ -39,25 +40,36 @@ struct lio_walk {
 
 /* --- meta ---------------------------------------------------------------------------- */
 
+/* The first `length` bytes hold both metas unless pages are larger than half of that. */
+static int read_head(lio_engine *engine, uint8_t *head, uint64_t length, uint64_t size,
+                     uint64_t txnid, lio_meta *out, lio_error *error)
+{
+    /* The file may shrink between stat and read; then the read says so. */
+    lio_read read = {.offset = 0,
+                     .length = length,
+                     .needed = size < length ? size : length,
+                     .into = head};
+    int code = lio_engine_read(engine, &read, 1, error);
+    if (code == LIO_OK)
+        code = lio_meta_parse(head, read.needed, size, txnid, out, error);
+    return code;
+}
+
 int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error)
 {
     uint64_t size = 0;
     uint8_t *head;
-    lio_read read;
+    lio_error first;
     int code = lio_engine_size(engine, &size, error);
     if (code != LIO_OK)
         return code;
     head = aligned_alloc(MEMORY_ALIGNMENT, LIO_META_BYTES);
     if (head == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_META_BYTES, 0, "no memory for meta pages");
-    /* The file may shrink between stat and read; then the read says so. */
-    read = (lio_read){.offset = 0,
-                      .length = LIO_META_BYTES,
-                      .needed = size < LIO_META_BYTES ? size : LIO_META_BYTES,
-                      .into = head};
-    code = lio_engine_read(engine, &read, 1, error);
-    if (code == LIO_OK)
-        code = lio_meta_parse(head, read.needed, size, txnid, out, error);
+    /* Little is read for the usual page sizes: a whole tree may be smaller than the rest. */
+    code = read_head(engine, head, META_FIRST_BYTES, size, txnid, out, &first);
+    if (code != LIO_OK)
+        code = read_head(engine, head, LIO_META_BYTES, size, txnid, out, error);
     free(head);
     return code;
 }

@@ -1,0 +1,279 @@
+"""Writes the samples in ``provenance/samples`` from FORMAT.md alone, without the library.
+
+``good.json`` gives the extents that each good file holds, ``bad.json`` a part of the message with
+which each bad one is refused. ``tiny.mdb`` is a small database made by py-lmdb, ``tiny.mdb.prov``
+its provenance file: hints never fit a checked-out copy, so it is a sample of the deep check.
+
+    python provenance/make_samples.py
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import tempfile
+import zlib
+from pathlib import Path
+
+import lmdb
+import zstandard
+
+SAMPLES = Path(__file__).resolve().parent / "samples"
+PAGE, HEADER = 4096, 16
+RUNS, EXPLICIT = 1, 2
+Extents = list[tuple[int, int]]
+
+
+def varint(value: int) -> bytes:
+    value &= 2**64 - 1
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def zigzag(value: int) -> bytes:
+    value = (value + 2**63) % 2**64 - 2**63
+    return varint(2 * value if value >= 0 else -2 * value - 1)
+
+
+def pages(length: int) -> int:
+    return -(-(HEADER + length) // PAGE)
+
+
+def lengths(extents: Extents) -> bytes:
+    smallest = min(length for _, length in extents)
+    above = [length - smallest for _, length in extents]
+    width = (max(above).bit_length() + 7) // 8
+    planes = bytes(value >> 8 * k & 0xFF for k in range(width) for value in above)
+    return varint(smallest) + bytes([width]) + planes
+
+
+def runs_block(extents: Extents) -> bytes:
+    counts, jumps, after = [], [], 0
+    for offset, length in extents:
+        page = offset // PAGE
+        if counts and page == after:
+            counts[-1] += 1
+        else:
+            counts.append(1)
+            jumps.append(page - after)
+        after = page + pages(length)
+    packed = b"".join(map(varint, counts))
+    head = lengths(extents) + varint(len(counts)) + varint(len(packed))
+    return head + packed + b"".join(map(zigzag, jumps))
+
+
+def residuals(extents: Extents) -> list[int]:
+    out, before = [], (0, 0)
+    for offset, length in extents:
+        if before[0] % PAGE == HEADER:
+            guess = (before[0] // PAGE + pages(before[1])) * PAGE + HEADER
+        else:
+            guess = before[0] - length
+        out.append(offset - guess)
+        before = offset, length
+    return out
+
+
+def explicit_block(extents: Extents) -> bytes:
+    return lengths(extents) + b"".join(map(zigzag, residuals(extents)))
+
+
+def frame(raw: bytes) -> bytes:
+    return zstandard.ZstdCompressor(level=19).compress(raw)
+
+
+def record(entries: int, root: int, flags: int = 0, pad: int = 0) -> bytes:
+    return struct.pack("<IHHQQQQQ", pad, flags, int(entries > 0), 0, entries > 0, 0, entries, root)
+
+
+Section = tuple[bytes | None, list[tuple[int, Extents]]]  # name, blocks of (form, extents)
+
+
+def directory(
+    sections: list[Section], stored: list[bytes], raws: list[bytes], **given: bytes
+) -> bytes:
+    """``given`` replaces the meta page's facts and the digest (a real database's)."""
+    every = [extent for _, blocks in sections for _, extents in blocks for extent in extents]
+    end = max((offset + length for offset, length in every), default=0)
+    main = given.get("main", record(sum(len(e) for _, e in sections[0][1]), 3))
+    head = given.get("head", struct.pack("<III", 1, PAGE, 0))
+    out = head + struct.pack("<I", len(sections))
+    out += given.get("state", struct.pack("<QQ", 7, 1000)) + struct.pack("<Q", end)
+    out += given.get("free", record(0, 2**64 - 1, pad=PAGE)) + main
+    out += struct.pack("<qqQQ16s", 10**18, 10**18 + 1, 66, 4711, bytes(range(16)))
+    out += given.get("digest", hashlib.blake2b(b"sample", digest_size=32).digest())
+    number = 0
+    for name, blocks in sections:
+        here = slice(number, number + len(blocks))
+        counts = [len(extents) for _, extents in blocks]
+        out += struct.pack("<HHI", name is not None, len(name or b""), len(blocks))
+        out += name or b""
+        out += main if name is None else record(sum(counts), 4)
+        total = sum(length for _, extents in blocks for _, length in extents)
+        runs = sum(residual != 0 for _, extents in blocks for residual in residuals(extents))
+        out += struct.pack("<QQQ", sum(counts), total, runs)
+        for column in (
+            counts,
+            map(len, raws[here]),
+            map(len, stored[here]),
+            map(zlib.crc32, stored[here]),
+        ):
+            out += b"".join(struct.pack("<I", value) for value in column)
+        out += bytes(form for form, _ in blocks)
+        number += len(blocks)
+    return out
+
+
+def seal(body: bytes, raw_directory: bytes, *, version: int = 1, features: int = 0) -> bytes:
+    stored = frame(raw_directory)
+    at = 64 + len(body)
+    head = struct.pack("<8sIIQQ", b"LMDBIOPV", version, features, at + len(stored), at)
+    head += struct.pack("<III16x", len(stored), len(raw_directory), zlib.crc32(stored))
+    return head + struct.pack("<I", zlib.crc32(head)) + body + stored
+
+
+def whole(sections: list[Section], **given: bytes) -> bytes:
+    blocks = [block for _, blocks in sections for block in blocks]
+    raws = [(runs_block if form == RUNS else explicit_block)(extents) for form, extents in blocks]
+    stored = [frame(raw) for raw in raws]
+    return seal(b"".join(stored), directory(sections, stored, raws, **given))
+
+
+def stride(first: int, count: int, length: int) -> Extents:
+    return [((first + i * pages(length)) * PAGE + HEADER, length) for i in range(count)]
+
+
+FIXED = stride(9, 20, 3085) + stride(5, 2, 3085) + stride(31, 40, 3085)
+VARYING = stride(9, 3, 5000) + stride(15, 2, 9000) + stride(100, 1, 2100)
+MIXED = [(3 * PAGE + 4000, 60), (3 * PAGE + 3900, 70), *stride(7, 2, 6000), (3 * PAGE + 3800, 0)]
+GOOD: dict[str, list[Section]] = {
+    "empty": [(None, [])],
+    "one": [(None, [(RUNS, stride(5, 1, 3085))])],
+    "fixed": [(None, [(RUNS, FIXED)])],
+    "varying": [(None, [(RUNS, VARYING)])],
+    "mixed": [(None, [(EXPLICIT, MIXED)])],
+    "blocks": [(None, [(RUNS, FIXED[:30]), (EXPLICIT, FIXED[30:]), (EXPLICIT, MIXED)])],
+    "named": [(b"train", [(RUNS, FIXED)]), (b"v\xffl", [(EXPLICIT, MIXED)]), (b"none", [])],
+}
+
+
+def bad_samples() -> dict[str, tuple[bytes, str]]:
+    good = whole(GOOD["fixed"])
+    raw = runs_block(FIXED)
+    stored = frame(raw)
+    plain = directory(GOOD["fixed"], [stored], [raw])
+    far = directory(GOOD["fixed"], [stored], [raw], state=struct.pack("<QQ", 7, 20))
+    twice = [(b"a", [(RUNS, FIXED)]), (b"a", [(RUNS, FIXED)])]
+    wrong = bytearray(raw)
+    wrong[5] += 1  # the first run's count; its checksum is made to fit
+
+    def flipped(at: int) -> bytes:
+        return good[:at] + bytes([good[at] ^ 0x10]) + good[at + 1 :]
+
+    def with_block(content: bytes) -> bytes:
+        packed = frame(content)
+        return seal(packed, directory(GOOD["fixed"], [packed], [content]))
+
+    return {
+        "zero-bytes": (b"", "is not a provenance file"),
+        "text": (b"record,offset,length\n" * 9, "is not a provenance file"),
+        "cut-preamble": (good[:40], "is cut"),
+        "cut-block": (good[:100], "is cut"),
+        "cut-end": (good[:-1], "is cut"),
+        "longer": (good + b"\0", "bytes after its end"),
+        "flipped-preamble": (flipped(20), "preamble fails its checksum"),
+        "flipped-block": (flipped(70), "block 0 of the main database fails its checksum"),
+        "flipped-directory": (flipped(len(good) - 9), "directory fails its checksum"),
+        "future-version": (seal(stored, plain, version=2), "format version 2"),
+        "future-feature": (seal(stored, plain, features=4), "features"),
+        "directory-cut": (seal(stored, plain[:-3]), "directory ends too early"),
+        "directory-longer": (seal(stored, plain + b"\0"), "bytes left over"),
+        "directory-bomb": (seal(stored, plain + bytes(2**26)), "directory lies outside"),
+        "no-such-page-size": (
+            whole(GOOD["fixed"], head=struct.pack("<III", 1, 5000, 0)),
+            "no database that is read",
+        ),
+        "beyond-last-page": (seal(stored, far), "beyond the database's last page"),
+        "database-twice": (whole(twice), "describes one database twice"),
+        "false-count": (whole(GOOD["fixed"], main=record(61, 3)), "has 62 records, its blocks 62"),
+        "false-run": (with_block(bytes(wrong)), "another number of records"),
+        "block-cut": (with_block(raw[:-1]), "runs are cut"),
+        "block-longer": (with_block(raw + b"\0"), "bytes left over"),
+        "unknown-form": (
+            seal(stored, directory([(None, [(9, FIXED)])], [stored], [raw])),
+            "unknown form 9",
+        ),
+    }
+
+
+def tiny() -> tuple[bytes, bytes]:
+    """A database of one leaf, and its provenance file read off the leaf by hand."""
+    values = [b"a" * 3000, b"b" * 10, b"c" * 9000, b"", b"d" * 2038, b"e" * 2040]
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "tiny.mdb"
+        with lmdb.open(str(file), subdir=False, map_size=1 << 20, lock=False) as env:
+            with env.begin(write=True) as transaction:
+                for i, value in enumerate(values):
+                    transaction.put(b"%04d" % i, value)
+        data = file.read_bytes()
+    meta = max((data[:PAGE], data[PAGE : 2 * PAGE]), key=lambda m: m[HEADER + 128 : HEADER + 136])
+    free, main = meta[HEADER + 24 : HEADER + 72], meta[HEADER + 72 : HEADER + 120]
+    last, txnid = struct.unpack_from("<QQ", meta, HEADER + 120)
+    (root,) = struct.unpack_from("<Q", main, 40)
+    leaf = data[root * PAGE : (root + 1) * PAGE]
+    extents = []
+    for i in range(len(values)):
+        (node,) = struct.unpack_from("<H", leaf, HEADER + 2 * i)
+        size, flags, key = struct.unpack_from("<IHH", leaf, node)
+        at = root * PAGE + node + 8 + key
+        if flags & 1:
+            at = struct.unpack_from("<Q", leaf, node + 8 + key)[0] * PAGE + HEADER
+        assert data[at : at + size] == values[i]
+        extents.append((at, size))
+
+    def digest(content: bytes) -> bytes:
+        return hashlib.blake2b(content, digest_size=32).digest()
+
+    tree = digest(struct.pack("<HH", 0, 0) + main + digest(leaf))
+    sidecar = whole(
+        [(None, [(EXPLICIT, extents)])],
+        head=struct.pack("<III", 1, PAGE, struct.unpack_from("<H", free, 4)[0]),
+        state=struct.pack("<QQ", txnid, last),
+        free=free,
+        main=main,
+        digest=digest(tree),
+    )
+    return data, sidecar
+
+
+def main() -> None:
+    SAMPLES.mkdir(exist_ok=True)
+    for old in SAMPLES.iterdir():
+        old.unlink()
+    good = {}
+    for name, sections in GOOD.items():
+        (SAMPLES / f"{name}.prov").write_bytes(whole(sections))
+        good[f"{name}.prov"] = [
+            {
+                "name": None if title is None else title.hex(),
+                "extents": [extent for _, extents in blocks for extent in extents],
+            }
+            for title, blocks in sections
+        ]
+    bad = {}
+    for name, (content, reason) in bad_samples().items():
+        (SAMPLES / f"bad-{name}.prov").write_bytes(content)
+        bad[f"bad-{name}.prov"] = reason
+    data, sidecar = tiny()
+    (SAMPLES / "tiny.mdb").write_bytes(data)
+    (SAMPLES / "tiny.mdb.prov").write_bytes(sidecar)
+    (SAMPLES / "good.json").write_text(json.dumps(good) + "\n", encoding="utf-8")
+    (SAMPLES / "bad.json").write_text(json.dumps(bad, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
