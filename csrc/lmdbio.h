@@ -16,5 +16,6 @@
 #include "engine.h"
 #include "locate.h"
 #include "provenance.h"
+#include "window.h"
 
 #endif
