@@ -1,0 +1,186 @@
+"""Which rank gets which records in which iteration. Pure: no file, no clock, no MPI.
+
+In iteration t a job of P ranks consumes records t*B .. (t+1)*B of the circular sequence that
+begins at record ``start`` (B is the global batch size), as Caffe's data layers do. Rank p's
+share of a batch is its positions floor(p*B/P) .. floor((p+1)*B/P); it may be empty.
+
+``strided``   those very records, whatever is coalesced.
+``blocked``   k iterations form an aligned window. In it each team (a root and the ranks that
+              it serves) takes one contiguous chunk, teams in the order of their lowest rank;
+              inside the chunk the iteration comes first, then the rank. The last window is
+              shorter when the iterations are no multiple of k.
+
+Both consume exactly the same records in every aligned window:
+
+    B = 4, k = 2, two teams {0}, {1}      iteration 0      iteration 1
+    strided     rank 0                    0 1              4 5
+                rank 1                    2 3              6 7
+    blocked     rank 0                    0 1              2 3
+                rank 1                    4 5              6 7
+
+A root fills one block per window. The rows of a block are the team's records, iteration
+first, then rank (ascending); so a rank finds its own rows without being told.
+
+Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ASSIGNMENTS", "Schedule", "split_share"]
+
+ASSIGNMENTS = ("strided", "blocked")
+
+U64 = npt.NDArray[np.uint64]
+
+
+def split_share(total: int, parts: int, part: int) -> range:
+    """The positions of ``part`` when ``total`` things are shared evenly by ``parts``."""
+    return range(part * total // parts, (part + 1) * total // parts)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """The records of every rank in every iteration.
+
+    Attributes:
+        count: records in the data set.
+        batch_size: records per iteration, over all ranks; may exceed ``count`` (they repeat).
+        teams: the job's ranks, split into the teams of its roots; each ascending, ordered by
+            the first.
+        assignment: "strided" or "blocked".
+        block_iterations: k, iterations per block.
+        start: the first record; counted modulo ``count``.
+        iterations: how many there are; None: endless.
+
+    Raises:
+        ValueError: for values that describe no schedule.
+    """
+
+    count: int
+    batch_size: int
+    teams: tuple[tuple[int, ...], ...]
+    assignment: str = "strided"
+    block_iterations: int = 1
+    start: int = 0
+    iterations: int | None = None
+    _team_of: dict[int, int] = field(init=False, repr=False, compare=False)
+    _rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError("the data set holds no records: there is nothing to iterate over")
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+        if self.block_iterations < 1:
+            raise ValueError(f"block_iterations must be at least 1, not {self.block_iterations}")
+        if self.iterations is not None and self.iterations < 0:
+            raise ValueError(f"iterations must not be negative ({self.iterations})")
+        if self.assignment not in ASSIGNMENTS:
+            raise ValueError(
+                f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {self.assignment!r}"
+            )
+        flat = [rank for team in self.teams for rank in team]
+        if sorted(flat) != list(range(len(flat))) or not all(self.teams):
+            raise ValueError("teams must hold every rank once, and none may be empty")
+        if any(list(t) != sorted(t) for t in self.teams) or list(self.teams) != sorted(self.teams):
+            raise ValueError("teams and their ranks must be in ascending order")
+        team_of = {rank: i for i, team in enumerate(self.teams) for rank in team}
+        object.__setattr__(self, "_team_of", team_of)
+        rows = tuple(sum(len(self.share(rank)) for rank in team) for team in self.teams)
+        object.__setattr__(self, "_rows", rows)
+
+    @property
+    def ranks(self) -> int:
+        return len(self._team_of)
+
+    @property
+    def blocks(self) -> int | None:
+        """Number of blocks; None: endless."""
+        if self.iterations is None:
+            return None
+        return -(-self.iterations // self.block_iterations)
+
+    def share(self, rank: int) -> range:
+        """Positions of ``rank`` in each batch."""
+        return split_share(self.batch_size, len(self._team_of), rank)
+
+    def team_of(self, rank: int) -> int:
+        """Which team ``rank`` belongs to."""
+        return self._team_of[rank]
+
+    def team_rows(self, team: int) -> int:
+        """Records that ``team`` consumes per iteration."""
+        return self._rows[team]
+
+    def block_of(self, iteration: int) -> tuple[int, int]:
+        """(block, iteration within it)."""
+        return divmod(iteration, self.block_iterations)
+
+    def block_length(self, block: int) -> int:
+        """Iterations in ``block``: k, or fewer in the last."""
+        if self.iterations is None:
+            return self.block_iterations
+        return min(self.block_iterations, self.iterations - block * self.block_iterations)
+
+    def _ring(self, first: int, positions: npt.NDArray[np.int64]) -> U64:
+        """Record indices ``first + positions`` of the circular sequence."""
+        origin = (self.start + first) % self.count
+        return np.asarray((positions + origin) % self.count, np.uint64)
+
+    def _chunk(self, block: int, team: int) -> int:
+        """``blocked``: where the team's chunk begins, from the start of the sequence."""
+        before = sum(self._rows[:team])
+        first = block * self.block_iterations * self.batch_size
+        return first + self.block_length(block) * before
+
+    def records(self, iteration: int, rank: int) -> U64:
+        """Record indices of ``rank`` in ``iteration``: uint64, shape (share,)."""
+        block, step = self.block_of(iteration)
+        share = self.share(rank)
+        if self.assignment == "strided":
+            return self._ring(iteration * self.batch_size + share.start, np.arange(len(share)))
+        rows = self.rows(step, rank)
+        return self._ring(
+            self._chunk(block, self.team_of(rank)) + rows.start, np.arange(len(rows))
+        )
+
+    def rows(self, step: int, rank: int) -> range:
+        """Rows of ``rank`` in a block's table, in the block's iteration ``step``."""
+        team = self.team_of(rank)
+        first = step * self._rows[team]
+        for other in self.teams[team]:
+            if other == rank:
+                break
+            first += len(self.share(other))
+        return range(first, first + len(self.share(rank)))
+
+    def team_records(self, block: int, team: int) -> U64:
+        """Record indices of a block's rows: uint64, shape (block length * team rows,)."""
+        length = self.block_length(block)
+        if self.assignment == "blocked":
+            return self._ring(self._chunk(block, team), np.arange(length * self._rows[team]))
+        positions = np.concatenate(
+            [np.arange(s.start, s.stop) for s in map(self.share, self.teams[team])]
+        )
+        steps = np.arange(length)[:, np.newaxis] * self.batch_size
+        first = block * self.block_iterations * self.batch_size
+        return self._ring(first, (steps + positions).ravel())
+
+    def runs(self, team: int) -> tuple[int, ...]:
+        """Lengths of the contiguous runs of positions that ``team`` has in each batch."""
+        lengths: list[int] = []
+        end = -1
+        for share in map(self.share, self.teams[team]):
+            if not len(share):
+                continue
+            if share.start == end:
+                lengths[-1] += len(share)
+            else:
+                lengths.append(len(share))
+            end = share.stop
+        return tuple(lengths)

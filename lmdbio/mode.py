@@ -1,0 +1,149 @@
+"""A mode is a frozen value of five choices; every named mode of the paper is one.
+
+| mode    | roots_per_node      | locate     | engine | block_iterations | tokens |
+|---------|---------------------|------------|--------|------------------|--------|
+| LMDB    | all                 | seek       | mmap   | 1                | none   |
+| LMM     | 1 (2 above 16 ranks)| seek       | mmap   | 1                | none   |
+| LMM-DM  | as LMM              | speculate  | mmap   | 1                | none   |
+| LMM-DIO | as LMM              | scan       | pread  | 1                | none   |
+| ..-PROV | as LMM              | provenance | pread  | 1                | none   |
+| ..-COAL | as LMM              | provenance | pread  | k                | none   |
+| ..-STAG | as LMM              | provenance | pread  | k                | t      |
+
+"auto" is no mode but a policy that picks one.
+
+Source: LMDBIO (ACM TOPC 2019), section on its optimizations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+from lmdbio.errors import IncompatibleError
+
+__all__ = ["ALL_RANKS", "AUTO", "Mode"]
+
+#: roots_per_node, block_iterations: to be derived from the job.
+AUTO = 0
+#: roots_per_node: every rank is a root.
+ALL_RANKS = 2**31 - 1
+
+LOCATE = ("seek", "speculate", "scan", "provenance")
+ENGINES = ("mmap", "pread", "direct", "uring")
+#: Ways of locating that know every extent before the first read.
+AHEAD = ("scan", "provenance")
+
+#: What ``Reader`` of this version does not do, and what to take instead.
+_ABSENT = {
+    ("locate", "seek"): "use locate='scan' or a provenance file",
+    ("locate", "speculate"): "use locate='scan' or a provenance file",
+    ("engine", "uring"): "use engine='pread' or 'direct'",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mode:
+    """Five choices that say how a Reader reads, never what it returns.
+
+    Attributes:
+        roots_per_node: ranks of a node that read; ``AUTO`` (0): 1 up to 16 ranks on the node,
+            2 above; capped at the node's ranks (``ALL_RANKS``: each reads for itself).
+        locate: "seek", "speculate", "scan" or "provenance".
+        engine: "mmap", "pread", "direct" or "uring".
+        block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
+            many as give large requests within the memory budget.
+        tokens: turns to read that go round between nodes; 0: none.
+
+    Raises:
+        ValueError: a value out of range, or ``block_iterations`` other than 1 with a way of
+            locating that does not know the extents ahead.
+    """
+
+    roots_per_node: int = AUTO
+    locate: str = "scan"
+    engine: str = "pread"
+    block_iterations: int = 1
+    tokens: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("roots_per_node", "block_iterations", "tokens"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise ValueError(f"Mode: {name} must be an integer of 0 or more, not {value!r}")
+        for name, known in (("locate", LOCATE), ("engine", ENGINES)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"Mode: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+        if self.block_iterations != 1 and self.locate not in AHEAD:
+            raise ValueError(
+                "Mode: block_iterations > 1 needs extents known ahead "
+                f"(locate='scan' or 'provenance', not {self.locate!r})"
+            )
+
+    @classmethod
+    def named(cls, name: str) -> Mode:
+        """The mode of a name such as "LMM-DIO-PROV-COAL-STAG", or its last part ("stag").
+
+        Raises:
+            ValueError: no such mode.
+        """
+        key = name.casefold()
+        for full, mode in NAMED.items():
+            if key in (full.casefold(), full.casefold().rsplit("-", 1)[-1]):
+                return mode
+        raise ValueError(f"no mode is called {name!r}; known: auto, {', '.join(NAMED)}")
+
+    @classmethod
+    def resolve(cls, mode: Mode | str, *, provenance: bool) -> Mode:
+        """The mode behind ``mode``, which may be a name or "auto".
+
+        Args:
+            mode: a Mode, a name, or "auto": provenance and coalescing where there is a
+                provenance file, a scan where there is none.
+            provenance: there is a provenance file that describes the data.
+        """
+        if isinstance(mode, Mode):
+            return mode
+        if not isinstance(mode, str):
+            raise TypeError(f"mode must be a Mode or a name, not {type(mode).__name__}")
+        if mode.casefold() != "auto":
+            return cls.named(mode)
+        return cls.named("coal") if provenance else replace(cls.named("dio"), block_iterations=0)
+
+    def refuse_absent(self) -> None:
+        """Raises IncompatibleError for a choice that this version's Reader does not have."""
+        for (name, value), instead in _ABSENT.items():
+            if getattr(self, name) == value:
+                raise IncompatibleError(
+                    f"mode {self}: this version's Reader has no {name}={value!r}; {instead}"
+                )
+        if self.tokens:
+            raise IncompatibleError(
+                f"mode {self}: this version's Reader has no tokens (tokens={self.tokens}); "
+                "use tokens=0, or mode 'coal'"
+            )
+
+    def roots(self, ranks: int) -> int:
+        """Roots on a node of ``ranks`` ranks."""
+        if self.roots_per_node == AUTO:
+            return 1 if ranks <= 16 else 2
+        return min(self.roots_per_node, ranks)
+
+    def __str__(self) -> str:
+        for full, mode in NAMED.items():
+            if mode == self:
+                return full
+        inside = ", ".join(f"{f.name}={getattr(self, f.name)!r}" for f in fields(self))
+        return f"Mode({inside})"
+
+
+NAMED = {
+    "LMDB": Mode(ALL_RANKS, "seek", "mmap"),
+    "LMM": Mode(AUTO, "seek", "mmap"),
+    "LMM-DM": Mode(AUTO, "speculate", "mmap"),
+    "LMM-DIO": Mode(AUTO, "scan", "pread"),
+    "LMM-DIO-PROV": Mode(AUTO, "provenance", "pread"),
+    "LMM-DIO-PROV-COAL": Mode(AUTO, "provenance", "pread", AUTO),
+    "LMM-DIO-PROV-COAL-STAG": Mode(AUTO, "provenance", "pread", AUTO, 1),
+}
