@@ -788,10 +788,11 @@ class Window:
 
     def aborted(self) -> tuple[int, str] | None:
         """(node rank, message) of whoever aborted."""
+        if not lib.lio_window_aborted(self._control, ffi.NULL, ffi.NULL):
+            return None
         rank = ffi.new("uint32_t *")
         message = ffi.new("char[]", int(lib.LIO_WINDOW_MESSAGE_MAX))
-        if not lib.lio_window_aborted(self._control, rank, message):
-            return None
+        lib.lio_window_aborted(self._control, rank, message)
         return int(rank[0]), ffi.string(message).decode("utf-8", "replace")
 
 

@@ -1,0 +1,210 @@
+"""How much memory a window may take, and how much its slots can need at most.
+
+The budget counts pages of shared memory too, for they are memory (tmpfs) and count in the
+job's control group. The bound is proven, not guessed: a slot sized by it can never turn out
+too small in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "DEFAULT_BYTES_MAX",
+    "ENVIRONMENT",
+    "FootprintBound",
+    "available_bytes",
+    "budget_bytes",
+    "parse_bytes",
+]
+
+#: Upper limit of the default budget, bytes per machine.
+DEFAULT_BYTES_MAX = 2_500_000_000
+#: Environment variable that replaces the default.
+ENVIRONMENT = "LMDBIO_MEMORY_BYTES"
+
+_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str, what: str) -> int:
+    """An amount of bytes such as "4096", "64M" or "2.5G" (powers of 1024).
+
+    Raises:
+        ValueError: names ``what``.
+    """
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    factor = _SUFFIXES.get(number[-1:], 0)
+    digits = number[:-1] if factor else number
+    try:
+        value = int(float(digits) * factor) if factor else int(digits)
+    except (ValueError, OverflowError):
+        value = 0
+    if value <= 0:
+        raise ValueError(f"{what} must be a positive number of bytes (such as 2G), not {text!r}")
+    return value
+
+
+def _number(path: Path) -> int | None:
+    """The number in a small file; None when there is none ("max", or no such file)."""
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _statistic(path: Path, name: str) -> int:
+    try:
+        for line in path.read_text(encoding="ascii").splitlines():
+            key, _, value = line.partition(" ")
+            if key == name:
+                return int(value)
+    except (OSError, ValueError):
+        pass
+    return 0
+
+
+def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
+    """(folder, limit file, usage file, statistic of reclaimable pages) per control group.
+
+    From the process's own group up to the mount: a limit anywhere above holds too. Inside a
+    container the group's path is often not what is mounted; then only the mount's own counts.
+    """
+    try:
+        lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, group = line.split(":", 2)
+        if controllers == "":
+            mount, files = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+            statistic = "inactive_file"
+        elif "memory" in controllers.split(","):
+            mount = root / "sys/fs/cgroup/memory"
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            statistic = "total_inactive_file"
+        else:
+            continue
+        folder = mount / group.strip("/")
+        while True:
+            yield folder, *files, statistic
+            if folder == mount:
+                break
+            folder = folder.parent
+
+
+def available_bytes(root: Path = Path("/")) -> int:
+    """Memory that this process can still get, bytes: of the machine and of its control groups.
+
+    Args:
+        root: where ``proc`` and ``sys`` are; tests put their own here.
+    """
+    available = 2**63
+    try:
+        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    except (OSError, ValueError, IndexError):
+        available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for folder, limit_file, usage_file, statistic in _groups(root):
+        limit, usage = _number(folder / limit_file), _number(folder / usage_file)
+        if limit is not None and usage is not None:
+            reclaimable = _statistic(folder / "memory.stat", statistic)
+            available = min(available, max(0, limit - usage + reclaimable))
+    return available
+
+
+def budget_bytes(
+    memory_bytes_max: int | None, environ: Mapping[str, str] = os.environ, root: Path = Path("/")
+) -> int:
+    """The budget of one machine, bytes.
+
+    The keyword, else ``LMDBIO_MEMORY_BYTES``, else the smaller of 2.5 GB and a quarter of
+    ``available_bytes()``.
+
+    Raises:
+        ValueError: not a positive amount.
+    """
+    if memory_bytes_max is not None:
+        if memory_bytes_max < 1:
+            raise ValueError(f"memory_bytes_max must be positive, not {memory_bytes_max}")
+        return int(memory_bytes_max)
+    text = environ.get(ENVIRONMENT)
+    if text:
+        return parse_bytes(text, ENVIRONMENT)
+    return min(DEFAULT_BYTES_MAX, available_bytes(root) // 4)
+
+
+class FootprintBound:
+    """Bounds the bytes that any run of consecutive records can need, aligned, gaps excluded.
+
+    A record needs the aligned pieces of the file that it touches. A run needs at most all the
+    pieces of its first record and, of every other, those that the record before it does not
+    need too. Sliding-window sums of the latter over the circle of records, plus the largest
+    difference between the two, bound every run. Records that repeat are read once, so no set
+    of records needs more than the whole circle does.
+
+    Beyond ``CELLS`` records neighbours are summed up in cells, and a run is charged for all
+    cells that it can touch.
+
+    Args:
+        count: records.
+        alignment: bytes, a power of two.
+    """
+
+    CELLS = 2**22
+
+    def __init__(self, count: int, alignment: int) -> None:
+        self._alignment = alignment
+        self._cell = -(-count // self.CELLS)
+        self._sums: npt.NDArray[np.int64] = np.zeros(-(-count // self._cell), np.int64)
+        self._count, self._seen = count, 0
+        self._last = (0, 0)
+        self._shared_max = 0
+        self.total = 0
+
+    def add(self, extents: npt.NDArray[Any]) -> None:
+        """Takes the extents (dtype ``EXTENT``) of the next records, in index order."""
+        if not len(extents):
+            return
+        align = np.uint64(self._alignment - 1)
+        ends = extents["offset"] + extents["length"]
+        low = (extents["offset"] & ~align).astype(np.int64)
+        high = ((ends + align) & ~align).astype(np.int64)
+        low = np.where(extents["length"] == 0, high, low)
+        before_low = np.concatenate(([self._last[0]], low[:-1]))
+        before_high = np.concatenate(([self._last[1]], high[:-1]))
+        shared = np.minimum(high, before_high) - np.maximum(low, before_low)
+        shared = np.maximum(shared, 0)
+        new = high - low - shared
+        cells = np.arange(self._seen, self._seen + len(extents)) // self._cell
+        starts = np.flatnonzero(np.diff(cells, prepend=-1))
+        self._sums[cells[starts]] += np.add.reduceat(new, starts)
+        self._last = (int(low[-1]), int(high[-1]))
+        self._shared_max = max(self._shared_max, int(shared.max()))
+        self._seen += len(extents)
+        self.total += int(new.sum())
+
+    def run(self, length: int) -> int:
+        """Bytes that ``length`` consecutive records of the circle need at most."""
+        if self._seen != self._count:
+            raise RuntimeError(f"{self._seen} of {self._count} extents were seen")
+        if length <= 0:
+            return 0
+        # The last cell may be short, so a run over the seam can touch one more.
+        cells = -(-(length - 1) // self._cell) + 1 + (self._cell > 1)
+        if length >= self._count or cells >= len(self._sums):
+            return self.total
+        around = np.concatenate((self._sums, self._sums[:cells]))
+        sums = np.concatenate(([0], np.cumsum(around)))
+        largest = int((sums[cells:] - sums[:-cells]).max())
+        return min(self.total, largest + self._shared_max)
+
+    def runs(self, lengths: tuple[int, ...], repeats: int) -> int:
+        """Bytes that ``repeats`` times a set of runs needs at most."""
+        return min(self.total, repeats * sum(map(self.run, lengths)))
