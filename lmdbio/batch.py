@@ -126,10 +126,10 @@ class Batch:
         return True
 
     def _expire(self) -> Any:
-        """Ends the batch; its views live on. Returns a weak reference to their exporter."""
+        """Ends the batch; its views live on. Returns their exporter, None when there is none."""
         self._valid = False
         exporter, self._exporter = self._exporter, None
-        return None if exporter is None else weakref.ref(exporter)
+        return exporter
 
     # --- what users see -------------------------------------------------------------------
 
@@ -244,13 +244,14 @@ class Batch:
         for n in reversed(inner):
             field = (step, *field)
             step *= n
-        return np.ndarray(
+        array: npt.NDArray[Any] = np.ndarray(
             (len(self), *inner),
             kind,
             buffer=view,
             offset=int(self._offsets[0]) + offset,
             strides=(stride, *field),
         )
+        return array
 
     def copy(self) -> Batch:
         """The same records in private memory, one after another; always valid."""

@@ -129,7 +129,7 @@ class _Filler(threading.Thread):
         super().__init__(name="lmdbio-filler", daemon=False)
         self._seat, self._schedule, self._team, self._work = seat, schedule, team, work
         self._gap, self._request = gap_bytes_max, request_bytes_max
-        self._stop = threading.Event()
+        self._quit = threading.Event()
         self._pid = os.getpid()
         self.error: BaseException | None = None
         self.blocks = 0
@@ -157,7 +157,7 @@ class _Filler(threading.Thread):
 
     def stop(self) -> None:
         """Ends the filling soon, also when others would need more."""
-        self._stop.set()
+        self._quit.set()
 
     def finish(self) -> None:
         """Waits for the end, which must be certain."""
@@ -165,7 +165,7 @@ class _Filler(threading.Thread):
             self.join(_core.SLICE_MS / 1000)
 
     def _alive(self) -> None:
-        if self._stop.is_set():
+        if self._quit.is_set():
             raise _Stopped
         if not threading.main_thread().is_alive():
             _retire(self._seat)

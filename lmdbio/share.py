@@ -111,7 +111,8 @@ class Job:
         self._comm = comm
         self._mpi: Any = None
         self._node_comm: Any = None
-        self.rank, self.size = (comm.rank, comm.size) if comm is not None else (0, 1)
+        self.rank: int = comm.rank if comm is not None else 0
+        self.size: int = comm.size if comm is not None else 1
         self.node: tuple[int, ...] = (self.rank,)
         self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
         self.node_rank = 0
@@ -414,7 +415,7 @@ def _furnish(
         memory.reserve(own)
         if job.node_rank == 0:
             _core.Window(own + start, ranks=ranks, roots=roots, fresh=True)
-        return start
+        return int(start)
 
     starts = job.together(furnish)
     chief, server = job.node[0], job.node[node_teams[root].start]
