@@ -348,11 +348,13 @@ static int overflow_extent(const lio_layout *layout, uint64_t node_offset, const
 {
     uint64_t first = lio_load64(node->data);
     uint64_t bytes = (uint64_t)layout->header_size + node->data_size;
-    uint64_t count = (bytes + layout->page_size - 1) / layout->page_size;
-    if (layout->version == LIO_FORMAT_V3 && lio_load64(node->data + 16) != count)
-        return lio_fail(error, LIO_ERR_CORRUPT, node_offset, count, lio_load64(node->data + 16),
+    uint64_t needed = (bytes + layout->page_size - 1) / layout->page_size;
+    /* A value that was replaced by a shorter one keeps its pages, so there may be more. */
+    uint64_t count = layout->version == LIO_FORMAT_V3 ? lio_load64(node->data + 16) : needed;
+    if (count < needed)
+        return lio_fail(error, LIO_ERR_CORRUPT, node_offset, needed, count,
                         "a value of %" PRIu32 " bytes claims %" PRIu64 " overflow pages",
-                        node->data_size, lio_load64(node->data + 16));
+                        node->data_size, count);
     if (first < 2 || !lio_fits(first, count, layout->page_limit))
         return lio_fail(error, LIO_ERR_CORRUPT, node_offset, layout->page_limit, first,
                         "a value's overflow pages %" PRIu64 " + %" PRIu64
