@@ -17,7 +17,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, provenance
+from lmdbio import _core
+from lmdbio import provenance as sidecars
 from lmdbio.errors import Error, IncompatibleError, ProvenanceError
 
 __all__ = ["Check", "Locate", "Source", "open_engine", "open_source"]
@@ -49,8 +50,8 @@ class Source:
     reason: str
     _pages: _core.Engine
     _table: _core.Extents | None
-    _sidecar: provenance.Provenance | None
-    _section: provenance.Section | None
+    _sidecar: sidecars.Provenance | None
+    _section: sidecars.Section | None
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
         """Extents (dtype ``EXTENT``) of records, in the order asked.
@@ -100,7 +101,7 @@ def open_source(
     *,
     db: bytes | str | None = None,
     locate: Locate = "auto",
-    provenance_file: str | os.PathLike[str] | None = None,
+    provenance: str | os.PathLike[str] | None = None,
     check: Check = "fast",
     subdir: bool | None = None,
 ) -> Source:
@@ -111,7 +112,7 @@ def open_source(
         db: a named database, None for the main one.
         locate: "provenance" demands the sidecar, "scan" walks the tree, "auto" takes the
             sidecar when there is one that holds, says so in a warning when it does not.
-        provenance_file: the sidecar, or the folder it is in; None for the usual places.
+        provenance: the sidecar, or the folder it is in; None for the usual places.
         check: how the sidecar is checked against the data (``provenance.check``).
         subdir: as in ``lmdb.open``; None takes either.
 
@@ -122,7 +123,7 @@ def open_source(
         IncompatibleError: the database holds sorted duplicates.
         LookupError: no such named database.
     """
-    data = os.fspath(provenance.data_file(path, subdir))
+    data = os.fspath(sidecars.data_file(path, subdir))
     name = db.encode() if isinstance(db, str) else db
     pages = _core.Engine(data, "pread", depth=32)
     try:
@@ -136,7 +137,7 @@ def open_source(
         sidecar, reason = None, "scan was asked for"
         if locate != "scan":
             sidecar, reason = _open_sidecar(
-                data, name, pages, meta, provenance_file, check, demanded=locate == "provenance"
+                data, name, pages, meta, provenance, check, demanded=locate == "provenance"
             )
         section = sidecar.section(name) if sidecar is not None else None
         table = _scan(pages, meta, found) if section is None else None
@@ -166,17 +167,17 @@ def _open_sidecar(
     name: bytes | None,
     pages: _core.Engine,
     meta: _core.Meta,
-    provenance_file: str | os.PathLike[str] | None,
+    provenance: str | os.PathLike[str] | None,
     check: Check,
     *,
     demanded: bool,
-) -> tuple[provenance.Provenance | None, str]:
+) -> tuple[sidecars.Provenance | None, str]:
     """The sidecar, checked and with a section for the database, or None and why not."""
-    path = provenance.sidecar_file(data, provenance_file)
+    path = sidecars.sidecar_file(data, provenance)
     sidecar = None
     try:
-        sidecar = provenance.Provenance.open(path)
-        provenance.check(pages, meta, sidecar, check)
+        sidecar = sidecars.Provenance.open(path)
+        sidecars.check(pages, meta, sidecar, check)
         sidecar.section(name)
     except BaseException as e:
         if sidecar is not None:
@@ -189,7 +190,7 @@ def _open_sidecar(
             if isinstance(e, ProvenanceError | PermissionError):
                 raise
             raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
-        if not missing or provenance_file is not None:
+        if not missing or provenance is not None:
             warnings.warn(f"{reason}; the tree is walked instead", stacklevel=4)
         return None, reason
     return sidecar, ""

@@ -74,7 +74,7 @@ class Records(Sequence[bytes]):
         }
         self._options = PlanOptions(gap_bytes_max, request_bytes_max)
         self._source = open_source(
-            path, db=db, locate=locate, provenance_file=provenance, check=check, subdir=subdir
+            path, db=db, locate=locate, provenance=provenance, check=check, subdir=subdir
         )
         try:
             self._engine = open_engine(self._source.path, engine, depth=depth, stream=False)
