@@ -6,7 +6,16 @@ from dataclasses import dataclass
 
 from lmdbio import _core
 
-__all__ = ["PlanOptions", "plan_reads"]
+__all__ = ["GAP_BYTES_MAX", "PAGE_BYTES", "REQUEST_BYTES_MAX", "PlanOptions", "plan_reads"]
+
+#: Reads begin and end on these boundaries, whatever the engine: the kernel reads no less, and
+#: records on neighbouring pages then touch, so that they share a read without a gap.
+PAGE_BYTES = 4096
+#: At 1.5 GB/s 64 KiB cost 40 us, less than a request's latency on any storage.
+GAP_BYTES_MAX = 64 << 10
+#: Several in flight at 1 MiB reach what a local disk gives; larger ones only make the first
+#: byte later.
+REQUEST_BYTES_MAX = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,33 +23,32 @@ class PlanOptions:
     """What a plan trades.
 
     Attributes:
-        gap_bytes_max: bytes nobody asked for that are read to save a request. At 1.5 GB/s
-            64 KiB cost 40 us, less than a request's latency on any storage.
-        request_bytes_max: largest single read, bytes. Several in flight at 1 MiB reach what
-            this storage gives; larger ones only make the first byte later.
+        gap_bytes_max: bytes nobody asked for that are read to save a request.
+        request_bytes_max: largest single read, bytes, a multiple of ``PAGE_BYTES``.
     """
 
-    gap_bytes_max: int = 64 << 10
-    request_bytes_max: int = 1 << 20
+    gap_bytes_max: int = GAP_BYTES_MAX
+    request_bytes_max: int = REQUEST_BYTES_MAX
 
     def __post_init__(self) -> None:
         if self.gap_bytes_max < 0:
             raise ValueError(f"gap_bytes_max={self.gap_bytes_max} is negative")
-        if self.request_bytes_max <= 0 or self.request_bytes_max % 4096:
+        if self.request_bytes_max <= 0 or self.request_bytes_max % PAGE_BYTES:
             raise ValueError(
-                f"request_bytes_max={self.request_bytes_max} is no positive multiple of 4096"
+                f"request_bytes_max={self.request_bytes_max} is no positive multiple of "
+                f"{PAGE_BYTES}"
             )
 
 
 def plan_reads(
-    extents: _core.Extents, options: PlanOptions | None = None, *, alignment: int = 1
+    extents: _core.Extents, options: PlanOptions | None = None, *, alignment: int = PAGE_BYTES
 ) -> _core.Plan:
     """Plans the reads of some records.
 
     Args:
         extents: dtype ``EXTENT``, any order, repeats allowed.
         options: defaults to ``PlanOptions()``.
-        alignment: the engine's, bytes, a power of two.
+        alignment: bytes, a power of two, no less than the engine's.
 
     Returns:
         Requests that read each byte of the file at most once, and where each record will lie

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.locate import Check, Locate, open_engine, open_source
-from lmdbio.plan import PlanOptions, plan_reads
+from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads
 
 __all__ = ["Records"]
 
@@ -56,8 +56,8 @@ class Records(Sequence[bytes]):
         check: Check = "fast",
         engine: str = "auto",
         depth: int = 32,
-        gap_bytes_max: int = PlanOptions.gap_bytes_max,
-        request_bytes_max: int = PlanOptions.request_bytes_max,
+        gap_bytes_max: int = GAP_BYTES_MAX,
+        request_bytes_max: int = REQUEST_BYTES_MAX,
         subdir: bool | None = None,
     ) -> None:
         self._state: dict[str, Any] = {
@@ -141,7 +141,7 @@ class Records(Sequence[bytes]):
         """
         wanted = self._normalise(indices)
         extents = self._source.extents(wanted)
-        plan = plan_reads(extents, self._options, alignment=self._engine.alignment)
+        plan = plan_reads(extents, self._options)
         memory = _core.Memory(plan.totals.buffer_bytes)
         self._engine.read_plan(plan, memory.address)
         self._source.guard()
@@ -225,7 +225,7 @@ class _Block:
     def __init__(
         self, engine: _core.Engine, extents: _core.Extents, options: PlanOptions
     ) -> None:
-        self._plan = plan_reads(extents, options, alignment=engine.alignment)
+        self._plan = plan_reads(extents, options)
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = _core.Memory(self._plan.totals.buffer_bytes)
         self._ticket = engine.submit_plan(self._plan, self._memory.address)

@@ -1,0 +1,197 @@
+"""Records against py-lmdb, over every shape of database, format, engine and way of locating.
+
+Goal: the same values in the same order as py-lmdb's cursor gives, however they are asked for.
+Method: databases.CASES in both formats; py-lmdb's answers are taken once per database.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import threading
+import warnings
+from pathlib import Path
+
+import databases
+import lmdb
+import numpy as np
+import pytest
+
+import lmdbio
+from lmdbio import provenance
+
+PLAIN = databases.CASES
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    made: dict[tuple[str, int], Path] = {}
+
+    def build(case, version):
+        key = (case.name, version)
+        if key not in made:
+            made[key] = databases.build(case, tmp_path_factory.mktemp(case.name), version)
+        return made[key]
+
+    return build
+
+
+def named(path: Path) -> list[bytes | None]:
+    """The databases of a file that have one value a key."""
+    env = lmdb.open(str(path), readonly=True, lock=False, max_dbs=64)
+    with env.begin() as txn:
+        names = [None, *env.dbs(txn=txn)] if hasattr(env, "dbs") else [None]
+        keep = []
+        for name in names:
+            db = env.open_db(name, txn=txn, create=False) if name is not None else None
+            flags = db.flags(txn) if db is not None else env.open_db(None, txn=txn).flags(txn)
+            if not flags["dupsort"]:
+                keep.append(name)
+    env.close()
+    return keep
+
+
+@pytest.mark.parametrize("version", databases.FORMATS)
+@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
+def test_records_are_py_lmdbs_values_in_key_order(built, case, version):
+    path = built(case, version)
+    for name in named(path):
+        expected = [value for _, value in databases.content(path, name)]
+        provenance.convert(path, databases=[name])
+        for locate in ("scan", "provenance"):
+            with lmdbio.Records(path, db=name, locate=locate) as records:
+                assert records.located_by == locate
+                assert len(records) == len(expected)
+                assert list(records) == expected
+                assert records[:] == expected
+                order = list(range(len(expected))) * 2
+                random.Random(7).shuffle(order)
+                batch = records.read(order)
+                assert [bytes(view) for view in batch] == [expected[i] for i in order]
+
+
+@pytest.mark.parametrize("engine", ["auto", "pread", "direct", "mmap"])
+def test_every_engine_gives_the_same(built, engine):
+    case = next(case for case in PLAIN if case.name == "mixed")
+    path = built(case, 1)
+    expected = [value for _, value in databases.content(path)]
+    try:
+        records = lmdbio.Records(path, engine=engine)
+    except lmdb.IncompatibleError as e:
+        pytest.skip(f"no O_DIRECT below {path}: {e}")
+    with records:
+        assert records[::-1] == expected[::-1]
+        assert [records[i] for i in range(0, len(expected), 7)] == expected[::7]
+
+
+@pytest.fixture
+def sample(tmp_path):
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%08d" % i, databases.value(i, 3000)) for i in range(500)))
+    env.close()
+    return tmp_path / "env"
+
+
+def test_records_is_a_sequence(sample):
+    with lmdbio.Records(sample) as records:
+        assert records[-1] == records[499] == databases.value(499, 3000)
+        assert records[10:13] == [databases.value(i, 3000) for i in (10, 11, 12)]
+        assert databases.value(3, 3000) in records
+        for wrong in (500, -501):
+            with pytest.raises(IndexError, match="500"):
+                records[wrong]
+        with pytest.raises(IndexError):
+            records.read([0, 500])
+        with pytest.raises(IndexError):
+            records.read(np.array([-501]))
+        with pytest.raises(TypeError, match="integers"):
+            records.read([0.5])
+        assert len(records.read([])) == 0
+        assert bytes(records.read([-1])[0]) == records[-1]
+
+
+def test_a_batch_outlives_its_records_and_its_siblings(sample):
+    with lmdbio.Records(sample) as records:
+        first, second = records.read([3, 1]), records.read([2])
+        array = first.array(np.uint8, (3000,))
+    assert array[1].tobytes() == bytes(first[1]) == databases.value(1, 3000)
+    assert bytes(second[0]) == databases.value(2, 3000)
+
+
+def test_records_can_be_pickled(sample):
+    with lmdbio.Records(sample, gap_bytes_max=0) as records:
+        with pickle.loads(pickle.dumps(records)) as other:
+            assert other[:] == records[:]
+
+
+def test_a_forked_child_reads_the_same_while_its_parent_does(sample):
+    with lmdbio.Records(sample) as records:
+        expected = records[:]
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if records[:] == expected and records[7] == expected[7] else 1)
+        assert records[:] == expected
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_threads_may_share_records(sample):
+    problems = []
+    with lmdbio.Records(sample) as records:
+
+        def work(seed: int) -> None:
+            for index in np.random.default_rng(seed).integers(0, 500, 100).tolist():
+                if records[index] != databases.value(index, 3000):
+                    problems.append(index)
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not problems
+
+
+def test_an_abandoned_iteration_leaves_nothing_under_way(sample):
+    with lmdbio.Records(sample) as records:
+        for value in records:
+            assert value == databases.value(0, 3000)
+            break
+        assert records[1] == databases.value(1, 3000)
+
+
+def test_a_stale_sidecar_is_told_and_not_used(sample):
+    provenance.convert(sample)
+    env = lmdb.open(str(sample), map_size=1 << 28)
+    with env.begin(write=True) as txn:
+        txn.put(b"00000000", b"new")
+    env.close()
+    with pytest.warns(UserWarning, match="does not describe this state"):
+        records = lmdbio.Records(sample)
+    with records:
+        assert records.located_by == "scan"
+        assert records[0] == b"new"
+    with pytest.raises(lmdbio.StaleError, match=r"data\.mdb"):
+        lmdbio.Records(sample, locate="provenance")
+
+
+def test_demanding_a_sidecar_that_is_not_there_names_the_command_that_makes_one(sample):
+    with pytest.raises(lmdbio.ProvenanceError, match="lmdbio convert"):
+        lmdbio.Records(sample, locate="provenance")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        lmdbio.Records(sample).close()
+
+
+def test_a_file_that_a_writer_moved_on_is_refused(sample):
+    with lmdbio.Records(sample) as records:
+        env = lmdb.open(str(sample), map_size=1 << 28)
+        for commits in range(1, 4):
+            with env.begin(write=True) as txn:
+                txn.put(b"00000000", b"%d" % commits)
+            if commits == 1:
+                assert records[0] == databases.value(0, 3000), "one commit harms no page of ours"
+        env.close()
+        for read in (lambda: records[0], lambda: records.read([1]), lambda: list(records)):
+            with pytest.raises(lmdb.Error, match="changed while it was read"):
+                read()
