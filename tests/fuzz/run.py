@@ -95,7 +95,7 @@ def _named(env: lmdb.Environment) -> None:
 
 
 def _duplicates(env: lmdb.Environment) -> None:
-    db = env.open_db(None, dupsort=True)
+    db = env.open_db(b"named", dupsort=True)
     with env.begin(write=True) as txn:
         for i in range(120):
             txn.put(b"key%d" % (i % 4), b"%06d" % i * (1 + i % 9), db=db)
