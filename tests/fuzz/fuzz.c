@@ -88,6 +88,29 @@ static size_t choose_place(size_t size, size_t page_size)
     }
 }
 
+/* A field of one node: sizes, flags, and the page number in its data. Random places seldom
+ * hit these, and they are what a parser must not believe. */
+static void mutate_node(uint8_t *bytes, size_t size, size_t page_size)
+{
+    size_t header = lio_load32(bytes + 24) == 0xBEEFC0DEu ? 24 : 16;
+    for (int tries = 0; tries < 20; tries++) {
+        uint8_t *page = bytes + below(size / page_size) * page_size;
+        uint32_t flags = lio_load16(page + header - 6), base = header == 24 ? 24 : 0;
+        size_t count = (lio_load16(page + header - 4) + base - header) / 2, at, key;
+        if ((flags & (LIO_P_BRANCH | LIO_P_LEAF)) == 0 || count == 0 || count > page_size / 10)
+            continue;
+        at = lio_load16(page + header + 2 * below(count)) + base;
+        if (at > page_size - 24)
+            continue;
+        key = lio_load16(page + at + 6);
+        if (below(3) == 0 && at + 8 + key + 24 <= page_size)
+            put(page + at + 8 + key + 8 * below(3), interesting(), 8);
+        else
+            put(page + at + 2 * below(4), interesting(), 2);
+        return;
+    }
+}
+
 static size_t mutate(uint8_t *bytes, size_t size, size_t page_size)
 {
     size_t times = 1 + below(below(4) == 0 ? 24 : 3);
@@ -97,7 +120,7 @@ static size_t mutate(uint8_t *bytes, size_t size, size_t page_size)
         size_t at = choose_place(size, page_size < size ? page_size : size);
         size_t width = (size_t)1 << below(4);
         at = at < size - 8 ? at : size - 8 - below(8 < size - 8 ? 8 : 1);
-        switch (below(4)) {
+        switch (page_size == 4096 && size >= 3 * page_size ? below(8) : below(4)) {
         case 0:
             bytes[at] ^= (uint8_t)(1u << below(8));
             break;
@@ -110,8 +133,11 @@ static size_t mutate(uint8_t *bytes, size_t size, size_t page_size)
             memmove(bytes + at, bytes + from, length < room ? length : room);
             break;
         }
-        default: /* a small step: off by one, off by a page */
+        case 3: /* a small step: off by one, off by a page */
             put(bytes + at, lio_load16(bytes + at) + (below(2) ? 1u : 0xffffu), 2);
+            break;
+        default:
+            mutate_node(bytes, size, page_size);
         }
     }
     return size;
@@ -182,13 +208,24 @@ static void walk_database(lio_engine *engine, const lio_meta *meta, const lio_db
     lio_walk_close(walk);
 }
 
+static void touch(lio_pages *pages, const lio_item *item)
+{
+    uint8_t value[64];
+    lio_error error;
+    for (uint64_t j = 0; j < item->key_size; j++)
+        current += item->key[j] & 0;
+    for (uint64_t j = 0; item->data != NULL && j < item->data_size; j++)
+        current += item->data[j] & 0;
+    if (item->data == NULL && item->where.length <= sizeof value)
+        (void)lio_value_read(pages, &item->where, value, &error);
+}
+
 static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *db)
 {
     lio_pages *pages;
     lio_cursor *cursor;
     lio_error error;
     uint64_t count;
-    uint8_t value[64];
     if (lio_pages_open(engine, &meta->layout, 1 << 16, &pages, &error) != LIO_OK)
         return;
     if (lio_cursor_open(pages, db, &cursor, &error) == LIO_OK) {
@@ -203,18 +240,17 @@ static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *
                                                : (uint32_t)below(LIO_MOVE_BOTH_RANGE + 1),
                                 key, below(17), data, below(17), &item, &error) != LIO_OK)
                 continue;
-            for (uint64_t j = 0; j < item.key_size; j++)
-                current += item.key[j] & 0;
-            for (uint64_t j = 0; item.data != NULL && j < item.data_size; j++)
-                current += item.data[j] & 0;
-            if (item.data == NULL && item.where.length <= sizeof value)
-                (void)lio_value_read(pages, &item.where, value, &error);
+            touch(pages, &item);
             (void)lio_cursor_count(cursor, &count, &error);
         }
         lio_cursor_read_ahead(cursor, 4);
-        for (int i = 0; i < 300; i++)
-            if (lio_cursor_move(cursor, LIO_MOVE_NEXT, NULL, 0, NULL, 0, NULL, &error) != LIO_OK)
+        for (int i = 0; i < 300; i++) {
+            lio_item item = {0};
+            if (lio_cursor_move(cursor, i == 0 ? LIO_MOVE_FIRST : LIO_MOVE_NEXT, NULL, 0, NULL, 0,
+                                &item, &error) != LIO_OK)
                 break;
+            touch(pages, &item);
+        }
         lio_cursor_close(cursor);
     }
     lio_pages_close(pages);
