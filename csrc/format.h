@@ -137,7 +137,8 @@ int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno
 /* Where the value of a leaf node lies in the file. `node` must come from page `pgno`.
  * LIO_ERR_UNSUPPORTED when the node holds duplicates (DUPDATA). A SUBDATA node gives the
  * place of its database record, as py-lmdb's get() does. `pages`, when not NULL, receives
- * the number of overflow pages the value owns (0: it lies in the leaf). */
+ * the number of overflow pages the value owns (0: it lies in the leaf); in format 1, where
+ * only their header knows, the number that it needs. */
 int lio_node_extent(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
                     const lio_node *node, lio_extent *out, uint64_t *pages, lio_error *error);
 

@@ -541,6 +541,8 @@ def leaf_extents(
 def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
     """The record of the named database ``name``, read from the main one.
 
+    LMDB 1.0 ends names with a NUL byte, which is added here.
+
     Raises:
         LookupError: there is none.
         IncompatibleError: ``name`` is the key of a plain record.
@@ -548,15 +550,25 @@ def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
     """
     out = ffi.new("lio_db *")
     status = _Status(engine.path)
-    code = lib.lio_db_find(engine.pointer, _c_meta(meta), name, len(name), out, status.error)
+    key = name + _name_end(meta.layout)
+    code = lib.lio_db_find(engine.pointer, _c_meta(meta), key, len(key), out, status.error)
     if code == lib.LIO_NOTFOUND:
         raise LookupError(f"{engine.path}: there is no database named {name!r}")
     status.check(code)
     return _database(out)
 
 
+def _name_end(layout: Layout) -> bytes:
+    """What ends the key of a named database in this data format."""
+    return b"" if layout.version == 1 else b"\0"
+
+
 def leaf_databases(layout: Layout, chunk: Chunk, path: str) -> list[tuple[bytes, Database]]:
-    """The named databases whose records lie on a chunk of the main database's leaves."""
+    """The named databases whose records lie on a chunk of the main database's leaves.
+
+    Names are as ``find_database`` takes them.
+    """
+    end = _name_end(layout)
     c_layout = _c_layout(layout)
     pages, pgnos = _address(chunk.pages, "uint8_t *"), _address(chunk.pgnos, "uint64_t *")
     page, index = ffi.new("uint32_t *"), ffi.new("uint32_t *")
@@ -570,7 +582,7 @@ def leaf_databases(layout: Layout, chunk: Chunk, path: str) -> list[tuple[bytes,
         if code == lib.LIO_NOTFOUND:
             return found
         status.check(code)
-        found.append((bytes(ffi.buffer(node.key, node.key_size)), _database(db)))
+        found.append((bytes(ffi.buffer(node.key, node.key_size)).removesuffix(end), _database(db)))
 
 
 # --- provenance --------------------------------------------------------------------------

@@ -1309,8 +1309,9 @@ class _Converter:
         Stricter than safety asks for (pages of a state last until the second commit after
         it), because what describes an older state would be refused by ``check`` at once.
         """
-        newest = _core.read_meta(self._engine)
-        return newest != self._meta or Hints.of(os.fstat(self._engine.fd)) != self._hints
+        newest = _core.newest_txnid(self._engine, self._meta.layout)
+        now = Hints.of(os.fstat(self._engine.fd))
+        return newest != self._meta.txnid or now != self._hints
 
     def finish(self) -> int:
         return self.writer.finish(self._meta, self._hints, _join_digests(self.trees))
@@ -1465,7 +1466,7 @@ def verify(
         try:
             verifier.run()
         except (CorruptedError, StaleError) as e:
-            newest = _core.read_meta(reader).txnid
+            newest = _core.newest_txnid(reader, meta.layout)
             if newest == meta.txnid:
                 raise
             raise Error(
@@ -1508,7 +1509,8 @@ class _Verifier:
         self._engine, self._meta, self._layout = engine, meta, meta.layout
         self._provenance = provenance
         self._trees: dict[Name, bytes] = {}
-        self._owned = np.zeros(meta.layout.page_limit, np.uint8)
+        pages_there = -(-engine.size() // meta.layout.page_size)
+        self._owned = np.zeros(min(meta.layout.page_limit, pages_there), np.uint8)
         self._owned[:2] = 1
         self.steps = _Steps(progress, _tree_pages(meta.free_db), "walk")
         self.names: list[Name] = []
@@ -1560,8 +1562,7 @@ class _Verifier:
                     self._compare(section, records, extents)
                 records += len(extents)
                 size += int(extents["length"].sum(dtype=np.uint64))
-                pages += int(overflow.sum(dtype=np.uint64))
-                self._overflow(extents[overflow > 0], overflow[overflow > 0], label)
+                pages += self._overflow(extents[overflow > 0], overflow[overflow > 0], label)
         if not db.flags & DUPSORT:
             self._count(label, "records", records, db.entries)
             self._count(label, "overflow pages", pages, db.overflow_pages)
@@ -1577,6 +1578,10 @@ class _Verifier:
             )
 
     def _own(self, pages: npt.NDArray[np.int64], label: str) -> None:
+        if len(pages) and int(pages.max()) >= len(self._owned):
+            raise CorruptedError(
+                f"{self._engine.path}: page {int(pages.max())} of {label} lies outside the file"
+            )
         twice = pages[self._owned[pages] != 0]
         if not len(twice):
             self._owned[pages] = 1
@@ -1587,19 +1592,27 @@ class _Verifier:
             f"{self._engine.path}: page {int(twice[0])} has two owners, one is {label}"
         )
 
-    def _overflow(self, extents: Extents, counts: npt.NDArray[np.uint32], label: str) -> None:
+    def _overflow(self, extents: Extents, needed: npt.NDArray[np.uint32], label: str) -> int:
+        """Checks the headers of values with overflow pages; how many pages they own.
+
+        A value may own more pages than it needs: LMDB writes a shorter one in its place.
+        """
+        total = 0
         for start in range(0, len(extents), self._HEADERS_AT_ONCE):
             some = slice(start, start + self._HEADERS_AT_ONCE)
             first = extents["offset"][some].astype(np.int64) // self._layout.page_size
-            each = counts[some].astype(np.int64)
-            starts = np.cumsum(each) - each
-            within = np.arange(int(each.sum())) - np.repeat(starts, each)
+            each = self._headers(first, needed[some].astype(np.int64), label)
+            if int(each.sum()) > len(self._owned):  # before memory is taken for them
+                raise CorruptedError(f"{self._engine.path}: {label}: pages have two owners")
+            within = np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
             self._own(np.repeat(first, each) + within, label)
-            self._headers(first, each, label)
+            total += len(within)
+        return total
 
     def _headers(
-        self, first: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], label: str
-    ) -> None:
+        self, first: npt.NDArray[np.int64], needed: npt.NDArray[np.int64], label: str
+    ) -> npt.NDArray[np.int64]:
+        """Reads and checks overflow headers; the pages that each says it owns."""
         wanted = np.empty(len(first), _core.EXTENT)
         wanted["offset"] = first * self._layout.page_size
         wanted["length"] = header_size = self._layout.header_size
@@ -1612,21 +1625,28 @@ class _Verifier:
         memory = _core.Memory(plan.totals.buffer_bytes)
         self._engine.read_plan(plan, memory.address)
         content = np.frombuffer(_core.lend(memory.address, memory.size, memory), np.uint8)
-        places = plan.slices.astype(np.int64)[:, None] + np.arange(header_size)
-        heads = np.ascontiguousarray(content[places])
+        heads = content[plan.slices.astype(np.int64)[:, None] + np.arange(header_size)]
         pgno = heads[:, :8].copy().view("<u8")[:, 0]
         flags = heads[:, header_size - 6 : header_size - 4].copy().view("<u2")[:, 0]
-        pages = heads[:, header_size - 4 :].copy().view("<u4")[:, 0]
+        pages: npt.NDArray[np.int64] = (
+            heads[:, header_size - 4 :].copy().view("<u4")[:, 0].astype(np.int64)
+        )
         # Overflow pages are flagged so and nothing else, but for a writer's dirty bit.
-        bad = (pgno != first) | ((flags & ~np.uint16(0x10)) != _P_OVERFLOW) | (pages != counts)
+        bad = (
+            (pgno != first.astype(np.uint64))
+            | ((flags & ~np.uint16(0x10)) != _P_OVERFLOW)
+            | (pages < needed)
+            | (pages > len(self._owned) - first)
+        )
         if bad.any():
             i = int(np.flatnonzero(bad)[0])
             raise CorruptedError(
                 f"{self._engine.path}: {label}: page {int(first[i])} should begin "
-                f"{int(counts[i])} overflow pages, but its header says page {int(pgno[i])}, "
+                f"{int(needed[i])} overflow pages, but its header says page {int(pgno[i])}, "
                 f"flags {int(flags[i]):#x}, {int(pages[i])} pages"
             )
         self.headers += len(first)
+        return pages
 
     def _compare(self, section: Section, start: int, extents: Extents) -> None:
         stop = start + len(extents)
