@@ -9,7 +9,7 @@ enum {
     CHUNK_PAGES_DEFAULT = 1024,
     CHUNK_PAGES_MAX = 65536,
     MEMORY_ALIGNMENT = 4096,
-    META_FIRST_BYTES = 16384, /* both metas, up to pages of 8 KiB                        */
+    META_FIRST_BYTES = 8192, /* both metas of the usual pages of 4 KiB                    */
     READ_BYTES_MAX = 1 << 20 /* pages that happen to be neighbours share a read up to here */
 };
 

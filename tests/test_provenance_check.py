@@ -139,7 +139,7 @@ def test_an_older_state_may_still_be_asked_for(pair):
 def test_a_swapped_database_with_equal_meta_pages_is_refused(check, tmp_path):
     """The same lengths in another order: the metas are equal, two records are not."""
     # Within one number of pages, so that nothing else moves.
-    swapped = [swapped[1], swapped[0], *LENGTHS[2:]]
+    swapped = [LENGTHS[1], LENGTHS[0], *LENGTHS[2:]]
     one, other = make(tmp_path / "a.mdb", LENGTHS), make(tmp_path / "b.mdb", swapped)
     sidecar = convert(one).sidecar
     with _core.Engine(one) as a, _core.Engine(other) as b:
