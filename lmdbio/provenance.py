@@ -517,7 +517,7 @@ class Provenance:
         self._cache: OrderedDict[tuple[int, int], Extents] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
-        self._lock = threading.Lock()
+        self._lock, self._pid = threading.Lock(), os.getpid()
         # Non-blocking, so that a FIFO under this name is refused instead of waited for.
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -612,7 +612,14 @@ class Provenance:
     def sections(self) -> list[Section]:
         return list(self._sections)
 
+    def _after_fork(self) -> None:
+        """In a child, the lock may have been held by a thread that is not there."""
+        if self._pid != os.getpid():
+            self._lock, self._pid = threading.Lock(), os.getpid()
+            self._cache_bytes = sum(extents.nbytes for extents in self._cache.values())
+
     def _block(self, section: Section, number: int) -> Extents:
+        self._after_fork()
         key = (section._number, number)
         with self._lock:
             extents = self._cache.get(key)
@@ -748,7 +755,7 @@ def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") ->
         bool(reasons)
         and check != "always"
         and status is not None
-        and _memory_file(provenance.facts.digest, status).exists()
+        and _remembered(provenance.facts.digest, status)
     )
     cost = sum(_tree_pages(s.database) for s in provenance.sections) * provenance.facts.page_size
     return DeepCheck(bool(reasons) and not known, reasons, known, cost)
@@ -883,6 +890,12 @@ def _memory_file(digest: bytes, status: os.stat_result) -> Path:
     )
     mark = hashlib.blake2b(digest + identity + _host(), digest_size=24).hexdigest()
     return _memory_folder() / mark
+
+
+def _remembered(digest: bytes, status: os.stat_result) -> bool:
+    with contextlib.suppress(OSError, RuntimeError):
+        return _memory_file(digest, status).exists()
+    return False
 
 
 def _remember(digest: bytes, status: os.stat_result) -> None:

@@ -9,6 +9,7 @@ children killed at every system call that matters and at random moments.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import signal
@@ -478,6 +479,25 @@ def test_a_sidecar_that_does_not_read_back_is_not_published(small, monkeypatch):
     monkeypatch.setattr(provenance, "_extents_digest", lambda extents: os.urandom(32))
     with pytest.raises(Error, match="does not read back"):
         convert(small)
+    assert [p.name for p in small.parent.iterdir()] == ["small.mdb"]
+
+
+def test_a_full_disk_leaves_nothing_behind(small, monkeypatch):
+    def full(fd, content, offset):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(OSError, match="No space left"):
+        convert(small)
+    assert [p.name for p in small.parent.iterdir()] == ["small.mdb"]
+
+
+def test_an_interrupt_leaves_nothing_behind(small):
+    def interrupt(done, total, stage):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        convert(small, progress=interrupt)
     assert [p.name for p in small.parent.iterdir()] == ["small.mdb"]
 
 

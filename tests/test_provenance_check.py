@@ -108,6 +108,16 @@ def test_it_does_without_a_place_to_remember(folder, pair, monkeypatch):
     assert [run_check(*pair, "deep").how for _ in range(2)] == ["deep", "deep"]
 
 
+def test_it_does_without_a_home(pair, monkeypatch):
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def homeless(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert [run_check(*pair, "deep").how for _ in range(2)] == ["deep", "deep"]
+
+
 def test_what_is_remembered_stays_small(pair, tmp_path, monkeypatch):
     monkeypatch.setattr(provenance, "_REMEMBERED_MAX", 3)
     data, sidecar = pair

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
 from pathlib import Path
 
@@ -241,6 +242,20 @@ def test_threads_may_share_one():
         for thread in threads:
             thread.join()
     assert not wrong
+
+
+def test_a_child_goes_on_though_a_thread_held_the_lock_at_the_fork():
+    want = expected("blocks.prov")[0][1]
+    with Provenance.open(SAMPLES / "blocks.prov") as opened:
+        section = opened.section()
+        section.locate([1])
+        with opened._lock:
+            child = os.fork()
+            if child == 0:
+                signal.alarm(10)  # a child that waits for ever is a failure, too
+                good = section.locate([66, 1]).tolist() == [want[66], want[1]]
+                os._exit(0 if good else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_opening_reads_little_of_a_large_file(tmp_path, monkeypatch):
