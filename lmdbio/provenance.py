@@ -1277,7 +1277,7 @@ def _settle(
         converter = _Converter(engine, draft, progress)
         try:
             converter.run(databases)
-        except (CorruptedError, LookupError):
+        except (CorruptedError, IncompatibleError, LookupError):
             # Pages of this state may have been overwritten: then it is not damage.
             if not converter.moved():
                 raise
