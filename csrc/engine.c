@@ -23,8 +23,12 @@
 #include <unistd.h>
 
 #include "engine_kind.h"
+#include "extent.h"
 
 enum { DEPTH_MAX = 256, STACK_BYTES = 128 * 1024 };
+
+/* Above this, copying from the page cache is worth a thread of its own. */
+enum { PEEK_BYTES_MAX = 256 * 1024 };
 
 typedef struct pool {
     pthread_mutex_t lock;
@@ -194,10 +198,24 @@ void lio_engine_counters(lio_engine *engine, lio_counters *out)
 static int perform(lio_engine *engine, const lio_read *read, lio_error *error)
 {
     uint64_t received = 0, calls = 0;
-    int code = engine->kind->read(engine->source, read, &received, &calls, error);
+    int code;
+    if (read->into == NULL && read->length > 0) /* see lio_engine_populate */
+        return engine->kind->populate(engine->source, read->offset, read->length, error);
+    code = engine->kind->read(engine->source, read, &received, &calls, error);
     (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
     (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
     return code;
+}
+
+/* Serves a request from the page cache if that can be done at once. */
+static bool peek(lio_engine *engine, const lio_read *read)
+{
+    if (engine->kind->peek == NULL || read->length > PEEK_BYTES_MAX ||
+        !engine->kind->peek(engine->source, read))
+        return false;
+    (void)atomic_fetch_add_explicit(&engine->requests, 1, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&engine->bytes, read->length, memory_order_relaxed);
+    return true;
 }
 
 static int check_reads(const lio_read *reads, size_t count, lio_error *error)
@@ -371,44 +389,83 @@ static int pool_grow(pool *owner, lio_error *error)
 
 /* --- tickets ------------------------------------------------------------------------- */
 
-int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
-                      lio_error *error)
+static int ticket_make(pool *owner, size_t count, lio_ticket **out, lio_error *error)
 {
     lio_ticket *ticket = NULL;
-    pool *owner;
-    int code = check_reads(reads, count, error);
-    if (code == LIO_OK)
-        code = pool_of(engine, &owner, error);
-    if (code != LIO_OK)
-        return code;
-    if (count > (SIZE_MAX - sizeof *ticket) / sizeof *reads)
+    if (count > (SIZE_MAX - sizeof *ticket) / sizeof ticket->reads[0])
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, count, "too many reads in one batch");
-    ticket = calloc(1, sizeof *ticket + count * sizeof *reads);
+    ticket = calloc(1, sizeof *ticket + count * sizeof ticket->reads[0]);
     if (ticket == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, count * sizeof *reads, 0,
-                        "no memory for %zu reads", count);
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for %zu reads", count);
     ticket->owner = owner;
-    ticket->count = count;
-    if (count > 0)
-        memcpy(ticket->reads, reads, count * sizeof *reads);
-    (void)pthread_mutex_lock(&owner->lock);
-    if (count > 0) {
+    *out = ticket;
+    return LIO_OK;
+}
+
+/* Hands a ticket whose requests are filled in to the threads. Frees it on failure. */
+static int ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
+{
+    pool *owner = ticket->owner;
+    int code = LIO_OK;
+    if (ticket->count > 0) {
+        (void)pthread_mutex_lock(&owner->lock);
         queue_append(owner, ticket);
         code = pool_grow(owner, error);
         if (code != LIO_OK)
             queue_remove(owner, ticket);
-        else if (count == 1)
+        else if (ticket->count == 1)
             (void)pthread_cond_signal(&owner->work);
         else
             (void)pthread_cond_broadcast(&owner->work);
+        (void)pthread_mutex_unlock(&owner->lock);
     }
-    (void)pthread_mutex_unlock(&owner->lock);
     if (code != LIO_OK) {
         free(ticket);
         return code;
     }
     *out = ticket;
     return LIO_OK;
+}
+
+int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
+                      lio_error *error)
+{
+    lio_ticket *ticket;
+    pool *owner;
+    int code = check_reads(reads, count, error);
+    if (code == LIO_OK)
+        code = pool_of(engine, &owner, error);
+    if (code == LIO_OK)
+        code = ticket_make(owner, count, &ticket, error);
+    if (code != LIO_OK)
+        return code;
+    for (size_t i = 0; i < count; i++)
+        if (!peek(engine, &reads[i]))
+            ticket->reads[ticket->count++] = reads[i];
+    return ticket_start(ticket, out, error);
+}
+
+int lio_engine_populate(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t piece,
+                        lio_ticket **out, lio_error *error)
+{
+    lio_ticket *ticket;
+    pool *owner;
+    int code;
+    if (engine->kind->populate == NULL)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, offset, length, 0,
+                        "a %s engine fills no page cache", engine->kind->name);
+    if (piece == 0 || !lio_fits(offset, length, INT64_MAX))
+        return lio_fail(error, LIO_ERR_ARGUMENT, offset, length, piece,
+                        "reading ahead of impossible size or place");
+    code = pool_of(engine, &owner, error);
+    if (code == LIO_OK)
+        code = ticket_make(owner, (size_t)(length / piece + 1), &ticket, error);
+    if (code != LIO_OK)
+        return code;
+    for (uint64_t at = 0; at < length; at += piece < length - at ? piece : length - at)
+        ticket->reads[ticket->count++] =
+            (lio_read){.offset = offset + at, .length = piece < length - at ? piece : length - at};
+    return ticket_start(ticket, out, error);
 }
 
 static struct timespec deadline_after(int timeout_ms)

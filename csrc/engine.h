@@ -11,6 +11,9 @@
  * by threads that start on the first submit that needs them and are rebuilt in a child
  * after fork. An engine may be used by many threads at once.
  *
+ * Small requests that the page cache can serve at once are served by the submitting thread
+ * (RWF_NOWAIT), which costs a tenth of handing them to another one.
+ *
  * Reads resume after EINTR and short counts and are split above the kernel's limit. The
  * memory is the caller's and must live until the ticket is freed.
  */
@@ -76,6 +79,11 @@ void lio_engine_counters(lio_engine *engine, lio_counters *out);
 /* Queues `count` requests (copied) and returns at once. */
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
                       lio_error *error);
+
+/* Starts bringing `length` bytes at `offset` into the page cache, in pieces of `piece` bytes;
+ * no memory is filled. LIO_ERR_UNSUPPORTED for engines that go past the page cache. */
+int lio_engine_populate(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t piece,
+                        lio_ticket **out, lio_error *error);
 
 /* Waits up to `timeout_ms` (-1: for ever). LIO_OK: every byte is there. LIO_PENDING: ask
  * again. Else the first error; what was not yet begun is not read any more. */

@@ -107,5 +107,5 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_direct = {"direct",    DIRECT_ALIGNMENT, read_one,
-                                  source_size, source_close,     source_fd};
+const lio_kind lio_kind_direct = {"direct", DIRECT_ALIGNMENT, read_one,     NULL,
+                                  NULL,     source_size,      source_close, source_fd};

@@ -6,6 +6,8 @@
 #ifndef LIO_ENGINE_KIND_H
 #define LIO_ENGINE_KIND_H
 
+#include <stdbool.h>
+
 #include "engine.h"
 
 typedef struct lio_source lio_source; /* what a kind keeps open */
@@ -17,6 +19,11 @@ typedef struct {
      * filled also on failure. */
     int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                 lio_error *error);
+    /* Reads what is there without waiting; true when that was all of read->length. May begin
+     * to fetch what was not there. NULL: this kind always waits. */
+    bool (*peek)(lio_source *source, const lio_read *read);
+    /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
+    int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);
     void (*close)(lio_source *source);
     int (*fd)(const lio_source *source);

@@ -70,4 +70,5 @@ static int source_fd(const lio_source *source)
     return -1;
 }
 
-const lio_kind lio_kind_memory = {"memory", 1, read_one, source_size, source_close, source_fd};
+const lio_kind lio_kind_memory = {"memory", 1,           read_one,     NULL,
+                                  NULL,     source_size, source_close, source_fd};

@@ -90,4 +90,5 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_mmap = {"mmap", 1, read_one, source_size, source_close, source_fd};
+const lio_kind lio_kind_mmap = {"mmap", 1,           read_one,     NULL,
+                                NULL,   source_size, source_close, source_fd};

@@ -4,6 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "engine_kind.h"
@@ -105,6 +106,22 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
     return lio_pread_all(source->fd, read, 1, received, calls, error);
 }
 
+/* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
+ * systems that do not know the flag refuse; then the threads do the work. */
+static bool peek(lio_source *source, const lio_read *read)
+{
+    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
+    return preadv2(source->fd, &into, 1, (off_t)read->offset, RWF_NOWAIT) ==
+           (ssize_t)read->length;
+}
+
+static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
+{
+    int problem = posix_fadvise(source->fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
+    return problem == 0 ? LIO_OK
+                        : lio_fail_errno(error, problem, offset, length, "cannot read ahead");
+}
+
 static int source_size(lio_source *source, uint64_t *size, lio_error *error)
 {
     return lio_file_size(source->fd, size, error);
@@ -121,4 +138,5 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_pread = {"pread", 1, read_one, source_size, source_close, source_fd};
+const lio_kind lio_kind_pread = {"pread",  1,           read_one,     peek,
+                                 populate, source_size, source_close, source_fd};

@@ -30,6 +30,7 @@ __all__ = [
     "Engine",
     "Layout",
     "Memory",
+    "MemoryPool",
     "Meta",
     "Plan",
     "PlanTotals",
@@ -120,6 +121,48 @@ class Memory:
         self._owner = ffi.gc(pointer, lib.free, rounded)
         self.address = int(ffi.cast("uintptr_t", pointer))
         self.size = size
+
+
+class MemoryPool:
+    """Memory that comes back: spares the page faults of fresh memory for every batch.
+
+    ``take`` gives a ``Memory`` that returns to the pool when nobody refers to it any more. At
+    most ``SPARES`` pieces wait to be taken again.
+    """
+
+    SPARES = 2
+
+    def __init__(self) -> None:
+        self._spare: list[Memory] = []
+
+    def take(self, size: int) -> Memory:
+        """At least ``size`` bytes; what they hold is undefined."""
+        for _ in range(len(self._spare)):
+            try:
+                found = self._spare.pop(0)
+            except IndexError:  # another thread took it
+                break
+            if size <= found.size <= max(4 * size, 1 << 20):
+                return _Taken(found, self)
+        # Batches differ in size a little: some room lets the next one fit too.
+        return _Taken(Memory(size + size // 4), self)
+
+    def _give(self, memory: Memory) -> None:
+        if len(self._spare) < self.SPARES:
+            self._spare.append(memory)
+
+
+class _Taken(Memory):
+    """Memory on loan from a pool."""
+
+    __slots__ = ("_memory", "_pool")
+
+    def __init__(self, memory: Memory, pool: MemoryPool) -> None:
+        self._memory, self._pool = memory, pool
+        self.address, self.size = memory.address, memory.size
+
+    def __del__(self) -> None:
+        self._pool._give(self._memory)
 
 
 def lend(address: int, size: int, keep: object = None) -> Any:
@@ -298,6 +341,15 @@ class Engine:
             reads[field] = plan.requests[field]
         reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
         return self.submit(reads)
+
+    def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
+        """Starts bringing bytes into the page cache, in pieces, filling no memory."""
+        out = ffi.new("lio_ticket **")
+        status = _Status(self.path)
+        status.check(
+            lib.lio_engine_populate(self.pointer, offset, length, piece, out, status.error)
+        )
+        return Ticket(self, out[0])
 
     def read_plan(self, plan: Plan, address: int) -> None:
         """Reads a plan and returns when every byte is there."""

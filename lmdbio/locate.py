@@ -26,6 +26,10 @@ __all__ = ["Check", "Locate", "Source", "open_engine", "open_source"]
 Locate = Literal["auto", "provenance", "scan"]
 Check = Literal["fast", "deep", "always"]
 
+#: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
+#: of the sidecar are decoded as they are needed.
+TABLE_RECORDS_MAX = 1 << 22
+
 _DUPSORT = 0x04  # enum lio_db_flag
 
 
@@ -52,6 +56,7 @@ class Source:
     _table: _core.Extents | None
     _sidecar: sidecars.Provenance | None
     _section: sidecars.Section | None
+    _asked: int = 0
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
         """Extents (dtype ``EXTENT``) of records, in the order asked.
@@ -60,12 +65,17 @@ class Source:
             IndexError: an index is not below ``count``.
             ProvenanceError: a block of the sidecar is damaged.
         """
-        if self._section is not None:
-            return self._section.locate(indices)
-        assert self._table is not None
+        table = self._table
+        if table is None:
+            assert self._section is not None
+            self._asked += len(indices)
+            if 16 * self._asked < self.count or self.count > TABLE_RECORDS_MAX:
+                return self._section.locate(indices)
+            # One in sixteen was asked for: this is no glance, and a table pays.
+            table = self._table = self._section.extents(0, self.count)
         if len(indices) and int(indices.max()) >= self.count:
             raise IndexError(f"{self.path}: record {int(indices.max())} of {self.count}")
-        return self._table[indices]
+        return table[indices]
 
     def guard(self) -> None:
         """Makes sure that what was read up to now belonged to the state this was opened in.

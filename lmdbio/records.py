@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, SupportsIndex, overload
 
@@ -12,12 +13,15 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.locate import Check, Locate, open_engine, open_source
+from lmdbio.memory import available_bytes
 from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads
 
 __all__ = ["Records"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
+#: Bytes brought into the page cache at a time, behind random reads.
+AHEAD_BYTES = 16 << 20
 #: Records cut into bytes objects at a time: few enough to stay in the processor's cache.
 CUT = 256
 
@@ -40,6 +44,9 @@ class Records(Sequence[bytes]):
         engine: "auto", "pread", "direct" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
+        readahead: bring the whole file into the page cache behind random reads. None: if it
+            fits half of the memory available to the process. It goes no further than is worth
+            it for the reads made so far: ``gap_bytes_max`` for each request.
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:
@@ -58,6 +65,7 @@ class Records(Sequence[bytes]):
         depth: int = 32,
         gap_bytes_max: int = GAP_BYTES_MAX,
         request_bytes_max: int = REQUEST_BYTES_MAX,
+        readahead: bool | None = None,
         subdir: bool | None = None,
     ) -> None:
         self._state: dict[str, Any] = {
@@ -70,6 +78,7 @@ class Records(Sequence[bytes]):
             "depth": depth,
             "gap_bytes_max": gap_bytes_max,
             "request_bytes_max": request_bytes_max,
+            "readahead": readahead,
             "subdir": subdir,
         }
         self._options = PlanOptions(gap_bytes_max, request_bytes_max)
@@ -81,6 +90,8 @@ class Records(Sequence[bytes]):
         except BaseException:
             self._source.close()
             raise
+        self._ahead = _Ahead(self._engine, readahead)
+        self._pool = _core.MemoryPool()
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -142,7 +153,8 @@ class Records(Sequence[bytes]):
         wanted = self._normalise(indices)
         extents = self._source.extents(wanted)
         plan = plan_reads(extents, self._options)
-        memory = _core.Memory(plan.totals.buffer_bytes)
+        memory = self._pool.take(plan.totals.buffer_bytes)
+        self._ahead.earn(plan.totals.requests * self._options.gap_bytes_max)
         self._engine.read_plan(plan, memory.address)
         self._source.guard()
         return Batch.over(
@@ -209,6 +221,7 @@ class Records(Sequence[bytes]):
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid."""
+        self._ahead.close()
         self._engine.close()
         self._source.close()
 
@@ -217,6 +230,47 @@ class Records(Sequence[bytes]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+class _Ahead:
+    """Brings a file into the page cache behind random reads, as far as they have earned.
+
+    A request for one record takes as long as reading ``gap_bytes_max`` more in a stream would.
+    So the stream may spend that much for each request made: whoever reads a few records pays
+    at most double, whoever reads them all gets the file at the speed of a stream.
+    """
+
+    def __init__(self, engine: _core.Engine, wanted: bool | None) -> None:
+        self._engine = engine
+        self._size = engine.size() if engine.kind == "pread" else 0
+        if wanted is None:
+            wanted = 2 * self._size <= available_bytes()
+        # What is cached already needs no stream.
+        missing = self._size - (engine.cached_bytes() or 0) if self._size else 0
+        self._at = 0 if wanted and missing > AHEAD_BYTES else self._size
+        self._earned = 0
+        self._under_way: list[_core.Ticket] = []
+        self._lock = threading.Lock()
+
+    def earn(self, size: int) -> None:
+        """Reads on by ``size`` bytes more; never waits."""
+        if self._at >= self._size:
+            return
+        with self._lock:
+            self._earned += size
+            self._under_way = [ticket for ticket in self._under_way if not ticket.poll()]
+            step = min(AHEAD_BYTES, self._size - self._at)
+            while step and self._earned >= step and len(self._under_way) < 2:
+                self._under_way.append(self._engine.populate(self._at, step))
+                self._at += step
+                self._earned -= step
+                step = min(AHEAD_BYTES, self._size - self._at)
+
+    def close(self) -> None:
+        with self._lock:
+            self._at = self._size
+            for ticket in self._under_way:
+                ticket.close()
 
 
 class _Block:
