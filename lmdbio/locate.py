@@ -17,20 +17,18 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core
+from lmdbio import _core, staleness
 from lmdbio import provenance as sidecars
 from lmdbio.errors import Error, IncompatibleError, ProvenanceError
+from lmdbio.staleness import Check
 
 __all__ = ["Check", "Locate", "Source", "open_engine", "open_source"]
 
 Locate = Literal["auto", "provenance", "scan"]
-Check = Literal["fast", "deep", "always"]
 
 #: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
 #: of the sidecar are decoded as they are needed.
 TABLE_RECORDS_MAX = 1 << 22
-
-_DUPSORT = 0x04  # enum lio_db_flag
 
 
 @dataclass(slots=True, eq=False)
@@ -122,8 +120,9 @@ def open_source(
         db: a named database, None for the main one.
         locate: "provenance" demands the sidecar, "scan" walks the tree, "auto" takes the
             sidecar when there is one that holds, says so in a warning when it does not.
-        provenance: the sidecar, or the folder it is in; None for the usual places.
-        check: how the sidecar is checked against the data (``provenance.check``).
+        provenance: the sidecar, or the folder it is in; None for the usual places
+            (``provenance.find_sidecar``).
+        check: how the sidecar is checked against the data (``staleness.check``).
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:
@@ -139,7 +138,7 @@ def open_source(
     try:
         meta = _core.read_meta(pages)
         found = meta.main_db if name is None else _core.find_database(pages, meta, name)
-        if found.flags & _DUPSORT:
+        if found.flags & sidecars.DUPSORT:
             raise IncompatibleError(
                 f"{data}: {_name(name)} holds sorted duplicates (DUPSORT); its records have no "
                 "single index; read it through lmdbio.open"
@@ -183,11 +182,11 @@ def _open_sidecar(
     demanded: bool,
 ) -> tuple[sidecars.Provenance | None, str]:
     """The sidecar, checked and with a section for the database, or None and why not."""
-    path = sidecars.sidecar_file(data, provenance)
+    path = sidecars.find_sidecar(data, provenance)
     sidecar = None
     try:
         sidecar = sidecars.Provenance.open(path)
-        sidecars.check(pages, meta, sidecar, check)
+        staleness.check(pages, meta, sidecar, check)
         sidecar.section(name)
     except BaseException as e:
         if sidecar is not None:

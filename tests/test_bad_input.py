@@ -16,7 +16,7 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio import provenance
+from lmdbio.convert import convert
 
 PAGE = 4096
 META_AT = {1: 16, 3: 24}
@@ -70,7 +70,7 @@ def by_open(path: Path) -> None:
 
 
 def by_convert(path: Path) -> None:
-    provenance.convert(path)
+    convert(path)
 
 
 DOORS = [by_records, by_open, by_convert]

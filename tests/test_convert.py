@@ -12,6 +12,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+import re
 import signal
 import time
 from collections.abc import Callable
@@ -21,9 +22,19 @@ import lmdb
 import numpy as np
 import pytest
 
-from lmdbio import _core, provenance
-from lmdbio.errors import Error, IncompatibleError, InvalidError
-from lmdbio.provenance import Provenance, convert, data_file, sidecar_file
+from lmdbio import _core, staleness
+from lmdbio.convert import Draft, Writer, convert
+from lmdbio.errors import Error, IncompatibleError, InvalidError, ProvenanceError
+from lmdbio.locate import open_source
+from lmdbio.provenance import (
+    DUPSORT,
+    Hints,
+    Provenance,
+    data_file,
+    find_sidecar,
+    sidecar_file,
+)
+from lmdbio.verify import verify
 
 FORMATS = [0, 1]  # py-lmdb's lib_version: LMDB 0.9 and 1.0
 
@@ -141,7 +152,7 @@ def test_the_sidecar_gives_the_values_that_py_lmdb_gives(make, lib_version, tmp_
     assert report.sidecar_bytes == report.sidecar.stat().st_size
     assert (report.records, report.record_bytes) == (len(values), sum(map(len, values)))
     assert values_by_sidecar(path, report.sidecar) == values
-    verified = provenance.verify(path)
+    verified = verify(path)
     assert (verified.sidecar_records, verified.sidecar) == (len(values), report.sidecar)
 
 
@@ -174,7 +185,7 @@ def test_named_databases_each_have_their_section(lib_version, tmp_path):
     assert len(values_of(path)) == 3
     everything = convert(path, databases="all")
     assert set(everything.databases) == set(names)
-    assert provenance.verify(path).sidecar_records == 940
+    assert verify(path).sidecar_records == 940
 
 
 def test_the_main_database_is_converted_when_it_holds_records_too(tmp_path):
@@ -209,14 +220,14 @@ def write_simulated(tmp_path: Path, extents: _core.Extents, layout: _core.Layout
     db = _core.Database(0, 0, 4, 99, 9999, len(extents), len(extents), 77)
     meta = _core.Meta(layout, db, db, 1 << 40, layout.page_limit - 1, 501, 0)
     path = tmp_path / "x.prov"
-    with provenance._Draft(path) as draft:
-        writer = provenance._Writer(draft, layout)
+    with Draft(path) as draft:
+        writer = Writer(draft, layout)
         writer.begin(None, db)
         for start in range(0, len(extents), 10_000):
             writer.add(extents[start : start + 10_000])
         writer.end()
         stamp = time.time_ns()
-        hints = provenance.Hints(stamp, stamp + 1, 66, 12345, os.urandom(16))
+        hints = Hints(stamp, stamp + 1, 66, 12345, os.urandom(16))
         size = writer.finish(meta, hints, os.urandom(32))
         draft.publish(True)
     with Provenance.open(path) as opened:
@@ -299,7 +310,7 @@ def test_a_database_with_duplicates_is_refused(lib_version, tmp_path):
             convert(path, databases=databases)
     assert [p.name for p in path.iterdir() if "prov" in p.name or "tmp" in p.name] == []
     assert convert(path, databases=["plain"]).records == 3000
-    report = provenance.verify(path)
+    report = verify(path)
     assert report.duplicates == (b"dup",) and report.sidecar_records == 3000
 
 
@@ -309,11 +320,11 @@ def test_a_main_database_with_duplicates_is_refused(tmp_path):
         make_inline(env, random.Random(0))
     content = bytearray((path / "data.mdb").read_bytes())
     for meta in (0, 4096):
-        content[meta + 16 + 24 + 48 + 4] |= provenance.DUPSORT
+        content[meta + 16 + 24 + 48 + 4] |= DUPSORT
     (path / "data.mdb").write_bytes(content)
     with pytest.raises(IncompatibleError, match="the main database is dupsort"):
         convert(path)
-    assert provenance.verify(path).duplicates == (None,)
+    assert verify(path).duplicates == (None,)
 
 
 def test_unknown_names_are_refused(tmp_path):
@@ -377,6 +388,53 @@ def test_shared_folders_keep_data_sets_apart(tmp_path, monkeypatch):
     assert sidecar_file(files[0]).name.startswith("a-")
     monkeypatch.chdir("/")
     assert sidecar_file("d/a/data.mdb") == sidecar_file(files[0])
+
+
+def test_one_in_the_shared_folder_goes_before_one_beside_the_data(small, tmp_path, monkeypatch):
+    beside = convert(small).sidecar
+    assert find_sidecar(small) == beside
+    monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / "shared"))
+    assert find_sidecar(small) == beside
+    assert verify(small).sidecar == beside
+    with open_source(small, locate="provenance") as source:
+        assert source.locate == "provenance"
+    shared = convert(small).sidecar
+    assert shared != beside and beside.exists()
+    assert find_sidecar(small) == shared
+    assert verify(small).sidecar == shared
+    # Damage there is told, and no reason to look on.
+    shared.write_bytes(b"damaged")
+    with pytest.raises(ProvenanceError, match=re.escape(str(shared))):
+        open_source(small, locate="provenance")
+    shared.unlink()
+    assert find_sidecar(small) == beside
+    beside.unlink()
+    assert find_sidecar(small) == shared
+    assert verify(small).sidecar is None
+    with pytest.raises(ProvenanceError, match=re.escape(str(shared))):
+        open_source(small, locate="provenance")
+
+
+def test_a_place_that_was_named_is_the_only_one(small, tmp_path):
+    convert(small)
+    assert find_sidecar(small, tmp_path / "other.prov") == tmp_path / "other.prov"
+    with pytest.raises(FileNotFoundError):
+        verify(small, tmp_path / "other.prov")
+
+
+def test_a_shared_folder_that_cannot_be_searched_hides_nothing(small, tmp_path, monkeypatch):
+    beside = convert(small).sidecar
+    shared = tmp_path / "shared"
+    monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(shared))
+    exists = Path.exists
+
+    def refuse(self, **options):
+        if self.parent == shared:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(self))
+        return exists(self, **options)
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    assert find_sidecar(small) == beside
 
 
 def test_only_a_provenance_file_is_overwritten(small, tmp_path):
@@ -452,7 +510,7 @@ def test_a_commit_during_the_walk_starts_it_again(tmp_path):
     assert report.attempts == 2 and report.records == 2001
     assert values_by_sidecar(path, report.sidecar) == values_of(path)
     with _core.Engine(path / "data.mdb") as engine, Provenance.open(report.sidecar) as opened:
-        provenance.check(engine, _core.read_meta(engine), opened)
+        staleness.check(engine, _core.read_meta(engine), opened)
 
 
 def test_a_writer_that_never_rests_is_reported(tmp_path):
@@ -465,18 +523,18 @@ def test_a_writer_that_never_rests_is_reported(tmp_path):
 
 
 def test_a_sidecar_that_does_not_read_back_is_not_published(small, monkeypatch):
-    original = provenance._Draft.write
+    original = Draft.write
 
     def flip(self, content, offset):
         if offset == 64:
             content = content[:-1] + bytes([content[-1] ^ 1])
         original(self, content, offset)
 
-    monkeypatch.setattr(provenance._Draft, "write", flip)
+    monkeypatch.setattr(Draft, "write", flip)
     with pytest.raises(Error):
         convert(small)
-    monkeypatch.setattr(provenance._Draft, "write", original)
-    monkeypatch.setattr(provenance, "_extents_digest", lambda extents: os.urandom(32))
+    monkeypatch.setattr(Draft, "write", original)
+    monkeypatch.setattr("lmdbio.convert._extents_digest", lambda extents: os.urandom(32))
     with pytest.raises(Error, match="does not read back"):
         convert(small)
     assert [p.name for p in small.parent.iterdir()] == ["small.mdb"]
@@ -519,7 +577,7 @@ def check_after_kill(small: Path, values: list[bytes]) -> bool:
         return False
     assert values_by_sidecar(small, sidecar) == values
     with _core.Engine(small) as engine, Provenance.open(sidecar) as opened:
-        provenance.check(engine, _core.read_meta(engine), opened, "always")
+        staleness.check(engine, _core.read_meta(engine), opened, "always")
     return True
 
 
@@ -595,7 +653,7 @@ def test_killed_at_random_moments_it_leaves_nothing_or_a_good_sidecar(tmp_path):
 
 def test_the_draft_of_a_living_run_is_left_alone(small, tmp_path):
     target = tmp_path / "small.mdb.prov"
-    with provenance._Draft(target) as living:
+    with Draft(target) as living:
         convert(small)
         assert leftovers(tmp_path) == [living.path.name]
     assert leftovers(tmp_path) == []

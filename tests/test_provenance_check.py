@@ -17,9 +17,12 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lmdbio import _core, provenance
+from lmdbio import _core, provenance, staleness
+from lmdbio.convert import convert
 from lmdbio.errors import CorruptedError, ProvenanceError, StaleError
-from lmdbio.provenance import CheckReport, DeepCheck, Provenance, convert
+from lmdbio.provenance import Hints, Provenance
+from lmdbio.staleness import CheckReport, DeepCheck
+from lmdbio.verify import verify
 
 Lengths = list[int]
 LENGTHS = [3000 + 7 * i for i in range(400)]
@@ -44,8 +47,8 @@ def make(path: Path, lengths: Lengths, name: bytes | None = None) -> Path:
 def run_check(data: Path, sidecar: Path, check: str = "fast") -> CheckReport:
     with _core.Engine(data) as engine, Provenance.open(sidecar) as opened:
         meta = _core.read_meta(engine)
-        announced = provenance.deep_check(engine, opened, check)
-        report = provenance.check(engine, meta, opened, check)
+        announced = staleness.deep_check(engine, opened, check)
+        report = staleness.check(engine, meta, opened, check)
         hashed = engine.counters().bytes
     assert announced.due == (report.how == "deep")
     assert announced.reasons == report.reasons
@@ -94,7 +97,7 @@ def test_a_copy_elsewhere_is_checked_deeply_once(pair, tmp_path):
 
 def test_device_and_inode_count_on_their_own_host_alone(pair, monkeypatch):
     data, sidecar = pair
-    hints = provenance.Hints.of(data.stat())
+    hints = Hints.of(data.stat())
     moved = dataclasses.replace(hints, dev=hints.dev + 1, ino=hints.ino + 1)
     assert hints.differences(moved) == ("dev", "ino")
     assert hints.differences(dataclasses.replace(moved, host=bytes(16))) == ()
@@ -119,7 +122,7 @@ def test_it_does_without_a_home(pair, monkeypatch):
 
 
 def test_what_is_remembered_stays_small(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr(provenance, "_REMEMBERED_MAX", 3)
+    monkeypatch.setattr(staleness, "_REMEMBERED_MAX", 3)
     data, sidecar = pair
     for _ in range(6):
         os.utime(data)
@@ -142,7 +145,7 @@ def test_an_older_state_may_still_be_asked_for(pair):
     make(data, [5000])
     with _core.Engine(data) as engine, Provenance.open(sidecar) as opened:
         meta = _core.read_meta(engine, opened.facts.txnid)
-        assert provenance.check(engine, meta, opened).how == "deep"
+        assert staleness.check(engine, meta, opened).how == "deep"
 
 
 @pytest.mark.parametrize("check", ["fast", "deep", "always"])
@@ -181,14 +184,14 @@ def test_each_fact_of_the_meta_page_is_compared(pair):
         for name in ("version", "page_size", "env_flags", "txnid", "last_pgno"):
             opened.facts = dataclasses.replace(facts, **{name: getattr(facts, name) ^ 2})
             with pytest.raises(StaleError, match="does not describe this state"):
-                provenance.check(engine, meta, opened)
+                staleness.check(engine, meta, opened)
         for which in ("free_db", "main_db"):
             db = getattr(facts, which)
             for field in dataclasses.fields(db):
                 changed = dataclasses.replace(db, **{field.name: getattr(db, field.name) ^ 1})
                 opened.facts = dataclasses.replace(facts, **{which: changed})
                 with pytest.raises(StaleError, match=f"database: {field.name} is"):
-                    provenance.check(engine, meta, opened)
+                    staleness.check(engine, meta, opened)
 
 
 def test_a_data_file_too_small_for_its_records_is_refused(pair):
@@ -222,7 +225,7 @@ def test_named_databases_are_found_again_and_compared(tmp_path):
     other = make(tmp_path / "m.mdb", LENGTHS, b"eval_")
     with _core.Engine(other) as engine, Provenance.open(sidecar) as opened:
         with pytest.raises(StaleError, match="no database named b'train'"):
-            provenance.check(engine, _core.read_meta(engine), opened)
+            staleness.check(engine, _core.read_meta(engine), opened)
     # The same metas and names, but the named database itself differs.
     lengths = [LENGTHS[1], LENGTHS[0], *LENGTHS[2:]]
     third = make(tmp_path / "o.mdb", lengths, b"train")
@@ -241,12 +244,12 @@ def test_the_digest_does_not_depend_on_how_the_walk_is_cut(pair, monkeypatch):
 def test_the_memory_engine_has_no_status_and_is_checked_deeply(pair):
     data, sidecar = pair
     with _core.Engine.memory(data.read_bytes()) as engine, Provenance.open(sidecar) as opened:
-        assert provenance.deep_check(engine, opened) == DeepCheck(
+        assert staleness.deep_check(engine, opened) == DeepCheck(
             True, ("no file status",), False, opened.facts.page_size * 4
         )
         meta = _core.read_meta(engine)
         for _ in range(2):
-            assert provenance.check(engine, meta, opened).how == "deep"
+            assert staleness.check(engine, meta, opened).how == "deep"
 
 
 def test_progress_is_told_while_hashing(pair):
@@ -254,7 +257,7 @@ def test_progress_is_told_while_hashing(pair):
     seen = []
     with _core.Engine(data) as engine, Provenance.open(sidecar) as opened:
         meta = _core.read_meta(engine)
-        provenance.check(engine, meta, opened, "always", progress=lambda *step: seen.append(step))
+        staleness.check(engine, meta, opened, "always", progress=lambda *step: seen.append(step))
     assert seen[-1] == (4, 4, "hash")
 
 
@@ -263,15 +266,15 @@ def test_progress_is_told_while_hashing(pair):
 
 def test_verify_reads_every_header_and_compares_every_record(pair):
     data, sidecar = pair
-    report = provenance.verify(data)
+    report = verify(data)
     assert report.sidecar == sidecar
     assert report.records == report.headers == report.sidecar_records == len(LENGTHS)
     assert report.record_bytes == sum(LENGTHS)
     assert report.overflow_pages == sum(-(-(16 + length) // 4096) for length in LENGTHS)
     sidecar.unlink()
-    assert provenance.verify(data).sidecar is None
+    assert verify(data).sidecar is None
     with pytest.raises(FileNotFoundError):
-        provenance.verify(data, sidecar)
+        verify(data, sidecar)
 
 
 @pytest.mark.parametrize("what", ["page number", "flags", "too few pages", "too many pages"])
@@ -289,7 +292,7 @@ def test_verify_notices_a_damaged_overflow_header(what, pair):
     content[page + at] = value
     data.write_bytes(content)
     with pytest.raises(CorruptedError, match=r"should begin 2 overflow pages"):
-        provenance.verify(data)
+        verify(data)
 
 
 def test_verify_notices_pages_with_two_owners(pair):
@@ -301,7 +304,7 @@ def test_verify_notices_pages_with_two_owners(pair):
     content[first : first + 8] = content[second : second + 8]
     data.write_bytes(content)
     with pytest.raises(CorruptedError, match=r"two owners"):
-        provenance.verify(data)
+        verify(data)
 
 
 def test_verify_notices_a_false_count(pair):
@@ -311,10 +314,10 @@ def test_verify_notices_a_false_count(pair):
         content[meta + 16 + 24 + 48 + 24] ^= 1  # overflow pages of the main database
     data.write_bytes(content)
     with pytest.raises(StaleError, match="overflow_pages"):
-        provenance.verify(data)
+        verify(data)
     Path(f"{data}.prov").unlink()
     with pytest.raises(CorruptedError, match="overflow pages, its record says"):
-        provenance.verify(data)
+        verify(data)
 
 
 def test_verify_notices_a_sidecar_with_one_record_elsewhere(pair, monkeypatch):
@@ -332,7 +335,7 @@ def test_verify_notices_a_sidecar_with_one_record_elsewhere(pair, monkeypatch):
     monkeypatch.setattr(_core, "leaf_extents", original)
     assert run_check(data, sidecar).how == "fast"
     with pytest.raises(StaleError, match="lie elsewhere"):
-        provenance.verify(data)
+        verify(data)
 
 
 def test_verify_notices_a_damaged_sidecar(pair):
@@ -341,7 +344,7 @@ def test_verify_notices_a_damaged_sidecar(pair):
     content[70] ^= 4
     sidecar.write_bytes(content)
     with pytest.raises(ProvenanceError, match="checksum"):
-        provenance.verify(data)
+        verify(data)
 
 
 def test_verify_tells_a_writer_from_damage(pair, monkeypatch):
@@ -357,7 +360,7 @@ def test_verify_tells_a_writer_from_damage(pair, monkeypatch):
                 make(data, [3000 + i] * 300)
 
     with pytest.raises(lmdb.Error, match="when its writer rests"):
-        provenance.verify(data, progress=commit)
+        verify(data, progress=commit)
 
 
 def test_truncated_data_is_reported_with_the_file(pair):
@@ -366,4 +369,4 @@ def test_truncated_data_is_reported_with_the_file(pair):
     with data.open("r+b") as file:
         file.truncate(data.stat().st_size // 2)
     with pytest.raises(CorruptedError, match=str(data)):
-        provenance.verify(data)
+        verify(data)

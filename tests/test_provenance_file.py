@@ -17,9 +17,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmdbio import _core, provenance
+from lmdbio import _core, staleness
+from lmdbio.convert import Draft, Writer
 from lmdbio.errors import ProvenanceError, StaleError
-from lmdbio.provenance import Provenance
+from lmdbio.provenance import Hints, Provenance
+from lmdbio.verify import verify
 
 SAMPLES = Path(__file__).resolve().parent.parent / "provenance" / "samples"
 GOOD = json.loads((SAMPLES / "good.json").read_text(encoding="utf-8"))
@@ -81,11 +83,11 @@ def test_the_tiny_pair_fits_after_a_deep_check():
         Provenance.open(SAMPLES / "tiny.mdb.prov") as opened,
     ):
         meta = _core.read_meta(engine)
-        report = provenance.check(engine, meta, opened)
+        report = staleness.check(engine, meta, opened)
         assert (report.how, report.bytes) == ("deep", 4096)
         values = [engine.read(*map(int, e)) for e in opened.section().extents()]
     assert values == [b"a" * 3000, b"b" * 10, b"c" * 9000, b"", b"d" * 2038, b"e" * 2040]
-    verified = provenance.verify(SAMPLES / "tiny.mdb")
+    verified = verify(SAMPLES / "tiny.mdb")
     assert (verified.sidecar_records, verified.headers) == (6, 4)
 
 
@@ -99,7 +101,7 @@ def test_a_sidecar_of_another_database_is_refused(sample, tmp_path):
     other.write_bytes(content)
     with _core.Engine(other) as engine, Provenance.open(SAMPLES / sample) as opened:
         with pytest.raises(StaleError, match=r"digest|flags is|txnid is"):
-            provenance.check(engine, _core.read_meta(engine), opened)
+            staleness.check(engine, _core.read_meta(engine), opened)
 
 
 @pytest.mark.parametrize("sample", ["blocks.prov", "named.prov"])
@@ -266,12 +268,12 @@ def test_opening_reads_little_of_a_large_file(tmp_path, monkeypatch):
     layout = _core.Layout(1, 4096, 16, 0, 400_000 * 53)
     db = _core.Database(0, 0, 4, 9, 99, 53 * 400_000, len(extents), 77)
     meta = _core.Meta(layout, db, db, 1 << 40, layout.page_limit - 1, 3, 0)
-    with provenance._Draft(tmp_path / "x.prov") as draft:
-        writer = provenance._Writer(draft, layout)
+    with Draft(tmp_path / "x.prov") as draft:
+        writer = Writer(draft, layout)
         writer.begin(None, db)
         writer.add(extents)
         writer.end()
-        size = writer.finish(meta, provenance.Hints(0, 0, 0, 0, bytes(16)), bytes(32))
+        size = writer.finish(meta, Hints(0, 0, 0, 0, bytes(16)), bytes(32))
         draft.publish(True)
     read = []
     original = os.pread

@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import provenance
+from lmdbio.convert import convert
 
 PLAIN = databases.CASES
 
@@ -58,7 +58,7 @@ def test_records_are_py_lmdbs_values_in_key_order(built, case, version):
     path = built(case, version)
     for name in named(path):
         expected = [value for _, value in databases.content(path, name)]
-        provenance.convert(path, databases=[name])
+        convert(path, databases=[name])
         for locate in ("scan", "provenance"):
             with lmdbio.Records(path, db=name, locate=locate) as records:
                 assert records.located_by == locate
@@ -161,7 +161,7 @@ def test_an_abandoned_iteration_leaves_nothing_under_way(sample):
 
 
 def test_a_stale_sidecar_is_told_and_not_used(sample):
-    provenance.convert(sample)
+    convert(sample)
     env = lmdb.open(str(sample), map_size=1 << 28)
     with env.begin(write=True) as txn:
         txn.put(b"00000000", b"new")

@@ -1,0 +1,529 @@
+"""convert: one walk over a database becomes its provenance file.
+
+    walk -> extents -> blocks -> draft -> read back and compared -> published
+
+Only branch and leaf pages are read: they alone tell where every value lies.
+
+Invariants:
+  - a sidecar appears under its name whole, compared with what was walked, or not at all;
+  - it describes one state: a commit during the walk starts the walk again;
+  - nothing but a provenance file is ever replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+import time
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio._core import BlockForm, Database, Engine, Extents, Layout, Meta
+from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
+from lmdbio.provenance import (
+    BLOCKS_AT,
+    DIGEST_BYTES,
+    DIRECTORY_BYTES_MAX,
+    DUPSORT,
+    MAGIC,
+    PROVENANCE_DIR,
+    Entry,
+    Facts,
+    Hints,
+    Name,
+    Provenance,
+    compress,
+    data_file,
+    name_text,
+    pack_directory,
+    pack_preamble,
+    sidecar_file,
+)
+from lmdbio.staleness import DEPTH, Progress, Steps, TreeDigest, join_digests, tree_pages
+
+__all__ = ["ConvertReport", "Draft", "Writer", "convert"]
+
+ATTEMPTS = 3
+
+
+# --- converting --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertReport:
+    """What ``convert`` did.
+
+    Attributes:
+        data, sidecar: the two files.
+        databases: names, None being the main database.
+        records, record_bytes: over all of them.
+        runs: stretches of records that one jump describes.
+        blocks_runs, blocks_explicit: blocks of each form.
+        pages_read: branch and leaf pages read.
+        bytes_read, requests: what the engine read.
+        sidecar_bytes: size of the provenance file.
+        attempts: above 1 when the database was committed to meanwhile.
+        seconds: taken.
+    """
+
+    data: Path
+    sidecar: Path
+    databases: tuple[Name, ...]
+    records: int
+    record_bytes: int
+    runs: int
+    blocks_runs: int
+    blocks_explicit: int
+    pages_read: int
+    bytes_read: int
+    requests: int
+    sidecar_bytes: int
+    attempts: int
+    seconds: float
+
+
+def convert(
+    path: str | os.PathLike[str],
+    *,
+    output: str | os.PathLike[str] | None = None,
+    databases: Sequence[str | bytes | None] | Literal["all"] | None = None,
+    overwrite: bool = True,
+    subdir: bool | None = None,
+    engine: str = "pread",
+    depth: int = DEPTH,
+    progress: Progress | None = None,
+) -> ConvertReport:
+    """Writes the provenance file of a database. Only branch and leaf pages are read.
+
+    The file appears whole: it is written under another name, read back, every record decoded
+    and compared with what was walked, and then renamed. A commit during the walk starts it
+    again.
+
+    Args:
+        path: the environment's folder or file.
+        output: a file, or a folder; None: as ``provenance.sidecar_file`` says.
+        databases: names, None in the list being the main database; "all"; or None: the main
+            database, or all named ones when it holds nothing else.
+        overwrite: replace an existing provenance file.
+        subdir: as in ``provenance.data_file``.
+        engine, depth: how pages are read, and how many reads are in flight.
+        progress: called with (done, in all, stage); stage "walk" counts pages, "compare"
+            records.
+
+    Raises:
+        IncompatibleError: a database holds duplicates (``dupsort``).
+        FileExistsError: with ``overwrite=False``; or the target is no provenance file.
+        PermissionError, OSError: the target's folder can't be written to; the message says
+            what to do.
+        LookupError: no database of a name given.
+        Error: commits came faster than the database could be walked.
+        InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the data.
+    """
+    began = time.monotonic()
+    data = data_file(path, subdir)
+    with Engine(data, engine, depth) as reader:
+        target = sidecar_file(data, output)
+        _check_target(target, data, overwrite, output is None)
+        with Draft(target) as draft:
+            attempts, converter = _settle(reader, draft, databases, progress)
+            made = converter.writer.made
+            size = converter.finish()
+            _compare(draft, made, progress)
+            draft.publish(overwrite)
+        counters = reader.counters()
+    forms = [row[4] for one in made for row in one.rows]
+    return ConvertReport(
+        data=data,
+        sidecar=target,
+        databases=tuple(one.name for one in made),
+        records=sum(one.records for one in made),
+        record_bytes=sum(one.record_bytes for one in made),
+        runs=sum(one.runs for one in made),
+        blocks_runs=forms.count(BlockForm.RUNS),
+        blocks_explicit=forms.count(BlockForm.EXPLICIT),
+        pages_read=converter.steps.done,
+        bytes_read=counters.bytes,
+        requests=counters.requests,
+        sidecar_bytes=size,
+        attempts=attempts,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _check_target(target: Path, data: Path, overwrite: bool, own_place: bool) -> None:
+    """A provenance file may be replaced; nothing else may."""
+    if own_place and os.environ.get(PROVENANCE_DIR):
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as e:
+            raise _unwritable(e, target) from e
+    if not target.exists():
+        return
+    if target.samefile(data):
+        raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
+    if not overwrite:
+        raise FileExistsError(errno.EEXIST, "there is a provenance file already", str(target))
+    if not target.is_file():
+        raise FileExistsError(errno.EEXIST, "exists, and is no provenance file", str(target))
+    with target.open("rb") as file:
+        head = file.read(len(MAGIC))
+    if head and head != MAGIC:
+        raise FileExistsError(errno.EEXIST, "exists, and is no provenance file", str(target))
+
+
+def _settle(
+    engine: Engine,
+    draft: Draft,
+    databases: Sequence[str | bytes | None] | Literal["all"] | None,
+    progress: Progress | None,
+) -> tuple[int, _Converter]:
+    """Walks until nothing was committed during a walk; the number of walks, and the last."""
+    for attempt in range(1, ATTEMPTS + 1):
+        converter = _Converter(engine, draft, progress)
+        try:
+            converter.run(databases)
+        except (CorruptedError, IncompatibleError, LookupError):
+            # Pages of this state may have been overwritten: then it is not damage.
+            if not converter.moved():
+                raise
+        else:
+            if not converter.moved():
+                return attempt, converter
+    raise Error(
+        f"{engine.path}: was committed to during each of {ATTEMPTS} walks (now transaction "
+        f"{_core.read_meta(engine).txnid}): convert it when its writer rests"
+    )
+
+
+class _Converter:
+    """One walk of the newest state's databases into the draft."""
+
+    def __init__(self, engine: Engine, draft: Draft, progress: Progress | None) -> None:
+        self._engine = engine
+        self._hints = Hints.of(os.fstat(engine.fd))
+        self._meta = _core.read_meta(engine)
+        self.writer = Writer(draft, self._meta.layout)
+        self.trees: list[bytes] = []
+        self.steps = Steps(progress, 0, "walk")
+
+    def run(self, databases: Sequence[str | bytes | None] | Literal["all"] | None) -> None:
+        if databases is None or databases == "all":
+            named = self._main(always=False)
+            for found, db in [] if databases is None and self.writer.made else named:
+                self._tree(found, db)
+            return
+        if isinstance(databases, (str, bytes)):
+            raise TypeError("databases must be a sequence of names, 'all' or None")
+        names = [name.encode() if isinstance(name, str) else name for name in databases]
+        for name in dict.fromkeys(names):
+            if name is None:
+                self._main(always=True)
+            else:
+                self._tree(name, _core.find_database(self._engine, self._meta, name))
+
+    def moved(self) -> bool:
+        """True when something was committed since this walk began.
+
+        Stricter than safety asks for (pages of a state last until the second commit after
+        it), because what describes an older state would be refused by ``check`` at once.
+        """
+        newest = _core.newest_txnid(self._engine, self._meta.layout)
+        now = Hints.of(os.fstat(self._engine.fd))
+        return newest != self._meta.txnid or now != self._hints
+
+    def finish(self) -> int:
+        return self.writer.finish(self._meta, self._hints, join_digests(self.trees))
+
+    def _chunks(self, db: Database, digest: TreeDigest) -> Iterator[_core.Chunk]:
+        """The leaves of a tree; every page goes through the digest."""
+        self.steps.total += tree_pages(db)
+        with _core.Walk(self._engine, self._meta, db) as walk:
+            for chunk in walk:
+                digest.add(chunk)
+                self.steps.add(len(chunk.pgnos))
+                if chunk.leaf:
+                    yield chunk
+
+    def _refuse_duplicates(self, name: Name, db: Database) -> None:
+        if db.flags & DUPSORT:
+            raise IncompatibleError(
+                f"{self._engine.path}: {name_text(name)} is dupsort: one key may have many "
+                "values, which have no record index; iterate with lmdbio.open, or name other "
+                "databases"
+            )
+
+    def _tree(self, name: Name, db: Database) -> None:
+        self._refuse_duplicates(name, db)
+        digest = TreeDigest()
+        self.writer.begin(name, db)
+        for chunk in self._chunks(db, digest):
+            self.writer.add(self._extents(chunk))
+        self.writer.end()
+        self.trees.append(digest.finish(name, db))
+
+    def _main(self, always: bool) -> list[tuple[bytes, Database]]:
+        """Walks the main database, written unless it holds named databases alone."""
+        db = self._meta.main_db
+        self._refuse_duplicates(None, db)
+        digest = TreeDigest()
+        named: list[tuple[bytes, Database]] = []
+        held: list[Extents] = []  # while all of them are named databases
+        seen = 0
+        wanted = always or not db.entries
+        if wanted:
+            self.writer.begin(None, db)
+        for chunk in self._chunks(db, digest):
+            named += _core.leaf_databases(self._meta.layout, chunk, self._engine.path)
+            held.append(self._extents(chunk))
+            seen += len(held[-1])
+            if not wanted and seen > len(named):
+                wanted = True
+                self.writer.begin(None, db)
+            if wanted:
+                for extents in held:
+                    self.writer.add(extents)
+                held.clear()
+        if wanted:
+            self.writer.end()
+            self.trees.append(digest.finish(None, db))
+        return named
+
+    def _extents(self, chunk: _core.Chunk) -> Extents:
+        return _core.leaf_extents(self._meta.layout, chunk, self._engine.path)[0]
+
+
+def _compare(draft: Draft, made: list[Made], progress: Progress | None) -> None:
+    """Reads the draft back as a reader would, and compares every record with the walk's."""
+    with Provenance.open(draft.path, cache_bytes_max=0) as written:
+        steps = Steps(progress, sum(section.count for section in written.sections), "compare")
+        same = [section.name for section in written.sections] == [m.name for m in made]
+        for section, walked in zip(written.sections, made, strict=False):
+            same = same and section.blocks == len(walked.digests)
+            for number, digest in enumerate(walked.digests):
+                extents = section.block(number)
+                same = same and _extents_digest(extents) == digest
+                steps.add(len(extents))
+    if not same:
+        raise ProvenanceError(f"{draft.target}: what was written does not read back as walked")
+
+
+# --- writing -----------------------------------------------------------------------------
+
+
+class Draft:
+    """A temporary file in the target's folder that becomes the target, or vanishes.
+
+    It is locked as long as its maker lives; a draft that can be locked is a dead run's, and
+    is removed by the next run for the same target.
+    """
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+        mark = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
+        self._prefix = f".lmdbio-{mark}-"
+        try:
+            self._sweep()
+            while True:
+                self.path = target.parent / f"{self._prefix}{secrets.token_hex(8)}.tmp"
+                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+                self.fd = os.open(self.path, flags, 0o666)
+                # A sweeper may have come between the two calls.
+                if _lock(self.fd) is not False and os.fstat(self.fd).st_nlink:
+                    break
+                os.close(self.fd)
+        except OSError as e:
+            raise _unwritable(e, target) from e
+
+    def _sweep(self) -> None:
+        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{16}\.tmp")
+        for left in self.target.parent.iterdir():
+            if pattern.fullmatch(left.name) is None:
+                continue
+            with contextlib.suppress(OSError):
+                fd = os.open(left, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    if _lock(fd):
+                        left.unlink()
+                finally:
+                    os.close(fd)
+
+    def restart(self) -> None:
+        os.ftruncate(self.fd, 0)
+
+    def write(self, content: bytes, offset: int) -> None:
+        view = memoryview(content)
+        while view:
+            written = os.pwrite(self.fd, view, offset)
+            view, offset = view[written:], offset + written
+
+    def publish(self, overwrite: bool) -> None:
+        """Gives the file its name. Before this returns, the old one, if any, still has it."""
+        if overwrite:
+            self.path.replace(self.target)
+        else:
+            _link(self.path, self.target)
+        folder = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Some network file systems know no fsync of folders; the rename is still atomic.
+            with contextlib.suppress(OSError):
+                os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        os.close(self.fd)
+
+
+def _lock(fd: int) -> bool | None:
+    """True: locked. False: another holds it. None: this file system has no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _link(source: Path, target: Path) -> None:
+    """Renames, but fails when the target exists."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if target.exists():
+            raise FileExistsError(errno.EEXIST, "exists already", str(target)) from None
+        source.replace(target)
+
+
+def _unwritable(e: OSError, target: Path) -> OSError:
+    return OSError(
+        e.errno,
+        f"cannot write the provenance file here ({os.strerror(e.errno or 0)}); name another "
+        f"place with --output or {PROVENANCE_DIR}",
+        str(target),
+    )
+
+
+@dataclass(slots=True)
+class Made:
+    """A database as far as it is written: one item per block in each column."""
+
+    name: Name
+    database: Database
+    records: int = 0
+    record_bytes: int = 0
+    runs: int = 0
+    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+
+    def entry(self) -> Entry:
+        columns = np.array(self.rows, np.uint32).reshape(-1, 5).T
+        return Entry(
+            self.name,
+            self.database,
+            self.records,
+            self.record_bytes,
+            self.runs,
+            columns[0],
+            columns[1],
+            columns[2],
+            columns[3],
+            columns[4].astype(np.uint8),
+        )
+
+
+class Writer:
+    """Turns extents into blocks, and blocks into a draft. Memory: one block's records."""
+
+    def __init__(self, draft: Draft, layout: Layout) -> None:
+        draft.restart()
+        self._draft, self._layout = draft, layout
+        self._at = BLOCKS_AT
+        self._pending = np.empty(0, _core.EXTENT)
+        self.made: list[Made] = []
+        self.extents_end = 0
+
+    def begin(self, name: Name, db: Database) -> None:
+        self.made.append(Made(name, db))
+
+    def add(self, extents: Extents) -> None:
+        self._pending = np.concatenate([self._pending, extents])
+        while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
+            self._block()
+
+    def end(self) -> None:
+        while len(self._pending):
+            self._block()
+
+    def _block(self) -> None:
+        made = self.made[-1]
+        block = _core.encode_block(self._layout, self._pending)
+        extents = self._pending[: block.records]
+        again = _core.decode_block(self._layout, block.form, block.raw, block.records)
+        if again.tobytes() != extents.tobytes():
+            raise ProvenanceError(f"{self._draft.target}: a block does not decode to its records")
+        stored = compress(block.raw)
+        self._draft.write(stored, self._at)
+        self._at += len(stored)
+        made.rows.append(
+            (block.records, len(block.raw), len(stored), zlib.crc32(stored), block.form)
+        )
+        made.digests.append(_extents_digest(extents))
+        made.records += block.records
+        made.record_bytes += int(extents["length"].sum(dtype=np.uint64))
+        made.runs += block.runs
+        self.extents_end = max(
+            self.extents_end, int((extents["offset"] + extents["length"]).max())
+        )
+        self._pending = self._pending[block.records :]
+
+    def finish(self, meta: Meta, hints: Hints, digest: bytes) -> int:
+        """Writes the directory and the preamble; returns the file's size."""
+        facts = Facts(
+            version=meta.layout.version,
+            page_size=meta.layout.page_size,
+            env_flags=meta.layout.env_flags,
+            txnid=meta.txnid,
+            last_pgno=meta.last_pgno,
+            extents_end=self.extents_end,
+            free_db=meta.free_db,
+            main_db=meta.main_db,
+            hints=hints,
+            digest=digest,
+        )
+        raw = pack_directory(facts, [made.entry() for made in self.made])
+        if len(raw) > DIRECTORY_BYTES_MAX:
+            raise IncompatibleError(f"{self._draft.target}: too many records for this format")
+        stored = compress(raw)
+        self._draft.write(stored, self._at)
+        self._draft.write(pack_preamble(self._at, stored, len(raw)), 0)
+        os.fsync(self._draft.fd)
+        return self._at + len(stored)
+
+
+def _extents_digest(extents: Extents) -> bytes:
+    return hashlib.blake2b(extents.tobytes(), digest_size=DIGEST_BYTES).digest()
