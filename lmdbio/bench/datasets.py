@@ -1,0 +1,315 @@
+"""Data sets as Caffe's ``convert_imageset`` writes them, made from nothing in a few seconds.
+
+Every record is a ``Datum`` message under a key such as ``00000042_name.jpg``; a transaction is
+committed every 1,000 puts, in key order. Two sets:
+
+    cifar   3 x 32 x 32 raw bytes, one size for all
+    jpeg    JPEG files (real ones: any decoder opens them), every size different
+
+A set is reused when its manifest fits and its bytes hash to what was written.
+Source: caffe.proto, message Datum; convert_imageset.cpp.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import math
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+__all__ = [
+    "CIFAR",
+    "COMMIT_PUTS",
+    "DIGEST_BYTES",
+    "JPEG",
+    "Dataset",
+    "Recipe",
+    "datum",
+    "digest",
+    "ensure",
+]
+
+Progress = Callable[[int], None]
+
+#: Raised whenever the bytes that a recipe makes change.
+VERSION = 1
+COMMIT_PUTS = 1000
+DIGEST_BYTES = 16
+
+JPEG_BASES = 256
+JPEG_MEDIAN_BYTES = 110_000
+JPEG_SIGMA = 0.6  # of the log of the size, about what ImageNet's training set has
+JPEG_BYTES_MIN, JPEG_BYTES_MAX = 22_000, 600_000
+COMMENT_BYTES_MAX = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What to write.
+
+    Attributes:
+        name: also the folder's name.
+        kind: "cifar" or "jpeg".
+        value_bytes_min: records are added until the values together have this size.
+        seed: of everything that looks random.
+    """
+
+    name: str
+    kind: str
+    value_bytes_min: int
+    seed: int = 1
+    version: int = VERSION
+
+
+CIFAR = Recipe("cifar", "cifar", 504_000_000)
+JPEG = Recipe("jpeg", "jpeg", 504_000_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """A data set on disk.
+
+    Attributes:
+        recipe: what it was made from.
+        path: the environment's folder.
+        count: records.
+        value_bytes: sum of the values' sizes.
+        file_bytes: size of data.mdb.
+        content: hash over all digests, in key order (hexadecimal).
+    """
+
+    recipe: Recipe
+    path: Path
+    count: int
+    value_bytes: int
+    file_bytes: int
+    content: str
+
+    @property
+    def data_file(self) -> Path:
+        return self.path / "data.mdb"
+
+    @property
+    def digest_file(self) -> Path:
+        """Array of uint8, shape (count, 2, DIGEST_BYTES): of each key and each value."""
+        return self.path.with_name(f"{self.path.name}.digests.npy")
+
+    @property
+    def keys_file(self) -> Path:
+        """The keys, one a line, in key order: what a loader that shuffles keeps in memory."""
+        return self.path.with_name(f"{self.path.name}.keys")
+
+
+def varint(value: int) -> bytes:
+    """A base-128 number as protobuf writes it."""
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def datum(
+    data: bytes, label: int, *, encoded: bool, shape: tuple[int, int, int] | None = None
+) -> bytes:
+    """A ``Datum``: channels=1, height=2, width=3, data=4, label=5, encoded=7.
+
+    Args:
+        data: the pixels or the image file.
+        label: the class.
+        encoded: ``data`` is an image file. Caffe then leaves the shape out.
+        shape: channels, height, width.
+    """
+    parts = []
+    for tag, value in zip((0x08, 0x10, 0x18), shape or (), strict=False):
+        parts += [bytes([tag]), varint(value)]
+    parts += [b"\x22", varint(len(data)), data, b"\x28", varint(label)]
+    parts += [b"\x38", varint(int(encoded))]
+    return b"".join(parts)
+
+
+def cifar_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
+    """Raw 3 x 32 x 32 images, endless. Random bytes: nothing on the way can compress them."""
+    rng = np.random.default_rng(recipe.seed)
+    index = 0
+    while True:
+        pixels = rng.bytes(COMMIT_PUTS * 3072)
+        labels = rng.integers(0, 10, COMMIT_PUTS).tolist()
+        for i, label in enumerate(labels):
+            value = datum(
+                pixels[i * 3072 : (i + 1) * 3072], label, encoded=False, shape=(3, 32, 32)
+            )
+            yield b"%08d_image_%08d.jpg" % (index, index), value
+            index += 1
+
+
+def jpeg_bases(recipe: Recipe) -> list[bytes]:
+    """Distinct JPEG files whose sizes spread as those of photographs do."""
+    from PIL import Image
+
+    rng = np.random.default_rng(recipe.seed)
+    targets = np.exp(rng.normal(math.log(JPEG_MEDIAN_BYTES), JPEG_SIGMA, JPEG_BASES))
+    targets = np.clip(targets, JPEG_BYTES_MIN * 1.1, JPEG_BYTES_MAX)
+    bytes_per_pixel = 0.5
+    bases = []
+    for target in targets:
+        # Shapes in soft colours and a fine grain; the grain sets the bytes per pixel.
+        pixels = float(target) / bytes_per_pixel
+        aspect = float(rng.uniform(0.66, 1.5))
+        width = max(16, round(math.sqrt(pixels * aspect)))
+        height = max(16, round(math.sqrt(pixels / aspect)))
+        coarse = Image.fromarray(rng.integers(0, 256, (9, 9, 3), dtype=np.uint8))
+        picture = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), np.int16)
+        grain = rng.integers(-24, 25, (height, width, 1), dtype=np.int16)
+        image = Image.fromarray(np.clip(picture + grain, 0, 255).astype(np.uint8))
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=85)
+        bases.append(file.getvalue())
+        bytes_per_pixel += 0.2 * (len(bases[-1]) / (width * height) - bytes_per_pixel)
+    return bases
+
+
+def with_comment(jpeg: bytes, comment: bytes) -> bytes:
+    """The same picture with a comment segment (marker FFFE) right after the start marker."""
+    return jpeg[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + jpeg[2:]
+
+
+def jpeg_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
+    """JPEG files, endless; each has a comment of its own, so no two are equal."""
+    bases = jpeg_bases(recipe)
+    rng = random.Random(recipe.seed)
+    index = 0
+    while True:
+        synset, serial = rng.randrange(1000), rng.randrange(30_000)
+        name = b"n%08d_%d.JPEG" % (1440764 + 11 * synset, serial)
+        filling = rng.randbytes(rng.randrange(COMMENT_BYTES_MAX // 2)).hex().encode()
+        jpeg = with_comment(rng.choice(bases), b"record %d " % index + filling)
+        yield b"%08d_%s" % (index, name), datum(jpeg, synset, encoded=True)
+        index += 1
+
+
+RECORDS: dict[str, Callable[[Recipe], Iterator[tuple[bytes, bytes]]]] = {
+    "cifar": cifar_records,
+    "jpeg": jpeg_records,
+}
+
+
+def digest(data: Any) -> bytes:
+    """The 128-bit BLAKE2b hash of some bytes."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def content(made: npt.NDArray[np.uint8]) -> str:
+    """One hash over all digests."""
+    return hashlib.blake2b(made.tobytes(), digest_size=DIGEST_BYTES).hexdigest()
+
+
+def reference(made: Dataset, progress: Progress | None = None) -> bool:
+    """Leaves what py-lmdb reads, in key order, in ``keys_file`` and ``digest_file``.
+
+    Returns:
+        Whether that is what was written.
+    """
+    keys, out = [], bytearray()
+    with lmdb.open(str(made.path), readonly=True, lock=False) as env:
+        with env.begin(buffers=True) as txn:
+            for key, value in txn.cursor():
+                keys.append(bytes(key))
+                out += digest(key)
+                out += digest(value)
+                if progress is not None:
+                    progress(len(value))
+    digests = np.frombuffer(bytes(out), np.uint8).reshape(-1, 2, DIGEST_BYTES)
+    np.save(made.digest_file, digests)
+    made.keys_file.write_bytes(b"\n".join(keys))
+    return len(digests) == made.count and content(digests) == made.content
+
+
+def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Dataset:
+    """Writes a data set with py-lmdb; its manifest comes last."""
+    shutil.rmtree(path, ignore_errors=True)
+    manifest(path).unlink(missing_ok=True)
+    path.mkdir(parents=True)
+    digested = hashlib.blake2b(digest_size=DIGEST_BYTES)
+    count = value_bytes = 0
+    # sync=False changes when pages reach the disk, not where they lie.
+    env = lmdb.open(str(path), map_size=8 * recipe.value_bytes_min + (1 << 30), sync=False)
+    with env:
+        txn = env.begin(write=True)
+        for key, value in RECORDS[recipe.kind](recipe):
+            txn.put(key, value)
+            digested.update(digest(key) + digest(value))
+            count += 1
+            value_bytes += len(value)
+            if progress is not None:
+                progress(len(value))
+            if count % COMMIT_PUTS == 0:
+                txn.commit()
+                txn = env.begin(write=True)
+            if value_bytes >= recipe.value_bytes_min:
+                break
+        txn.commit()
+        env.sync(True)
+    size = (path / "data.mdb").stat().st_size
+    made = Dataset(recipe, path, count, value_bytes, size, digested.hexdigest())
+    text = json.dumps(asdict(made) | {"path": path.name}, indent=2)
+    manifest(path).write_text(text + "\n", encoding="utf-8")
+    return made
+
+
+def manifest(path: Path) -> Path:
+    """Where the description of the data set at ``path`` lies."""
+    return path.with_name(f"{path.name}.json")
+
+
+def existing(recipe: Recipe, path: Path) -> Dataset | None:
+    """The data set at ``path`` if it looks like ``recipe``'s; its bytes are not read."""
+    try:
+        fields = json.loads(manifest(path).read_text(encoding="utf-8"))
+        fields |= {"recipe": Recipe(**fields["recipe"]), "path": path}
+        made = Dataset(**fields)
+        size = made.data_file.stat().st_size
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+    return made if made.recipe == recipe and made.file_bytes == size else None
+
+
+def ensure(
+    recipe: Recipe,
+    folder: Path,
+    *,
+    writing: Progress | None = None,
+    reading: Progress | None = None,
+) -> tuple[Dataset, bool]:
+    """The data set of ``recipe`` in ``folder``, written if it is not there and intact.
+
+    Every record is read through py-lmdb and hashed on the way.
+
+    Args:
+        writing, reading: called with the size of each value written or hashed.
+
+    Returns:
+        The data set, and whether it was there already.
+    """
+    path = folder / recipe.name
+    made = existing(recipe, path)
+    if made is not None:
+        with contextlib.suppress(lmdb.Error):
+            if reference(made, reading):
+                return made, True
+    made = write(recipe, path, writing)
+    if not reference(made, reading):
+        raise ValueError(f"{path}: py-lmdb does not read back what it wrote")
+    return made, False

@@ -1,0 +1,322 @@
+"""The demonstration: two data sets, every reader, one table.
+
+    write (or reuse) -> hash through py-lmdb -> convert -> verify every reader
+      -> calibrate py-lmdb -> alternate the readers, cold -> report
+
+Verifying comes first and outside of the timed runs.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+
+from lmdbio.bench import contestants, datasets, measure, processes, report
+from lmdbio.bench.contestants import IN_ORDER, SHUFFLED, Job
+from lmdbio.bench.datasets import Dataset, Recipe
+from lmdbio.bench.report import MIB, Report, Row
+
+__all__ = ["Leg", "Plan", "run"]
+
+#: Runs beyond this many are dropped once the demonstration has taken SECONDS_MAX.
+REPEATS_MIN = 3
+SECONDS_MAX = 150.0
+
+
+@dataclass(frozen=True, slots=True)
+class Leg:
+    """An order to read in, and who takes part; the first one is py-lmdb, the baseline.
+
+    Attributes:
+        label: as shown.
+        order: IN_ORDER or SHUFFLED.
+        share: of the records; the first so many of that order are read.
+        contestants: names in CONTESTANTS.
+    """
+
+    label: str
+    order: str
+    share: float
+    contestants: tuple[str, ...]
+
+
+LEGS = (
+    Leg("in order", IN_ORDER, 1.0, ("lmdb-order", "open-order", "reader-order")),
+    Leg("shuffled, whole epoch", SHUFFLED, 1.0, ("lmdb-shuffled", "records-shuffled")),
+    # What a shuffle costs while the page cache cannot help: as with a set much larger than
+    # memory, hardly any page has been read before.
+    Leg("shuffled, first 1/8", SHUFFLED, 1 / 8, ("lmdb-shuffled", "records-shuffled")),
+)
+#: Of a leg's records, for the readahead setting that is often ten times slower.
+CALIBRATION_SHARE = 1 / 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do.
+
+    Attributes:
+        data: folder for the data sets; kept, and reused by the next run.
+        out: folder for the JSON file and the picture.
+        repeats: timed runs of each contestant.
+        recipes: the data sets.
+        legs: the orders.
+    """
+
+    data: Path
+    out: Path
+    repeats: int = 5
+    recipes: tuple[Recipe, ...] = (datasets.CIFAR, datasets.JPEG)
+    legs: tuple[Leg, ...] = LEGS
+
+
+def run(plan: Plan, console: Console) -> Report:
+    """Does everything and returns the report, whose ``equal`` is the verdict.
+
+    Progress goes to ``console``; demo.json and demo.png to ``plan.out``.
+
+    Raises:
+        OSError: no room, or a folder that cannot be written.
+        RunFailed: a calibration run failed.
+    """
+    begun = time.monotonic()
+    plan.data.mkdir(parents=True, exist_ok=True)
+    plan.out.mkdir(parents=True, exist_ok=True)
+    check_room(plan)
+    sets = [prepare(recipe, plan.data, console) for recipe in plan.recipes]
+    made = Report(measure.machine(plan.data), datasets=[describe(one) for one in sets])
+    for one, line in zip(sets, made.datasets, strict=True):
+        line |= convert(one, console)
+        line["line"] += f"; sidecar {line['sidecar_bytes']:,} bytes, made in {line['sidecar_seconds']:.2f} s"
+    pairs = [(one, leg) for one in sets for leg in plan.legs]
+    rows = [Lane(one, leg, name) for one, leg in pairs for name in leg.contestants]
+    made.rows = [lane.row for lane in rows]
+    running = [lane for lane in rows if lane.row.skipped is None]
+    verify(running, console)
+    running = [lane for lane in running if lane.row.wrong is None]
+    calibrate(running, made, console)
+    alternate(running, made, plan.repeats, begun, console)
+    made.seconds = time.monotonic() - begun
+    report.save_json(made, plan.out / "demo.json")
+    report.save_picture(made, plan.out / "demo.png")
+    return made
+
+
+class Lane:
+    """One row of the table while it is being filled."""
+
+    def __init__(self, made: Dataset, leg: Leg, name: str) -> None:
+        self.leg = leg
+        self.baseline = name == leg.contestants[0]
+        self.job = Job(
+            contestant=name,
+            path=str(made.path),
+            order=leg.order,
+            count=max(1, round(made.count * leg.share)),
+            total=made.count,
+            digests=str(made.digest_file),
+            keys=str(made.keys_file),
+        )
+        self.row = Row(
+            dataset=made.recipe.name,
+            order=leg.label,
+            contestant=contestants.CONTESTANTS[name].title,
+            baseline=self.baseline,
+            skipped=processes.unavailable(name),
+        )
+
+    @property
+    def label(self) -> str:
+        return f"{self.row.dataset}, {self.row.order}: {self.row.contestant}"
+
+
+def check_room(plan: Plan) -> None:
+    """Raises OSError if the data sets that are missing do not fit."""
+    missing = [
+        recipe
+        for recipe in plan.recipes
+        if datasets.existing(recipe, plan.data / recipe.name) is None
+    ]
+    # A value of 3 KB occupies a page of 4 KiB.
+    needed = int(sum(recipe.value_bytes_min for recipe in missing) * 1.5)
+    free = shutil.disk_usage(plan.data).free
+    if needed > free:
+        raise OSError(
+            f"{plan.data}: the data sets need {needed // MIB:,} MiB, {free // MIB:,} are free"
+        )
+
+
+@contextmanager
+def bars(console: Console, *, sizes: bool) -> Iterator[Progress]:
+    """Progress bars that count bytes or runs; they leave their last state behind."""
+    counts = (DownloadColumn(), TransferSpeedColumn()) if sizes else (MofNCompleteColumn(),)
+    with Progress(
+        SpinnerColumn(finished_text="[green]✓"),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        *counts,
+        TimeElapsedColumn(),
+        console=console,
+    ) as progress:
+        yield progress
+
+
+def by_steps(progress: Progress, task: Any, total: int) -> Any:
+    """A callback that takes every value's size and moves the bar in steps."""
+    pending = 0
+    step = max(1, total // 200)
+
+    def advance(size: int) -> None:
+        nonlocal pending
+        pending += size
+        if pending >= step:
+            progress.update(task, advance=pending, visible=True)
+            pending = 0
+
+    return advance
+
+
+def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:
+    """The data set of a recipe, written if need be, hashed in any case."""
+    total = recipe.value_bytes_min
+    with bars(console, sizes=True) as progress:
+        writes = progress.add_task(f"write {recipe.name}", total=total, visible=False)
+        reads = progress.add_task(f"hash {recipe.name}", total=total, visible=False)
+        made, reused = datasets.ensure(
+            recipe,
+            folder,
+            writing=by_steps(progress, writes, total),
+            reading=by_steps(progress, reads, total),
+        )
+        finish = {"total": made.value_bytes, "completed": made.value_bytes, "visible": True}
+        if reused:
+            progress.update(writes, visible=False)
+        else:
+            progress.update(writes, **finish)
+        progress.update(reads, **finish)
+    return made
+
+
+def describe(made: Dataset) -> dict[str, Any]:
+    """A data set in words and numbers."""
+    mean = made.value_bytes / max(1, made.count)
+    return {
+        "name": made.recipe.name,
+        "path": str(made.path),
+        "records": made.count,
+        "value_bytes": made.value_bytes,
+        "file_bytes": made.file_bytes,
+        "line": (
+            f"{made.recipe.name}: {made.count:,} records of {mean:,.0f} bytes on average, "
+            f"{made.value_bytes / MIB:,.0f} MiB of values in {made.file_bytes / MIB:,.0f} MiB"
+        ),
+    }
+
+
+def convert(made: Dataset, console: Console) -> dict[str, Any]:
+    """Makes the sidecar of a data set anew, cold."""
+    from lmdbio import provenance
+
+    with console.status(f"convert {made.recipe.name}"):
+        cold = measure.drop_cache(made.data_file)
+        begun = time.perf_counter()
+        sidecar = provenance.convert(made.path)
+        seconds = time.perf_counter() - begun
+    size = Path(sidecar).stat().st_size
+    return {"sidecar_bytes": size, "sidecar_seconds": seconds, "sidecar_cold": cold}
+
+
+def verify(lanes: Sequence[Lane], console: Console) -> None:
+    """Compares every value that every contestant hands out."""
+    with bars(console, sizes=False) as progress:
+        task = progress.add_task("verify", total=len(lanes))
+        for lane in lanes:
+            progress.update(task, description=f"verify {lane.label}")
+            try:
+                answer = processes.start(replace(lane.job, verify=True))
+            except processes.RunFailed as error:
+                lane.row.wrong = str(error)
+            else:
+                lane.row.verified, lane.row.wrong = answer.verified, answer.wrong
+                nodes = contestants.CONTESTANTS[lane.job.contestant].nodes
+                if answer.nodes != nodes:
+                    lane.row.setting = f"this MPI made {answer.nodes} node(s) of it"
+            progress.advance(task)
+        progress.update(task, description="verify")
+
+
+def calibrate(lanes: Sequence[Lane], made: Report, console: Console) -> None:
+    """Finds py-lmdb's better readahead setting for each data set and order.
+
+    The slower setting can be ten times slower, so readahead=False reads a share only; what is
+    compared is MiB/s.
+    """
+    bases = [lane for lane in lanes if lane.baseline]
+    with bars(console, sizes=False) as progress:
+        task = progress.add_task("calibrate py-lmdb", total=2 * len(bases))
+        for base in bases:
+            rates = {}
+            for readahead in (True, False):
+                count = base.job.count
+                if not readahead:
+                    count = max(1, round(count * CALIBRATION_SHARE))
+                answer = processes.start(replace(base.job, readahead=readahead, count=count))
+                rates[readahead] = measure.Sample(**(answer.sample or {})).mib_per_second
+                progress.advance(task)
+            better = rates[True] >= rates[False]
+            made.calibration.append(
+                {
+                    "dataset": base.row.dataset,
+                    "order": base.row.order,
+                    "readahead_on_mib_per_second": rates[True],
+                    "readahead_off_mib_per_second": rates[False],
+                }
+            )
+            base.row.setting = (
+                f"readahead {'on' if better else 'off'} "
+                f"({'off' if better else 'on'}: {min(rates.values()):,.0f} MiB/s)"
+            )
+            # The same user code means the same keywords.
+            for lane in lanes:
+                if (lane.row.dataset, lane.leg) == (base.row.dataset, base.leg):
+                    lane.job = replace(lane.job, readahead=better)
+
+
+def alternate(
+    lanes: Sequence[Lane], made: Report, repeats: int, begun: float, console: Console
+) -> None:
+    """Runs everyone in turn, again and again, every other time backwards."""
+    with bars(console, sizes=False) as progress:
+        task = progress.add_task("measure", total=repeats * len(lanes))
+        for turn in range(repeats):
+            if turn >= REPEATS_MIN and time.monotonic() - begun > SECONDS_MAX:
+                made.notes.append(f"stopped after {turn} of {repeats} rounds: storage is slow.")
+                break
+            for lane in lanes if turn % 2 == 0 else list(reversed(lanes)):
+                progress.update(task, description=f"measure {lane.label}")
+                if lane.row.wrong is None:
+                    try:
+                        answer = processes.start(lane.job)
+                    except processes.RunFailed as error:
+                        lane.row.wrong = str(error)
+                    else:
+                        lane.row.samples.append(measure.Sample(**(answer.sample or {})))
+                progress.advance(task)
+        progress.update(task, description="measure")

@@ -1,0 +1,209 @@
+"""What a run really cost, and what it ran on.
+
+Counters are read before and after the timed part, by the process that does the reading:
+
+    cpu        user + system seconds of the process, all threads (getrusage)
+    fetched    bytes the process made the kernel fetch from storage (/proc/self/io read_bytes)
+    faults     major faults: a thread stood still until a page was there
+    calls      read system calls (/proc/self/io syscr)
+    device     requests and bytes the block device served meanwhile, for whomever
+
+A figure is called cold only if the data file was seen to be out of the page cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import mmap
+import os
+import platform
+import resource
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+__all__ = [
+    "Machine",
+    "Sample",
+    "drop_cache",
+    "machine",
+    "resident_share",
+    "timed",
+]
+
+#: A file with less than this share in the page cache is cold.
+COLD_SHARE_MAX = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What a figure depends on."""
+
+    system: str
+    cpu: str
+    cores: int
+    memory_bytes: int
+    python: str
+    file_system: str
+    device: str
+    read_ahead_kb: int | None
+    can_drop_cache: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One timed run. Times in seconds, sizes in bytes; None: not known on this machine."""
+
+    seconds: float
+    cpu_seconds: float
+    records: int
+    value_bytes: int
+    fetched_bytes: int | None
+    read_calls: int | None
+    major_faults: int
+    device_requests: int | None
+    device_bytes: int | None
+    cold: bool
+
+    @property
+    def mib_per_second(self) -> float:
+        return self.value_bytes / 2**20 / self.seconds
+
+    @property
+    def cpu_per_gib(self) -> float:
+        return self.cpu_seconds / (self.value_bytes / 2**30)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read_text(path: str) -> str | None:
+    """A small file of /proc or /sys, None where there is no such thing."""
+    try:
+        return Path(path).read_text(encoding="utf-8").strip()
+    except OSError:
+        return None
+
+
+def device_of(path: Path) -> str:
+    """MAJOR:MINOR of the file system that holds ``path``."""
+    number = path.stat().st_dev
+    return f"{os.major(number)}:{os.minor(number)}"
+
+
+def file_system(path: Path) -> tuple[str, str]:
+    """Type and source of the file system that holds ``path``, from /proc/self/mountinfo."""
+    device = device_of(path)
+    for line in (read_text("/proc/self/mountinfo") or "").splitlines():
+        left, _, right = line.partition(" - ")
+        if right and left.split()[2] == device:
+            kind, source = right.split()[:2]
+            return kind, source
+    return "unknown", "unknown"
+
+
+def cpu_name() -> str:
+    for line in (read_text("/proc/cpuinfo") or "").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def machine(path: Path) -> Machine:
+    """Describes this machine and the storage under ``path``."""
+    kind, source = file_system(path)
+    readahead = read_text(f"/sys/class/bdi/{device_of(path)}/read_ahead_kb")
+    return Machine(
+        system=f"{platform.system()} {platform.release()}",
+        cpu=cpu_name(),
+        cores=len(os.sched_getaffinity(0)),
+        memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        python=platform.python_version(),
+        file_system=kind,
+        device=source,
+        read_ahead_kb=int(readahead) if readahead else None,
+        can_drop_cache=os.access("/proc/sys/vm/drop_caches", os.W_OK),
+    )
+
+
+def resident_share(path: Path) -> float:
+    """The share of a file that is in the page cache, 0 to 1 (mincore; touches nothing)."""
+    size = path.stat().st_size
+    if size == 0:
+        return 0.0
+    pages = -(-size // mmap.PAGESIZE)
+    seen = np.ones(pages, np.uint8)
+    libc = ctypes.CDLL(None, use_errno=True)
+    with path.open("rb") as file, mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ) as mapped:
+        # The array lends its address and must be gone before the mapping can be closed.
+        array = np.frombuffer(mapped, np.uint8)
+        address = ctypes.c_void_p(array.ctypes.data)
+        failed = libc.mincore(address, ctypes.c_size_t(size), ctypes.c_void_p(seen.ctypes.data))
+        del array
+    return 1.0 if failed else float(np.mean(seen & 1))
+
+
+def drop_cache(path: Path) -> bool:
+    """Puts a file out of the page cache if it can; says whether it is out now.
+
+    Root drops every clean page of the machine; anyone else asks for this file's alone.
+    """
+    with path.open("rb") as file:
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    with contextlib.suppress(OSError):
+        Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
+    return resident_share(path) < COLD_SHARE_MAX
+
+
+def process_counters() -> dict[str, int]:
+    """/proc/self/io as numbers; empty where the kernel does not count."""
+    lines = (read_text("/proc/self/io") or "").splitlines()
+    return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
+
+
+def device_counters(path: Path) -> tuple[int, int] | None:
+    """Requests and bytes read by the block device under ``path``; None without one."""
+    text = read_text(f"/sys/dev/block/{device_of(path)}/stat")
+    if text is None:
+        return None
+    fields = text.split()
+    return int(fields[0]), int(fields[2]) * 512
+
+
+def timed(read: Callable[[], tuple[int, int]], path: Path, *, cold: bool) -> Sample:
+    """Runs ``read`` once and says what it cost.
+
+    Args:
+        read: returns the records and the bytes of values that it handed out.
+        path: the data file.
+        cold: what ``drop_cache`` said just before.
+    """
+    device = device_counters(path)
+    before, used = process_counters(), resource.getrusage(resource.RUSAGE_SELF)
+    begun = time.perf_counter()
+    records, value_bytes = read()
+    seconds = time.perf_counter() - begun
+    now, after = resource.getrusage(resource.RUSAGE_SELF), process_counters()
+    served = device_counters(path)
+    return Sample(
+        seconds=seconds,
+        cpu_seconds=now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime,
+        records=records,
+        value_bytes=value_bytes,
+        fetched_bytes=difference(before, after, "read_bytes"),
+        read_calls=difference(before, after, "syscr"),
+        major_faults=now.ru_majflt - used.ru_majflt,
+        device_requests=served[0] - device[0] if device and served else None,
+        device_bytes=served[1] - device[1] if device and served else None,
+        cold=cold,
+    )
+
+
+def difference(before: dict[str, int], after: dict[str, int], name: str) -> int | None:
+    return after[name] - before[name] if name in before and name in after else None

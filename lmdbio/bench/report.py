@@ -1,0 +1,305 @@
+"""What the runs say: a table, a JSON file, a picture. Figures are computed here, once."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from lmdbio.bench.measure import Machine, Sample
+
+__all__ = ["Report", "Row", "facts", "save_json", "save_picture", "table"]
+
+MIB, GIB = 2**20, 2**30
+
+
+@dataclass(slots=True)
+class Row:
+    """One contestant on one data set in one order.
+
+    Attributes:
+        dataset, order, contestant: names as shown.
+        setting: how the contestant was set ("readahead on").
+        baseline: the others of this data set and order are compared with this row.
+        samples: the timed runs.
+        verified: values compared with py-lmdb's.
+        wrong: what differed, or why it failed; None when all is well.
+        skipped: why it did not run here.
+    """
+
+    dataset: str
+    order: str
+    contestant: str
+    setting: str = ""
+    baseline: bool = False
+    samples: list[Sample] = field(default_factory=list)
+    verified: int = 0
+    wrong: str | None = None
+    skipped: str | None = None
+
+    @property
+    def rates(self) -> list[float]:
+        """MiB/s of each run."""
+        return [sample.mib_per_second for sample in self.samples]
+
+    def median(self, name: str) -> float | None:
+        """The median of an attribute of Sample; None without samples or where unknown."""
+        values = [getattr(sample, name) for sample in self.samples]
+        if not values or None in values:
+            return None
+        return float(statistics.median(values))
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything that was found out."""
+
+    machine: Machine
+    rows: list[Row] = field(default_factory=list)
+    datasets: list[dict[str, Any]] = field(default_factory=list)
+    calibration: list[dict[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def cold(self) -> bool:
+        samples = [sample for row in self.rows for sample in row.samples]
+        return bool(samples) and all(sample.cold for sample in samples)
+
+    @property
+    def verified(self) -> int:
+        return sum(row.verified for row in self.rows)
+
+    @property
+    def equal(self) -> bool:
+        """Every contestant that runs here was verified, and nothing was wrong."""
+        ran = [row for row in self.rows if row.skipped is None]
+        return bool(ran) and all(row.wrong is None and row.verified for row in ran)
+
+    def ratio(self, row: Row) -> float | None:
+        """Median rate over the baseline's."""
+        for base in self.rows:
+            if base.baseline and (base.dataset, base.order) == (row.dataset, row.order):
+                if base.samples and row.samples:
+                    return statistics.median(row.rates) / statistics.median(base.rates)
+        return None
+
+
+def number(value: float | None, form: str = ",.0f", scale: float = 1.0) -> str:
+    return "-" if value is None else format(value / scale, form)
+
+
+def rate(row: Row) -> str:
+    """Median and spread of the rate; warm figures carry a star."""
+    rates = row.rates
+    star = "" if all(sample.cold for sample in row.samples) else " *"
+    return f"{statistics.median(rates):,.0f}  ({min(rates):,.0f}-{max(rates):,.0f}){star}"
+
+
+def facts(report: Report) -> list[str]:
+    """Lines that belong above any figure: machine, storage, cache state."""
+    machine = report.machine
+    ahead = "unknown" if machine.read_ahead_kb is None else f"{machine.read_ahead_kb} KiB"
+    state = (
+        "cold: the data file was out of this machine's page cache before every run"
+        if report.cold
+        else "WARM where marked *: the page cache could not be dropped"
+    )
+    return [
+        f"machine      {machine.cpu}, {machine.cores} cores, "
+        f"{machine.memory_bytes / GIB:.0f} GiB, {machine.system}, Python {machine.python}",
+        f"storage      {machine.file_system} on {machine.device}, kernel readahead {ahead}",
+        f"cache        {state}",
+        *(f"data         {line['line']}" for line in report.datasets),
+    ]
+
+
+def table(report: Report) -> Table:
+    """The one table."""
+    out = Table(title="Reading an LMDB data set", title_style="bold", header_style="bold")
+    out.add_column("data set")
+    out.add_column("order")
+    out.add_column("contestant")
+    for name in ("MiB/s\nmedian (spread)", "read\nMiB", "device\nrequests", "CPU s"):
+        out.add_column(name, justify="right")
+    out.add_column("CPU s\nper GiB", justify="right")
+    out.add_column("ratio", justify="right")
+    out.add_column("equal\nvalues", justify="right")
+    before: Row | None = None
+    for row in report.rows:
+        new_set = before is None or before.dataset != row.dataset
+        new_order = new_set or before is None or before.order != row.order
+        if before is not None and new_order:
+            out.add_section()
+        before = row
+        name = f"{row.contestant}\n  [dim]{row.setting}[/]" if row.setting else row.contestant
+        head = (row.dataset if new_set else "", row.order if new_order else "", name)
+        if row.skipped or not row.samples:
+            why = row.skipped or row.wrong or "not measured"
+            out.add_row(*head, f"[yellow]{why}[/]")
+            continue
+        ratio = report.ratio(row)
+        out.add_row(
+            *head,
+            rate(row),
+            number(row.median("fetched_bytes"), scale=MIB),
+            number(row.median("device_requests")),
+            number(row.median("cpu_seconds"), ".2f"),
+            number(row.median("cpu_per_gib"), ".2f"),
+            "-" if ratio is None else f"{ratio:.2f}",
+            f"[red]{row.wrong}[/]" if row.wrong else f"{row.verified:,}",
+        )
+    return out
+
+
+def legend(report: Report) -> list[str]:
+    """What the columns mean."""
+    return [
+        "MiB/s: bytes of values over the time from before opening to the last value; "
+        "median, and slowest to fastest run.",
+        "read: what the reading processes made the kernel fetch. device requests: served by "
+        "the block device meanwhile, for whomever.",
+        "ratio: median MiB/s over py-lmdb's at the better of its two readahead settings.",
+        *report.notes,
+    ]
+
+
+def show(report: Report, console: Console) -> None:
+    """Prints facts, table, legend and the verdict."""
+    console.print()
+    for line in facts(report):
+        console.print(line, highlight=False)
+    console.print(table(report))
+    for line in legend(report):
+        console.print(line, style="dim", highlight=False)
+    for row in report.rows:
+        if row.wrong:
+            console.print(
+                f"[bold red]NOT EQUAL[/] {row.dataset}, {row.order}: {row.wrong}", highlight=False
+            )
+    if report.equal:
+        console.print(
+            f"[bold green]equal[/]: {report.verified:,} values compared with py-lmdb's, "
+            "none differs"
+        )
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """The report as plain values: what the table shows, and every sample behind it."""
+    rows = []
+    for row in report.rows:
+        plain = asdict(row) | {"ratio": report.ratio(row)}
+        if row.samples:
+            plain["mib_per_second"] = {
+                "median": statistics.median(row.rates),
+                "min": min(row.rates),
+                "max": max(row.rates),
+            }
+            plain["cpu_seconds_per_gib"] = row.median("cpu_per_gib")
+        rows.append(plain)
+    return {
+        "machine": asdict(report.machine),
+        "cold": report.cold,
+        "equal": report.equal,
+        "verified": report.verified,
+        "seconds": report.seconds,
+        "datasets": report.datasets,
+        "calibration": report.calibration,
+        "rows": rows,
+        "notes": report.notes,
+    }
+
+
+def save_json(report: Report, path: Path) -> None:
+    path.write_text(json.dumps(as_json(report), indent=2) + "\n", encoding="utf-8")
+
+
+INK, QUIET = "#1f2933", "#8a96a3"
+BASE_COLOUR, OUR_COLOUR = "#b4bdc7", "#2f6f9f"
+
+
+def save_picture(report: Report, path: Path) -> None:
+    """Draws rates and CPU per GiB as bars from zero; dots are single runs."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = list(dict.fromkeys(row.dataset for row in report.rows if row.samples))
+    if not names:
+        return
+    style = {
+        "font.size": 9,
+        "axes.spines.top": False,
+        "axes.spines.right": False,
+        "axes.edgecolor": QUIET,
+        "text.color": INK,
+        "xtick.color": INK,
+        "ytick.color": INK,
+        "axes.labelcolor": INK,
+    }
+    with pyplot.rc_context(style):
+        most = max(sum(row.dataset == name for row in report.rows) for name in names)
+        figure, axes = pyplot.subplots(
+            len(names),
+            2,
+            figsize=(12.5, 1.6 + (0.42 * most + 1.1) * len(names)),
+            width_ratios=(3, 2),
+            squeeze=False,
+            layout="constrained",
+        )
+        for name, (left, right) in zip(names, axes, strict=True):
+            rows = [row for row in report.rows if row.dataset == name and row.samples]
+            draw_bars(left, report, rows, [row.rates for row in rows])
+            draw_bars(
+                right, None, rows, [[sample.cpu_per_gib for sample in row.samples] for row in rows]
+            )
+            right.set_yticklabels([])
+            left.set_title(name, loc="left", fontweight="bold")
+            left.set_xlabel("MiB/s of values, median (more is better)")
+            right.set_xlabel("CPU seconds per GiB, median (less is better)")
+        state = "cold page cache" if report.cold else "page cache warm in part"
+        machine = report.machine
+        figure.suptitle(
+            f"Reading an LMDB data set, {state}; dots are single runs, labels the ratio to "
+            f"py-lmdb\n{machine.cpu}, {machine.cores} cores; {machine.file_system} on "
+            f"{machine.device}, readahead {machine.read_ahead_kb} KiB; {machine.system}",
+            fontsize=10,
+            ha="left",
+            x=0.01,
+        )
+        figure.savefig(path, dpi=150)
+        pyplot.close(figure)
+
+
+def draw_bars(
+    axes: Any, report: Report | None, rows: Sequence[Row], values: Sequence[Sequence[float]]
+) -> None:
+    """Horizontal bars, a gap between orders; labels with the ratio when given a report."""
+    places, place, order = [], 0.0, rows[0].order
+    for row in rows:
+        place += 0.6 if row.order != order else 0.0
+        order = row.order
+        places.append(place)
+        place += 1.0
+    medians = [statistics.median(value) for value in values]
+    colours = [BASE_COLOUR if row.baseline else OUR_COLOUR for row in rows]
+    axes.barh(places, medians, height=0.72, color=colours)
+    for where, value in zip(places, values, strict=True):
+        axes.plot(value, [where] * len(value), "o", ms=2.6, color=INK, alpha=0.7, lw=0)
+    longest = max(max(value) for value in values)
+    for where, row, value in zip(places, rows, values, strict=True):
+        ratio = report.ratio(row) if report is not None and not row.baseline else None
+        if ratio is not None:
+            axes.text(max(value) + 0.015 * longest, where, f"{ratio:.2f}x", va="center")
+    labels = [f"{row.contestant}\n{row.order}" for row in rows]
+    axes.set_yticks(places, labels)
+    axes.tick_params(axis="y", length=0, labelsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, longest * 1.12)
