@@ -231,9 +231,7 @@ def run(job: Job) -> Answer:
         return Answer(sample=measure.timed(read, job.data_file, cold=cold).as_json())
     verifier = Verifier(job)
     prepare(job, verifier)()
-    return Answer(
-        verified=verifier.compared, wrong=verifier.wrong or missing(job, verifier.seen)
-    )
+    return Answer(verified=verifier.compared, wrong=verifier.wrong or missing(job, verifier.seen))
 
 
 def missing(job: Job, seen: npt.NDArray[np.bool_]) -> str | None:

@@ -64,8 +64,8 @@ LEGS = (
     # memory, hardly any page has been read before.
     Leg("shuffled, first 1/8", SHUFFLED, 1 / 8, ("lmdb-shuffled", "records-shuffled")),
 )
-#: Of a leg's records, for the readahead setting that is often ten times slower.
-CALIBRATION_SHARE = 1 / 8
+#: Read with the readahead setting that is often ten times slower.
+CALIBRATION_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,9 @@ def run(plan: Plan, console: Console) -> Report:
     made = Report(measure.machine(plan.data), datasets=[describe(one) for one in sets])
     for one, line in zip(sets, made.datasets, strict=True):
         line |= convert(one, console)
-        line["line"] += f"; sidecar {line['sidecar_bytes']:,} bytes, made in {line['sidecar_seconds']:.2f} s"
+        line["line"] += (
+            f"; sidecar {line['sidecar_bytes']:,} bytes, made in {line['sidecar_seconds']:.2f} s"
+        )
     pairs = [(one, leg) for one in sets for leg in plan.legs]
     rows = [Lane(one, leg, name) for one, leg in pairs for name in leg.contestants]
     made.rows = [lane.row for lane in rows]
@@ -125,6 +127,7 @@ class Lane:
     def __init__(self, made: Dataset, leg: Leg, name: str) -> None:
         self.leg = leg
         self.baseline = name == leg.contestants[0]
+        self.mean_bytes = max(1, made.value_bytes // max(1, made.count))
         self.job = Job(
             contestant=name,
             path=str(made.path),
@@ -205,12 +208,10 @@ def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:
             writing=by_steps(progress, writes, total),
             reading=by_steps(progress, reads, total),
         )
-        finish = {"total": made.value_bytes, "completed": made.value_bytes, "visible": True}
-        if reused:
-            progress.update(writes, visible=False)
-        else:
-            progress.update(writes, **finish)
-        progress.update(reads, **finish)
+        for task, shown in ((writes, not reused), (reads, True)):
+            progress.update(
+                task, total=made.value_bytes, completed=made.value_bytes, visible=shown
+            )
     return made
 
 
@@ -236,11 +237,14 @@ def convert(made: Dataset, console: Console) -> dict[str, Any]:
 
     with console.status(f"convert {made.recipe.name}"):
         cold = measure.drop_cache(made.data_file)
-        begun = time.perf_counter()
-        sidecar = provenance.convert(made.path)
-        seconds = time.perf_counter() - begun
-    size = Path(sidecar).stat().st_size
-    return {"sidecar_bytes": size, "sidecar_seconds": seconds, "sidecar_cold": cold}
+        done = provenance.convert(made.path)
+    return {
+        "sidecar": str(done.sidecar),
+        "sidecar_bytes": done.sidecar_bytes,
+        "sidecar_seconds": done.seconds,
+        "sidecar_read_bytes": done.bytes_read,
+        "sidecar_cold": cold,
+    }
 
 
 def verify(lanes: Sequence[Lane], console: Console) -> None:
@@ -265,8 +269,8 @@ def verify(lanes: Sequence[Lane], console: Console) -> None:
 def calibrate(lanes: Sequence[Lane], made: Report, console: Console) -> None:
     """Finds py-lmdb's better readahead setting for each data set and order.
 
-    The slower setting can be ten times slower, so readahead=False reads a share only; what is
-    compared is MiB/s.
+    Without readahead the rate does not depend on how much is read, so there a part is enough;
+    what is compared is MiB/s.
     """
     bases = [lane for lane in lanes if lane.baseline]
     with bars(console, sizes=False) as progress:
@@ -276,7 +280,7 @@ def calibrate(lanes: Sequence[Lane], made: Report, console: Console) -> None:
             for readahead in (True, False):
                 count = base.job.count
                 if not readahead:
-                    count = max(1, round(count * CALIBRATION_SHARE))
+                    count = min(count, max(1, CALIBRATION_BYTES // base.mean_bytes))
                 answer = processes.start(replace(base.job, readahead=readahead, count=count))
                 rates[readahead] = measure.Sample(**(answer.sample or {})).mib_per_second
                 progress.advance(task)

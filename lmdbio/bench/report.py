@@ -85,9 +85,9 @@ class Report:
     def ratio(self, row: Row) -> float | None:
         """Median rate over the baseline's."""
         for base in self.rows:
-            if base.baseline and (base.dataset, base.order) == (row.dataset, row.order):
-                if base.samples and row.samples:
-                    return statistics.median(row.rates) / statistics.median(base.rates)
+            rival = base.baseline and (base.dataset, base.order) == (row.dataset, row.order)
+            if rival and base.samples and row.samples:
+                return statistics.median(row.rates) / statistics.median(base.rates)
         return None
 
 

@@ -1,0 +1,64 @@
+# make demo    write two data sets, race py-lmdb, show the table
+# make test    every test
+#
+# Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
+# .venv. Further targets: lint, fuzz, format, clean.
+
+PYTHON ?= python3
+CC ?= cc
+VENV := .venv
+BIN := $(VENV)/bin
+# What the extension and the environment are made of: a change installs anew.
+SOURCES := pyproject.toml setup.py lmdbio/_glue.h csrc/build_extension.py \
+           $(wildcard csrc/*.c csrc/*.h)
+WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror
+# -O2, because some warnings need the optimiser's view.
+C_CHECK := -std=c11 -O2 -D_GNU_SOURCE -pthread -Icsrc $(WARNINGS) -c -o /dev/null
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+FUZZ_SECONDS ?= 600
+
+.PHONY: demo test lint fuzz format clean
+.DELETE_ON_ERROR:
+
+demo: $(VENV)/.demo
+	$(BIN)/lmdbio demo --data demo-data --out demo-results
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
+
+fuzz: $(VENV)/.dev
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz -s
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist demo-data demo-results *.egg-info
+	rm -f lmdbio/_lmdbio.c lmdbio/_lmdbio*.so lmdbio/_lmdbio.o
+
+# A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own
+# pip.
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) || { \
+	    rm -rf $(VENV) && $(PYTHON) -m venv --without-pip $(VENV) \
+	    && $(PYTHON) -m pip --python $(BIN)/python install --quiet pip; } || { \
+	    rm -rf $(VENV); echo "make: $(PYTHON) can make no virtual environment;" \
+	    "install its venv module (Debian: apt install python3-venv)" >&2; exit 1; }
+
+$(VENV)/.demo: $(SOURCES) | $(BIN)/python
+	@echo "installing lmdbio[demo] into $(VENV)"
+	$(PIP) install --editable '.[demo]'
+	@touch $@
+
+# dev contains demo.
+$(VENV)/.dev: $(SOURCES) | $(BIN)/python
+	@echo "installing lmdbio[dev] into $(VENV)"
+	$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.demo

@@ -1,0 +1,721 @@
+"""The command line: one thin command each, over the public calls.
+
+Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
+error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import lmdb
+import numpy as np
+import numpy.typing as npt
+from lmdbio.provenance import Provenance
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from lmdbio import _core, provenance
+from lmdbio._core import Engine, Extents, Meta, Plan
+from lmdbio.errors import ProvenanceError, StaleError
+
+__all__ = ["cli", "main"]
+
+MIB = 2**20
+#: Work that takes longer than this gets a progress bar, on a terminal.
+BAR_AFTER_SECONDS = 2.0
+#: Reads that ``plan`` prints as text unless told ``--all``.
+ROWS_MAX = 40
+#: ``info`` names databases inside the main one if that means reading at most so many leaves.
+LEAVES_MAX = 1024
+
+PAGE_KINDS = ("branch", "leaf", "overflow")
+
+EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
+
+PATH = click.Path(path_type=Path)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+provenance_option = click.option(
+    "--provenance",
+    "sidecar",
+    type=PATH,
+    help="The provenance file, or the folder that holds it, if it is not beside the data.",
+)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        # Not standalone: click would turn a broken pipe or Ctrl-C into words of its own.
+        status = cli.main(standalone_mode=False, prog_name="lmdbio")
+        sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("lmdbio: interrupted", err=True)
+        status = 130
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 1
+    except EXPECTED as error:
+        click.echo(f"lmdbio: {one_line(error)}", err=True)
+        status = 1
+    sys.exit(status or 0)
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, and with which file."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(text.split()) or type(error).__name__
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99})
+@click.version_option(package_name="lmdbio")
+def cli() -> None:
+    """Reads LMDB data sets at the storage's own speed.
+
+    \b
+    A data set is an LMDB environment: a folder with data.mdb, or a single file.
+        lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
+        lmdbio info train_lmdb        what is in it, and whether the provenance file is good
+        lmdbio verify train_lmdb      read it all, and prove it sound
+        lmdbio plan train_lmdb        the reads for some records, without doing them
+        lmdbio demo                   write data, race py-lmdb, draw the result
+    """
+
+
+# --- output ------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """Turns our values into what JSON knows. Names of databases are bytes in LMDB."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(plain(value), indent=2))
+
+
+def print_facts(facts: list[tuple[str, str]]) -> None:
+    """Aligned lines of name and value."""
+    width = max(len(name) for name, text in facts if text)
+    for name, text in facts:
+        click.echo(f"{name:<{width}}  {text}" if text else f"{name}")
+
+
+def size(count: float) -> str:
+    """Bytes in a unit that reads well, exact below 1 KiB."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def titled(name: bytes | None) -> str:
+    return "main database" if name is None else f"database {plain(name)}"
+
+
+@contextmanager
+def bar(what: str) -> Iterator[provenance.Progress]:
+    """A progress callback (done, in all, stage); it shows a bar once the work takes long."""
+    console = Console(stderr=True)
+    begun = time.monotonic()
+    shown: Progress | None = None
+    tasks: dict[str, Any] = {}
+
+    def advance(done: int, total: int, stage: str) -> None:
+        nonlocal shown
+        if shown is None:
+            if not console.is_terminal or time.monotonic() - begun < BAR_AFTER_SECONDS:
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            shown = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+            shown.start()
+        if stage not in tasks:
+            tasks[stage] = shown.add_task(f"{what}: {stage}", total=total)
+        shown.update(tasks[stage], completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if shown is not None:
+            shown.stop()
+
+
+# --- convert -----------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("paths", type=PATH, nargs=-1, required=True, metavar="PATH...")
+@click.option("--output", "-o", type=PATH, help="Where to write: a file, or a folder to hold it.")
+@click.option(
+    "--db",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="A named database; may be repeated. Default: the main database, or all named ones "
+    "when it holds nothing else.",
+)
+@click.option("--keep", is_flag=True, help="Fail instead of replacing a provenance file.")
+@json_option
+def convert(
+    paths: tuple[Path, ...], output: Path | None, names: tuple[str, ...], keep: bool, as_json: bool
+) -> None:
+    """Write the provenance file: where every record of PATH lies.
+
+    Only branch and leaf pages are read. The file appears whole or not at all, after every
+    record in it was compared with the database. Do it once, while nobody writes.
+
+    \b
+    Examples:
+        lmdbio convert train_lmdb
+        lmdbio convert train_lmdb val_lmdb --output ~/sidecars
+        lmdbio convert graphs.lmdb --db train --db val
+        LMDBIO_PROVENANCE_DIR=~/sidecars lmdbio convert /readonly/train_lmdb
+    """
+    if output is not None and len(paths) > 1 and not output.is_dir():
+        raise click.UsageError("--output must be an existing folder when there are several PATHs")
+    reports = []
+    for path in paths:
+        with bar(f"convert {path}") as progress:
+            report = provenance.convert(
+                path,
+                output=output,
+                databases=list(names) or None,
+                overwrite=not keep,
+                progress=progress,
+            )
+        reports.append(report)
+        if not as_json:
+            print_facts(
+                [
+                    (str(report.sidecar), ""),
+                    ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
+                    ("  databases", ", ".join(titled(name) for name in report.databases)),
+                    ("  sidecar", f"{report.sidecar_bytes:,} bytes, {report.runs:,} runs"),
+                    ("  read", f"{size(report.bytes_read)} in {report.requests:,} requests"),
+                    ("  time", f"{report.seconds:.2f} s"),
+                ]
+            )
+    if as_json:
+        print_json(reports)
+
+
+# --- verify ------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("path", type=PATH)
+@provenance_option
+@json_option
+def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
+    """Read the whole tree of PATH and prove it, and its provenance file, sound.
+
+    Every page of every tree is checked, counts are compared, no page may have two owners, and
+    every record of the provenance file is compared with where the tree says it lies. Exit
+    status 1, with file, offset and reason, when something is wrong.
+
+    \b
+    Examples:
+        lmdbio verify train_lmdb
+        lmdbio verify download.mdb --json
+        lmdbio verify train_lmdb --provenance ~/sidecars
+    """
+    with bar(f"verify {path}") as progress:
+        report = provenance.verify(path, sidecar, progress=progress)
+    if as_json:
+        print_json(report)
+        return
+    told = (
+        f"{report.sidecar}: {report.sidecar_records:,} records compared"
+        if report.sidecar is not None
+        else "none (lmdbio convert makes one)"
+    )
+    facts = [
+        (f"{report.data}: sound", ""),
+        ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
+        ("  pages", f"{report.tree_pages:,} of trees, {report.overflow_pages:,} of values"),
+        ("  sidecar", told),
+        ("  read", f"{size(report.bytes_read)} in {report.requests:,} requests"),
+        ("  time", f"{report.seconds:.2f} s"),
+    ]
+    if report.duplicates:
+        names = ", ".join(titled(name) for name in report.duplicates)
+        facts.insert(3, ("  duplicates", f"only the tree was walked of {names}"))
+    print_facts(facts)
+
+
+# --- info --------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("path", type=PATH)
+@provenance_option
+@json_option
+def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
+    """Tell what PATH is, and what will happen when it is opened.
+
+    Shows format, newest transaction and databases; whether there is a provenance file, whether
+    it is good, and whether opening will hash pages (the deep check) and how many; and how the
+    file can be read.
+
+    \b
+    Examples:
+        lmdbio info train_lmdb
+        lmdbio info train_lmdb --json | jq .sidecar.status
+    """
+    data = provenance.data_file(path)
+    with Engine(data) as engine:
+        meta = _core.read_meta(engine)
+        found = {
+            "data": data,
+            "file_bytes": engine.size(),
+            "meta": meta,
+            "databases": list_databases(engine, meta),
+            "sidecar": sidecar_status(engine, meta, provenance.sidecar_file(data, sidecar)),
+            "engines": {
+                "pread": engine_status(data, "pread"),
+                "direct": engine_status(data, "direct"),
+            },
+            "lmdb": {
+                "py_lmdb": lmdb.__version__,
+                "lmdb": ".".join(map(str, lmdb.version())),
+            },
+        }
+    if as_json:
+        print_json(found)
+    else:
+        print_info(found)
+
+
+def list_databases(engine: Engine, meta: Meta) -> list[dict[str, Any]]:
+    """The main database and, unless that means much reading, the named ones in it."""
+    main = meta.main_db
+    found = [{"name": None, **asdict(main)}]
+    if main.leaf_pages > LEAVES_MAX:
+        return found
+    with _core.Walk(engine, meta, main) as walk:
+        for chunk in walk:
+            if chunk.leaf:
+                for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
+                    found.append({"name": name, **asdict(db)})
+    return found
+
+
+def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
+    """Whether a reader would use the provenance file at ``path``; hashes nothing."""
+    found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
+    if not path.exists():
+        return found
+    try:
+        with Provenance.open(path) as opened:
+            found["bytes"] = opened.size
+            found["records"] = {plain(s.name) or "": s.count for s in opened.sections}
+            found["runs"] = sum(section.runs for section in opened.sections)
+            deep = provenance.deep_check(engine, opened)
+            found["deep_check"] = deep
+            if deep.due and (differs := state_differs(meta, opened)):
+                found |= {"status": "stale", "reason": differs}
+            elif deep.due:
+                reasons = ", ".join(deep.reasons)
+                found |= {"status": "unproven", "reason": f"{reasons} differ: a copy, or changed"}
+            else:
+                how = provenance.check(engine, meta, opened).how
+                found |= {"status": "good", "reason": f"{how} check"}
+    except StaleError as error:
+        found |= {"status": "stale", "reason": str(error)}
+    except ProvenanceError as error:
+        found |= {"status": "damaged", "reason": str(error)}
+    return found
+
+
+def state_differs(meta: Meta, opened: Provenance) -> str:
+    """The first fact of the newest transaction that the provenance file has otherwise."""
+    facts = opened.facts
+    pairs = {
+        "format": (meta.layout.version, facts.version),
+        "page size": (meta.layout.page_size, facts.page_size),
+        "environment flags": (meta.layout.env_flags, facts.env_flags),
+        "transaction": (meta.txnid, facts.txnid),
+        "last page": (meta.last_pgno, facts.last_pgno),
+        "main database": (meta.main_db, facts.main_db),
+        "free list": (meta.free_db, facts.free_db),
+    }
+    return next((f"another {name}" for name, (now, then) in pairs.items() if now != then), "")
+
+
+def engine_status(data: Path, kind: str) -> dict[str, Any]:
+    """Whether a file can be read in this way, and at which alignment."""
+    try:
+        with Engine(data, kind) as engine:
+            return {"usable": True, "alignment": engine.alignment}
+    except (OSError, lmdb.Error) as error:
+        return {"usable": False, "reason": one_line(error)}
+
+
+def print_info(found: dict[str, Any]) -> None:
+    meta: Meta = found["meta"]
+    sidecar = found["sidecar"]
+    facts = [
+        (f"{found['data']}", ""),
+        (
+            "  format",
+            f"LMDB data version {meta.layout.version}, pages of {meta.layout.page_size} bytes",
+        ),
+        (
+            "  file",
+            f"{size(found['file_bytes'])}, last page {meta.last_pgno:,}, "
+            f"map {size(meta.map_size)}",
+        ),
+        ("  transaction", f"{meta.txnid:,}"),
+    ]
+    for db in found["databases"]:
+        pages = ", ".join(f"{db[f'{kind}_pages']:,} {kind}" for kind in PAGE_KINDS)
+        flags = f", flags 0x{db['flags']:x}" if db["flags"] else ""
+        facts.append(
+            (
+                f"  {titled(db['name'])}",
+                f"{db['entries']:,} entries, depth {db['depth']}, {pages} pages{flags}",
+            )
+        )
+    facts.append(("  sidecar", f"{sidecar['status']}: {sidecar['reason']}"))
+    facts.append(("", str(sidecar["path"])))
+    if "bytes" in sidecar:
+        records = sum(sidecar["records"].values())
+        facts.append(
+            ("", f"{sidecar['bytes']:,} bytes, {records:,} records, {sidecar['runs']:,} runs")
+        )
+    if "deep_check" in sidecar:
+        deep = sidecar["deep_check"]
+        when = "will run at the next open" if deep.due else "will not run"
+        facts.append(("  deep check", f"{when}; it reads {size(deep.bytes)}"))
+    for kind, state in found["engines"].items():
+        told = f"alignment {state['alignment']}" if state["usable"] else f"no: {state['reason']}"
+        facts.append((f"  engine {kind}", told))
+    facts.append(
+        ("  library", f"py-lmdb {found['lmdb']['py_lmdb']}, LMDB {found['lmdb']['lmdb']}")
+    )
+    print_facts(facts)
+
+
+# --- plan --------------------------------------------------------------------------------
+
+
+def parse_indices(text: str) -> npt.NDArray[np.uint64]:
+    """Numbers and ranges: ``3,8,100-109`` (a range has both its ends)."""
+    wanted: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        try:
+            low, high = int(first), int(last if dash else first)
+        except ValueError:
+            raise click.BadParameter(f"{part.strip()!r} is neither a number nor A-B") from None
+        if high < low:
+            raise click.BadParameter(f"{part.strip()!r} goes backwards")
+        wanted.extend(range(low, high + 1))
+    return np.array(wanted, np.uint64)
+
+
+@cli.command()
+@click.argument("path", type=PATH)
+@click.option("--start", type=click.IntRange(0), default=0, help="First record.  [default: 0]")
+@click.option("--count", type=click.IntRange(1), help="Number of records.  [default: 256]")
+@click.option("--indices", metavar="I,J,A-B", help="These records, instead of a range.")
+@click.option("--batch-size", type=click.IntRange(1), help="The global batch of a Reader ...")
+@click.option("--ranks", type=click.IntRange(1), default=1, help="... over so many ranks ...")
+@click.option("--iteration", type=click.IntRange(0), default=0, help="... in this iteration.")
+@click.option("--db", "name", metavar="NAME", help="A named database.")
+@click.option(
+    "--gap-bytes", type=click.IntRange(0), default=65536, show_default=True,
+    help="Unneeded bytes worth reading to save a request.",
+)  # fmt: skip
+@click.option(
+    "--request-bytes", type=click.IntRange(1), default=4 * MIB, show_default=True,
+    help="Largest single read; a multiple of the alignment.",
+)  # fmt: skip
+@click.option(
+    "--alignment", type=click.IntRange(1), default=1, show_default=True,
+    help="Of offsets and lengths, a power of two; O_DIRECT wants 512 or 4096.",
+)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help=f"Print more than {ROWS_MAX} reads.")
+@provenance_option
+@json_option
+def plan(
+    path: Path,
+    start: int,
+    count: int | None,
+    indices: str | None,
+    batch_size: int | None,
+    ranks: int,
+    iteration: int,
+    name: str | None,
+    gap_bytes: int,
+    request_bytes: int,
+    alignment: int,
+    everything: bool,
+    sidecar: Path | None,
+    as_json: bool,
+) -> None:
+    """List the reads for some records of PATH, without doing them.
+
+    Neighbours are joined over gaps, aligned and split; "waste" are bytes that are read and not
+    needed. Without a good provenance file the tree is walked to find the records.
+
+    \b
+    Examples:
+        lmdbio plan train_lmdb                              the first 256 records
+        lmdbio plan train_lmdb --start 5000 --count 1000
+        lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
+        lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
+        lmdbio plan train_lmdb --alignment 4096 --json      as O_DIRECT would read
+    """
+    if indices is not None and (count is not None or start or batch_size):
+        raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
+    if batch_size is None and (ranks > 1 or iteration):
+        raise click.UsageError("--ranks and --iteration need --batch-size")
+    if batch_size is not None and count is not None:
+        raise click.UsageError("--batch-size says how many: no --count")
+    with open_located(path, name, sidecar) as located:
+        total = located.count
+        if not total:
+            raise ValueError(f"{path}: the {titled(located.name)} holds no records")
+        if indices is not None:
+            shares = [parse_indices(indices)]
+        elif batch_size is not None:
+            shares = shares_of(start + iteration * batch_size, batch_size, ranks, total)
+        else:
+            # The default may reach beyond a small data set, a number that was given may not.
+            stop = start + count if count is not None else max(start + 1, min(start + 256, total))
+            shares = [np.arange(start, stop, dtype=np.uint64)]
+        made = []
+        for share in shares:
+            extents = located.locate(share)
+            reads = _core.make_plan(
+                extents,
+                gap_bytes_max=gap_bytes,
+                request_bytes_max=request_bytes,
+                alignment=alignment,
+            )
+            made.append((share, extents, reads))
+    if as_json:
+        ranked = [
+            {"rank": rank, "records": len(share), **asdict(reads.totals)}
+            | {"reads": list_reads(extents, reads)}
+            for rank, (share, extents, reads) in enumerate(made)
+        ]
+        print_json({"data": located.data, "located_by": located.how, "ranks": ranked})
+        return
+    click.echo(f"{located.data}: {total:,} records, located by {located.how}")
+    for rank, (share, extents, reads) in enumerate(made):
+        print_plan(
+            f"rank {rank} of {ranks}: " if batch_size else "", share, extents, reads, everything
+        )
+
+
+def shares_of(first: int, batch: int, ranks: int, total: int) -> list[npt.NDArray[np.uint64]]:
+    """Each rank's records of one batch of the circular sequence (the strided assignment)."""
+    bounds = [rank * batch // ranks for rank in range(ranks + 1)]
+    return [
+        (np.arange(first + low, first + high, dtype=np.uint64) % np.uint64(total))
+        for low, high in itertools.pairwise(bounds)
+    ]
+
+
+class Located:
+    """Finds the records of one database, through the provenance file or by walking."""
+
+    def __init__(self, data: Path, how: str, name: bytes | None, count: int, locate: Any) -> None:
+        self.data, self.how, self.name, self.count = data, how, name, count
+        self._locate = locate
+
+    def locate(self, indices: npt.NDArray[np.uint64]) -> Extents:
+        if len(indices) and int(indices.max()) >= self.count:
+            raise IndexError(
+                f"{self.data}: no record {int(indices.max()):,}: the {titled(self.name)} "
+                f"has {self.count:,}"
+            )
+        found: Extents = self._locate(indices)
+        return found
+
+
+@contextmanager
+def open_located(path: Path, name: str | None, given: Path | None) -> Iterator[Located]:
+    """Opens a database for ``plan``."""
+    data = provenance.data_file(path)
+    key = name.encode() if name is not None else None
+    with ExitStack() as stack:
+        engine = stack.enter_context(Engine(data))
+        meta = _core.read_meta(engine)
+        sidecar = provenance.sidecar_file(data, given)
+        try:
+            opened = stack.enter_context(Provenance.open(sidecar))
+            provenance.check(engine, meta, opened)
+            section = opened.section(key)
+        except FileNotFoundError:
+            if given is not None:
+                raise
+            why = "there is no provenance file"
+        except (ProvenanceError, LookupError) as error:
+            why = one_line(error)
+        else:
+            how = f"the provenance file {sidecar}"
+            yield Located(data, how, key, section.count, section.locate)
+            return
+        extents = walk_extents(engine, meta, key)
+        how = f"walking the tree ({why})"
+        yield Located(data, how, key, len(extents), lambda indices: extents[indices])
+
+
+def walk_extents(engine: Engine, meta: Meta, name: bytes | None) -> Extents:
+    """The extents of every record, from the tree itself."""
+    db = meta.main_db if name is None else _core.find_database(engine, meta, name)
+    found = [np.empty(0, _core.EXTENT)]
+    with _core.Walk(engine, meta, db) as walk:
+        for chunk in walk:
+            if chunk.leaf:
+                found.append(_core.leaf_extents(meta.layout, chunk, engine.path)[0])
+    return np.concatenate(found)
+
+
+def list_reads(extents: Extents, reads: Plan) -> list[dict[str, int]]:
+    """Each read: offset, length, the records that begin in it, and the bytes nobody needs."""
+    offsets = reads.requests["offset"].astype(np.int64)
+    ends = offsets + reads.requests["length"].astype(np.int64)
+    starts = np.sort(extents["offset"][extents["length"] > 0].astype(np.int64))
+    records = np.searchsorted(starts, ends) - np.searchsorted(starts, offsets)
+    needed = covered(extents, ends) - covered(extents, offsets)
+    return [
+        {"offset": int(a), "length": int(b - a), "records": int(n), "waste": int(b - a - u)}
+        for a, b, n, u in zip(offsets, ends, records, needed, strict=True)
+    ]
+
+
+def covered(extents: Extents, points: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes of the file below each point that lie under at least one extent."""
+    ordered = np.sort(extents[extents["length"] > 0], order="offset")
+    if not len(ordered):
+        return np.zeros(len(points), np.int64)
+    low = ordered["offset"].astype(np.int64)
+    high = np.maximum.accumulate(low + ordered["length"].astype(np.int64))
+    # What an extent adds to the union: its part beyond everything before it.
+    low = np.maximum(low, np.concatenate(([0], high[:-1])))
+    added = np.concatenate(([0], np.cumsum(np.maximum(high - low, 0))))
+    before = np.searchsorted(low, points)
+    over = np.where(before > 0, high[before - 1] - points, 0)
+    counted: npt.NDArray[np.int64] = added[before] - np.maximum(over, 0)
+    return counted
+
+
+def print_plan(
+    head: str, share: npt.NDArray[np.uint64], extents: Extents, reads: Plan, everything: bool
+) -> None:
+    totals = reads.totals
+    click.echo(
+        f"{head}{plural(len(share), 'record')}, {size(totals.record_bytes)}: "
+        f"{plural(totals.requests, 'read')}, {size(totals.buffer_bytes)}, "
+        f"waste {size(totals.waste_bytes)}"
+    )
+    rows = list_reads(extents, reads)
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("read", "offset", "length", "records", "waste"):
+        table.add_column(column, justify="right")
+    shown = rows if everything else rows[:ROWS_MAX]
+    for number, row in enumerate(shown):
+        table.add_row(str(number), *(f"{row[key]:,}" for key in row))
+    console = Console(file=sys.stdout, width=80, highlight=False)
+    if rows:
+        console.print(table)
+    if len(shown) < len(rows):
+        click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")
+
+
+# --- demo --------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.option(
+    "--data", type=PATH, default=Path("demo-data"), show_default=True,
+    help="Folder of the data sets (1.2 GB); kept, and reused.",
+)  # fmt: skip
+@click.option(
+    "--out", type=PATH, default=Path("demo-results"), show_default=True,
+    help="Folder for demo.json and demo.png.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1), default=5, show_default=True,
+    help="Timed runs of each contestant.",
+)  # fmt: skip
+@click.option(
+    "--megabytes", type=click.IntRange(1), default=504, show_default=True,
+    help="Of values, in each data set (10^6 bytes).",
+)  # fmt: skip
+@json_option
+def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> None:
+    """Write two data sets, race lmdbio against py-lmdb, show one table.
+
+    The data sets are written by py-lmdb as Caffe's converter does. First every value that any
+    contestant reads is compared with py-lmdb's, then each one is timed, in turns, on a cold
+    page cache (dropping it takes root; figures are marked where it can't be done). Exit status
+    1 if any value differed.
+
+    \b
+    Examples:
+        lmdbio demo
+        lmdbio demo --data /lustre/me/demo --out .       on the storage you care about
+        lmdbio demo --megabytes 20 --repeats 1           a quick look
+    """
+    from dataclasses import replace
+
+    try:
+        from lmdbio.bench import datasets, report
+        from lmdbio.bench import demo as demonstration
+    except ImportError as error:
+        raise click.ClickException(
+            f"{error}; the demonstration needs: pip install 'lmdbio[demo]'"
+        ) from error
+    console = Console(stderr=as_json)
+    recipes = tuple(
+        replace(recipe, value_bytes_min=megabytes * 10**6)
+        for recipe in (datasets.CIFAR, datasets.JPEG)
+    )
+    plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
+    made = demonstration.run(plan, console)
+    report.show(made, console)
+    if as_json:
+        print_json(report.as_json(made))
+    else:
+        console.print(
+            f"[dim]{out / 'demo.json'} and {out / 'demo.png'}, {made.seconds:.0f} s[/]",
+            highlight=False,
+        )
+    if not made.equal:
+        sys.exit(1)
