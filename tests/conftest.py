@@ -1,0 +1,67 @@
+"""What all tests share: the same surroundings on every machine, and a header that says which.
+
+No test reads the user's settings: the variables that lmdbio looks at are unset, and what it
+remembers between runs goes to a folder that ends with the session.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+from pathlib import Path
+
+import lmdb
+import pytest
+
+# Test modules import one another's helpers (tests/databases.py) by name.
+sys.path.insert(0, str(Path(__file__).parent))
+
+
+def find_mpiexec() -> str | None:
+    """The mpiexec beside this Python, else the one in PATH."""
+    beside = Path(sys.executable).with_name("mpiexec")
+    return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
+
+
+def pytest_report_header() -> list[str]:
+    version = ".".join(map(str, lmdb.version()))
+    return [
+        f"py-lmdb {lmdb.__version__} with LMDB {version}, {platform.release()}, "
+        f"{len(os.sched_getaffinity(0))} cores",
+        f"mpiexec: {find_mpiexec() or 'none, the tests marked mpi are skipped'}",
+    ]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    try:
+        import mpi4py  # noqa: F401
+    except ImportError:
+        reason = "mpi4py is not installed"
+    else:
+        reason = "" if find_mpiexec() else "there is no mpiexec"
+    if reason:
+        for item in items:
+            if item.get_closest_marker("mpi"):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def mpiexec() -> str:
+    """Path of mpiexec."""
+    found = find_mpiexec()
+    if found is None:
+        pytest.skip("there is no mpiexec")
+    return found
+
+
+@pytest.fixture(autouse=True)
+def surroundings(
+    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Child processes inherit them too."""
+    for name in list(os.environ):
+        if name.startswith("LMDBIO_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))

@@ -1,0 +1,213 @@
+"""The house keeps its own rules.
+
+Goal: what STYLE and ARCHITECTURE say about rooms, seams and words stays true.
+Method: read the sources themselves; import the package in a bare process; compile each header
+alone. No list of files is kept here, so that a new file is judged as well.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import lmdbio
+from lmdbio import cli
+from lmdbio._lmdbio import lib
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "lmdbio"
+CSRC = ROOT / "csrc"
+
+#: A module imports only what stands before it. A new room needs a new noun, and a place here.
+ROOMS = (
+    "errors",
+    "_core",
+    "mode",
+    "assignment",
+    "memory",
+    "plan",
+    "provenance",
+    "locate",
+    "share",
+    "batch",
+    "env",
+    "records",
+    "reader",
+    "torch",
+    "order",
+    "placement",
+    "simulate",
+    "bench",
+    "cli",
+    "__init__",
+    "__main__",
+)
+C_ROOMS = ("status", "extent", "format", "provenance", "plan", "engine", "locate", "window")
+
+MODULES = sorted(PACKAGE.rglob("*.py"))
+HEADERS = sorted(CSRC.glob("*.h"))
+TEXTS = sorted(
+    path
+    for pattern in ("*", ".ci/*", "csrc/*", "lmdbio/**/*", "tests/**/*", "benchmarks/**/*")
+    for path in ROOT.glob(pattern)
+    if path.suffix in {".py", ".c", ".h", ".md", ".toml"} or path.name in {"Makefile", "run"}
+    if "_lmdbio" not in path.name
+)
+
+
+def room(path: Path) -> str:
+    """The room of a module: the package's part below lmdbio."""
+    return path.relative_to(PACKAGE).with_suffix("").parts[0]
+
+
+def imported(path: Path) -> list[str]:
+    """The full names of all modules that a module imports, wherever in it."""
+    names = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            module = node.module or ""
+            names += [f"{module}.{alias.name}" for alias in node.names]
+    return names
+
+
+def rooms_imported(path: Path) -> set[str]:
+    parts = [name.split(".") for name in imported(path)]
+    return {part[1] for part in parts if part[0] == "lmdbio" and len(part) > 1}
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(PACKAGE)))
+def test_imports_point_one_way(path: Path) -> None:
+    own = room(path)
+    assert own in ROOMS, f"{own} has no place in the order of rooms"
+    place = ROOMS.index(own)
+    for other in rooms_imported(path) & set(ROOMS):
+        assert other == own or ROOMS.index(other) < place, f"{own} must not import {other}"
+
+
+def test_every_room_is_drawn_in_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    for own in {room(path) for path in MODULES} - {"__init__", "__main__"}:
+        assert re.search(rf"\b{own}\b", text), f"ARCHITECTURE.md does not name {own}"
+    for header in HEADERS:
+        assert re.search(rf"\b{header.stem}\b", text), f"ARCHITECTURE.md does not name {header}"
+
+
+def test_only_core_touches_the_extension() -> None:
+    users = {room(path) for path in MODULES if "lmdbio._lmdbio" in " ".join(imported(path))}
+    assert users == {"_core"}
+
+
+def test_only_share_speaks_mpi_and_the_benchmarks_use_it_as_users_do() -> None:
+    users = {
+        room(path)
+        for path in MODULES
+        if any(name.split(".")[0] == "mpi4py" for name in imported(path))
+    }
+    assert users <= {"share", "bench"}
+
+
+def test_c_headers_include_only_earlier_rooms() -> None:
+    for header in HEADERS:
+        if header.stem == "lmdbio":
+            continue
+        assert header.stem in C_ROOMS, f"{header.stem} has no place in the order of rooms"
+        place = C_ROOMS.index(header.stem)
+        for other in re.findall(r'#include "(\w+)\.h"', header.read_text(encoding="utf-8")):
+            assert C_ROOMS.index(other) < place, f"{header.stem} must not include {other}"
+
+
+def test_the_c_core_needs_neither_python_nor_mpi() -> None:
+    for path in [*HEADERS, *CSRC.glob("*.c")]:
+        text = path.read_text(encoding="utf-8")
+        assert not re.search(r"#include\s*[<\"](Python|mpi)\.h", text), path
+
+
+def test_the_public_header_includes_every_room() -> None:
+    text = (CSRC / "lmdbio.h").read_text(encoding="utf-8")
+    rooms = {path.stem for path in HEADERS} - {"lmdbio"}
+    assert set(re.findall(r'#include "(\w+)\.h"', text)) == rooms
+
+
+def test_the_binding_has_every_function_of_the_headers() -> None:
+    declared = set()
+    for header in HEADERS:
+        text = header.read_text(encoding="utf-8")
+        text = re.sub(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", "", text, flags=re.DOTALL)
+        text = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+        declared |= set(re.findall(r"\b(lio_\w+)\(", text))
+    assert len(declared) > 10
+    assert not {name for name in declared if not hasattr(lib, name)}
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler named cc")
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+def test_each_header_compiles_alone(header: Path) -> None:
+    command = ["cc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-x", "c", "-"]
+    text = f'#include "{header.name}"\n#include "{header.name}"\n'
+    done = subprocess.run(
+        [*command, f"-I{CSRC}"], input=text, text=True, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("module", ["lmdbio", "lmdbio.cli"])
+def test_importing_starts_no_mpi_and_loads_nothing_heavy(module: str) -> None:
+    code = (
+        f"import sys, {module}\n"
+        "heavy = {'mpi4py', 'matplotlib', 'PIL', 'torch', 'lmdbio.bench'}\n"
+        "print(*sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], text=True, capture_output=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == ""
+
+
+def test_modules_say_what_they_are_for() -> None:
+    for path in MODULES:
+        assert ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), path
+
+
+def test_public_names_exist() -> None:
+    for name in ("open", "Records", "Reader", "Batch", "Mode", "Error"):
+        assert hasattr(lmdbio, name), name
+    for name in getattr(lmdbio, "__all__", ()):
+        assert hasattr(lmdbio, name), name
+
+
+def test_no_text_has_unfinished_work_or_someones_paths() -> None:
+    # Built from pieces, so that this file passes its own test.
+    words = "|".join(("TO" + "DO", "FIX" + "ME", "XX" + "X", "HA" + "CK"))
+    homes = "|".join(("ho" + "me", "ro" + "ot", "wo" + "rk", "Us" + "ers"))
+    wrong = re.compile(rf"\b({words})\b|(?<![\w.~*)-])/({homes})/\w|(issue|PR) #\d")
+    for path in TEXTS:
+        found = wrong.search(path.read_text(encoding="utf-8"))
+        assert not found, f"{path}: {found.group() if found else ''}"
+
+
+def test_the_documents_name_only_commands_and_targets_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    for name in ("README.md", "CONTRIBUTING.md"):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        code = "\n".join(re.findall(r"```.*?\n(.*?)```", text, re.DOTALL))
+        code += "\n".join(re.findall(r"`([^`\n]+)`", text))
+        commands = set(re.findall(r"(?:^|\s)lmdbio ([a-z]+)", code, re.MULTILINE))
+        assert commands <= set(cli.cli.commands), f"{name}: {commands}"
+        assert set(re.findall(r"\bmake ([a-z]+)", code)) <= targets, name
+
+
+def test_ci_runs_the_test_command_of_the_readme() -> None:
+    lines = (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
+    assert lines[-1] == "make test"
+    assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
