@@ -6,13 +6,13 @@ error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import sys
 import time
+import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -21,25 +21,30 @@ import click
 import lmdb
 import numpy as np
 import numpy.typing as npt
-from lmdbio.provenance import Provenance
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from lmdbio import _core, provenance
 from lmdbio._core import Engine, Extents, Meta, Plan
+from lmdbio.assignment import Schedule
 from lmdbio.errors import ProvenanceError, StaleError
+from lmdbio.locate import open_source
+from lmdbio.plan import PlanOptions, plan_reads
+from lmdbio.provenance import Provenance
 
 __all__ = ["cli", "main"]
 
-MIB = 2**20
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
 #: Reads that ``plan`` prints as text unless told ``--all``.
 ROWS_MAX = 40
+#: Records that ``plan`` takes unless told otherwise: a common batch.
+RECORDS = 256
 #: ``info`` names databases inside the main one if that means reading at most so many leaves.
 LEAVES_MAX = 1024
 
+PLAN = PlanOptions()
 PAGE_KINDS = ("branch", "leaf", "overflow")
 
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
@@ -448,19 +453,19 @@ def parse_indices(text: str) -> npt.NDArray[np.uint64]:
 @cli.command()
 @click.argument("path", type=PATH)
 @click.option("--start", type=click.IntRange(0), default=0, help="First record.  [default: 0]")
-@click.option("--count", type=click.IntRange(1), help="Number of records.  [default: 256]")
+@click.option("--count", type=click.IntRange(1), help=f"Number of records.  [default: {RECORDS}]")
 @click.option("--indices", metavar="I,J,A-B", help="These records, instead of a range.")
 @click.option("--batch-size", type=click.IntRange(1), help="The global batch of a Reader ...")
 @click.option("--ranks", type=click.IntRange(1), default=1, help="... over so many ranks ...")
 @click.option("--iteration", type=click.IntRange(0), default=0, help="... in this iteration.")
 @click.option("--db", "name", metavar="NAME", help="A named database.")
 @click.option(
-    "--gap-bytes", type=click.IntRange(0), default=65536, show_default=True,
+    "--gap-bytes", type=click.IntRange(0), default=PLAN.gap_bytes_max, show_default=True,
     help="Unneeded bytes worth reading to save a request.",
 )  # fmt: skip
 @click.option(
-    "--request-bytes", type=click.IntRange(1), default=4 * MIB, show_default=True,
-    help="Largest single read; a multiple of the alignment.",
+    "--request-bytes", type=click.IntRange(1), default=PLAN.request_bytes_max, show_default=True,
+    help="Largest single read, a multiple of 4096.",
 )  # fmt: skip
 @click.option(
     "--alignment", type=click.IntRange(1), default=1, show_default=True,
@@ -504,106 +509,42 @@ def plan(
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if batch_size is not None and count is not None:
         raise click.UsageError("--batch-size says how many: no --count")
-    with open_located(path, name, sidecar) as located:
-        total = located.count
-        if not total:
-            raise ValueError(f"{path}: the {titled(located.name)} holds no records")
+    options = PlanOptions(gap_bytes, request_bytes)
+    with warnings.catch_warnings():
+        # Why a provenance file is not used, the answer says.
+        warnings.simplefilter("ignore")
+        source = open_source(path, db=name, provenance=sidecar)
+    with source:
+        if not source.count:
+            raise ValueError(f"{source.path}: the {titled(source.db)} holds no records")
         if indices is not None:
             shares = [parse_indices(indices)]
         elif batch_size is not None:
-            shares = shares_of(start + iteration * batch_size, batch_size, ranks, total)
+            teams = (tuple(range(ranks)),)
+            schedule = Schedule(source.count, batch_size, teams, start=start)
+            shares = [schedule.records(iteration, rank) for rank in range(ranks)]
         else:
             # The default may reach beyond a small data set, a number that was given may not.
-            stop = start + count if count is not None else max(start + 1, min(start + 256, total))
-            shares = [np.arange(start, stop, dtype=np.uint64)]
+            stop = start + count if count is not None else min(start + RECORDS, source.count)
+            shares = [np.arange(start, max(start + 1, stop), dtype=np.uint64)]
         made = []
         for share in shares:
-            extents = located.locate(share)
-            reads = _core.make_plan(
-                extents,
-                gap_bytes_max=gap_bytes,
-                request_bytes_max=request_bytes,
-                alignment=alignment,
-            )
-            made.append((share, extents, reads))
+            extents = source.extents(share)
+            made.append((share, extents, plan_reads(extents, options, alignment=alignment)))
+    how = "the provenance file" if not source.reason else f"walking the tree ({source.reason})"
     if as_json:
         ranked = [
             {"rank": rank, "records": len(share), **asdict(reads.totals)}
             | {"reads": list_reads(extents, reads)}
             for rank, (share, extents, reads) in enumerate(made)
         ]
-        print_json({"data": located.data, "located_by": located.how, "ranks": ranked})
+        found = {"data": source.path, "records": source.count, "located_by": how}
+        print_json(found | {"ranks": ranked})
         return
-    click.echo(f"{located.data}: {total:,} records, located by {located.how}")
+    click.echo(f"{source.path}: {plural(source.count, 'record')}, located by {how}")
     for rank, (share, extents, reads) in enumerate(made):
-        print_plan(
-            f"rank {rank} of {ranks}: " if batch_size else "", share, extents, reads, everything
-        )
-
-
-def shares_of(first: int, batch: int, ranks: int, total: int) -> list[npt.NDArray[np.uint64]]:
-    """Each rank's records of one batch of the circular sequence (the strided assignment)."""
-    bounds = [rank * batch // ranks for rank in range(ranks + 1)]
-    return [
-        (np.arange(first + low, first + high, dtype=np.uint64) % np.uint64(total))
-        for low, high in itertools.pairwise(bounds)
-    ]
-
-
-class Located:
-    """Finds the records of one database, through the provenance file or by walking."""
-
-    def __init__(self, data: Path, how: str, name: bytes | None, count: int, locate: Any) -> None:
-        self.data, self.how, self.name, self.count = data, how, name, count
-        self._locate = locate
-
-    def locate(self, indices: npt.NDArray[np.uint64]) -> Extents:
-        if len(indices) and int(indices.max()) >= self.count:
-            raise IndexError(
-                f"{self.data}: no record {int(indices.max()):,}: the {titled(self.name)} "
-                f"has {self.count:,}"
-            )
-        found: Extents = self._locate(indices)
-        return found
-
-
-@contextmanager
-def open_located(path: Path, name: str | None, given: Path | None) -> Iterator[Located]:
-    """Opens a database for ``plan``."""
-    data = provenance.data_file(path)
-    key = name.encode() if name is not None else None
-    with ExitStack() as stack:
-        engine = stack.enter_context(Engine(data))
-        meta = _core.read_meta(engine)
-        sidecar = provenance.sidecar_file(data, given)
-        try:
-            opened = stack.enter_context(Provenance.open(sidecar))
-            provenance.check(engine, meta, opened)
-            section = opened.section(key)
-        except FileNotFoundError:
-            if given is not None:
-                raise
-            why = "there is no provenance file"
-        except (ProvenanceError, LookupError) as error:
-            why = one_line(error)
-        else:
-            how = f"the provenance file {sidecar}"
-            yield Located(data, how, key, section.count, section.locate)
-            return
-        extents = walk_extents(engine, meta, key)
-        how = f"walking the tree ({why})"
-        yield Located(data, how, key, len(extents), lambda indices: extents[indices])
-
-
-def walk_extents(engine: Engine, meta: Meta, name: bytes | None) -> Extents:
-    """The extents of every record, from the tree itself."""
-    db = meta.main_db if name is None else _core.find_database(engine, meta, name)
-    found = [np.empty(0, _core.EXTENT)]
-    with _core.Walk(engine, meta, db) as walk:
-        for chunk in walk:
-            if chunk.leaf:
-                found.append(_core.leaf_extents(meta.layout, chunk, engine.path)[0])
-    return np.concatenate(found)
+        head = f"rank {rank} of {ranks}: " if batch_size is not None else ""
+        print_plan(head, share, extents, reads, everything)
 
 
 def list_reads(extents: Extents, reads: Plan) -> list[dict[str, int]]:

@@ -21,10 +21,11 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
+from rich.console import Console
+
 from lmdbio.bench import contestants, datasets, demo, measure, processes, report
 from lmdbio.bench.contestants import Job
 from lmdbio.bench.datasets import Dataset, Recipe
-from rich.console import Console
 
 SMALL = Recipe("small", "cifar", 8_000_000)
 

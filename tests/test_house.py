@@ -15,10 +15,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from lmdbio._lmdbio import lib
 
 import lmdbio
 from lmdbio import cli
-from lmdbio._lmdbio import lib
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "lmdbio"
