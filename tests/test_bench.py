@@ -232,6 +232,23 @@ def test_a_job_of_an_eighth_reads_an_eighth_of_the_shuffle(small: Dataset) -> No
     assert contestants.run(replace(part, verify=True)).verified == small.count // 8
 
 
+@pytest.mark.parametrize(
+    ("share", "total", "count", "label"),
+    [
+        (1.0, 1000, 1000, "shuffled, whole epoch"),
+        (1 / 32, 163_372, 20 * 256, "shuffled, first 20 batches"),
+        (1 / 32, 4250, 256, "shuffled, first batch"),
+        (1 / 32, 100, 100, "shuffled, first batch"),
+    ],
+)
+def test_a_leg_reads_whole_batches_and_says_how_many(
+    share: float, total: int, count: int, label: str
+) -> None:
+    leg = demo.Leg(contestants.SHUFFLED, share, ("lmdb-shuffled",))
+    assert leg.count(total) == count
+    assert leg.label(total) == label
+
+
 def test_timing_a_cold_file_sees_it_fetched(small: Dataset) -> None:
     answer = contestants.run(job(small, "lmdb-order"))
     sample = measure.Sample(**(answer.sample or {}))

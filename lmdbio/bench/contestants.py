@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from lmdbio.bench import datasets, measure
 
-__all__ = ["CONTESTANTS", "IN_ORDER", "SHUFFLED", "Answer", "Contestant", "Job"]
+__all__ = ["BATCH", "CONTESTANTS", "IN_ORDER", "SHUFFLED", "Answer", "Contestant", "Job"]
 
+#: Records of a batch, over all ranks.
 BATCH = 256
 IN_ORDER, SHUFFLED = "in order", "shuffled"
 
