@@ -15,7 +15,7 @@ WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -
 # -O2, because some warnings need the optimiser's view.
 C_CHECK := -std=c11 -O2 -D_GNU_SOURCE -pthread -Icsrc $(WARNINGS) -c -o /dev/null
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
-FUZZ_SECONDS ?= 600
+FUZZ_COUNT ?= 1000000
 
 .PHONY: demo test lint fuzz format clean
 .DELETE_ON_ERROR:
@@ -33,7 +33,7 @@ lint: $(VENV)/.dev
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 
 fuzz: $(VENV)/.dev
-	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m pytest tests/fuzz -s
+	$(BIN)/python tests/fuzz/run.py --count $(FUZZ_COUNT)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -41,7 +41,7 @@ format: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) build dist demo-data demo-results *.egg-info
-	rm -f lmdbio/_lmdbio.c lmdbio/_lmdbio*.so lmdbio/_lmdbio.o
+	rm -f lmdbio/_lmdbio.c lmdbio/_lmdbio*.so lmdbio/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own
 # pip.
@@ -54,11 +54,11 @@ $(BIN)/python:
 
 $(VENV)/.demo: $(SOURCES) | $(BIN)/python
 	@echo "installing lmdbio[demo] into $(VENV)"
-	$(PIP) install --editable '.[demo]'
+	@$(PIP) install --editable '.[demo]'
 	@touch $@
 
 # dev contains demo.
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@echo "installing lmdbio[dev] into $(VENV)"
-	$(PIP) install --editable '.[dev]'
+	@$(PIP) install --editable '.[dev]'
 	@touch $@ $(VENV)/.demo
