@@ -321,7 +321,8 @@ def alternate(
         task = progress.add_task("measure", total=repeats * len(lanes))
         for turn in range(repeats):
             if turn >= REPEATS_MIN and time.monotonic() - begun > SECONDS_MAX:
-                made.notes.append(f"stopped after {turn} of {repeats} rounds: storage is slow.")
+                made.notes.append(f"stopped after {turn} of {repeats} rounds: time is up.")
+                progress.update(task, total=turn * len(lanes))
                 break
             for lane in lanes if turn % 2 == 0 else list(reversed(lanes)):
                 progress.update(task, description=f"measure {lane.label}")
