@@ -625,8 +625,8 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
 
     The data sets are written by py-lmdb as Caffe's converter does. First every value that any
     contestant reads is compared with py-lmdb's, then each one is timed, in turns, on a cold
-    page cache (dropping it takes root; figures are marked where it can't be done). Exit status
-    1 if any value differed.
+    page cache (figures are marked where it can't be dropped). Exit status 1 if any value
+    differed.
 
     \b
     Examples:
