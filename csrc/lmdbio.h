@@ -17,5 +17,7 @@
 #include "locate.h"
 #include "provenance.h"
 #include "window.h"
+#include "cursor.h"
+#include "scan.h"
 
 #endif

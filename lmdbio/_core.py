@@ -705,6 +705,268 @@ def decode_block(layout: Layout, form: int, raw: bytes, records: int, path: str 
     return extents
 
 
+# --- cursor ------------------------------------------------------------------------------
+
+WANT_KEY = 1
+WANT_VALUE = 2
+
+
+class Move(IntEnum):
+    """Where a cursor can be moved (``enum lio_move``)."""
+
+    FIRST = 0
+    FIRST_DUP = 1
+    LAST = 2
+    LAST_DUP = 3
+    NEXT = 4
+    NEXT_DUP = 5
+    NEXT_NODUP = 6
+    PREV = 7
+    PREV_DUP = 8
+    PREV_NODUP = 9
+    CURRENT = 10
+    MULTIPLE = 11
+    NEXT_MULTIPLE = 12
+    SET = 13
+    SET_RANGE = 14
+    BOTH = 15
+    BOTH_RANGE = 16
+
+
+class UnplacedError(Exception):
+    """The move needs a cursor that stands somewhere."""
+
+
+class NoDuplicatesError(Exception):
+    """The move is for databases with duplicates."""
+
+
+class EmptyKeyError(Exception):
+    """No record has an empty key."""
+
+
+def meta_bytes(engine: Engine, layout: Layout) -> tuple[bytes, int]:
+    """Both meta pages as they stand now, and the newest transaction."""
+    out = bytearray(2 * layout.page_size)
+    newest = ffi.new("uint64_t *")
+    status = _Status(engine.path)
+    status.check(
+        lib.lio_meta_bytes(
+            engine.pointer, _c_layout(layout), ffi.from_buffer(out), newest, status.error
+        )
+    )
+    return bytes(out), int(newest[0])
+
+
+class Pages:
+    """The pages of one snapshot, cached (csrc/cursor.h).
+
+    Args:
+        engine: kept alive.
+        layout: of the file.
+        cache_bytes: bound of the cache.
+    """
+
+    __slots__ = ("_pointer", "engine", "layout")
+
+    def __init__(self, engine: Engine, layout: Layout, cache_bytes: int) -> None:
+        self.engine, self.layout = engine, layout
+        status = _Status(engine.path)
+        out = ffi.new("lio_pages **")
+        status.check(
+            lib.lio_pages_open(engine.pointer, _c_layout(layout), cache_bytes, out, status.error)
+        )
+        self._pointer = ffi.gc(out[0], lib.lio_pages_close)
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_pages *``, for other rooms of this file."""
+        return self._pointer
+
+    def parse_database(self, record: bytes) -> Database:
+        """Decodes the record under which the main database keeps a named one."""
+        out = ffi.new("lio_db *")
+        status = _Status(self.engine.path)
+        status.check(
+            lib.lio_db_parse(
+                _c_layout(self.layout), record, len(record), 0, out, status.error
+            )
+        )
+        return _database(out)
+
+
+class Cursor:
+    """A position in one tree (csrc/cursor.h)."""
+
+    __slots__ = ("_pages", "_pointer", "_status")
+
+    def __init__(self, pages: Pages, db: Database) -> None:
+        self._pages = pages
+        self._status = _Status(pages.engine.path)
+        out = ffi.new("lio_cursor **")
+        self._status.check(
+            lib.lio_cursor_open(pages.pointer, _c_database(db), out, self._status.error)
+        )
+        self._pointer = ffi.gc(out[0], lib.lio_cursor_close)
+
+    @property
+    def path(self) -> str:
+        return self._status.path
+
+    def _failed(self, code: int, error: Any) -> Exception:
+        status = _Status(self._status.path)
+        status.error = error
+        found = status.exception(code)
+        if code == lib.LIO_ERR_UNPLACED:
+            return UnplacedError(str(found))
+        if code == lib.LIO_ERR_UNSUPPORTED:
+            return NoDuplicatesError(str(found))
+        if code == lib.LIO_ERR_ARGUMENT:
+            return EmptyKeyError(str(found))
+        return found
+
+    def move(self, move: int, key: bytes = b"", value: bytes = b"") -> bool:
+        """Moves; False when there is no such place.
+
+        Raises:
+            UnplacedError, NoDuplicatesError, EmptyKeyError: a move that cannot be.
+            CorruptedError, ShortReadError, OSError: from the file.
+        """
+        error = ffi.new("lio_error *")
+        code = lib.lio_cursor_move(
+            self._pointer, move, key, len(key), value, len(value), ffi.NULL, error
+        )
+        if code == lib.LIO_OK:
+            return True
+        if code == lib.LIO_NOTFOUND:
+            return False
+        raise self._failed(code, error)
+
+    def item(self, wanted: int) -> tuple[bytes, bytes]:
+        """Key and value of where the last move ended; ``b""`` for what is not wanted."""
+        cell: list[bytes] = [b"", b""]
+        error = ffi.new("lio_error *")
+        code = lib.lio_glue_item(self._pointer, wanted, id(cell), error)
+        if code not in (lib.LIO_OK, lib.LIO_NOTFOUND):
+            raise self._failed(code, error)
+        return cell[0], cell[1]
+
+    def find(self, key: bytes) -> bytes | None:
+        """Moves to ``key`` and returns its (first) value, None when there is no such key."""
+        cell: list[bytes] = [b"", b""]
+        error = ffi.new("lio_error *")
+        code = lib.lio_glue_move(
+            self._pointer, lib.LIO_MOVE_SET, key, len(key), b"", 0, WANT_VALUE, id(cell), error
+        )
+        if code == lib.LIO_OK:
+            return cell[1]
+        if code == lib.LIO_NOTFOUND:
+            return None
+        raise self._failed(code, error)
+
+    def holds_database(self) -> bool:
+        """True when the current record describes a named database."""
+        item = lib.lio_cursor_item(self._pointer)
+        return bool(item != ffi.NULL and item.node_flags == lib.LIO_N_SUBDATA)
+
+    def holds_duplicates(self) -> bool:
+        """True when the current key has a page or tree of duplicates."""
+        item = lib.lio_cursor_item(self._pointer)
+        return bool(item != ffi.NULL and item.node_flags & lib.LIO_N_DUPDATA)
+
+    def count(self) -> int:
+        """Number of values of the current key; 0 when there is no current key."""
+        out = ffi.new("uint64_t *")
+        error = ffi.new("lio_error *")
+        code = lib.lio_cursor_count(self._pointer, out, error)
+        if code == lib.LIO_NOTFOUND:
+            return 0
+        if code != lib.LIO_OK:
+            raise self._failed(code, error)
+        return int(out[0])
+
+    def scan(self, move: int, *, values: bool, advised: bool, block_bytes_max: int) -> Scan:
+        """Reads the records from here on, in blocks."""
+        return Scan(self, move, values, advised, block_bytes_max)
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_cursor *``, for other rooms of this file."""
+        return self._pointer
+
+    def close(self) -> None:
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            ffi.release(pointer)
+
+
+class Scan:
+    """Records read ahead in blocks (csrc/scan.h)."""
+
+    __slots__ = ("_cursor", "_pointer", "_status")
+
+    def __init__(
+        self, cursor: Cursor, move: int, values: bool, advised: bool, block_bytes_max: int
+    ) -> None:
+        self._cursor = cursor
+        self._status = _Status(cursor.path)
+        out = ffi.new("lio_scan **")
+        self._status.check(
+            lib.lio_scan_open(
+                cursor.pointer,
+                move,
+                values,
+                advised,
+                block_bytes_max,
+                out,
+                self._status.error,
+            )
+        )
+        self._pointer = ffi.gc(out[0], lib.lio_scan_close)
+
+    def advance(self) -> int:
+        """Makes the next block current; its number of records, 0 at the end."""
+        count = ffi.new("size_t *")
+        while True:
+            code = lib.lio_scan_next(self._pointer, SLICE_MS, count, self._status.error)
+            if code == lib.LIO_NOTFOUND:
+                return 0
+            if code != lib.LIO_PENDING:
+                self._status.check(code)
+                return int(count[0])
+
+    def load(self, first: int, count: int) -> int:
+        """Has up to ``count`` records from ``first`` on in memory; how many."""
+        loaded = ffi.new("size_t *", count)
+        self._status.check(
+            lib.lio_scan_load(self._pointer, first, loaded, self._status.error)
+        )
+        return int(loaded[0])
+
+    def records(
+        self, first: int, count: int, *, keys: bool, values: bool
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values (empty lists where not wanted) of some of the loaded records."""
+        key_list: list[Any] = [None] * count if keys else []
+        value_list: list[Any] = [None] * count if values else []
+        self._status.check(
+            lib.lio_glue_scan(
+                self._pointer,
+                first,
+                count,
+                id(key_list) if keys else 0,
+                id(value_list) if values else 0,
+                self._status.error,
+            )
+        )
+        return key_list, value_list
+
+    def close(self) -> None:
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            ffi.release(pointer)
+
+
 # --- plan --------------------------------------------------------------------------------
 
 

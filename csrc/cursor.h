@@ -1,0 +1,116 @@
+/* cursor: a position in one tree, over a bounded cache of pages read through an engine.
+ *
+ *   lio_cursor (main tree) --- stack of (page, index), root to leaf
+ *        |
+ *        +-- sub tree: the duplicates of the current key
+ *              in the node itself (a sub-page), or in a tree of their own
+ *
+ * Moves have LMDB's semantics down to what a failed move leaves behind: a cursor is placed
+ * or not, and may stand at the end (EOF) with its inner position alive.
+ *
+ * Every page is checked once, when it enters the cache. The depth of a stack is the one that
+ * the database record claims (at most LIO_DEPTH_MAX), and no run of moves in one direction
+ * is longer than the record's number of entries, so a damaged tree can neither trap nor
+ * crash a reader.
+ *
+ * Cursors of one lio_pages share its lock: they may be used by several threads, one call at
+ * a time. What an item points to is safe only while the lock is held (lio_pages_lock) or
+ * while no other thread uses the same cursor.
+ */
+#ifndef LIO_CURSOR_H
+#define LIO_CURSOR_H
+
+#include <stddef.h>
+
+#include "engine.h"
+#include "extent.h"
+#include "format.h"
+
+typedef struct lio_pages lio_pages;
+typedef struct lio_cursor lio_cursor;
+
+enum lio_move {
+    LIO_MOVE_FIRST,
+    LIO_MOVE_FIRST_DUP,
+    LIO_MOVE_LAST,
+    LIO_MOVE_LAST_DUP,
+    LIO_MOVE_NEXT,
+    LIO_MOVE_NEXT_DUP,
+    LIO_MOVE_NEXT_NODUP,
+    LIO_MOVE_PREV,
+    LIO_MOVE_PREV_DUP,
+    LIO_MOVE_PREV_NODUP,
+    LIO_MOVE_CURRENT,
+    LIO_MOVE_MULTIPLE,      /* DUPFIXED: all values of the current page of duplicates */
+    LIO_MOVE_NEXT_MULTIPLE, /* DUPFIXED: those of the next one                        */
+    LIO_MOVE_SET,           /* these take a key: exact                                */
+    LIO_MOVE_SET_RANGE,     /* the first key not below                                */
+    LIO_MOVE_BOTH,          /* these take a key and a value: both exact               */
+    LIO_MOVE_BOTH_RANGE     /* exact key, first duplicate not below                   */
+};
+
+/* One more code of lio_cursor_move and lio_cursor_count: the move needs a placed cursor. */
+enum { LIO_ERR_UNPLACED = 64 };
+
+/* Where a move ended. Borrowed until the next call on the cursor. */
+typedef struct {
+    const uint8_t *key;
+    const uint8_t *data; /* NULL: the value lies in overflow pages, at `where` */
+    uint64_t key_size;
+    uint64_t data_size;
+    lio_extent where;    /* of the value, when data is NULL                   */
+    uint32_t node_flags; /* enum lio_node_flag, of the key's node             */
+} lio_item;
+
+/* The pages of one snapshot. `engine` is borrowed; `cache_bytes` bounds what is kept beside
+ * the pages under cursors. */
+int lio_pages_open(lio_engine *engine, const lio_layout *layout, uint64_t cache_bytes,
+                   lio_pages **out, lio_error *error);
+
+/* Closing with cursors open only marks it: the last cursor frees it. NULL is fine. */
+void lio_pages_close(lio_pages *pages);
+
+/* Reads both meta pages as they stand now into `into` (2 * page_size bytes, or NULL) and
+ * tells the newest transaction. Cheap: for asking again whether a snapshot still holds. */
+int lio_meta_bytes(lio_engine *engine, const lio_layout *layout, uint8_t *into, uint64_t *newest,
+                   lio_error *error);
+
+lio_engine *lio_pages_engine(const lio_pages *pages);
+
+/* Held by every call below for its duration; recursive, so that a caller can hold it across
+ * a move and the use of what the move returned. */
+void lio_pages_lock(lio_pages *pages);
+void lio_pages_unlock(lio_pages *pages);
+
+int lio_cursor_open(lio_pages *pages, const lio_db *db, lio_cursor **out, lio_error *error);
+
+/* A second cursor at the same place. */
+int lio_cursor_copy(lio_cursor *cursor, lio_cursor **out, lio_error *error);
+void lio_cursor_close(lio_cursor *cursor);
+lio_pages *lio_cursor_pages(lio_cursor *cursor);
+const lio_layout *lio_cursor_layout(const lio_cursor *cursor);
+
+/* Moves; `out` may be NULL. LIO_NOTFOUND: no such place. LIO_ERR_UNPLACED; LIO_ERR_UNSUPPORTED: the move is
+ * for duplicates and the database has none; LIO_ERR_ARGUMENT: an empty key. */
+int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
+                    const uint8_t *data, size_t data_size, lio_item *out, lio_error *error);
+
+/* What the last move returned; NULL when it failed. Borrowed until the next call. */
+const lio_item *lio_cursor_item(const lio_cursor *cursor);
+
+/* Number of values of the current key. */
+int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
+
+/* Reads up to `pages_max` leaves ahead of forward moves, in growing batches that are under
+ * way while earlier ones are used; 0 stops. */
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max);
+
+/* Reads the value at `where` of an item into `into` (`where.length` bytes), and checks the
+ * header of its first overflow page. */
+int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
+
+/* Checks the header of an overflow page that holds a value of `length` bytes. */
+int lio_overflow_check(const lio_layout *layout, const uint8_t *header, uint64_t pgno,
+                       uint64_t length, lio_error *error);
+
+#endif

@@ -1,0 +1,451 @@
+#include "scan.h"
+
+#include <assert.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plan.h"
+
+enum {
+    BUFFER_ALIGNMENT = 4096,
+    RECORDS_FIRST = 8,
+    RECORDS_MAX = 1 << 16,
+    BYTES_FIRST = 64 << 10,
+    GAP_BYTES_MAX = 32 << 10,      /* a leaf page or two between values is worth reading */
+    REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
+    PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
+    ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
+    LEAVES_AHEAD_INLINE = 512,     /* the leaves are the data                            */
+    LEAVES_AHEAD_OVERFLOW = 64     /* each names a hundred values                        */
+};
+
+/* A record of a block. Keys lie in the arena; a value in the arena or, when `extent` is not
+ * NO_EXTENT, in the buffer at its extent's slice. */
+typedef struct {
+    uint64_t key_at, value_at, value_size;
+    uint32_t key_size, extent;
+} entry;
+
+static const uint32_t NO_EXTENT = UINT32_MAX;
+
+typedef struct {
+    entry *entries;
+    uint8_t *arena;
+    lio_extent *extents; /* with the header of the first overflow page */
+    uint8_t *buffer;
+    lio_ticket *ticket;
+    lio_plan *plan;
+    size_t count, capacity, extent_count, extent_capacity;
+    uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
+    enum { EMPTY, COLLECTED, HANDED_OUT } state;
+} block;
+
+/* Values of some records of a block, read into memory that is used again and again. */
+typedef struct {
+    lio_plan *plan;
+    uint8_t *buffer;
+    uint64_t capacity;
+    size_t first_extent, extent_count;
+} piece;
+
+struct lio_scan {
+    lio_cursor *cursor;
+    lio_engine *engine;
+    lio_layout layout;
+    uint32_t move, want_values;
+    uint64_t bytes_limit, bytes_max, records_limit;
+    block blocks[2];
+    piece loaded;
+    uint32_t current, begun;
+    uint32_t through_cache, advised; /* see advise() */
+    int failed; /* what ended collecting: LIO_NOTFOUND or an error */
+    lio_error failure;
+};
+
+static void block_clear(block *b)
+{
+    lio_ticket_free(b->ticket);
+    lio_plan_free(b->plan);
+    b->ticket = NULL;
+    b->plan = NULL;
+    b->count = b->extent_count = 0;
+    b->arena_size = b->value_bytes = 0;
+    b->state = EMPTY;
+}
+
+static void block_free(block *b)
+{
+    block_clear(b);
+    free(b->entries);
+    free(b->arena);
+    free(b->extents);
+    free(b->buffer);
+}
+
+int lio_scan_open(lio_cursor *cursor, uint32_t move, uint32_t want_values,
+                  uint32_t advised, uint64_t block_bytes_max, lio_scan **out,
+                  lio_error *error)
+{
+    lio_scan *scan = calloc(1, sizeof *scan);
+    int code;
+    if (scan == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *scan, 0, "no memory for a scan");
+    code = lio_cursor_copy(cursor, &scan->cursor, error);
+    if (code != LIO_OK) {
+        free(scan);
+        return code;
+    }
+    scan->engine = lio_pages_engine(lio_cursor_pages(cursor));
+    scan->layout = *lio_cursor_layout(cursor);
+    scan->move = move;
+    scan->want_values = want_values;
+    scan->bytes_max = block_bytes_max;
+    scan->bytes_limit = BYTES_FIRST < block_bytes_max ? BYTES_FIRST : block_bytes_max;
+    scan->records_limit = RECORDS_FIRST;
+    scan->through_cache =
+        lio_engine_alignment(scan->engine) == 1 && lio_engine_fd(scan->engine) >= 0;
+    scan->advised = scan->through_cache && advised;
+    *out = scan;
+    return LIO_OK;
+}
+
+void lio_scan_close(lio_scan *scan)
+{
+    if (scan == NULL)
+        return;
+    block_free(&scan->blocks[0]);
+    block_free(&scan->blocks[1]);
+    lio_plan_free(scan->loaded.plan);
+    free(scan->loaded.buffer);
+    lio_cursor_close(scan->cursor);
+    free(scan);
+}
+
+/* Makes room for `wanted` items of `size` bytes in a growing array. */
+static int reserve(void **items, size_t *capacity, size_t wanted, size_t size, lio_error *error)
+{
+    size_t next = *capacity < 16 ? 16 : *capacity;
+    void *grown;
+    if (wanted <= *capacity)
+        return LIO_OK;
+    while (next < wanted && next <= SIZE_MAX / 2)
+        next *= 2;
+    grown = next < wanted || next > SIZE_MAX / size ? NULL : realloc(*items, next * size);
+    if (grown == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, wanted, 0, "no memory for a block of records");
+    *items = grown;
+    *capacity = next;
+    return LIO_OK;
+}
+
+static int keep(block *b, const uint8_t *bytes, uint64_t size, uint64_t *at, lio_error *error)
+{
+    void *arena = b->arena;
+    size_t capacity = b->arena_capacity;
+    int code = reserve(&arena, &capacity, b->arena_size + size, 1, error);
+    if (code != LIO_OK)
+        return code;
+    b->arena = arena;
+    b->arena_capacity = capacity;
+    if (size != 0)
+        memcpy(b->arena + b->arena_size, bytes, size);
+    *at = b->arena_size;
+    b->arena_size += size;
+    return LIO_OK;
+}
+
+static int keep_extent(const lio_scan *scan, block *b, const lio_item *item, entry *e,
+                       lio_error *error)
+{
+    uint64_t header = scan->layout.header_size;
+    void *extents = b->extents;
+    int code = reserve(&extents, &b->extent_capacity, b->extent_count + 1, sizeof *b->extents,
+                       error);
+    if (code != LIO_OK)
+        return code;
+    b->extents = extents;
+    e->extent = (uint32_t)b->extent_count;
+    b->extents[b->extent_count++] =
+        (lio_extent){item->where.offset - header, item->where.length + header};
+    return LIO_OK;
+}
+
+static int append(const lio_scan *scan, block *b, const lio_item *item, lio_error *error)
+{
+    entry e = {0, 0, item->data_size, (uint32_t)item->key_size, NO_EXTENT};
+    void *entries = b->entries;
+    int code = reserve(&entries, &b->capacity, b->count + 1, sizeof *b->entries, error);
+    if (code != LIO_OK)
+        return code;
+    b->entries = entries;
+    code = keep(b, item->key, item->key_size, &e.key_at, error);
+    if (code == LIO_OK && scan->want_values) {
+        if (item->data != NULL)
+            code = keep(b, item->data, item->data_size, &e.value_at, error);
+        else
+            code = keep_extent(scan, b, item, &e, error);
+        b->value_bytes += item->data_size;
+    }
+    if (code == LIO_OK)
+        b->entries[b->count++] = e;
+    return code;
+}
+
+/* Plans the reads of some extents, and makes the buffer large enough. */
+static int plan_reads(const lio_scan *scan, const lio_extent *extents, size_t count,
+                      lio_plan **plan, uint8_t **buffer, uint64_t *capacity, lio_read **reads,
+                      size_t *read_count, lio_error *error)
+{
+    lio_plan_options options = {GAP_BYTES_MAX, REQUEST_BYTES_MAX,
+                                lio_engine_alignment(scan->engine)};
+    lio_plan_totals totals;
+    const lio_request *requests;
+    int code = lio_plan_make(extents, count, &options, plan, error);
+    if (code != LIO_OK)
+        return code;
+    lio_plan_get_totals(*plan, &totals);
+    if (totals.buffer_bytes > *capacity) {
+        free(*buffer);
+        *capacity = lio_round_up(totals.buffer_bytes + totals.buffer_bytes / 8, BUFFER_ALIGNMENT);
+        *buffer = aligned_alloc(BUFFER_ALIGNMENT, *capacity);
+    }
+    *reads = calloc(totals.requests, sizeof **reads);
+    if (*buffer == NULL || *reads == NULL) {
+        if (*buffer == NULL)
+            *capacity = 0;
+        free(*reads);
+        return lio_fail(error, LIO_ERR_NOMEM, 0, totals.buffer_bytes, 0,
+                        "no memory for a block of values");
+    }
+    requests = lio_plan_requests(*plan);
+    for (uint64_t i = 0; i < totals.requests; i++)
+        (*reads)[i] = (lio_read){requests[i].offset, requests[i].length, requests[i].needed,
+                                 *buffer + requests[i].buffer_offset};
+    *read_count = totals.requests;
+    return LIO_OK;
+}
+
+/* Engines that go through the page cache leave reading ahead to the kernel: its own stream
+ * detection where its window is large, this advice where it is not. The values are then
+ * fetched piece by piece, through memory that stays in the core's cache; that takes half the
+ * processor time of reading a block into memory and copying from there. */
+static void advise(const lio_scan *scan, const block *b)
+{
+    int fd = lio_engine_fd(scan->engine);
+    uint64_t from = 0, to = 0;
+    for (size_t i = 0; i <= b->extent_count; i++) {
+        const lio_extent *e = i < b->extent_count ? &b->extents[i] : NULL;
+        if (e != NULL && to != 0 && e->offset >= from && e->offset <= to + GAP_BYTES_MAX) {
+            if (e->offset + e->length > to)
+                to = e->offset + e->length;
+            continue;
+        }
+        if (to != 0)
+            (void)posix_fadvise(fd, (off_t)from, (off_t)(to - from), POSIX_FADV_WILLNEED);
+        if (e != NULL) {
+            from = e->offset;
+            to = e->offset + e->length;
+        }
+    }
+}
+
+/* Starts the reads of a collected block. */
+static int submit(lio_scan *scan, block *b, lio_error *error)
+{
+    lio_read *reads;
+    size_t count;
+    int code;
+    if (b->extent_count == 0)
+        return LIO_OK;
+    if (scan->through_cache) {
+        if (scan->advised)
+            advise(scan, b);
+        return LIO_OK;
+    }
+    code = plan_reads(scan, b->extents, b->extent_count, &b->plan, &b->buffer,
+                      &b->buffer_capacity, &reads, &count, error);
+    if (code != LIO_OK)
+        return code;
+    code = lio_engine_submit(scan->engine, reads, count, &b->ticket, error);
+    free(reads);
+    return code;
+}
+
+/* Fills a block from the cursor on and starts its reads. What ends it is kept for later. */
+static void collect(lio_scan *scan, block *b)
+{
+    lio_item item;
+    lio_pages *pages = lio_cursor_pages(scan->cursor);
+    int code = LIO_OK;
+    block_clear(b);
+    lio_pages_lock(pages);
+    while (scan->failed == LIO_OK && b->count < scan->records_limit &&
+           b->value_bytes + b->arena_size < scan->bytes_limit) {
+        code = lio_cursor_move(scan->cursor, scan->move, NULL, 0, NULL, 0, &item,
+                               &scan->failure);
+        if (code == LIO_OK)
+            code = append(scan, b, &item, &scan->failure);
+        scan->failed = code;
+    }
+    lio_pages_unlock(pages);
+    code = submit(scan, b, &scan->failure);
+    if (code != LIO_OK) {
+        scan->failed = code;
+        block_clear(b);
+    }
+    if (scan->records_limit < RECORDS_MAX)
+        scan->records_limit *= 2;
+    scan->bytes_limit = scan->bytes_limit * 2 < scan->bytes_max ? scan->bytes_limit * 2
+                                                                 : scan->bytes_max;
+    b->state = COLLECTED;
+}
+
+/* Leaves ahead pay once a scan has shown that it goes on. */
+static void look_ahead(lio_scan *scan, const block *b)
+{
+    if (scan->move == LIO_MOVE_NEXT || scan->move == LIO_MOVE_NEXT_NODUP)
+        lio_cursor_read_ahead(scan->cursor, b->extent_count != 0 || !scan->want_values
+                                                ? LEAVES_AHEAD_OVERFLOW
+                                                : LEAVES_AHEAD_INLINE);
+}
+
+static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8_t *buffer,
+                         const lio_extent *extents, size_t count, lio_error *error)
+{
+    const uint64_t *slices = plan != NULL ? lio_plan_slices(plan) : NULL;
+    int code = LIO_OK;
+    for (size_t i = 0; slices != NULL && i < count && code == LIO_OK; i++)
+        code = lio_overflow_check(&scan->layout, buffer + slices[i],
+                                  extents[i].offset / scan->layout.page_size,
+                                  extents[i].length - scan->layout.header_size, error);
+    return code;
+}
+
+int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)
+{
+    block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
+    block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
+    int code = LIO_OK;
+    if (next->state == EMPTY)
+        collect(scan, next);
+    if (next->count == 0) {
+        if (scan->failed != LIO_NOTFOUND && scan->failed != LIO_OK && error != NULL)
+            *error = scan->failure;
+        return scan->failed;
+    }
+    if (other->state == HANDED_OUT) {
+        /* The block handed out before this one: its memory now takes the one after. */
+        look_ahead(scan, next);
+        collect(scan, other);
+    }
+    if (next->ticket != NULL)
+        code = lio_ticket_wait(next->ticket, timeout_ms, error);
+    if (code == LIO_OK)
+        code = check_headers(scan, next->plan, next->buffer, next->extents, next->extent_count,
+                             error);
+    if (code != LIO_OK)
+        return code;
+    scan->current = (uint32_t)(next - scan->blocks);
+    scan->begun = 1;
+    next->state = HANDED_OUT;
+    scan->loaded.extent_count = 0;
+    *count = next->count;
+    return LIO_OK;
+}
+
+/* Reads the values at extents [first, first + count) of the current block. */
+static int load_piece(lio_scan *scan, const block *b, size_t first, size_t count,
+                      lio_error *error)
+{
+    piece *p = &scan->loaded;
+    lio_read *reads;
+    size_t read_count;
+    int code;
+    lio_plan_free(p->plan);
+    p->plan = NULL;
+    p->first_extent = first;
+    p->extent_count = 0;
+    code = plan_reads(scan, b->extents + first, count, &p->plan, &p->buffer, &p->capacity, &reads,
+                      &read_count, error);
+    if (code != LIO_OK)
+        return code;
+    for (size_t i = 0; read_count <= 4 && i < read_count && code == LIO_OK; i++)
+        code = lio_engine_read(scan->engine, &reads[i], 1, error); /* by this very thread */
+    if (read_count > 4)
+        code = lio_engine_read(scan->engine, reads, read_count, error);
+    free(reads);
+    if (code == LIO_OK)
+        code = check_headers(scan, p->plan, p->buffer, b->extents + first, count, error);
+    if (code == LIO_OK)
+        p->extent_count = count;
+    return code;
+}
+
+/* The value at an extent when it is part of the loaded piece, else NULL. */
+static const uint8_t *in_piece(const lio_scan *scan, size_t extent)
+{
+    const piece *p = &scan->loaded;
+    if (extent < p->first_extent || extent - p->first_extent >= p->extent_count)
+        return NULL;
+    return p->buffer + lio_plan_slices(p->plan)[extent - p->first_extent] +
+           scan->layout.header_size;
+}
+
+int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
+{
+    const block *b = &scan->blocks[scan->current];
+    size_t last = first, extents = 0, first_extent = 0;
+    uint64_t bytes = 0;
+    int code = LIO_OK;
+    assert(first < b->count);
+    for (; last < b->count && last - first < *count && (last == first || bytes < PIECE_BYTES);
+         last++) {
+        const entry *e = &b->entries[last];
+        if (e->extent != NO_EXTENT && extents++ == 0)
+            first_extent = e->extent;
+        bytes += e->value_size;
+        if (scan->through_cache && e->extent != NO_EXTENT && e->value_size >= ALONE_BYTES_MIN) {
+            /* A large value ends a piece, and is none itself. */
+            if (last == first)
+                last++;
+            extents--;
+            break;
+        }
+    }
+    if (scan->through_cache)
+        scan->loaded.extent_count = 0;
+    if (scan->through_cache && extents != 0)
+        code = load_piece(scan, b, first_extent, extents, error);
+    if (code == LIO_OK)
+        *count = last - first;
+    return code;
+}
+
+lio_pages *lio_scan_pages(const lio_scan *scan)
+{
+    return lio_cursor_pages(scan->cursor);
+}
+
+void lio_scan_record(const lio_scan *scan, size_t index, lio_record *out)
+{
+    const block *b = &scan->blocks[scan->current];
+    const entry *e = &b->entries[index];
+    assert(index < b->count);
+    out->key = b->arena + e->key_at;
+    out->key_size = e->key_size;
+    out->value_size = e->value_size;
+    out->where = (lio_extent){0, 0};
+    if (e->extent != NO_EXTENT) {
+        out->where.offset = b->extents[e->extent].offset + scan->layout.header_size;
+        out->where.length = e->value_size;
+    }
+    if (!scan->want_values)
+        out->value = NULL;
+    else if (e->extent == NO_EXTENT)
+        out->value = b->arena + e->value_at;
+    else if (scan->through_cache)
+        out->value = in_piece(scan, e->extent);
+    else
+        out->value = b->buffer + lio_plan_slices(b->plan)[e->extent] + scan->layout.header_size;
+}

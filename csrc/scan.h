@@ -1,0 +1,49 @@
+/* scan: the records from a cursor on, read ahead in blocks.
+ *
+ *   block n      handed out, record by record
+ *   block n + 1  its values are being read
+ *
+ * Blocks begin with a few records and double, so that whoever stops early has read little.
+ * The values of a block that lie in overflow pages are read by one plan (coalesced, several
+ * requests in flight); keys and values inside leaves are copied. The leaves are read ahead
+ * as well. A scan that wants keys alone reads no value.
+ */
+#ifndef LIO_SCAN_H
+#define LIO_SCAN_H
+
+#include "cursor.h"
+
+typedef struct lio_scan lio_scan;
+
+typedef struct {
+    const uint8_t *key;
+    const uint8_t *value; /* NULL: not wanted, or to be read at `where` (lio_value_read) */
+    uint64_t key_size;
+    uint64_t value_size;
+    lio_extent where; /* of a value in overflow pages */
+} lio_record;
+
+/* Begins at the record after the one `cursor` stands on (the first when it stands nowhere);
+ * the cursor itself stays. `move`: one of the NEXT or PREV kinds. `block_bytes_max` bounds
+ * what one block's values take, unless a single one is larger. `advised`: an engine that goes
+ * through the page cache asks the kernel for each block ahead; for file systems whose own
+ * readahead is small. */
+int lio_scan_open(lio_cursor *cursor, uint32_t move, uint32_t want_values,
+                  uint32_t advised, uint64_t block_bytes_max, lio_scan **out,
+                  lio_error *error);
+lio_pages *lio_scan_pages(const lio_scan *scan);
+
+/* Makes the next block current and tells its number of records. LIO_NOTFOUND: the end.
+ * LIO_PENDING: not all there after `timeout_ms`, ask again. An error in the middle of a
+ * block comes after the records before it. */
+int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error);
+
+/* Has records [first, first + *count) of the current block in memory, or the first few of
+ * them as fit a core's cache, and says how many. */
+int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error);
+
+/* Record `index` of the current block; borrowed until others are loaded. */
+void lio_scan_record(const lio_scan *scan, size_t index, lio_record *out);
+void lio_scan_close(lio_scan *scan);
+
+#endif
