@@ -788,9 +788,7 @@ class Pages:
         out = ffi.new("lio_db *")
         status = _Status(self.engine.path)
         status.check(
-            lib.lio_db_parse(
-                _c_layout(self.layout), record, len(record), 0, out, status.error
-            )
+            lib.lio_db_parse(_c_layout(self.layout), record, len(record), 0, out, status.error)
         )
         return _database(out)
 
@@ -938,9 +936,7 @@ class Scan:
     def load(self, first: int, count: int) -> int:
         """Has up to ``count`` records from ``first`` on in memory; how many."""
         loaded = ffi.new("size_t *", count)
-        self._status.check(
-            lib.lio_scan_load(self._pointer, first, loaded, self._status.error)
-        )
+        self._status.check(lib.lio_scan_load(self._pointer, first, loaded, self._status.error))
         return int(loaded[0])
 
     def records(
