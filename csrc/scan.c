@@ -14,6 +14,7 @@ enum {
     BYTES_FIRST = 64 << 10,
     GAP_BYTES_MAX = 32 << 10,      /* a leaf page or two between values is worth reading */
     REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
+    ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
     PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
     ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
     LEAVES_AHEAD_INLINE = 512,     /* the leaves are the data                            */
@@ -281,7 +282,7 @@ static void collect(lio_scan *scan, block *b)
     block_clear(b);
     lio_pages_lock(pages);
     while (scan->failed == LIO_OK && b->count < scan->records_limit &&
-           b->value_bytes + b->arena_size < scan->bytes_limit) {
+           b->arena_size < ARENA_BYTES_MAX && b->value_bytes < scan->bytes_limit) {
         code = lio_cursor_move(scan->cursor, scan->move, NULL, 0, NULL, 0, &item,
                                &scan->failure);
         if (code == LIO_OK)

@@ -767,21 +767,38 @@ class Pages:
         cache_bytes: bound of the cache.
     """
 
-    __slots__ = ("_pointer", "engine", "layout")
+    __slots__ = ("_counters", "_layout", "_pointer", "_status", "engine", "layout")
 
     def __init__(self, engine: Engine, layout: Layout, cache_bytes: int) -> None:
         self.engine, self.layout = engine, layout
-        status = _Status(engine.path)
+        self._layout = _c_layout(layout)
+        self._status = status = _Status(engine.path)
         out = ffi.new("lio_pages **")
         status.check(
-            lib.lio_pages_open(engine.pointer, _c_layout(layout), cache_bytes, out, status.error)
+            lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, out, status.error)
         )
         self._pointer = ffi.gc(out[0], lib.lio_pages_close)
+        self._counters = ffi.new("lio_counters *")
+
+    def requests(self) -> int:
+        """Reads that the engine has issued: unchanged when nothing was read since."""
+        lib.lio_engine_counters(self.engine.pointer, self._counters)
+        return int(self._counters.requests)
 
     @property
     def pointer(self) -> Any:
         """The ``lio_pages *``, for other rooms of this file."""
         return self._pointer
+
+    def newest(self) -> int:
+        """The newest transaction in the file, now."""
+        out = ffi.new("uint64_t *")
+        self._status.check(
+            lib.lio_meta_bytes(
+                self.engine.pointer, self._layout, ffi.NULL, out, self._status.error
+            )
+        )
+        return int(out[0])
 
     def parse_database(self, record: bytes) -> Database:
         """Decodes the record under which the main database keeps a named one."""
@@ -796,11 +813,12 @@ class Pages:
 class Cursor:
     """A position in one tree (csrc/cursor.h)."""
 
-    __slots__ = ("_pages", "_pointer", "_status")
+    __slots__ = ("_error", "_pages", "_pointer", "_status")
 
     def __init__(self, pages: Pages, db: Database) -> None:
         self._pages = pages
         self._status = _Status(pages.engine.path)
+        self._error = self._status.error
         out = ffi.new("lio_cursor **")
         self._status.check(
             lib.lio_cursor_open(pages.pointer, _c_database(db), out, self._status.error)
@@ -811,10 +829,8 @@ class Cursor:
     def path(self) -> str:
         return self._status.path
 
-    def _failed(self, code: int, error: Any) -> Exception:
-        status = _Status(self._status.path)
-        status.error = error
-        found = status.exception(code)
+    def _failed(self, code: int) -> Exception:
+        found = self._status.exception(code)
         if code == lib.LIO_ERR_UNPLACED:
             return UnplacedError(str(found))
         if code == lib.LIO_ERR_UNSUPPORTED:
@@ -830,37 +846,42 @@ class Cursor:
             UnplacedError, NoDuplicatesError, EmptyKeyError: a move that cannot be.
             CorruptedError, ShortReadError, OSError: from the file.
         """
-        error = ffi.new("lio_error *")
         code = lib.lio_cursor_move(
-            self._pointer, move, key, len(key), value, len(value), ffi.NULL, error
+            self._pointer, move, key, len(key), value, len(value), ffi.NULL, self._error
         )
         if code == lib.LIO_OK:
             return True
         if code == lib.LIO_NOTFOUND:
             return False
-        raise self._failed(code, error)
+        raise self._failed(code)
 
     def item(self, wanted: int) -> tuple[bytes, bytes]:
         """Key and value of where the last move ended; ``b""`` for what is not wanted."""
         cell: list[bytes] = [b"", b""]
-        error = ffi.new("lio_error *")
-        code = lib.lio_glue_item(self._pointer, wanted, id(cell), error)
+        code = lib.lio_glue_item(self._pointer, wanted, id(cell), self._error)
         if code not in (lib.LIO_OK, lib.LIO_NOTFOUND):
-            raise self._failed(code, error)
+            raise self._failed(code)
         return cell[0], cell[1]
 
     def find(self, key: bytes) -> bytes | None:
         """Moves to ``key`` and returns its (first) value, None when there is no such key."""
         cell: list[bytes] = [b"", b""]
-        error = ffi.new("lio_error *")
         code = lib.lio_glue_move(
-            self._pointer, lib.LIO_MOVE_SET, key, len(key), b"", 0, WANT_VALUE, id(cell), error
+            self._pointer,
+            lib.LIO_MOVE_SET,
+            key,
+            len(key),
+            b"",
+            0,
+            WANT_VALUE,
+            id(cell),
+            self._error,
         )
         if code == lib.LIO_OK:
             return cell[1]
         if code == lib.LIO_NOTFOUND:
             return None
-        raise self._failed(code, error)
+        raise self._failed(code)
 
     def holds_database(self) -> bool:
         """True when the current record describes a named database."""
@@ -875,12 +896,11 @@ class Cursor:
     def count(self) -> int:
         """Number of values of the current key; 0 when there is no current key."""
         out = ffi.new("uint64_t *")
-        error = ffi.new("lio_error *")
-        code = lib.lio_cursor_count(self._pointer, out, error)
+        code = lib.lio_cursor_count(self._pointer, out, self._error)
         if code == lib.LIO_NOTFOUND:
             return 0
         if code != lib.LIO_OK:
-            raise self._failed(code, error)
+            raise self._failed(code)
         return int(out[0])
 
     def scan(self, move: int, *, values: bool, advised: bool, block_bytes_max: int) -> Scan:

@@ -230,6 +230,17 @@ class Environment:
             "meminit": bool(meminit),
             "lock": bool(lock),
         }
+        self._arguments = {
+            **self._flags,
+            "map_size": map_size,
+            "max_readers": max_readers,
+            "max_dbs": max_dbs,
+            "lib_version": lib_version,
+            "engine": engine,
+            "depth": depth,
+            "cache_bytes": cache_bytes,
+            "block_bytes_max": block_bytes_max,
+        }
         self._lib_version = lib_version
         self._map_size = int(map_size)
         self._cache_bytes, self._block_bytes_max = cache_bytes, block_bytes_max
@@ -254,6 +265,10 @@ class Environment:
         except BaseException:
             self.close()
             raise
+
+    def __reduce__(self) -> Any:
+        """Pickles as the call that opened it: the copy opens the file anew."""
+        return _reopen, (self._path, self._arguments)
 
     def _check_version(self, version: int) -> None:
         wanted = {None: version, 0: 1, 1: 3}.get(self._lib_version)
@@ -492,6 +507,10 @@ class Environment:
             slots.release()
 
 
+def _reopen(path: str, arguments: dict[str, Any]) -> Environment:
+    return Environment(path, **arguments)
+
+
 def _stat(layout: _core.Layout, db: _core.Database) -> dict[str, int]:
     return {
         "psize": layout.page_size,
@@ -561,17 +580,16 @@ class Transaction:
         """After reads without a slot: refuses what a writer may have overwritten."""
         if self._slot is not None and self._slot.held:
             return
-        requests = self._engine.counters().requests
-        if requests == self._seen:
+        if self._pages.requests() == self._seen:
             return
-        _, newest = _core.meta_bytes(self._engine, self._meta.layout)
+        newest = self._pages.newest()
         if newest > self._meta.txnid + 1:
             raise _error(
                 f"{self._engine.path}: snapshot {self._meta.txnid} is no longer protected: "
                 f"transaction {newest} may have overwritten its pages; begin a new transaction "
                 f"(or open with lock=True)"
             )
-        self._seen = self._engine.counters().requests
+        self._seen = self._pages.requests()
 
     def _database(self, db: _Database | None) -> _Database | None:
         if db is None:
