@@ -1,6 +1,5 @@
 #include "scan.h"
 
-#include <assert.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -323,7 +322,7 @@ static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8
     return code;
 }
 
-int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)
+static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)
 {
     block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
     block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
@@ -353,6 +352,13 @@ int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *erro
     scan->loaded.extent_count = 0;
     *count = next->count;
     return LIO_OK;
+}
+
+/* Two threads that share an iterator can ask for what the other has moved past. */
+static int no_record(size_t index, size_t count, lio_error *error)
+{
+    return lio_fail(error, LIO_ERR_ARGUMENT, 0, count, index,
+                    "the block has %zu records, not record %zu", count, index);
 }
 
 /* Reads the values at extents [first, first + count) of the current block. */
@@ -393,13 +399,14 @@ static const uint8_t *in_piece(const lio_scan *scan, size_t extent)
            scan->layout.header_size;
 }
 
-int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
+static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
 {
     const block *b = &scan->blocks[scan->current];
     size_t last = first, extents = 0, first_extent = 0;
     uint64_t bytes = 0;
     int code = LIO_OK;
-    assert(first < b->count);
+    if (first >= b->count)
+        return no_record(first, b->count, error);
     for (; last < b->count && last - first < *count && (last == first || bytes < PIECE_BYTES);
          last++) {
         const entry *e = &b->entries[last];
@@ -423,16 +430,36 @@ int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     return code;
 }
 
+int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)
+{
+    int code;
+    lio_pages_lock(lio_scan_pages(scan));
+    code = next_block(scan, timeout_ms, count, error);
+    lio_pages_unlock(lio_scan_pages(scan));
+    return code;
+}
+
+int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
+{
+    int code;
+    lio_pages_lock(lio_scan_pages(scan));
+    code = load(scan, first, count, error);
+    lio_pages_unlock(lio_scan_pages(scan));
+    return code;
+}
+
 lio_pages *lio_scan_pages(const lio_scan *scan)
 {
     return lio_cursor_pages(scan->cursor);
 }
 
-void lio_scan_record(const lio_scan *scan, size_t index, lio_record *out)
+int lio_scan_record(const lio_scan *scan, size_t index, lio_record *out, lio_error *error)
 {
     const block *b = &scan->blocks[scan->current];
-    const entry *e = &b->entries[index];
-    assert(index < b->count);
+    const entry *e;
+    if (index >= b->count)
+        return no_record(index, b->count, error);
+    e = &b->entries[index];
     out->key = b->arena + e->key_at;
     out->key_size = e->key_size;
     out->value_size = e->value_size;
@@ -449,4 +476,5 @@ void lio_scan_record(const lio_scan *scan, size_t index, lio_record *out)
         out->value = in_piece(scan, e->extent);
     else
         out->value = b->buffer + lio_plan_slices(b->plan)[e->extent] + scan->layout.header_size;
+    return LIO_OK;
 }

@@ -42,8 +42,9 @@ int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *erro
  * them as fit a core's cache, and says how many. */
 int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error);
 
-/* Record `index` of the current block; borrowed until others are loaded. */
-void lio_scan_record(const lio_scan *scan, size_t index, lio_record *out);
+/* Record `index` of the current block; borrowed until others are loaded (hold the lock of
+ * lio_scan_pages while other threads may do that). */
+int lio_scan_record(const lio_scan *scan, size_t index, lio_record *out, lio_error *error);
 void lio_scan_close(lio_scan *scan);
 
 #endif

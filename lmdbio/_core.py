@@ -758,6 +758,15 @@ def meta_bytes(engine: Engine, layout: Layout) -> tuple[bytes, int]:
     return bytes(out), int(newest[0])
 
 
+def _owned(pointer: Any, close: Any, engine: Any) -> Any:
+    """A pointer that is closed when nobody uses it any more, before its engine is.
+
+    A call under way in another thread counts as use: so ``close()`` below drops the reference
+    and leaves the rest to the count.
+    """
+    return ffi.gc(pointer, lambda p, _engine=engine: close(p))
+
+
 class Pages:
     """The pages of one snapshot, cached (csrc/cursor.h).
 
@@ -777,7 +786,7 @@ class Pages:
         status.check(
             lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, out, status.error)
         )
-        self._pointer = ffi.gc(out[0], lib.lio_pages_close)
+        self._pointer = _owned(out[0], lib.lio_pages_close, engine.pointer)
         self._counters = ffi.new("lio_counters *")
 
     def requests(self) -> int:
@@ -823,11 +832,11 @@ class Cursor:
         self._status.check(
             lib.lio_cursor_open(pages.pointer, _c_database(db), out, self._status.error)
         )
-        self._pointer = ffi.gc(out[0], lib.lio_cursor_close)
+        self._pointer = _owned(out[0], lib.lio_cursor_close, pages.engine.pointer)
 
     @property
-    def path(self) -> str:
-        return self._status.path
+    def engine(self) -> Engine:
+        return self._pages.engine
 
     def _failed(self, code: int) -> Exception:
         found = self._status.exception(code)
@@ -847,7 +856,7 @@ class Cursor:
             CorruptedError, ShortReadError, OSError: from the file.
         """
         code = lib.lio_cursor_move(
-            self._pointer, move, key, len(key), value, len(value), ffi.NULL, self._error
+            self.pointer, move, key, len(key), value, len(value), ffi.NULL, self._error
         )
         if code == lib.LIO_OK:
             return True
@@ -858,7 +867,7 @@ class Cursor:
     def item(self, wanted: int) -> tuple[bytes, bytes]:
         """Key and value of where the last move ended; ``b""`` for what is not wanted."""
         cell: list[bytes] = [b"", b""]
-        code = lib.lio_glue_item(self._pointer, wanted, id(cell), self._error)
+        code = lib.lio_glue_item(self.pointer, wanted, id(cell), self._error)
         if code not in (lib.LIO_OK, lib.LIO_NOTFOUND):
             raise self._failed(code)
         return cell[0], cell[1]
@@ -867,7 +876,7 @@ class Cursor:
         """Moves to ``key`` and returns its (first) value, None when there is no such key."""
         cell: list[bytes] = [b"", b""]
         code = lib.lio_glue_move(
-            self._pointer,
+            self.pointer,
             lib.LIO_MOVE_SET,
             key,
             len(key),
@@ -885,18 +894,18 @@ class Cursor:
 
     def holds_database(self) -> bool:
         """True when the current record describes a named database."""
-        item = lib.lio_cursor_item(self._pointer)
+        item = lib.lio_cursor_item(self.pointer)
         return bool(item != ffi.NULL and item.node_flags == lib.LIO_N_SUBDATA)
 
     def holds_duplicates(self) -> bool:
         """True when the current key has a page or tree of duplicates."""
-        item = lib.lio_cursor_item(self._pointer)
+        item = lib.lio_cursor_item(self.pointer)
         return bool(item != ffi.NULL and item.node_flags & lib.LIO_N_DUPDATA)
 
     def count(self) -> int:
         """Number of values of the current key; 0 when there is no current key."""
         out = ffi.new("uint64_t *")
-        code = lib.lio_cursor_count(self._pointer, out, self._error)
+        code = lib.lio_cursor_count(self.pointer, out, self._error)
         if code == lib.LIO_NOTFOUND:
             return 0
         if code != lib.LIO_OK:
@@ -910,12 +919,12 @@ class Cursor:
     @property
     def pointer(self) -> Any:
         """The ``lio_cursor *``, for other rooms of this file."""
+        if self._pointer is None:
+            raise errors.Error("Attempt to operate on closed/deleted/dropped object.")
         return self._pointer
 
     def close(self) -> None:
-        if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
-            ffi.release(pointer)
+        self._pointer = None
 
 
 class Scan:
@@ -927,7 +936,7 @@ class Scan:
         self, cursor: Cursor, move: int, values: bool, advised: bool, block_bytes_max: int
     ) -> None:
         self._cursor = cursor
-        self._status = _Status(cursor.path)
+        self._status = _Status(cursor.engine.path)
         out = ffi.new("lio_scan **")
         self._status.check(
             lib.lio_scan_open(
@@ -940,13 +949,20 @@ class Scan:
                 self._status.error,
             )
         )
-        self._pointer = ffi.gc(out[0], lib.lio_scan_close)
+        self._pointer = _owned(out[0], lib.lio_scan_close, cursor.engine.pointer)
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_scan *``."""
+        if self._pointer is None:
+            raise errors.Error("Attempt to operate on closed/deleted/dropped object.")
+        return self._pointer
 
     def advance(self) -> int:
         """Makes the next block current; its number of records, 0 at the end."""
         count = ffi.new("size_t *")
         while True:
-            code = lib.lio_scan_next(self._pointer, SLICE_MS, count, self._status.error)
+            code = lib.lio_scan_next(self.pointer, SLICE_MS, count, self._status.error)
             if code == lib.LIO_NOTFOUND:
                 return 0
             if code != lib.LIO_PENDING:
@@ -956,7 +972,7 @@ class Scan:
     def load(self, first: int, count: int) -> int:
         """Has up to ``count`` records from ``first`` on in memory; how many."""
         loaded = ffi.new("size_t *", count)
-        self._status.check(lib.lio_scan_load(self._pointer, first, loaded, self._status.error))
+        self._status.check(lib.lio_scan_load(self.pointer, first, loaded, self._status.error))
         return int(loaded[0])
 
     def records(
@@ -967,7 +983,7 @@ class Scan:
         value_list: list[Any] = [None] * count if values else []
         self._status.check(
             lib.lio_glue_scan(
-                self._pointer,
+                self.pointer,
                 first,
                 count,
                 id(key_list) if keys else 0,
@@ -978,9 +994,7 @@ class Scan:
         return key_list, value_list
 
     def close(self) -> None:
-        if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
-            ffi.release(pointer)
+        self._pointer = None
 
 
 # --- plan --------------------------------------------------------------------------------

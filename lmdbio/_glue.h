@@ -139,17 +139,20 @@ static int lio_glue_record(const lio_scan *scan, const lio_record *record, int i
 static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
                          uintptr_t values, lio_error *error)
 {
-    PyGILState_STATE state = PyGILState_Ensure();
+    PyGILState_STATE state;
     int code = LIO_OK;
+    lio_pages_lock(lio_scan_pages(scan)); /* before the GIL, see lio_glue_put */
+    state = PyGILState_Ensure();
     for (size_t i = 0; i < count && code == LIO_OK; i++) {
         lio_record record;
-        lio_scan_record(scan, first + i, &record);
-        if (keys != 0)
+        code = lio_scan_record(scan, first + i, &record, error);
+        if (keys != 0 && code == LIO_OK)
             code = lio_glue_record(scan, &record, 0, keys, i, error);
         if (values != 0 && code == LIO_OK)
             code = lio_glue_record(scan, &record, 1, values, i, error);
     }
     PyGILState_Release(state);
+    lio_pages_unlock(lio_scan_pages(scan));
     return code;
 }
 #endif

@@ -491,9 +491,7 @@ class Environment:
         slots, self._slots = self._slots, None
         if slots is not None:
             slots.release()
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            engine.close()
+        self._engine = None  # closed with the last call that uses it
 
     def __enter__(self) -> Environment:
         return self
@@ -738,6 +736,7 @@ class Cursor:
         db = txn._database(db)
         self._txn = txn
         self._placed = self._keyless = False
+        self._guard = threading.RLock()  # of the run
         self._run: _Run | None = None
         self._dup = False
         record = txn._record(db._name if db is not None else None)
@@ -773,6 +772,10 @@ class Cursor:
 
     def _settle(self) -> None:
         """Ends a run and puts the C cursor on the record it last handed out."""
+        with self._guard:
+            self._settle_guarded()
+
+    def _settle_guarded(self) -> None:
         run = self._run
         if run is None:
             return
@@ -1138,7 +1141,8 @@ class _Iterator:
         if chunk is not None:
             for item in chunk:
                 return item
-        return self._advance()
+        with self._cursor._guard:
+            return self._advance()
 
     def _stop(self) -> None:
         """The run was ended by someone else's move."""
@@ -1155,8 +1159,12 @@ class _Iterator:
             return cursor._peek(self._wanted)
         if cursor._run is None and self._steps >= self._wait and self._scans():
             self._begin()
-        if cursor._run is not None and cursor._run.owner is self:
-            chunk = self._fill(cursor._run)
+        run = cursor._run
+        if run is not None and run.owner is self:
+            chunk = self._chunk
+            for item in chunk if chunk is not None else ():
+                return item  # another thread has filled it meanwhile
+            chunk = self._fill(run)
             if chunk is not None:
                 self._chunk = chunk
                 return next(chunk)

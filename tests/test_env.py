@@ -366,6 +366,46 @@ def test_threads_share_a_transaction_and_a_cursor(path):
     assert not failures
 
 
+@pytest.mark.parametrize("block_bytes_max", [4000, 1 << 20])
+def test_threads_that_share_an_iterator_or_end_it_do_not_crash(path, block_bytes_max):
+    expected = dict(records(300))
+    for turn in range(15):
+        env = lmdbio_env.open(
+            str(path), readonly=True, cache_bytes=1, block_bytes_max=block_bytes_max
+        )
+        txn = env.begin()
+        iterator = iter(txn.cursor())
+        wrong: list[Any] = []
+        seen: list[bytes] = []
+
+        def work(
+            iterator: Any = iterator, wrong: list[Any] = wrong, seen: list[bytes] = seen
+        ) -> None:
+            try:
+                for key, data in iterator:
+                    seen.append(key)
+                    if expected[key] != data:
+                        wrong.append(key)
+            except lmdb.Error:
+                pass  # ended in mid-iteration
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        if turn % 3 == 1:
+            txn.abort()
+        elif turn % 3 == 2:
+            env.close()
+        for thread in threads:
+            thread.join(60)
+        assert not wrong
+        if turn % 3 == 0:
+            assert sorted(seen) == sorted(expected)
+        env.close()
+
+
 def test_an_environment_can_be_pickled(path):
     with lmdbio_env.open(str(path), readonly=True, max_dbs=3, map_size=1 << 25) as env:
         with pickle.loads(pickle.dumps(env)) as copy:
