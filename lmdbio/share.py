@@ -514,7 +514,8 @@ class Seat:
                 stacklevel=4,
             )
             self.control.keep()
-            if not self._left:
+            # Alone on its node nothing is filled any more (and MPI gives memory of its own).
+            if not self._left and len(self._node) > 1:
                 for slot in slots:
                     alias = _core.detach(
                         self.addresses[slot], self.layout.slot_bytes, alias=self.is_root

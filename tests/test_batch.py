@@ -160,7 +160,13 @@ def test_private_memory_lives_as_long_as_a_view_of_it() -> None:
 
 def test_a_batch_lets_go_only_without_views_and_is_of_no_use_then() -> None:
     batch = batch_of([0, 40], [30, 30])
-    holders = [batch[0], batch[1][3:5], batch.array("<u2", 4), batch.buffer[2:], memoryview(batch[0])]
+    holders = [
+        batch[0],
+        batch[1][3:5],
+        batch.array("<u2", 4),
+        batch.buffer[2:],
+        memoryview(batch[0]),
+    ]
     while holders:
         assert not batch._let_go() and batch.valid
         assert bytes(batch[0]) == CONTENT[:30]

@@ -119,9 +119,7 @@ def test_nonsense_amounts_are_refused_by_name(text: str) -> None:
 
 
 def planned(extents: np.ndarray, alignment: int) -> int:
-    plan = _core.make_plan(
-        extents, gap_bytes_max=0, request_bytes_max=2**20, alignment=alignment
-    )
+    plan = _core.make_plan(extents, gap_bytes_max=0, request_bytes_max=2**20, alignment=alignment)
     return plan.totals.buffer_bytes
 
 

@@ -1,0 +1,194 @@
+"""Program: slots and those who leave, hold on or dawdle. Arguments: a set of data.fixed_value.
+
+Every batch that a rank looks at is compared, record by record, with what its indices say; an
+overwritten slot would show.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from data import FIXED
+from mpi4py import MPI
+
+from lmdbio.batch import Batch
+from lmdbio.mode import Mode
+from lmdbio.reader import Reader
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+BATCH = 3 * SIZE + 1
+ONE = Mode(block_iterations=1)
+
+
+def good(array: np.ndarray, indices: np.ndarray) -> None:
+    assert array.shape == (len(indices), 750)
+    assert (array == indices.astype("<u4")[:, None]).all(), (RANK, indices)
+
+
+def look(batch: Batch) -> None:
+    good(batch.array("<u4", 750), batch.indices)
+
+
+def reader(**more: object) -> Reader:
+    arguments = {"batch_size": BATCH, "comm": COMM, "mode": ONE} | more
+    return Reader(sys.argv[1], **arguments)  # type: ignore[arg-type]
+
+
+def a_rank_that_holds_a_view_gets_buffererror_and_may_go_on() -> None:
+    for holder in {0, SIZE - 1}:
+        with reader(iterations=40) as rdr:
+            for t in range(40):
+                batch = next(rdr)
+                look(batch)
+                if RANK == holder and t % 10 == 3:
+                    array = batch.array("<u4", 750)
+                    for _ in range(3):
+                        try:
+                            next(rdr)
+                        except BufferError as error:
+                            assert "raise slots=" in str(error)
+                        else:
+                            raise AssertionError("a view was alive")
+                        time.sleep(0.005)
+                        good(array, batch.indices)
+                    del array
+            del batch
+
+
+def a_list_of_all_batches_neither_hangs_nor_lies() -> None:
+    with reader(iterations=30) as rdr:
+        batches = list(rdr)
+    assert len(batches) == 30
+    for batch in batches:
+        if len(batch):
+            try:
+                batch[0]
+            except BufferError:
+                continue
+            raise AssertionError("an old batch can be used")
+
+
+def one_rank_leaves_early_and_the_others_go_on() -> None:
+    for quitter in range(SIZE):
+        with reader(iterations=30) as rdr:
+            count = 0
+            for batch in rdr:
+                look(batch)
+                count += 1
+                if RANK == quitter and count == 3:
+                    break
+        assert count == (3 if RANK == quitter else 30)
+
+
+def one_rank_forgets_its_reader_and_the_others_go_on() -> None:
+    for quitter in (0, SIZE - 1):
+        rdr = reader(iterations=30)
+        for t, batch in enumerate(rdr):
+            look(batch)
+            if RANK == quitter and t == 3:
+                break
+        del rdr, batch
+        gc.collect()
+        COMM.Barrier()
+
+
+def all_leave_early_each_at_its_own_time() -> None:
+    with reader() as rdr:
+        for t, batch in enumerate(rdr):
+            look(batch)
+            if t == 2 + 3 * RANK:
+                break
+
+
+def who_leaves_with_views_in_use_keeps_them_and_holds_nobody_up() -> None:
+    for quitters in ({0}, {SIZE - 1}, set(range(0, SIZE, 2))):
+        rdr = reader(iterations=60, slots=3)
+        kept: list[tuple[np.ndarray, np.ndarray]] = []
+        for t, batch in enumerate(rdr):
+            look(batch)
+            if RANK in quitters and t >= 4:
+                kept.append((batch.array("<u4", 750), batch.indices))
+                if len(kept) == 2:
+                    break
+        # A rank that leaves for good may be called by closing or by forgetting.
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            rdr.close()
+        for array, indices in kept:
+            good(array, indices)
+        assert any("alive" in str(w.message) for w in told) == bool(RANK in quitters and SIZE)
+        del rdr, batch, kept
+
+
+def slow_ranks_see_no_slot_filled_anew() -> None:
+    for mode in (ONE, Mode(block_iterations=3)):
+        with reader(iterations=25, mode=mode) as rdr:
+            for t, batch in enumerate(rdr):
+                array = batch.array("<u4", 750)
+                good(array, batch.indices)
+                if t % SIZE == RANK:
+                    time.sleep(0.004)
+                    good(array, batch.indices)
+                del array
+
+
+def the_natural_loop_works_with_three_slots() -> None:
+    with reader(iterations=50, slots=3, mode="auto", batch_size=16 * SIZE) as rdr:
+        for batch in rdr:
+            array = batch.array("<u4", 750)
+            good(array, batch.indices)
+        del array, batch
+
+
+def a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow() -> None:
+    with reader(iterations=12, slots=4) as rdr:
+        if RANK == SIZE - 1:
+            next(rdr)
+            time.sleep(0.25)
+        for batch in rdr:
+            look(batch)
+        begun = time.perf_counter()
+    assert time.perf_counter() - begun < 5
+
+
+def windows_are_given_back() -> None:
+    def mapped() -> int:
+        text = Path("/proc/self/maps").read_text(encoding="ascii")
+        return sum("rw-s" in line for line in text.splitlines())
+
+    counts = []
+    for _ in range(8):
+        with reader(iterations=3) as rdr:
+            for batch in rdr:
+                look(batch)
+        counts.append(mapped())
+    assert counts[-1] <= counts[1], counts
+
+
+CASES: list[Callable[[], None]] = [
+    windows_are_given_back,
+    a_rank_that_holds_a_view_gets_buffererror_and_may_go_on,
+    a_list_of_all_batches_neither_hangs_nor_lies,
+    one_rank_leaves_early_and_the_others_go_on,
+    one_rank_forgets_its_reader_and_the_others_go_on,
+    all_leave_early_each_at_its_own_time,
+    who_leaves_with_views_in_use_keeps_them_and_holds_nobody_up,
+    slow_ranks_see_no_slot_filled_anew,
+    the_natural_loop_works_with_three_slots,
+    a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow,
+]
+
+assert FIXED > BATCH
+for case in CASES:
+    began = time.perf_counter()
+    case()
+    COMM.Barrier()
+    if RANK == 0:
+        print(f"{case.__name__}: {time.perf_counter() - began:.2f} s", flush=True)

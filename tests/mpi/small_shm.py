@@ -1,0 +1,29 @@
+"""Program: a window larger than /dev/shm. Arguments: data set; "known" or "unknown" free space.
+
+With free space unknown (as where statvfs tells too much), reserving the window must fail in
+good order instead of a touch by SIGBUS.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from mpi4py import MPI
+
+from lmdbio import share
+from lmdbio.errors import PeerError
+from lmdbio.mode import Mode
+from lmdbio.reader import Reader
+
+COMM = MPI.COMM_WORLD
+if sys.argv[2] == "unknown":
+    share._shm_free = lambda: None
+try:
+    # 400 records of 3 KB are 1.2 MB per slot.
+    Reader(sys.argv[1], 400, comm=COMM, slots=40, mode=Mode(block_iterations=1))
+except (MemoryError, PeerError) as error:
+    sys.stdout.write(f"{type(error).__name__}: {error}\n")
+    sys.stdout.flush()
+with Reader(sys.argv[1], 8, comm=COMM, iterations=5) as rdr:
+    assert sum(len(batch) for batch in rdr) == 20
+sys.stdout.write("works with less\n")
