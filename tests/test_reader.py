@@ -381,7 +381,7 @@ def test_a_file_cut_while_it_is_read_is_an_error_that_names_it(
     with Reader(path, 10, mode=Mode(block_iterations=1)) as rdr:
         next(rdr)
         os.truncate(path, 5000)
-        with pytest.raises(Error, match="flat.*wanted"):
+        with pytest.raises(Error, match=r"flat.*wanted"):
             drain_some(rdr, 200)
 
 

@@ -47,7 +47,7 @@ def test_a_block_is_there_when_it_is_published_and_not_before() -> None:
 
 def test_a_slot_is_free_when_all_of_the_team_have_released_or_left() -> None:
     _keep, w = window(ranks=3)
-    team = range(0, 3)
+    team = range(3)
     assert w.wait_released(0, team, 0) is True
     w.release(0, 0, 1)
     w.release(0, 1, 2)

@@ -47,7 +47,7 @@ def a_rank_that_holds_a_view_gets_buffererror_and_may_go_on() -> None:
             for t in range(40):
                 batch = next(rdr)
                 look(batch)
-                if RANK == holder and t % 10 == 3:
+                if holder == RANK and t % 10 == 3:
                     array = batch.array("<u4", 750)
                     for _ in range(3):
                         try:
@@ -82,9 +82,9 @@ def one_rank_leaves_early_and_the_others_go_on() -> None:
             for batch in rdr:
                 look(batch)
                 count += 1
-                if RANK == quitter and count == 3:
+                if quitter == RANK and count == 3:
                     break
-        assert count == (3 if RANK == quitter else 30)
+        assert count == (3 if quitter == RANK else 30)
 
 
 def one_rank_forgets_its_reader_and_the_others_go_on() -> None:
@@ -92,7 +92,7 @@ def one_rank_forgets_its_reader_and_the_others_go_on() -> None:
         rdr = reader(iterations=30)
         for t, batch in enumerate(rdr):
             look(batch)
-            if RANK == quitter and t == 3:
+            if quitter == RANK and t == 3:
                 break
         del rdr, batch
         gc.collect()
