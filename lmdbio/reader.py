@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ from lmdbio import _core, share
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
-from lmdbio.locate import open_source
+from lmdbio.locate import Check, Locate, Source, open_engine, open_source
 from lmdbio.memory import FootprintBound, budget_bytes, parse_bytes
 from lmdbio.mode import AUTO, Mode
 
@@ -89,13 +89,27 @@ class _Stopped(Exception):
     """The filling ends: nobody needs more, or somebody aborted."""
 
 
+@dataclass(frozen=True, slots=True)
+class _State:
+    """What roots compare of what they opened."""
+
+    path: str
+    inode: int
+    txnid: int
+    count: int
+
+
 @dataclass(slots=True)
 class _Work:
     """What a root reads with, and from."""
 
-    source: Any
+    source: Source
     engine: _core.Engine
     mode: Mode
+
+    def state(self) -> _State:
+        inode = os.fstat(self.engine.fd).st_ino
+        return _State(self.source.path, inode, self.source.meta.txnid, self.source.count)
 
     def close(self) -> None:
         self.engine.close()
@@ -218,6 +232,7 @@ class _Filler(threading.Thread):
             ) as ticket:
                 following = self._plan(block + 1)
                 ticket.wait(self._alive)
+            self._work.source.guard()
             self._write_table(address, planned)
             seat.control.publish(seat.root, block + 1)
             self.fill_seconds += time.perf_counter() - begun
@@ -323,7 +338,7 @@ class _Asked:
     slots: int
     db: bytes | None
     provenance: str | None
-    check: str
+    check: Check
     ranks_per_node: int | None
     memory_bytes_max: int
     memory_given: bool
@@ -367,13 +382,14 @@ class Reader:
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
-            else by a scan; with coalescing.
+            else by a scan; with coalescing; with O_DIRECT unless the page cache holds most of
+            the file or the file system refuses.
         assignment: "strided", as Caffe does, or "blocked" (``lmdbio.assignment``).
         start: the first record; any integer.
         iterations: how many; None: endless.
         slots: of the window, per root; at least 2.
         db: name of a named database; None: the main one.
-        provenance: where the provenance file is, if not in its usual place.
+        provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how the provenance file is checked.
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
@@ -406,7 +422,7 @@ class Reader:
         slots: int = 2,
         db: bytes | str | None = None,
         provenance: str | os.PathLike[str] | None = None,
-        check: str = "fast",
+        check: Check = "fast",
         ranks_per_node: int | None = None,
         memory_bytes_max: int | None = None,
         depth: int = DEPTH,
@@ -421,8 +437,11 @@ class Reader:
                 raise ValueError(
                     f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {assignment!r}"
                 )
-            resolved = Mode.resolve(mode, provenance=False)
-            resolved.refuse_absent()
+            if check not in get_args(Check):
+                raise ValueError(
+                    f"check must be one of {', '.join(get_args(Check))}, not {check!r}"
+                )
+            Mode.resolve(mode, provenance=False).refuse_absent()
             emulated = ranks_per_node
             if emulated is None and os.environ.get(share.RANKS_PER_NODE):
                 emulated = parse_bytes(os.environ[share.RANKS_PER_NODE], share.RANKS_PER_NODE)
@@ -481,8 +500,8 @@ class Reader:
         filler: _Filler | None = None
         try:
             work = job.together_local(lambda: self._open_work(asked) if is_root else None)
-            counts = job.together(lambda: work.source.count if work else None)
-            count = self._agree_count(job, counts)
+            states = job.together(lambda: work.state() if work else None)
+            count = self._agree_count(states)
             plain = Schedule(
                 count=count,
                 batch_size=asked.batch_size,
@@ -532,7 +551,8 @@ class Reader:
     @staticmethod
     def _open_work(asked: _Asked) -> _Work:
         auto = isinstance(asked.mode, str) and asked.mode.casefold() == "auto"
-        wanted = "auto" if auto else Mode.resolve(asked.mode, provenance=False).locate
+        asked_mode = Mode.resolve(asked.mode, provenance=False)
+        wanted = "auto" if auto else cast(Locate, asked_mode.locate)
         source = open_source(
             asked.path,
             db=asked.db,
@@ -542,20 +562,34 @@ class Reader:
         )
         try:
             mode = Mode.resolve(asked.mode, provenance=source.locate == "provenance")
-            engine = _core.Engine(source.path, mode.engine, asked.depth)
+            kind = "auto" if auto else mode.engine
+            engine = open_engine(source.path, kind, depth=asked.depth, stream=True)
+            mode = replace(mode, engine=engine.kind)
         except BaseException:
             source.close()
             raise
         return _Work(source, engine, mode)
 
     @staticmethod
-    def _agree_count(job: share.Job, counts: Sequence[int | None]) -> int:
+    def _agree_count(states: Sequence[_State | None]) -> int:
         """The number of records, on which all roots must agree."""
-        known = {rank: count for rank, count in enumerate(counts) if count is not None}
-        if len(set(known.values())) > 1:
-            told = "; ".join(f"{count} by rank {rank}" for rank, count in known.items())
-            raise ValueError(f"the data set's number of records differs between roots: {told}")
-        return next(iter(known.values()))
+        known = {rank: state for rank, state in enumerate(states) if state is not None}
+        first_rank, first = next(iter(known.items()))
+        for rank, state in known.items():
+            if state.count != first.count:
+                raise ValueError(
+                    "the data set's number of records differs between roots: "
+                    f"{first.count} in {first.path} by rank {first_rank}, "
+                    f"{state.count} in {state.path} by rank {rank}"
+                )
+            if (state.path, state.inode) == (first.path, first.inode) and (
+                state.txnid != first.txnid
+            ):
+                raise Error(
+                    f"{state.path}: was written to while the Reader was made: rank {first_rank} "
+                    f"saw transaction {first.txnid}, rank {rank} saw {state.txnid}"
+                )
+        return first.count
 
     # --- iterating ------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lmdb
@@ -26,6 +27,7 @@ import pytest
 from lmdbio import _core, reader
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.mode import Mode
+from lmdbio.provenance import convert
 from lmdbio.reader import Reader
 
 COUNT = 211
@@ -338,6 +340,7 @@ class Source:
     """Records of 100 bytes in a row; fails at a record on request."""
 
     locate = "scan"
+    meta = SimpleNamespace(txnid=1)
 
     def __init__(self, path: str, count: int, bad: int | None = None) -> None:
         self.path, self.count, self.bad = path, count, bad
@@ -350,6 +353,9 @@ class Source:
         out["offset"], out["length"] = indices * np.uint64(100), 100
         self.armed = self.armed or len(indices) < self.count
         return out
+
+    def guard(self) -> None:
+        pass
 
     def close(self) -> None:
         pass
@@ -385,6 +391,38 @@ def test_a_file_cut_while_it_is_read_is_an_error_that_names_it(
             drain_some(rdr, 200)
 
 
+def test_a_file_that_moves_on_while_it_is_read_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "db", [bytes([i]) * 3000 for i in range(200)])
+    with Reader(path, 10, mode=Mode(block_iterations=1)) as rdr:
+        next(rdr)
+        with lmdb.open(str(path), map_size=1 << 28) as env:
+            for _ in range(3):
+                with env.begin(write=True) as txn:
+                    txn.put(b"more", b"x" * 3000)
+        with pytest.raises(Error, match="changed while it was read"):
+            drain_some(rdr, 10)
+
+
+def test_auto_reads_by_the_sidecar_where_there_is_one(tmp_path: Path) -> None:
+    path = write(tmp_path / "db", [value(i) for i in range(COUNT)])
+    with Reader(path, 16, iterations=20) as rdr:
+        assert rdr.mode.locate == "scan"
+        by_scan = [bytes(view) for batch in rdr for view in batch.copy()]
+    convert(path)
+    with Reader(path, 16, iterations=20) as rdr:
+        assert rdr.mode.locate == "provenance"
+        by_sidecar = [bytes(view) for batch in rdr for view in batch.copy()]
+    assert by_scan == by_sidecar == [value(i % COUNT) for i in range(320)]
+    for name in ("prov", "coal"):
+        with Reader(path, 16, iterations=20, mode=name) as rdr:
+            assert drain(rdr) == [i % COUNT for i in range(320)]
+
+
+def test_a_mode_by_provenance_without_a_sidecar_is_refused(fixed: Path) -> None:
+    with pytest.raises(Error, match="no provenance file"):
+        Reader(fixed, 8, mode="prov")
+
+
 @pytest.mark.parametrize(
     ("arguments", "error", "words"),
     [
@@ -400,6 +438,7 @@ def test_a_file_cut_while_it_is_read_is_an_error_that_names_it(
         ({"memory_bytes_max": 0}, ValueError, "memory_bytes_max"),
         ({"comm": 3}, TypeError, "communicator"),
         ({"depth": 0}, ValueError, "depth"),
+        ({"check": "never"}, ValueError, "check"),
         ({"ranks_per_node": 0}, ValueError, "ranks_per_node"),
     ],
 )
