@@ -1100,14 +1100,16 @@ class Window:
         """Blocks [0, ``published``) of ``root`` are filled."""
         lib.lio_window_publish(self._control, root, published)
 
-    def wait_released(self, root: int, team: range, released: int) -> bool | None:
-        """Waits one slice for ``team`` (node ranks) to release ``released`` blocks.
+    def wait_released(
+        self, root: int, team: range, released: int, timeout_ms: int = SLICE_MS
+    ) -> bool | None:
+        """Waits one slice at most for ``team`` (node ranks) to release ``released`` blocks.
 
         Returns:
             True when it has, False when it has not yet, None when all of the team have left.
         """
         code = lib.lio_window_wait_released(
-            self._control, root, team.start, len(team), released, SLICE_MS
+            self._control, root, team.start, len(team), released, timeout_ms
         )
         return None if code == lib.LIO_NOTFOUND else bool(code == lib.LIO_OK)
 

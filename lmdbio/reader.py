@@ -3,8 +3,8 @@
 Each root has one filling thread. For every block of k iterations it plans the reads of its
 team's records, waits for a free slot of the window, reads straight into the slot, writes the
 table (offset and length per record) and publishes the block; the ranks of the team use it
-and release it. Planning block b+1 and reading it overlap the use of block b. There is no
-barrier, and who waits sleeps.
+and release it. Blocks are planned ahead, and read into every slot that is free, while the
+ranks use those before. There is no barrier, and who waits sleeps.
 
 A rank needs a slot until it asks for the first batch beyond the block in it, and longer only
 where views made from an earlier batch are alive: with ``slots=2`` none may be when the next
@@ -21,6 +21,7 @@ import sys
 import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -47,6 +48,8 @@ GAP_BYTES_MAX = 64 * 2**10
 REQUEST_BYTES_MAX = 4 * 2**20
 #: What a block aims for where block_iterations is derived: several large requests in flight.
 BLOCK_BYTES_TARGET = 16 * 2**20
+#: Of the page cache, and of nearly all databases.
+PAGE_BYTES = 4096
 #: Requests in flight per root.
 DEPTH = 8
 #: A slot may be so much larger than the bound, for gaps that are read over.
@@ -66,7 +69,7 @@ class ReaderStats:
         wait_seconds: spent in asking for batches, for want of data.
         blocks: published by this rank's filling thread (0 on ranks that are no roots).
         requests, read_bytes: read by it.
-        fill_seconds: spent by it in reading, against ``idle_seconds`` in waiting for a slot.
+        fill_seconds: spent by it in waiting for reads, ``idle_seconds`` for a free slot.
         window_bytes: shared memory that this rank owns.
     """
 
@@ -114,6 +117,15 @@ class _Work:
     def close(self) -> None:
         self.engine.close()
         self.source.close()
+
+
+def _grain(engine: _core.Engine) -> int:
+    """What reads are aligned to: whole pages, whether the engine asks for it or not.
+
+    The page cache reads nothing less, and values in pages of their own lie next to each other
+    only if what follows them in their last page is read as well.
+    """
+    return max(PAGE_BYTES, engine.alignment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,12 +206,12 @@ class _Filler(threading.Thread):
             return None
         extents = self._work.source.extents(self._schedule.team_records(block, self._team))
         room = self._seat.layout.data_bytes
-        for gap in (self._gap, 0):
+        for gap in (self._gap, self._gap // 4, self._gap // 16, 0):
             plan = _core.make_plan(
                 extents,
                 gap_bytes_max=gap,
                 request_bytes_max=self._request,
-                alignment=self._work.engine.alignment,
+                alignment=_grain(self._work.engine),
             )
             if plan.totals.buffer_bytes <= room:
                 return _Block(plan, np.ascontiguousarray(extents["length"], np.uint64))
@@ -208,37 +220,51 @@ class _Filler(threading.Thread):
             "were proven to be enough"
         )
 
-    def _wait_slot(self, block: int) -> None:
+    def _slot_is_free(self, block: int, *, wait: bool) -> bool:
+        """Whether the slot of ``block`` may be filled; with ``wait``, waits until it may."""
         released = max(0, block - self._seat.layout.slots + 1)
         begun = time.perf_counter()
         while True:
-            ready = self._seat.control.wait_released(self._seat.root, self._seat.team, released)
+            ready = self._seat.control.wait_released(
+                self._seat.root, self._seat.team, released, _core.SLICE_MS if wait else 0
+            )
             if ready is None:
                 raise _Stopped
             self._alive()
-            if ready:
-                break
-        self.idle_seconds += time.perf_counter() - begun
+            if ready or not wait:
+                self.idle_seconds += time.perf_counter() - begun
+                return ready
 
     def _fill(self) -> None:
-        seat, block = self._seat, 0
-        planned = self._plan(0)
-        while planned is not None:
-            self._wait_slot(block)
-            begun = time.perf_counter()
-            address = seat.fill_addresses[block % seat.layout.slots]
-            with self._work.engine.submit_plan(
-                planned.plan, address + seat.layout.table_bytes
-            ) as ticket:
-                following = self._plan(block + 1)
-                ticket.wait(self._alive)
-            self._work.source.guard()
-            self._write_table(address, planned)
-            seat.control.publish(seat.root, block + 1)
-            self.fill_seconds += time.perf_counter() - begun
-            block += 1
-            self.blocks = block
-            planned = following
+        """Keeps reads in flight for as many blocks as there are free slots."""
+        planned, block = self._plan(0), 0
+        flying: deque[tuple[_core.Ticket, int, _Block]] = deque()
+        try:
+            while planned is not None or flying:
+                if planned is not None and self._slot_is_free(block, wait=not flying):
+                    address = self._seat.fill_addresses[block % self._seat.layout.slots]
+                    into = address + self._seat.layout.table_bytes
+                    ticket = self._work.engine.submit_plan(planned.plan, into)
+                    flying.append((ticket, address, planned))
+                    block += 1
+                    planned = self._plan(block)
+                else:
+                    self._land(*flying[0])
+                    flying.popleft()
+        finally:
+            for ticket, _, _ in flying:
+                ticket.close()
+
+    def _land(self, ticket: _core.Ticket, address: int, landed: _Block) -> None:
+        """Waits for the oldest block's reads and publishes it."""
+        begun = time.perf_counter()
+        ticket.wait(self._alive)
+        ticket.close()
+        self._work.source.guard()
+        self._write_table(address, landed)
+        self._seat.control.publish(self._seat.root, self.blocks + 1)
+        self.blocks += 1
+        self.fill_seconds += time.perf_counter() - begun
 
     def _write_table(self, address: int, planned: _Block) -> None:
         rows = len(planned.lengths)
@@ -811,7 +837,7 @@ class _Room:
 
     def measure(self, work: _Work) -> None:
         """Goes through all extents once."""
-        grain = work.engine.alignment
+        grain = _grain(work.engine)
         page = os.sysconf("SC_PAGE_SIZE")
         self._alignment = max(share.SLOT_ALIGNMENT, page, grain)
         self.request_bytes_max = -(-self._asked.request_bytes_max // grain) * grain

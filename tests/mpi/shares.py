@@ -49,6 +49,7 @@ def main() -> None:
         [
             "auto",
             "dio",
+            "prov",
             Mode(block_iterations=4),
             Mode(ALL_RANKS, engine="direct"),
             Mode(2, block_iterations=3),

@@ -19,13 +19,18 @@ import data
 import launch
 import pytest
 
+from lmdbio.provenance import convert
+
 pytestmark = pytest.mark.mpi
 
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a sidecar: "auto" reads by provenance, the other modes by a scan."""
     values = [data.mixed_value(i) for i in range(data.MIXED)]
-    return data.write(tmp_path_factory.mktemp("mixed") / "db", values)
+    path = data.write(tmp_path_factory.mktemp("mixed") / "db", values)
+    convert(path)
+    return path
 
 
 @pytest.fixture(scope="module")
