@@ -7,6 +7,7 @@ does.
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import subprocess
@@ -33,9 +34,18 @@ def mpiexec() -> str:
     return found
 
 
-def command(ranks: int, program: str, *arguments: object) -> list[str]:
+def command(ranks: int, program: str, *arguments: object, plain: bool = False) -> list[str]:
+    """``plain``: an uncaught exception ends its rank only, instead of the whole job."""
+    start = [sys.executable] if plain else [sys.executable, "-m", "mpi4py"]
+    oversubscribe = ["--oversubscribe"] if is_open_mpi() else []
     path = str(HERE / program)
-    return [mpiexec(), "-n", str(ranks), sys.executable, path, *map(str, arguments)]
+    return [mpiexec(), *oversubscribe, "-n", str(ranks), *start, path, *map(str, arguments)]
+
+
+@functools.cache
+def is_open_mpi() -> bool:
+    told = subprocess.run([mpiexec(), "--version"], capture_output=True, text=True, check=False)
+    return "open" in told.stdout.lower() and "mpi" in told.stdout.lower()
 
 
 def environment(more: dict[str, str] | None = None) -> dict[str, str]:
@@ -56,15 +66,17 @@ def run(
     env: dict[str, str] | None = None,
     prefix: tuple[str, ...] = (),
     expect: int | None = 0,
+    plain: bool = False,
     timeout: float = TIMEOUT_S,
 ) -> str:
     """Runs a program to its end and returns what it printed.
 
     Args:
         expect: the exit status, None for any.
+        plain: see ``command``.
     """
     done = subprocess.run(
-        [*prefix, *command(ranks, program, *arguments)],
+        [*prefix, *command(ranks, program, *arguments, plain=plain)],
         env=environment(env),
         timeout=timeout,
         stdout=subprocess.PIPE,

@@ -112,7 +112,7 @@ def test_an_exception_in_one_rank_reaches_the_others_within_a_second(
     manner: str, failing: int, fixed: Path, tmp_path: Path
 ) -> None:
     expect = None if manner == "uncaught" else 0
-    out = launch.run(4, "failing.py", fixed, manner, failing, tmp_path, expect=expect)
+    out = launch.run(4, "failing.py", fixed, manner, failing, tmp_path, expect=expect, plain=True)
     told = endings(tmp_path, 4)
     for rank, (when, _pid, how) in enumerate(told):
         if rank == failing:
@@ -127,7 +127,7 @@ def test_an_exception_in_one_rank_reaches_the_others_within_a_second(
 
 def test_ctrl_c_ends_all_ranks(fixed: Path, tmp_path: Path) -> None:
     job = subprocess.Popen(
-        launch.command(4, "failing.py", fixed, "forever", -1, tmp_path),
+        launch.command(4, "failing.py", fixed, "forever", -1, tmp_path, plain=True),
         env=launch.environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
