@@ -35,7 +35,7 @@ from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
 from lmdbio.locate import Check, Locate, Source, open_engine, open_source
-from lmdbio.memory import FootprintBound, budget_bytes, parse_bytes
+from lmdbio.memory import FootprintBound, budget_bytes
 from lmdbio.mode import AUTO, Mode
 
 __all__ = ["Reader", "ReaderStats"]
@@ -468,9 +468,7 @@ class Reader:
                     f"check must be one of {', '.join(get_args(Check))}, not {check!r}"
                 )
             Mode.resolve(mode, provenance=False).refuse_absent()
-            emulated = ranks_per_node
-            if emulated is None and os.environ.get(share.RANKS_PER_NODE):
-                emulated = parse_bytes(os.environ[share.RANKS_PER_NODE], share.RANKS_PER_NODE)
+            emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
             return _Asked(
                 path=os.fsdecode(path),
                 batch_size=_integer("batch_size", batch_size, 1),

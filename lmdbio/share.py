@@ -33,7 +33,16 @@ from lmdbio import _core
 from lmdbio.assignment import split_share
 from lmdbio.errors import Error, PeerError
 
-__all__ = ["Job", "Layout", "Seat", "SharedMemory", "connect", "describe", "take_seat"]
+__all__ = [
+    "Job",
+    "Layout",
+    "Seat",
+    "SharedMemory",
+    "connect",
+    "describe",
+    "ranks_per_node",
+    "take_seat",
+]
 
 T = TypeVar("T")
 
@@ -238,6 +247,20 @@ def connect(comm: Any) -> Job:
     return job
 
 
+def ranks_per_node() -> int | None:
+    """What ``LMDBIO_RANKS_PER_NODE`` says, None when it says nothing.
+
+    Raises:
+        ValueError: not a positive whole number.
+    """
+    text = os.environ.get(RANKS_PER_NODE, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"{RANKS_PER_NODE} must be a positive whole number, not {text!r}")
+    return int(text)
+
+
 def teams(node: Sequence[int], roots: int) -> list[range]:
     """Splits a node's ranks (by node rank) into the contiguous teams of its roots."""
     return [split_share(len(node), roots, root) for root in range(roots)]
@@ -364,9 +387,7 @@ def check_shm(job: Job, sizes: Sequence[int], free: Sequence[int | None]) -> Non
             )
 
 
-def take_seat(
-    job: Job, node_teams: Sequence[range], layout: Layout | None, gather_free: bool = True
-) -> Seat:
+def take_seat(job: Job, node_teams: Sequence[range], layout: Layout | None) -> Seat:
     """Allocates, reserves and formats the window. Collective over the job.
 
     Args:
@@ -384,7 +405,7 @@ def take_seat(
         if layout is not None and job.node_rank == 0:
             control = control_bytes(ranks, roots, layout.alignment)
         size = 0 if layout is None else layout.part_bytes(control)
-        return layout, size, _shm_free() if gather_free and not job.alone else None
+        return layout, size, None if job.alone else _shm_free()
 
     wanted = job.together(wants)
     check_shm(job, [size for _, size, _ in wanted], [free for _, _, free in wanted])

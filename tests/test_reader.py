@@ -484,6 +484,15 @@ def test_the_environment_sets_the_budget(fixed: Path, monkeypatch: pytest.Monkey
         Reader(fixed, 8)
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "2K", "two"])
+def test_a_nonsense_number_of_ranks_per_node_is_refused(
+    fixed: Path, monkeypatch: pytest.MonkeyPatch, text: str
+) -> None:
+    monkeypatch.setenv("LMDBIO_RANKS_PER_NODE", text)
+    with pytest.raises(ValueError, match="LMDBIO_RANKS_PER_NODE"):
+        Reader(fixed, 8)
+
+
 @pytest.mark.parametrize("mode", ["dio", "auto", Mode(block_iterations=10)], ids=str)
 def test_an_iteration_that_does_not_fit_is_an_error_with_both_numbers(
     fixed: Path, mode: Mode | str
