@@ -2,11 +2,17 @@
 
 ``open`` replaces ``lmdb.open``; ``Records`` gives values by index; ``Reader`` gives every rank
 its share of each batch. Importing starts no MPI.
+
+py-lmdb's exceptions are found here under their own names, so that ``import lmdbio as lmdb``
+serves a program that reads.
 """
 
 from __future__ import annotations
 
+import lmdb as _lmdb
+
 from lmdbio.batch import Batch
+from lmdbio.env import Cursor, Environment, Transaction, open
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
@@ -14,6 +20,8 @@ from lmdbio.records import Records
 
 __all__ = [
     "Batch",
+    "Cursor",
+    "Environment",
     "Error",
     "Mode",
     "PeerError",
@@ -22,6 +30,16 @@ __all__ = [
     "Records",
     "ShortReadError",
     "StaleError",
+    "Transaction",
+    "open",
+    "version",
 ]
 
 __version__ = "0.1.0"
+
+version = _lmdb.version
+for _name in dir(_lmdb):
+    if _name.endswith("Error") and _name not in globals():
+        globals()[_name] = getattr(_lmdb, _name)
+        __all__ += [_name]  # noqa: PLE0604
+del _name

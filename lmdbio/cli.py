@@ -25,7 +25,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lmdbio import _core, provenance
+from lmdbio import _core, provenance, staleness
+from lmdbio import convert as conversion
+from lmdbio import verify as verification
 from lmdbio._core import Engine, Extents, Meta, Plan
 from lmdbio.assignment import Schedule
 from lmdbio.errors import ProvenanceError, StaleError
@@ -150,7 +152,7 @@ def titled(name: bytes | None) -> str:
 
 
 @contextmanager
-def bar(what: str) -> Iterator[provenance.Progress]:
+def bar(what: str) -> Iterator[staleness.Progress]:
     """A progress callback (done, in all, stage); it shows a bar once the work takes long."""
     console = Console(stderr=True)
     begun = time.monotonic()
@@ -212,7 +214,7 @@ def convert(
     reports = []
     for path in paths:
         with bar(f"convert {path}") as progress:
-            report = provenance.convert(
+            report = conversion.convert(
                 path,
                 output=output,
                 databases=list(names) or None,
@@ -256,7 +258,7 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
         lmdbio verify train_lmdb --provenance ~/sidecars
     """
     with bar(f"verify {path}") as progress:
-        report = provenance.verify(path, sidecar, progress=progress)
+        report = verification.verify(path, sidecar, progress=progress)
     if as_json:
         print_json(report)
         return
@@ -306,7 +308,7 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
             "file_bytes": engine.size(),
             "meta": meta,
             "databases": list_databases(engine, meta),
-            "sidecar": sidecar_status(engine, meta, provenance.sidecar_file(data, sidecar)),
+            "sidecar": sidecar_status(engine, meta, provenance.find_sidecar(data, sidecar)),
             "engines": {
                 "pread": engine_status(data, "pread"),
                 "direct": engine_status(data, "direct"),
@@ -346,7 +348,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
             found["bytes"] = opened.size
             found["records"] = {plain(s.name) or "": s.count for s in opened.sections}
             found["runs"] = sum(section.runs for section in opened.sections)
-            deep = provenance.deep_check(engine, opened)
+            deep = staleness.deep_check(engine, opened)
             found["deep_check"] = deep
             if deep.due and (differs := state_differs(meta, opened)):
                 found |= {"status": "stale", "reason": differs}
@@ -354,7 +356,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
                 reasons = ", ".join(deep.reasons)
                 found |= {"status": "unproven", "reason": f"{reasons} differ: a copy, or changed"}
             else:
-                how = provenance.check(engine, meta, opened).how
+                how = staleness.check(engine, meta, opened).how
                 found |= {"status": "good", "reason": f"{how} check"}
     except StaleError as error:
         found |= {"status": "stale", "reason": str(error)}

@@ -329,9 +329,9 @@ def test_a_reader_that_has_enough_causes_no_traceback(data: Path) -> None:
 
 def test_ctrl_c_ends_with_a_word_and_130(tmp_path: Path) -> None:
     code = (
-        "import time\nfrom lmdbio import cli, provenance\n"
+        "import time\nfrom lmdbio import cli, verify\n"
         "def slow(*_, **__):\n    print('ready', flush=True)\n    time.sleep(30)\n"
-        "provenance.verify = slow\ncli.main()"
+        "verify.verify = slow\ncli.main()"
     )
     child = subprocess.Popen(
         [sys.executable, "-c", code, "verify", str(tmp_path)],

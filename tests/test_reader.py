@@ -27,7 +27,7 @@ import pytest
 from lmdbio import _core, reader
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.mode import Mode
-from lmdbio.provenance import convert
+from lmdbio.convert import convert
 from lmdbio.reader import Reader
 
 COUNT = 211

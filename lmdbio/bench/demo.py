@@ -243,11 +243,11 @@ def describe(made: Dataset) -> dict[str, Any]:
 
 def convert(made: Dataset, console: Console) -> dict[str, Any]:
     """Makes the sidecar of a data set anew, cold."""
-    from lmdbio import provenance
+    from lmdbio.convert import convert as attach
 
     with console.status(f"convert {made.recipe.name}"):
         cold = measure.drop_cache(made.data_file)
-        done = provenance.convert(made.path)
+        done = attach(made.path)
     return {
         "sidecar": str(done.sidecar),
         "sidecar_bytes": done.sidecar_bytes,
