@@ -41,5 +41,5 @@ version = _lmdb.version
 for _name in dir(_lmdb):
     if _name.endswith("Error") and _name not in globals():
         globals()[_name] = getattr(_lmdb, _name)
-        __all__ += [_name]  # noqa: PLE0604
+        __all__ += [_name]
 del _name

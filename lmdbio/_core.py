@@ -44,7 +44,6 @@ __all__ = [
     "decode_block",
     "encode_block",
     "Window",
-    "bytes_list",
     "detach",
     "find_database",
     "leaf_databases",
@@ -84,9 +83,7 @@ class _Status:
     def exception(self, code: int) -> Exception:
         e = self.error
         reason = ffi.string(e.reason).decode("utf-8", "replace")
-        return errors.from_status(
-            code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path
-        )
+        return errors.from_status(code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path)
 
     def check(self, code: int) -> None:
         if code != lib.LIO_OK:
@@ -335,7 +332,7 @@ class Engine:
         return Ticket(self, out[0])
 
     def submit_plan(self, plan: Plan, address: int) -> Ticket:
-        """Starts the reads of a plan into the buffer at ``address`` (``plan.totals.buffer_bytes``)."""
+        """Starts the reads of a plan into the buffer at ``address``."""
         reads = np.empty(len(plan.requests), READ)
         for field in ("offset", "length", "needed"):
             reads[field] = plan.requests[field]
@@ -483,9 +480,7 @@ def newest_txnid(engine: Engine, layout: Layout) -> int:
     """The newest transaction the meta pages know of now."""
     out = ffi.new("uint64_t *")
     status = _Status(engine.path)
-    status.check(
-        lib.lio_meta_newest(engine.pointer, _c_layout(layout), out, status.error)
-    )
+    status.check(lib.lio_meta_newest(engine.pointer, _c_layout(layout), out, status.error))
     return int(out[0])
 
 
@@ -676,9 +671,7 @@ def encode_block(layout: Layout, extents: Extents) -> Block:
     status.check(lib.lio_block_measure(c_layout, at, len(extents), size, status.error))
     raw = ffi.new("uint8_t[]", int(size.raw_size))
     status.check(lib.lio_block_encode(c_layout, at, size, raw, status.error))
-    return Block(
-        BlockForm(size.form), int(size.count), int(size.runs), bytes(ffi.buffer(raw))
-    )
+    return Block(BlockForm(size.form), int(size.count), int(size.runs), bytes(ffi.buffer(raw)))
 
 
 def decode_block(layout: Layout, form: int, raw: bytes, records: int, path: str = "") -> Extents:
@@ -1172,7 +1165,5 @@ def detach(address: int, size: int, *, alias: bool) -> int:
     """
     out = ffi.new("void **") if alias else ffi.NULL
     status = _Status("shared window")
-    status.check(
-        lib.lio_window_detach(ffi.cast("void *", address), size, out, status.error)
-    )
+    status.check(lib.lio_window_detach(ffi.cast("void *", address), size, out, status.error))
     return int(ffi.cast("uintptr_t", out[0])) if alias else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -69,7 +70,7 @@ class Records(Sequence[bytes]):
         subdir: bool | None = None,
     ) -> None:
         self._state: dict[str, Any] = {
-            "path": os.path.abspath(path),
+            "path": os.fspath(Path(path).absolute()),
             "db": db,
             "locate": locate,
             "provenance": provenance,
@@ -276,9 +277,7 @@ class _Ahead:
 class _Block:
     """Records under way into memory of their own."""
 
-    def __init__(
-        self, engine: _core.Engine, extents: _core.Extents, options: PlanOptions
-    ) -> None:
+    def __init__(self, engine: _core.Engine, extents: _core.Extents, options: PlanOptions) -> None:
         self._plan = plan_reads(extents, options)
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = _core.Memory(self._plan.totals.buffer_bytes)

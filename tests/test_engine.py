@@ -49,8 +49,10 @@ def reads(engine: _core.Engine, pieces: list[tuple[int, int]]):
 
 def test_many_requests_in_flight_bring_the_files_bytes(engine):
     rng = np.random.default_rng(2)
-    pieces = [(int(o), int(min(n, SIZE - o))) for o, n in
-              zip(rng.integers(0, SIZE, 400), rng.integers(0, 20000, 400), strict=True)]
+    pieces = [
+        (int(o), int(min(n, SIZE - o)))
+        for o, n in zip(rng.integers(0, SIZE, 400), rng.integers(0, 20000, 400), strict=True)
+    ]
     plan, memory = reads(engine, pieces)
     engine.read_plan(plan, memory.address)
     got = _core.bytes_list(

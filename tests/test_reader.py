@@ -25,9 +25,9 @@ import numpy as np
 import pytest
 
 from lmdbio import _core, reader
+from lmdbio.convert import convert
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.mode import Mode
-from lmdbio.convert import convert
 from lmdbio.reader import Reader
 
 COUNT = 211

@@ -145,7 +145,11 @@ def run(count: int, seed: int, *, compiler: str = "cc") -> subprocess.CompletedP
     with tempfile.TemporaryDirectory(prefix="lmdbio-fuzz-") as name:
         folder = Path(name)
         program = build(folder, compiler)
-        environment = {**os.environ, "ASAN_OPTIONS": OPTIONS, "UBSAN_OPTIONS": "print_stacktrace=1"}
+        environment = {
+            **os.environ,
+            "ASAN_OPTIONS": OPTIONS,
+            "UBSAN_OPTIONS": "print_stacktrace=1",
+        }
         return subprocess.run(
             [str(program), str(seed), str(count), *map(str, seeds(folder))],
             env=environment,
@@ -161,7 +165,9 @@ def main() -> int:
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="compiler (cc)")
     arguments = parser.parse_args()
     began = time.monotonic()
-    print(f"seed {arguments.seed}, {arguments.count} mutations, compiler {arguments.cc}", flush=True)
+    print(
+        f"seed {arguments.seed}, {arguments.count} mutations, compiler {arguments.cc}", flush=True
+    )
     done = run(arguments.count, arguments.seed, compiler=arguments.cc)
     sys.stdout.write(done.stdout)
     sys.stderr.write(done.stderr)

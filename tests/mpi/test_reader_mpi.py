@@ -19,7 +19,7 @@ import data
 import launch
 import pytest
 
-from lmdbio.provenance import convert
+from lmdbio.convert import convert
 
 pytestmark = pytest.mark.mpi
 
