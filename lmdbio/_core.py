@@ -40,6 +40,7 @@ __all__ = [
     "BLOCK_RECORDS_MAX",
     "Block",
     "BlockForm",
+    "address_of",
     "bytes_list",
     "decode_block",
     "encode_block",
@@ -172,6 +173,11 @@ def lend(address: int, size: int, keep: object = None) -> Any:
     if keep is not None:
         pointer = ffi.gc(pointer, lambda _pointer, _keep=keep: None)
     return ffi.buffer(pointer, size)
+
+
+def address_of(buffer: object) -> int:
+    """Where the bytes of a writable buffer lie; the caller keeps it alive."""
+    return int(ffi.cast("uintptr_t", ffi.from_buffer("uint8_t[]", buffer)))
 
 
 def bytes_list(buffer: int, size: int, offsets: U64, lengths: U64) -> list[bytes]:

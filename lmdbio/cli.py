@@ -646,6 +646,8 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
             f"{error}; the demonstration needs: pip install 'lmdbio[demo]'"
         ) from error
     console = Console(stderr=as_json)
+    if not console.is_terminal:  # a file or a log: nobody's window is 80 columns wide
+        console = Console(stderr=as_json, width=150)
     recipes = tuple(
         replace(recipe, value_bytes_min=megabytes * 10**6)
         for recipe in (datasets.CIFAR, datasets.JPEG)

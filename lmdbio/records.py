@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, SupportsIndex, overload
@@ -13,16 +12,15 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.batch import Batch
+from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_engine, open_source
-from lmdbio.memory import available_bytes
+from lmdbio.memory import budget_bytes
 from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads
 
 __all__ = ["Records"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
-#: Bytes brought into the page cache at a time, behind random reads.
-AHEAD_BYTES = 16 << 20
 #: Records cut into bytes objects at a time: few enough to stay in the processor's cache.
 CUT = 256
 
@@ -45,9 +43,11 @@ class Records(Sequence[bytes]):
         engine: "auto", "pread", "direct" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
-        readahead: bring the whole file into the page cache behind random reads. None: if it
-            fits half of the memory available to the process. It goes no further than is worth
-            it for the reads made so far: ``gap_bytes_max`` for each request.
+        readahead: bring the whole file to memory behind random reads (``lmdbio.image``), as
+            far as the reads made so far are worth it. None: if there is room; False: never.
+        memory_bytes_max: what that may take in this process, bytes; None: as
+            ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB and a quarter of the
+            memory available to the process. Batches come on top.
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:
@@ -67,6 +67,7 @@ class Records(Sequence[bytes]):
         gap_bytes_max: int = GAP_BYTES_MAX,
         request_bytes_max: int = REQUEST_BYTES_MAX,
         readahead: bool | None = None,
+        memory_bytes_max: int | None = None,
         subdir: bool | None = None,
     ) -> None:
         self._state: dict[str, Any] = {
@@ -80,6 +81,7 @@ class Records(Sequence[bytes]):
             "gap_bytes_max": gap_bytes_max,
             "request_bytes_max": request_bytes_max,
             "readahead": readahead,
+            "memory_bytes_max": memory_bytes_max,
             "subdir": subdir,
         }
         self._options = PlanOptions(gap_bytes_max, request_bytes_max)
@@ -88,10 +90,16 @@ class Records(Sequence[bytes]):
         )
         try:
             self._engine = open_engine(self._source.path, engine, depth=depth, stream=False)
+            meta = self._source.meta
+            self._image = Image(
+                self._engine,
+                (meta.last_pgno + 1) * meta.layout.page_size,
+                memory_bytes_max=budget_bytes(memory_bytes_max),
+                wanted=readahead,
+            )
         except BaseException:
             self._source.close()
             raise
-        self._ahead = _Ahead(self._engine, readahead)
         self._pool = _core.MemoryPool()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -153,18 +161,23 @@ class Records(Sequence[bytes]):
         """
         wanted = self._normalise(indices)
         extents = self._source.extents(wanted)
-        plan = plan_reads(extents, self._options)
-        memory = self._pool.take(plan.totals.buffer_bytes)
-        self._ahead.earn(plan.totals.requests * self._options.gap_bytes_max)
-        self._engine.read_plan(plan, memory.address)
-        self._source.guard()
+        image = self._image
+        if image.complete():
+            self._source.guard()
+            address, size, keep = image.address, image.size, image.keep
+            offsets = extents["offset"]
+        else:
+            plan = plan_reads(extents, self._options)
+            spent = plan.totals.requests * self._options.gap_bytes_max
+            image.earn(spent - plan.totals.buffer_bytes)
+            memory = self._pool.take(plan.totals.buffer_bytes)
+            self._engine.read_plan(plan, memory.address)
+            # Also vouches for what the image received up to now.
+            self._source.guard()
+            address, size, keep = memory.address, plan.totals.buffer_bytes, memory
+            offsets = plan.slices
         return Batch.over(
-            memory.address,
-            plan.totals.buffer_bytes,
-            indices=wanted,
-            offsets=plan.slices,
-            lengths=extents["length"],
-            keep=memory,
+            address, size, indices=wanted, offsets=offsets, lengths=extents["length"], keep=keep
         )
 
     def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
@@ -222,7 +235,7 @@ class Records(Sequence[bytes]):
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid."""
-        self._ahead.close()
+        self._image.close()
         self._engine.close()
         self._source.close()
 
@@ -231,47 +244,6 @@ class Records(Sequence[bytes]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class _Ahead:
-    """Brings a file into the page cache behind random reads, as far as they have earned.
-
-    A request for one record takes as long as reading ``gap_bytes_max`` more in a stream would.
-    So the stream may spend that much for each request made: whoever reads a few records pays
-    at most double, whoever reads them all gets the file at the speed of a stream.
-    """
-
-    def __init__(self, engine: _core.Engine, wanted: bool | None) -> None:
-        self._engine = engine
-        self._size = engine.size() if engine.kind == "pread" else 0
-        if wanted is None:
-            wanted = 2 * self._size <= available_bytes()
-        # What is cached already needs no stream.
-        missing = self._size - (engine.cached_bytes() or 0) if self._size else 0
-        self._at = 0 if wanted and missing > AHEAD_BYTES else self._size
-        self._earned = 0
-        self._under_way: list[_core.Ticket] = []
-        self._lock = threading.Lock()
-
-    def earn(self, size: int) -> None:
-        """Reads on by ``size`` bytes more; never waits."""
-        if self._at >= self._size:
-            return
-        with self._lock:
-            self._earned += size
-            self._under_way = [ticket for ticket in self._under_way if not ticket.poll()]
-            step = min(AHEAD_BYTES, self._size - self._at)
-            while step and self._earned >= step and len(self._under_way) < 2:
-                self._under_way.append(self._engine.populate(self._at, step))
-                self._at += step
-                self._earned -= step
-                step = min(AHEAD_BYTES, self._size - self._at)
-
-    def close(self) -> None:
-        with self._lock:
-            self._at = self._size
-            for ticket in self._under_way:
-                ticket.close()
 
 
 class _Block:

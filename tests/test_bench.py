@@ -236,9 +236,9 @@ def test_a_job_of_an_eighth_reads_an_eighth_of_the_shuffle(small: Dataset) -> No
     ("share", "total", "count", "label"),
     [
         (1.0, 1000, 1000, "shuffled, whole epoch"),
-        (1 / 32, 163_372, 20 * 256, "shuffled, first 20 batches"),
-        (1 / 32, 4250, 256, "shuffled, first batch"),
-        (1 / 32, 100, 100, "shuffled, first batch"),
+        (1 / 32, 163_372, 20 * 256, "shuffled, 20 batches†"),
+        (1 / 32, 4250, 256, "shuffled, 1 batch†"),
+        (1 / 32, 100, 100, "shuffled, 1 batch†"),
     ],
 )
 def test_a_leg_reads_whole_batches_and_says_how_many(

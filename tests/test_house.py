@@ -41,6 +41,7 @@ ROOMS = (
     "snapshot",
     "env",
     "batch",
+    "image",
     "records",
     "reader",
     "torch",

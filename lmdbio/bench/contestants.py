@@ -146,7 +146,9 @@ def by_records(job: Job, check: Check | None) -> Callable[[], tuple[int, int]]:
 
     def read() -> tuple[int, int]:
         value_bytes = 0
-        with lmdbio.Records(job.path) as records:
+        # The beginning of an epoch stands for a set that finds no room in memory.
+        readahead = None if job.count == job.total else False
+        with lmdbio.Records(job.path, readahead=readahead) as records:
             for start in range(0, len(wanted), BATCH):
                 indices = wanted[start : start + BATCH]
                 batch = records.read(indices)

@@ -64,14 +64,15 @@ class Leg:
         if self.share == 1.0:
             return self.order if self.order == IN_ORDER else f"{self.order}, whole epoch"
         batches = -(-self.count(total) // BATCH)
-        return f"{self.order}, first {'batch' if batches == 1 else f'{batches} batches'}"
+        return f"{self.order}, {batches} batch{'es' * (batches > 1)}†"
 
 
 LEGS = (
     Leg(IN_ORDER, 1.0, ("lmdb-order", "open-order", "reader-order")),
     # Of a whole epoch the page cache serves most: these sets fit in memory many times over.
     Leg(SHUFFLED, 1.0, ("lmdb-shuffled", "records-shuffled")),
-    # Of its beginning next to nothing: so a set that is much larger than memory reads always.
+    # Of its beginning next to nothing: so a set that is much larger than memory reads always
+    # (Records is told to bring nothing else to memory).
     Leg(SHUFFLED, 1 / 32, ("lmdb-shuffled", "records-shuffled")),
 )
 #: Read with the readahead setting that is often ten times slower.

@@ -166,6 +166,8 @@ def legend(report: Report) -> list[str]:
         "read: what the reading processes made the kernel fetch. device requests: served by "
         "the block device meanwhile, for whomever.",
         "ratio: median MiB/s over py-lmdb's at the better of its two readahead settings.",
+        "†: the first batches of an epoch, which cost what every batch of a set costs that is too "
+        "large for memory; Records is told to bring nothing else to memory (readahead=False).",
         *report.notes,
     ]
 

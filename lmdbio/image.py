@@ -1,0 +1,160 @@
+"""Image: a whole file brought to memory behind random reads, as far as they have earned it.
+
+A request for one record takes as long as reading ``gap_bytes_max`` more in a stream would. What
+a request costs beyond the bytes it brings earns the stream a multiple of that: whoever reads a
+few small records pays a small multiple of their cost, whoever reads them all gets the file at
+the speed of a stream, and large records, which are read at that speed anyway, earn nothing.
+The stream runs while records are read the usual way; only its end, once all is earned, is
+waited for, since single requests in between would slow it down. Where it goes:
+
+    memory       the file fits the memory budget: once all of it is there, records are lent
+                 from it without a copy, a request or a system call
+    page cache   it does not, but fits half of the memory that is available: records are then
+                 found in the page cache
+    nowhere      it is larger than that
+
+What was lent is never written again: the image is filled once, before the first record is
+lent from it.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+import time
+from typing import Any, Literal
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio.memory import available_bytes
+
+__all__ = ["Image", "Place"]
+
+Place = Literal["memory", "page cache", "nowhere"]
+
+#: Bytes asked for at a time; two such steps are under way.
+STEP_BYTES = 16 << 20
+STEPS = 3
+REQUEST_BYTES = 1 << 20
+#: Requests in flight, on threads of their own: single records must not queue behind them. They
+#: go through the page cache, so that the next process finds the file there.
+DEPTH = 8
+#: How many times its cost a request earns. With 4, one in sixty of the 3 KB records of a file
+#: earn all of it.
+EARNED_TIMES = 4
+#: The end of the stream is waited for when it is no further off than this.
+WAIT_SECONDS_MAX = 1.0
+
+
+class Image:
+    """The stream behind the random reads of one file.
+
+    Threads may share it. After fork the child goes on with a copy of its own.
+
+    Args:
+        engine: reads the file; streams go through the page cache, so only "pread" has one.
+        size: bytes of the file that are in use.
+        memory_bytes_max: what the image may take.
+        wanted: False: never stream; True: also into the page cache of a small memory.
+    """
+
+    def __init__(
+        self, engine: _core.Engine, size: int, *, memory_bytes_max: int, wanted: bool | None
+    ) -> None:
+        self._size = size
+        self.place: Place = "nowhere"
+        if engine.kind == "pread" and size and wanted is not False:
+            if size <= memory_bytes_max:
+                self.place = "memory"
+            elif wanted or 2 * size <= available_bytes():
+                self.place = "page cache"
+        if self.place == "page cache" and 10 * (engine.cached_bytes() or 0) >= 9 * size:
+            self.place = "nowhere"  # it is there already
+        self._path = engine.path
+        self._engine: _core.Engine | None = None
+        self._map: mmap.mmap | None = None
+        self._lock = threading.Lock()
+        self._under_way: list[_core.Ticket] = []
+        self._at = self._done = self._earned = 0
+        self._begun = 0.0
+        self._pid = os.getpid()
+        self.address = 0
+
+    @property
+    def keep(self) -> object:
+        """The owner of the memory, for those who lend from it."""
+        return self._map
+
+    @property
+    def size(self) -> int:
+        """Bytes at ``address``."""
+        return self._size
+
+    def earn(self, size: int) -> None:
+        """Lets the stream go on for reads that cost as much as ``size`` bytes of it."""
+        if size <= 0 or self.place == "nowhere" or self._done == self._size:
+            return
+        with self._lock:
+            if self._pid != os.getpid():  # the reads under way were the parent's
+                self._pid, self._under_way, self._at = os.getpid(), [], self._done
+            self._earned += EARNED_TIMES * size
+            self._advance()
+            while self._nearly_there():
+                self._under_way[0].wait()
+                self._advance()
+
+    def _advance(self) -> None:
+        """Takes what has arrived and asks for what has been earned; never waits."""
+        while self._under_way and self._under_way[0].poll():
+            self._under_way.pop(0)
+            self._done = min(self._size, self._done + STEP_BYTES)
+        while (
+            self._at < self._size
+            and len(self._under_way) < STEPS
+            and self._earned >= min(STEP_BYTES, self._size - self._at)
+        ):
+            step = min(STEP_BYTES, self._size - self._at)
+            self._under_way.append(self._start(self._at, step))
+            self._at += step
+            self._earned -= step
+
+    def _nearly_there(self) -> bool:
+        """All is earned, and the stream's own pace says that it ends soon."""
+        rest = self._size - self._done
+        if self.place != "memory" or not rest or not self._done or not self._under_way:
+            return False
+        pace = self._done / (time.monotonic() - self._begun)
+        return self._earned >= self._size - self._at and rest <= WAIT_SECONDS_MAX * pace
+
+    def complete(self) -> bool:
+        """The whole file is in memory, at ``address``; it is not written again."""
+        return self._done == self._size and self.place == "memory"
+
+    def _start(self, at: int, step: int) -> _core.Ticket:
+        if self._engine is None:
+            self._engine = _core.Engine(self._path, "pread", DEPTH)
+            self._begun = time.monotonic()
+        if self.place == "page cache":
+            return self._engine.populate(at, step)
+        if self._map is None:
+            self._map = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.address = _core.address_of(self._map)
+        offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
+        reads: Any = np.empty(len(offsets), _core.READ)
+        reads["offset"] = offsets
+        reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
+        reads["needed"] = reads["length"]
+        reads["into"] = offsets + np.uint64(self.address)
+        return self._engine.submit(reads)
+
+    def close(self) -> None:
+        """Stops the stream. What was lent stays. May be called twice."""
+        with self._lock:
+            self.place = "nowhere"
+            for ticket in self._under_way:
+                ticket.close()
+            self._under_way = []
+            if self._engine is not None:
+                self._engine.close()
