@@ -445,26 +445,45 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
     return ticket_start(ticket, out, error);
 }
 
-int lio_engine_populate(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t piece,
-                        lio_ticket **out, lio_error *error)
+/* The pieces of all ranges; UINT64_MAX when a range is impossible. */
+static uint64_t count_pieces(const lio_extent *ranges, size_t count, uint64_t piece)
+{
+    uint64_t pieces = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!lio_fits(ranges[i].offset, ranges[i].length, INT64_MAX))
+            return UINT64_MAX;
+        pieces = lio_add_saturated(pieces, ranges[i].length / piece + 1);
+    }
+    return pieces;
+}
+
+int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count,
+                        uint64_t piece, lio_ticket **out, lio_error *error)
 {
     lio_ticket *ticket;
     pool *owner;
+    uint64_t pieces;
     int code;
     if (engine->kind->populate == NULL)
-        return lio_fail(error, LIO_ERR_UNSUPPORTED, offset, length, 0,
-                        "a %s engine fills no page cache", engine->kind->name);
-    if (piece == 0 || !lio_fits(offset, length, INT64_MAX))
-        return lio_fail(error, LIO_ERR_ARGUMENT, offset, length, piece,
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine fills no page cache",
+                        engine->kind->name);
+    pieces = piece > 0 ? count_pieces(ranges, count, piece) : UINT64_MAX;
+    if (pieces >= SIZE_MAX)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, piece,
                         "reading ahead of impossible size or place");
     code = pool_of(engine, &owner, error);
     if (code == LIO_OK)
-        code = ticket_make(owner, (size_t)(length / piece + 1), &ticket, error);
+        code = ticket_make(owner, (size_t)pieces, &ticket, error);
     if (code != LIO_OK)
         return code;
-    for (uint64_t at = 0; at < length; at += piece < length - at ? piece : length - at)
-        ticket->reads[ticket->count++] =
-            (lio_read){.offset = offset + at, .length = piece < length - at ? piece : length - at};
+    for (size_t i = 0; i < count; i++)
+        for (uint64_t at = 0; at < ranges[i].length; at += piece) {
+            uint64_t rest = ranges[i].length - at;
+            ticket->reads[ticket->count++] = (lio_read){.offset = ranges[i].offset + at,
+                                                        .length = rest < piece ? rest : piece};
+            if (rest <= piece)
+                break;
+        }
     return ticket_start(ticket, out, error);
 }
 

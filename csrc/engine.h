@@ -22,6 +22,7 @@
 
 #include <stddef.h>
 
+#include "extent.h"
 #include "status.h"
 
 typedef struct lio_engine lio_engine;
@@ -80,10 +81,10 @@ void lio_engine_counters(lio_engine *engine, lio_counters *out);
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
                       lio_error *error);
 
-/* Starts bringing `length` bytes at `offset` into the page cache, in pieces of `piece` bytes;
- * no memory is filled. LIO_ERR_UNSUPPORTED for engines that go past the page cache. */
-int lio_engine_populate(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t piece,
-                        lio_ticket **out, lio_error *error);
+/* Starts bringing `count` ranges of bytes (copied) into the page cache, in pieces of at most
+ * `piece` bytes; no memory is filled. LIO_ERR_UNSUPPORTED for engines that go past it. */
+int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count,
+                        uint64_t piece, lio_ticket **out, lio_error *error);
 
 /* Waits up to `timeout_ms` (-1: for ever). LIO_OK: every byte is there. LIO_PENDING: ask
  * again. Else the first error; what was not yet begun is not read any more. */

@@ -1,6 +1,5 @@
 #include "scan.h"
 
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +13,7 @@ enum {
     GAP_BYTES_MAX = 32 << 10,      /* a leaf page or two between values is worth reading */
     REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
     ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
+    ADVICE_BYTES = 2 << 20,        /* one thread brings this much at a time             */
     PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
     ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
     LEAVES_AHEAD_INLINE = 512,     /* the leaves are the data                            */
@@ -35,6 +35,7 @@ typedef struct {
     lio_extent *extents; /* with the header of the first overflow page */
     uint8_t *buffer;
     lio_ticket *ticket;
+    lio_ticket *advice; /* see advise(); nobody waits for it */
     lio_plan *plan;
     size_t count, capacity, extent_count, extent_capacity;
     uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
@@ -66,8 +67,9 @@ struct lio_scan {
 static void block_clear(block *b)
 {
     lio_ticket_free(b->ticket);
+    lio_ticket_free(b->advice);
     lio_plan_free(b->plan);
-    b->ticket = NULL;
+    b->ticket = b->advice = NULL;
     b->plan = NULL;
     b->count = b->extent_count = 0;
     b->arena_size = b->value_bytes = 0;
@@ -226,28 +228,29 @@ static int plan_reads(const lio_scan *scan, const lio_extent *extents, size_t co
     return LIO_OK;
 }
 
-/* Engines that go through the page cache leave reading ahead to the kernel: its own stream
- * detection where its window is large, this advice where it is not. The values are then
- * fetched piece by piece, through memory that stays in the core's cache; that takes half the
- * processor time of reading a block into memory and copying from there. */
-static void advise(const lio_scan *scan, const block *b)
+/* Engines that go through the page cache are told in advance what a block will need; their
+ * threads bring it there while earlier blocks are used. The values are then fetched piece by
+ * piece, through memory that stays in the core's cache. Advice that cannot be given only
+ * costs time. */
+static void advise(const lio_scan *scan, block *b)
 {
-    int fd = lio_engine_fd(scan->engine);
-    uint64_t from = 0, to = 0;
-    for (size_t i = 0; i <= b->extent_count; i++) {
-        const lio_extent *e = i < b->extent_count ? &b->extents[i] : NULL;
-        if (e != NULL && to != 0 && e->offset >= from && e->offset <= to + GAP_BYTES_MAX) {
-            if (e->offset + e->length > to)
-                to = e->offset + e->length;
-            continue;
-        }
-        if (to != 0)
-            (void)posix_fadvise(fd, (off_t)from, (off_t)(to - from), POSIX_FADV_WILLNEED);
-        if (e != NULL) {
-            from = e->offset;
-            to = e->offset + e->length;
+    lio_extent *ranges = malloc(b->extent_count * sizeof *ranges);
+    size_t count = 0;
+    if (ranges == NULL)
+        return;
+    for (size_t i = 0; i < b->extent_count; i++) {
+        const lio_extent *e = &b->extents[i];
+        lio_extent *last = count > 0 ? &ranges[count - 1] : NULL;
+        if (last != NULL && e->offset >= last->offset &&
+            e->offset <= last->offset + last->length + GAP_BYTES_MAX) {
+            if (e->offset + e->length > last->offset + last->length)
+                last->length = e->offset + e->length - last->offset;
+        } else {
+            ranges[count++] = *e;
         }
     }
+    (void)lio_engine_populate(scan->engine, ranges, count, ADVICE_BYTES, &b->advice, NULL);
+    free(ranges);
 }
 
 /* Starts the reads of a collected block. */

@@ -348,9 +348,12 @@ class Engine:
     def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
         """Starts bringing bytes into the page cache, in pieces, filling no memory."""
         out = ffi.new("lio_ticket **")
+        ranges = np.array([(offset, length)], EXTENT)
         status = _Status(self.path)
         status.check(
-            lib.lio_engine_populate(self.pointer, offset, length, piece, out, status.error)
+            lib.lio_engine_populate(
+                self.pointer, _address(ranges, "lio_extent *"), 1, piece, out, status.error
+            )
         )
         return Ticket(self, out[0])
 
