@@ -31,7 +31,6 @@ import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from operator import length_hint
-from pathlib import Path
 from typing import Any, cast
 
 import lmdb
@@ -39,6 +38,7 @@ import lmdb
 from lmdbio import _core, snapshot
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.errors import CorruptedError
+from lmdbio.locate import READAHEAD_BYTES_LARGE, readahead_bytes
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
@@ -49,9 +49,6 @@ CHUNK_RECORDS = 256
 #: Single steps of an iterator before it reads ahead.
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
-
-#: From here on the kernel's own readahead is left alone.
-READAHEAD_BYTES_LARGE = 1 << 20
 
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
 _WANT_ITEM = WANT_KEY | WANT_VALUE
@@ -97,21 +94,6 @@ def _bytes(value: Any) -> bytes:
     except TypeError:
         name = type(value).__name__
         raise TypeError(f"a bytes-like object is required, not '{name}'") from None
-
-
-def _readahead_bytes(fd: int) -> int:
-    """How far the kernel reads ahead on the file system of ``fd``; 0 when it does not say."""
-    device = os.fstat(fd).st_dev
-    name = f"{os.major(device)}:{os.minor(device)}"
-    for place in (
-        f"/sys/class/bdi/{name}/read_ahead_kb",
-        f"/sys/dev/block/{name}/../queue/read_ahead_kb",
-    ):
-        try:
-            return int(Path(place).read_text(encoding="ascii")) << 10
-        except (OSError, ValueError):
-            continue
-    return 0
 
 
 def _lend(value: bytes) -> memoryview:
@@ -255,7 +237,7 @@ class Environment:
             self._engine = _core.Engine(file, engine, depth)
         except OSError as error:
             raise _error(self._path, error.errno or 0) from error
-        self._advised = _readahead_bytes(self._engine.fd) < READAHEAD_BYTES_LARGE
+        self._advised = readahead_bytes(self._engine.fd) < READAHEAD_BYTES_LARGE
         try:
             meta = _core.read_meta(self._engine)
             self._check_version(meta.layout.version)

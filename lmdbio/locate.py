@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -22,7 +23,15 @@ from lmdbio import provenance as sidecars
 from lmdbio.errors import Error, IncompatibleError, ProvenanceError
 from lmdbio.staleness import Check
 
-__all__ = ["Check", "Locate", "Source", "open_engine", "open_source"]
+__all__ = [
+    "READAHEAD_BYTES_LARGE",
+    "Check",
+    "Locate",
+    "Source",
+    "open_engine",
+    "open_source",
+    "readahead_bytes",
+]
 
 Locate = Literal["auto", "provenance", "scan"]
 
@@ -220,12 +229,32 @@ def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _core.Ex
     return np.concatenate(parts) if parts else np.empty(0, _core.EXTENT)
 
 
+#: From here on the kernel's own readahead makes a stream as fast as requests in flight do.
+READAHEAD_BYTES_LARGE = 1 << 20
+
+
+def readahead_bytes(fd: int) -> int:
+    """How far the kernel reads ahead on the file system of ``fd``; 0 when it does not say."""
+    device = os.fstat(fd).st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    for place in (
+        f"/sys/class/bdi/{name}/read_ahead_kb",
+        f"/sys/dev/block/{name}/../queue/read_ahead_kb",
+    ):
+        try:
+            return int(Path(place).read_text(encoding="ascii")) << 10
+        except (OSError, ValueError):
+            continue
+    return 0
+
+
 def open_engine(path: str, kind: str = "auto", *, depth: int, stream: bool) -> _core.Engine:
     """Opens the engine that reads records.
 
     "auto" streams with O_DIRECT, which costs no copy and no page cache, unless half of the
-    file is in the page cache already or the file system refuses. Random access goes through
-    the page cache, so that what is asked for again is found there.
+    file is in the page cache already, the kernel reads far ahead by itself, or the file system
+    refuses. Random access goes through the page cache, so that what is asked for again is found
+    there.
 
     Args:
         path: the data file.
@@ -236,7 +265,11 @@ def open_engine(path: str, kind: str = "auto", *, depth: int, stream: bool) -> _
     if kind != "auto":
         return _core.Engine(path, kind, depth)
     cached = _core.Engine(path, "pread", depth)
-    if not stream or 2 * (cached.cached_bytes() or 0) >= cached.size():
+    if (
+        not stream
+        or readahead_bytes(cached.fd) >= READAHEAD_BYTES_LARGE
+        or 2 * (cached.cached_bytes() or 0) >= cached.size()
+    ):
         return cached
     try:
         direct = _core.Engine(path, "direct", depth)

@@ -37,19 +37,16 @@ from lmdbio.errors import Error, PeerError
 from lmdbio.locate import Check, Locate, Source, open_engine, open_source
 from lmdbio.memory import FootprintBound, budget_bytes
 from lmdbio.mode import AUTO, Mode
+from lmdbio.plan import GAP_BYTES_MAX, PAGE_BYTES
 
 __all__ = ["Reader", "ReaderStats"]
 
-#: Unneeded bytes worth reading to save a request. At 1 GB/s a 64 KiB gap costs 65 us, less
-#: than one request does on any storage that this is made for.
-GAP_BYTES_MAX = 64 * 2**10
 #: Bytes per request. One 16 MB request alone was measured at a third of the speed of four in
 #: flight, so a block is cut rather than read in one piece.
-REQUEST_BYTES_MAX = 4 * 2**20
-#: What a block aims for where block_iterations is derived: several large requests in flight.
-BLOCK_BYTES_TARGET = 16 * 2**20
-#: Of the page cache, and of nearly all databases.
-PAGE_BYTES = 4096
+REQUEST_BYTES_MAX = 2 * 2**20
+#: What a block aims for where block_iterations is derived: several requests in flight, and a
+#: window whose pages are not a large part of what is read through it.
+BLOCK_BYTES_TARGET = 8 * 2**20
 #: Requests in flight per root.
 DEPTH = 8
 #: A slot may be so much larger than the bound, for gaps that are read over.
@@ -877,7 +874,7 @@ class _Room:
             return k
         schedule = self._schedule
         each = max(1, self._bound.total * self._rows // schedule.count)
-        best = min(-(-BLOCK_BYTES_TARGET // each), schedule.count // schedule.batch_size)
+        best = min(BLOCK_BYTES_TARGET // each, schedule.count // schedule.batch_size)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
             best = min(best, -(-schedule.iterations // 2))
