@@ -120,33 +120,6 @@ lio_engine *lio_pages_engine(const lio_pages *pages)
     return pages->engine;
 }
 
-/* Where the transaction id stands behind a meta page's header: magic, version, address, map
- * size, two database records, last page. */
-enum { META_TXNID_AT = 24 + 2 * 48 + 8 };
-
-int lio_meta_bytes(lio_engine *engine, const lio_layout *layout, uint8_t *into, uint64_t *newest,
-                   lio_error *error)
-{
-    uint64_t size = layout->page_size, alignment = lio_engine_alignment(engine);
-    uint64_t span = lio_round_up(2 * size, alignment);
-    uint8_t *memory = aligned_alloc(4096, lio_round_up(span, 4096));
-    lio_read read = {0, span, 2 * size, memory};
-    uint64_t txnids[2];
-    int code;
-    if (memory == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, span, 0, "no memory for the meta pages");
-    code = lio_engine_read(engine, &read, 1, error);
-    if (code == LIO_OK) {
-        for (uint64_t i = 0; i < 2; i++)
-            txnids[i] = lio_load64(memory + i * size + layout->header_size + META_TXNID_AT);
-        *newest = txnids[0] > txnids[1] ? txnids[0] : txnids[1];
-        if (into != NULL)
-            memcpy(into, memory, 2 * size);
-    }
-    free(memory);
-    return code;
-}
-
 static slot **bucket(lio_pages *pages, uint64_t pgno)
 {
     return &pages->table[(pgno * 0x9E3779B97F4A7C15u >> 20) & (pages->buckets - 1)];

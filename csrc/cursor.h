@@ -70,11 +70,6 @@ int lio_pages_open(lio_engine *engine, const lio_layout *layout, uint64_t cache_
 /* Closing with cursors open only marks it: the last cursor frees it. NULL is fine. */
 void lio_pages_close(lio_pages *pages);
 
-/* Reads both meta pages as they stand now into `into` (2 * page_size bytes, or NULL) and
- * tells the newest transaction. Cheap: for asking again whether a snapshot still holds. */
-int lio_meta_bytes(lio_engine *engine, const lio_layout *layout, uint8_t *into, uint64_t *newest,
-                   lio_error *error);
-
 lio_engine *lio_pages_engine(const lio_pages *pages);
 
 /* Held by every call below for its duration; recursive, so that a caller can hold it across

@@ -212,6 +212,27 @@ int lio_meta_parse(const uint8_t *head, uint64_t length, uint64_t file_size, uin
     return choose_meta(metas, txnid, out, error);
 }
 
+int lio_meta_txnid(const lio_layout *layout, const uint8_t *head, uint64_t *txnid,
+                   lio_error *error)
+{
+    uint64_t newest = 0;
+    for (uint64_t slot = 0; slot < 2; slot++) {
+        const uint8_t *page = head + slot * layout->page_size;
+        uint32_t version, header_size;
+        uint64_t found;
+        int code = parse_version(page, layout->page_size, &version, &header_size, error);
+        if (code != LIO_OK)
+            return code;
+        if (version != layout->version)
+            return lio_fail(error, LIO_ERR_CORRUPT, slot * layout->page_size, layout->version,
+                            version, "meta page %" PRIu64 " is of another data format now", slot);
+        found = lio_load64(page + header_size + META_FIXED + 2 * DB_BYTES + 8);
+        newest = found > newest ? found : newest;
+    }
+    *txnid = newest;
+    return LIO_OK;
+}
+
 /* --- pages --------------------------------------------------------------------------- */
 
 static const uint8_t *tail(const lio_layout *layout, const uint8_t *page)

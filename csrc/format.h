@@ -99,6 +99,11 @@ typedef struct {
 int lio_meta_parse(const uint8_t *head, uint64_t length, uint64_t file_size, uint64_t txnid,
                    lio_meta *out, lio_error *error);
 
+/* The newest transaction by `head`, which holds both meta pages whole. Looks at magic, version
+ * and transaction only: a writer may be in the middle of writing the rest. */
+int lio_meta_txnid(const lio_layout *layout, const uint8_t *head, uint64_t *txnid,
+                   lio_error *error);
+
 /* Decodes and checks a 48-byte database record found at byte `offset` of the file (used in
  * messages alone). */
 int lio_db_parse(const lio_layout *layout, const uint8_t *record, uint64_t size, uint64_t offset,

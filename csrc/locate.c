@@ -74,21 +74,21 @@ int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *
     return code;
 }
 
-int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint64_t *txnid,
+int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint8_t *into, uint64_t *txnid,
                     lio_error *error)
 {
     uint64_t bytes = 2 * (uint64_t)layout->page_size;
-    uint8_t *head = aligned_alloc(MEMORY_ALIGNMENT, lio_round_up(bytes, MEMORY_ALIGNMENT));
-    lio_read read = {.offset = 0, .length = bytes, .needed = bytes, .into = head};
-    lio_meta meta;
+    uint64_t span = lio_round_up(bytes, lio_engine_alignment(engine));
+    uint8_t *head = aligned_alloc(MEMORY_ALIGNMENT, lio_round_up(span, MEMORY_ALIGNMENT));
+    lio_read read = {.offset = 0, .length = span, .needed = bytes, .into = head};
     int code;
     if (head == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, bytes, 0, "no memory for meta pages");
+        return lio_fail(error, LIO_ERR_NOMEM, 0, span, 0, "no memory for meta pages");
     code = lio_engine_read(engine, &read, 1, error);
-    if (code == LIO_OK)
-        code = lio_meta_parse(head, bytes, bytes, UINT64_MAX, &meta, error);
-    if (code == LIO_OK)
-        *txnid = meta.txnid;
+    if (code == LIO_OK && txnid != NULL)
+        code = lio_meta_txnid(layout, head, txnid, error);
+    if (code == LIO_OK && into != NULL)
+        memcpy(into, head, bytes);
     free(head);
     return code;
 }

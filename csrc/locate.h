@@ -35,9 +35,11 @@ typedef struct {
 /* Reads and parses the meta pages. */
 int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error);
 
-/* The newest transaction the meta pages know of now. Pages of a snapshot S are rewritten from
- * S + 3 on, so a reader without a slot may trust what it read while this is at most S + 1. */
-int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint64_t *txnid,
+/* Reads both meta pages as they stand now into `into` (2 * page size bytes, or NULL) and tells
+ * the newest transaction (NULL: not asked). Cheap: for asking again whether a snapshot still
+ * holds. Pages of a snapshot S are rewritten from S + 3 on, so a reader without a slot may
+ * trust what it read while this is at most S + 1. */
+int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint8_t *into, uint64_t *txnid,
                     lio_error *error);
 
 /* Walks `db` through `engine` (borrowed for the walk's life). `chunk_pages`: 1..65536, 0 for

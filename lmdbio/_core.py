@@ -487,10 +487,25 @@ def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
 
 def newest_txnid(engine: Engine, layout: Layout) -> int:
     """The newest transaction the meta pages know of now."""
+    return _newest_txnid(engine, _c_layout(layout), _Status(engine.path))
+
+
+def _newest_txnid(engine: Engine, layout: Any, status: _Status) -> int:
     out = ffi.new("uint64_t *")
-    status = _Status(engine.path)
-    status.check(lib.lio_meta_newest(engine.pointer, _c_layout(layout), out, status.error))
+    status.check(lib.lio_meta_newest(engine.pointer, layout, ffi.NULL, out, status.error))
     return int(out[0])
+
+
+def meta_bytes(engine: Engine, layout: Layout) -> bytes:
+    """Both meta pages as they stand now."""
+    out = bytearray(2 * layout.page_size)
+    status = _Status(engine.path)
+    status.check(
+        lib.lio_meta_newest(
+            engine.pointer, _c_layout(layout), ffi.from_buffer(out), ffi.NULL, status.error
+        )
+    )
+    return bytes(out)
 
 
 # --- locate ------------------------------------------------------------------------------
@@ -747,19 +762,6 @@ class EmptyKeyError(Exception):
     """No record has an empty key."""
 
 
-def meta_bytes(engine: Engine, layout: Layout) -> tuple[bytes, int]:
-    """Both meta pages as they stand now, and the newest transaction."""
-    out = bytearray(2 * layout.page_size)
-    newest = ffi.new("uint64_t *")
-    status = _Status(engine.path)
-    status.check(
-        lib.lio_meta_bytes(
-            engine.pointer, _c_layout(layout), ffi.from_buffer(out), newest, status.error
-        )
-    )
-    return bytes(out), int(newest[0])
-
-
 def _owned(pointer: Any, close: Any, engine: Any) -> Any:
     """A pointer that is closed when nobody uses it any more, before its engine is.
 
@@ -803,13 +805,7 @@ class Pages:
 
     def newest(self) -> int:
         """The newest transaction in the file, now."""
-        out = ffi.new("uint64_t *")
-        self._status.check(
-            lib.lio_meta_bytes(
-                self.engine.pointer, self._layout, ffi.NULL, out, self._status.error
-            )
-        )
-        return int(out[0])
+        return _newest_txnid(self.engine, self._layout, self._status)
 
     def parse_database(self, record: bytes) -> Database:
         """Decodes the record under which the main database keeps a named one."""

@@ -292,13 +292,12 @@ class Environment:
         with self._guard:
             if self._state is not None:
                 raw, meta, pages = self._state
-                now, _ = _core.meta_bytes(engine, meta.layout)
-                if now == raw and txnid in (None, meta.txnid):
+                if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
                     return meta, pages
             meta = _core.read_meta(engine, txnid)
             pages = _core.Pages(engine, meta.layout, self._cache_bytes)
-            raw, newest = _core.meta_bytes(engine, meta.layout)
-            if newest == meta.txnid:
+            raw = _core.meta_bytes(engine, meta.layout)
+            if _core.newest_txnid(engine, meta.layout) == meta.txnid:
                 self._state = raw, meta, pages
             return meta, pages
 

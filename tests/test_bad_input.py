@@ -226,3 +226,20 @@ def test_a_missing_named_database_is_named(tmp_path):
     path = make(tmp_path, 1)
     with pytest.raises(LookupError, match="gone"):
         lmdbio.Records(path, db="gone")
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_meta_pages_that_vanish_while_a_file_is_open_are_noticed(
+    tmp_path: Path, version: int
+) -> None:
+    path = make(tmp_path, version)
+    with lmdbio.Records(path, engine="pread") as records:
+        assert len(records[0]) == 3000
+        poke(path, META_AT[version], "<I", 0)
+        with pytest.raises(lmdb.InvalidError, match=r"data\.mdb.*magic"):
+            records.read([1])
+    poke(path, META_AT[version], "<I", 0xBEEFC0DE)
+    with lmdbio.open(str(path.parent), readonly=True, lock=False) as env, env.begin() as txn:
+        poke(path, META_AT[version], "<I", 0)
+        with pytest.raises(lmdb.InvalidError, match=r"data\.mdb.*magic"):
+            txn.get(b"00000399")
