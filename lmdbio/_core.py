@@ -624,7 +624,8 @@ def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
     key = name + _name_end(meta.layout)
     code = lib.lio_db_find(engine.pointer, _c_meta(meta), key, len(key), out, status.error)
     if code == lib.LIO_NOTFOUND:
-        raise LookupError(f"{engine.path}: there is no database named {name!r}")
+        text = name.decode(errors="backslashreplace")
+        raise LookupError(f"{engine.path}: there is no database named '{text}'")
     status.check(code)
     return _database(out)
 

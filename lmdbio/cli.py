@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,10 @@ from lmdbio import verify as verification
 from lmdbio._core import Engine, Extents, Meta, Plan
 from lmdbio.assignment import Schedule
 from lmdbio.errors import ProvenanceError, StaleError
-from lmdbio.locate import open_source
-from lmdbio.plan import PlanOptions, plan_reads
-from lmdbio.provenance import Provenance
+from lmdbio.locate import Source, open_source
+from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads
+from lmdbio.provenance import Provenance, name_text
+from lmdbio.reader import REQUEST_BYTES_MAX as READER_REQUEST_BYTES
 
 __all__ = ["cli", "main"]
 
@@ -48,10 +50,22 @@ LEAVES_MAX = 1024
 
 PLAN = PlanOptions()
 PAGE_KINDS = ("branch", "leaf", "overflow")
+#: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
+DB_FLAGS = {
+    0x02: "reversekey",
+    0x04: "dupsort",
+    0x08: "integerkey",
+    0x10: "dupfixed",
+    0x20: "integerdup",
+    0x40: "reversedup",
+}
+#: What a deep check calls the hints that differ, for people.
+HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inode"}
 
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
 
-PATH = click.Path(path_type=Path)
+#: Not tested by click: whether a file can be read is an answer, not a wrong use.
+PATH = click.Path(path_type=Path, readable=False)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 provenance_option = click.option(
     "--provenance",
@@ -66,7 +80,8 @@ def main() -> None:
     try:
         # Not standalone: click would turn a broken pipe or Ctrl-C into words of its own.
         status = cli.main(standalone_mode=False, prog_name="lmdbio")
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None when it was closed before we began
+            sys.stdout.flush()
     except click.ClickException as error:
         error.show()
         status = error.exit_code
@@ -145,6 +160,10 @@ def size(count: float) -> str:
 
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def reading(read_bytes: int, requests: int) -> str:
+    return f"{size(read_bytes)} in {plural(requests, 'request')}"
 
 
 def titled(name: bytes | None) -> str:
@@ -229,7 +248,7 @@ def convert(
                     ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
                     ("  databases", ", ".join(titled(name) for name in report.databases)),
                     ("  sidecar", f"{report.sidecar_bytes:,} bytes, {report.runs:,} runs"),
-                    ("  read", f"{size(report.bytes_read)} in {report.requests:,} requests"),
+                    ("  read", reading(report.bytes_read, report.requests)),
                     ("  time", f"{report.seconds:.2f} s"),
                 ]
             )
@@ -245,11 +264,11 @@ def convert(
 @provenance_option
 @json_option
 def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
-    """Read the whole tree of PATH and prove it, and its provenance file, sound.
+    """Prove the whole tree of PATH, and its provenance file, sound.
 
-    Every page of every tree is checked, counts are compared, no page may have two owners, and
-    every record of the provenance file is compared with where the tree says it lies. Exit
-    status 1, with file, offset and reason, when something is wrong.
+    Every page of every tree is read and checked, counts are compared, no page may have two
+    owners, and every record of the provenance file is compared with where the tree says it
+    lies. Exit status 1, with file, offset and reason, when something is wrong.
 
     \b
     Examples:
@@ -272,7 +291,7 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
         ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
         ("  pages", f"{report.tree_pages:,} of trees, {report.overflow_pages:,} of values"),
         ("  sidecar", told),
-        ("  read", f"{size(report.bytes_read)} in {report.requests:,} requests"),
+        ("  read", reading(report.bytes_read, report.requests)),
         ("  time", f"{report.seconds:.2f} s"),
     ]
     if report.duplicates:
@@ -341,20 +360,20 @@ def list_databases(engine: Engine, meta: Meta) -> list[dict[str, Any]]:
 def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
     """Whether a reader would use the provenance file at ``path``; hashes nothing."""
     found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
-    if not path.exists():
-        return found
     try:
+        if not path.exists():
+            return found
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size
-            found["records"] = {plain(s.name) or "": s.count for s in opened.sections}
-            found["runs"] = sum(section.runs for section in opened.sections)
-            deep = staleness.deep_check(engine, opened)
-            found["deep_check"] = deep
-            if deep.due and (differs := state_differs(meta, opened)):
-                found |= {"status": "stale", "reason": differs}
-            elif deep.due:
-                reasons = ", ".join(deep.reasons)
-                found |= {"status": "unproven", "reason": f"{reasons} differ: a copy, or changed"}
+            found["databases"] = [
+                {"name": section.name, "records": section.count, "runs": section.runs}
+                for section in opened.sections
+            ]
+            staleness.check_facts(engine, meta, opened)
+            found["deep_check"] = deep = staleness.deep_check(engine, opened)
+            if deep.due:
+                differ = ", ".join(HINTS.get(reason, reason) for reason in deep.reasons)
+                found |= {"status": "unproven", "reason": f"a copy, or changed: other {differ}"}
             else:
                 how = staleness.check(engine, meta, opened).how
                 found |= {"status": "good", "reason": f"{how} check"}
@@ -362,22 +381,9 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
         found |= {"status": "stale", "reason": str(error)}
     except ProvenanceError as error:
         found |= {"status": "damaged", "reason": str(error)}
+    except OSError as error:
+        found |= {"status": "unreadable", "reason": one_line(error)}
     return found
-
-
-def state_differs(meta: Meta, opened: Provenance) -> str:
-    """The first fact of the newest transaction that the provenance file has otherwise."""
-    facts = opened.facts
-    pairs = {
-        "format": (meta.layout.version, facts.version),
-        "page size": (meta.layout.page_size, facts.page_size),
-        "environment flags": (meta.layout.env_flags, facts.env_flags),
-        "transaction": (meta.txnid, facts.txnid),
-        "last page": (meta.last_pgno, facts.last_pgno),
-        "main database": (meta.main_db, facts.main_db),
-        "free list": (meta.free_db, facts.free_db),
-    }
-    return next((f"another {name}" for name, (now, then) in pairs.items() if now != then), "")
 
 
 def engine_status(data: Path, kind: str) -> dict[str, Any]:
@@ -407,7 +413,7 @@ def print_info(found: dict[str, Any]) -> None:
     ]
     for db in found["databases"]:
         pages = ", ".join(f"{db[f'{kind}_pages']:,} {kind}" for kind in PAGE_KINDS)
-        flags = f", flags 0x{db['flags']:x}" if db["flags"] else ""
+        flags = "".join(f", {name}" for bit, name in DB_FLAGS.items() if db["flags"] & bit)
         facts.append(
             (
                 f"  {titled(db['name'])}",
@@ -417,14 +423,13 @@ def print_info(found: dict[str, Any]) -> None:
     facts.append(("  sidecar", f"{sidecar['status']}: {sidecar['reason']}"))
     facts.append(("", str(sidecar["path"])))
     if "bytes" in sidecar:
-        records = sum(sidecar["records"].values())
-        facts.append(
-            ("", f"{sidecar['bytes']:,} bytes, {records:,} records, {sidecar['runs']:,} runs")
-        )
+        records = sum(db["records"] for db in sidecar["databases"])
+        runs = sum(db["runs"] for db in sidecar["databases"])
+        facts.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))
     if "deep_check" in sidecar:
         deep = sidecar["deep_check"]
-        when = "will run at the next open" if deep.due else "will not run"
-        facts.append(("  deep check", f"{when}; it reads {size(deep.bytes)}"))
+        when = "runs at the next open: reads" if deep.due else "not due; it would read"
+        facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
     for kind, state in found["engines"].items():
         told = f"alignment {state['alignment']}" if state["usable"] else f"no: {state['reason']}"
         facts.append((f"  engine {kind}", told))
@@ -437,26 +442,53 @@ def print_info(found: dict[str, Any]) -> None:
 # --- plan --------------------------------------------------------------------------------
 
 
-def parse_indices(text: str) -> npt.NDArray[np.uint64]:
+class Indices(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     """Numbers and ranges: ``3,8,100-109`` (a range has both its ends)."""
-    wanted: list[int] = []
-    for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        try:
-            low, high = int(first), int(last if dash else first)
-        except ValueError:
-            raise click.BadParameter(f"{part.strip()!r} is neither a number nor A-B") from None
-        if high < low:
-            raise click.BadParameter(f"{part.strip()!r} goes backwards")
-        wanted.extend(range(low, high + 1))
-    return np.array(wanted, np.uint64)
+
+    name = "indices"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[tuple[int, int]]:
+        ranges = []
+        for part in map(str.strip, str(value).split(",")):
+            first, dash, last = part.partition("-")
+            if not (first + last).isdecimal() or not first or (dash and not last):
+                self.fail(f"{part!r} is neither a number nor A-B", param, ctx)
+            low, high = int(first), int(last or first)
+            if high < low:
+                self.fail(f"{part!r} goes backwards", param, ctx)
+            ranges.append((low, high))
+        return ranges
+
+
+def expand(ranges: list[tuple[int, int]], source: Source) -> npt.NDArray[np.uint64]:
+    """The indices in some ranges. Checked first: a range may name more than memory holds."""
+    for _, high in ranges:
+        if high >= source.count:
+            raise IndexError(f"{source.path}: record {high} of {source.count}")
+    return np.concatenate([np.arange(a, b + 1, dtype=np.uint64) for a, b in ranges])
+
+
+def power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if value & (value - 1):
+        raise click.BadParameter(f"{value} is no power of two", ctx, param)
+    return value
+
+
+def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    if value is not None and value % PAGE_BYTES:
+        raise click.BadParameter(f"{value} is no multiple of {PAGE_BYTES}", ctx, param)
+    return value
 
 
 @cli.command()
 @click.argument("path", type=PATH)
 @click.option("--start", type=click.IntRange(0), default=0, help="First record.  [default: 0]")
 @click.option("--count", type=click.IntRange(1), help=f"Number of records.  [default: {RECORDS}]")
-@click.option("--indices", metavar="I,J,A-B", help="These records, instead of a range.")
+@click.option(
+    "--indices", type=Indices(), metavar="I,J,A-B", help="These records, instead of a range."
+)
 @click.option("--batch-size", type=click.IntRange(1), help="The global batch of a Reader ...")
 @click.option("--ranks", type=click.IntRange(1), default=1, help="... over so many ranks ...")
 @click.option("--iteration", type=click.IntRange(0), default=0, help="... in this iteration.")
@@ -466,12 +498,13 @@ def parse_indices(text: str) -> npt.NDArray[np.uint64]:
     help="Unneeded bytes worth reading to save a request.",
 )  # fmt: skip
 @click.option(
-    "--request-bytes", type=click.IntRange(1), default=PLAN.request_bytes_max, show_default=True,
-    help="Largest single read, a multiple of 4096.",
+    "--request-bytes", type=click.IntRange(1), callback=whole_pages,
+    help=f"Largest single read, a multiple of {PAGE_BYTES}.  [default: as Records reads, "
+    f"{PLAN.request_bytes_max}; with --batch-size as a Reader does, {READER_REQUEST_BYTES}]",
 )  # fmt: skip
 @click.option(
-    "--alignment", type=click.IntRange(1), default=1, show_default=True,
-    help="Of offsets and lengths, a power of two; O_DIRECT wants 512 or 4096.",
+    "--alignment", type=click.IntRange(1, 1 << 30), default=PAGE_BYTES, show_default=True,
+    callback=power_of_two, help="Of offsets and lengths, a power of two.",
 )  # fmt: skip
 @click.option("--all", "everything", is_flag=True, help=f"Print more than {ROWS_MAX} reads.")
 @provenance_option
@@ -480,13 +513,13 @@ def plan(
     path: Path,
     start: int,
     count: int | None,
-    indices: str | None,
+    indices: list[tuple[int, int]] | None,
     batch_size: int | None,
     ranks: int,
     iteration: int,
     name: str | None,
     gap_bytes: int,
-    request_bytes: int,
+    request_bytes: int | None,
     alignment: int,
     everything: bool,
     sidecar: Path | None,
@@ -495,7 +528,8 @@ def plan(
     """List the reads for some records of PATH, without doing them.
 
     Neighbours are joined over gaps, aligned and split; "waste" are bytes that are read and not
-    needed. Without a good provenance file the tree is walked to find the records.
+    needed. Without a good provenance file the tree is walked to find the records. (A Reader's
+    root plans the shares of all its ranks, over several iterations, together.)
 
     \b
     Examples:
@@ -503,7 +537,7 @@ def plan(
         lmdbio plan train_lmdb --start 5000 --count 1000
         lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
         lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
-        lmdbio plan train_lmdb --alignment 4096 --json      as O_DIRECT would read
+        lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
     """
     if indices is not None and (count is not None or start or batch_size):
         raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
@@ -511,16 +545,17 @@ def plan(
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if batch_size is not None and count is not None:
         raise click.UsageError("--batch-size says how many: no --count")
-    options = PlanOptions(gap_bytes, request_bytes)
+    usual = PLAN.request_bytes_max if batch_size is None else READER_REQUEST_BYTES
+    options = PlanOptions(gap_bytes, request_bytes or usual)
     with warnings.catch_warnings():
         # Why a provenance file is not used, the answer says.
         warnings.simplefilter("ignore")
         source = open_source(path, db=name, provenance=sidecar)
     with source:
         if not source.count:
-            raise ValueError(f"{source.path}: the {titled(source.db)} holds no records")
+            raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
         if indices is not None:
-            shares = [parse_indices(indices)]
+            shares = [expand(indices, source)]
         elif batch_size is not None:
             teams = (tuple(range(ranks)),)
             schedule = Schedule(source.count, batch_size, teams, start=start)
@@ -528,7 +563,7 @@ def plan(
         else:
             # The default may reach beyond a small data set, a number that was given may not.
             stop = start + count if count is not None else min(start + RECORDS, source.count)
-            shares = [np.arange(start, max(start + 1, stop), dtype=np.uint64)]
+            shares = [expand([(start, max(start, stop - 1))], source)]
         made = []
         for share in shares:
             extents = source.extents(share)
@@ -638,13 +673,14 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     """
     from dataclasses import replace
 
-    try:
-        from lmdbio.bench import datasets, report
-        from lmdbio.bench import demo as demonstration
-    except ImportError as error:
+    missing = [name for name in ("PIL", "matplotlib") if find_spec(name) is None]
+    if missing:
         raise click.ClickException(
-            f"{error}; the demonstration needs: pip install 'lmdbio[demo]'"
-        ) from error
+            f"no {', no '.join(missing)} here; the demonstration needs: pip install 'lmdbio[demo]'"
+        )
+    from lmdbio.bench import datasets, report
+    from lmdbio.bench import demo as demonstration
+
     console = Console(stderr=as_json)
     if not console.is_terminal:  # a file or a log: nobody's window is 80 columns wide
         console = Console(stderr=as_json, width=150)

@@ -169,8 +169,11 @@ def _check_target(target: Path, data: Path, overwrite: bool, own_place: bool) ->
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as e:
             raise _unwritable(e, target) from e
-    if not target.exists():
-        return
+    try:
+        if not target.exists():
+            return
+    except OSError as e:  # a folder that may not be searched
+        raise _unwritable(e, target) from e
     if target.samefile(data):
         raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
     if not overwrite:

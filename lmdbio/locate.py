@@ -13,7 +13,7 @@ import os
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -72,6 +72,8 @@ class Source:
             IndexError: an index is not below ``count``.
             ProvenanceError: a block of the sidecar is damaged.
         """
+        if len(indices) and int(indices.max()) >= self.count:
+            raise IndexError(f"{self.path}: record {int(indices.max())} of {self.count}")
         table = self._table
         if table is None:
             assert self._section is not None
@@ -80,8 +82,6 @@ class Source:
                 return self._section.locate(indices)
             # One in sixteen was asked for: this is no glance, and a table pays.
             table = self._table = self._section.extents(0, self.count)
-        if len(indices) and int(indices.max()) >= self.count:
-            raise IndexError(f"{self.path}: record {int(indices.max())} of {self.count}")
         return table[indices]
 
     def guard(self) -> None:
@@ -140,7 +140,12 @@ def open_source(
             ``locate="provenance"``.
         IncompatibleError: the database holds sorted duplicates.
         LookupError: no such named database.
+        ValueError: an argument makes no sense.
     """
+    for what, value, kind in (("locate", locate, Locate), ("check", check, Check)):
+        if value not in get_args(kind):
+            known = ", ".join(map(repr, get_args(kind)))
+            raise ValueError(f"{what} must be one of {known}, not {value!r}")
     data = os.fspath(sidecars.data_file(path, subdir))
     name = db.encode() if isinstance(db, str) else db
     pages = _core.Engine(data, "pread", depth=32)
@@ -149,8 +154,8 @@ def open_source(
         found = meta.main_db if name is None else _core.find_database(pages, meta, name)
         if found.flags & sidecars.DUPSORT:
             raise IncompatibleError(
-                f"{data}: {_name(name)} holds sorted duplicates (DUPSORT); its records have no "
-                "single index; read it through lmdbio.open"
+                f"{data}: {sidecars.name_text(name)} is dupsort: one key may have many values, "
+                "which have no record index; iterate with lmdbio.open"
             )
         sidecar, reason = None, "scan was asked for"
         if locate != "scan":
@@ -174,10 +179,6 @@ def open_source(
         _sidecar=sidecar,
         _section=section,
     )
-
-
-def _name(name: bytes | None) -> str:
-    return "the main database" if name is None else f"database {name.decode(errors='replace')!r}"
 
 
 def _open_sidecar(

@@ -261,7 +261,10 @@ def pack_database(db: Database) -> bytes:
 
 
 def name_text(name: Name) -> str:
-    return "the main database" if name is None else f"database {name!r}"
+    """A database's name in a message. Names are bytes in LMDB, mostly text."""
+    if name is None:
+        return "the main database"
+    return f"database '{name.decode(errors='backslashreplace')}'"
 
 
 @dataclass(slots=True)

@@ -156,7 +156,7 @@ def _status(engine: Engine) -> os.stat_result | None:
 def _stale(provenance: Provenance, data: str, what: str, now: object, then: object) -> StaleError:
     return StaleError(
         f"{provenance.path}: does not describe this state of {data}: "
-        f"{what} is {now}, recorded was {then}"
+        f"{what}: {now} now, {then} when converted"
     )
 
 
@@ -197,7 +197,7 @@ def compare_database(
     for name in Database.__dataclass_fields__:
         current, recorded = getattr(now, name), getattr(then, name)
         if current != recorded:
-            raise _stale(provenance, data, f"{label}: {name}", current, recorded)
+            raise _stale(provenance, data, f"{label} {name}", current, recorded)
 
 
 def compare_digest(provenance: Provenance, data: str, trees: Sequence[bytes]) -> None:

@@ -218,7 +218,7 @@ def test_records_of_a_database_with_duplicates_are_refused_with_advice(tmp_path)
         txn.put(b"k", b"a", db=db)
         txn.put(b"k", b"b", db=db)
     env.close()
-    with pytest.raises(lmdb.IncompatibleError, match="DUPSORT"):
+    with pytest.raises(lmdb.IncompatibleError, match="dupsort"):
         lmdbio.Records(path, db="dups")
 
 

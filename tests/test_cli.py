@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 
+import lmdbio
 from lmdbio import _core, cli
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -239,13 +242,17 @@ def test_plan_prints_a_row_for_each_read_and_hides_many(data: Path) -> None:
     [
         (["--indices", "5-2"], 2, "backwards"),
         (["--indices", "x"], 2, "neither"),
+        (["--indices", "-5"], 2, "neither"),
+        (["--indices", "5-"], 2, "neither"),
+        (["--indices", "0-99999999999999"], 1, "record 99999999999999"),
+        (["--indices", str(10**30)], 1, f"record {10**30}"),
         (["--indices", "1", "--count", "2"], 2, "--indices"),
         (["--ranks", "2"], 2, "--batch-size"),
         (["--indices", "700"], 1, "record 700"),
         (["--start", "700"], 1, "record 700"),
         (["--start", "600", "--count", "101"], 1, "record 700"),
-        (["--alignment", "3"], 1, "alignment"),
-        (["--request-bytes", "512"], 1, "4096"),
+        (["--alignment", "3"], 2, "--alignment"),
+        (["--request-bytes", "512"], 2, "--request-bytes"),
         (["--db", "nope"], 1, "nope"),
     ],
 )
@@ -348,3 +355,55 @@ def test_ctrl_c_ends_with_a_word_and_130(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 10
     assert child.returncode == 130
     assert err.strip() == "lmdbio: interrupted"
+
+
+def test_info_names_what_differs_in_a_stale_sidecar_and_promises_no_deep_check(
+    data: Path,
+) -> None:
+    call("convert", data)
+    with lmdb.open(str(data), map_size=64 << 20) as env, env.begin(write=True) as txn:
+        txn.put(b"more", b"of it")
+    sidecar = answer("info", data)["sidecar"]
+    assert sidecar["status"] == "stale"
+    assert "when converted" in sidecar["reason"]
+    assert "deep_check" not in sidecar
+    assert "deep check" not in call("info", data).output
+
+
+def test_info_names_the_flags_of_databases(tmp_path: Path) -> None:
+    path = tmp_path / "named"
+    with lmdb.open(str(path), max_dbs=1) as env:
+        env.open_db(b"pairs", dupsort=True)
+    (line,) = (line for line in call("info", path).output.splitlines() if "pairs" in line)
+    assert line.endswith(", dupsort")
+
+
+def test_plan_shows_the_reads_that_records_would_make(data: Path) -> None:
+    wanted = [3, 690, 17, 18, 19]
+    (rank,) = answer("plan", data, "--indices", "3,690,17-19")["ranks"]
+    with lmdbio.Records(data, locate="scan", readahead=False) as records:
+        records.read(wanted)
+        made = records.stats()
+    assert (rank["requests"], rank["buffer_bytes"]) == (made["requests"], made["bytes"])
+
+
+def test_a_closed_standard_output_makes_no_traceback(data: Path) -> None:
+    words = [sys.executable, "-c", "from lmdbio.cli import main; main()", "info", str(data)]
+    done = subprocess.run(
+        ["sh", "-c", shlex.join(words) + " >&-"], cwd=ROOT, capture_output=True, check=False
+    )
+    assert b"Traceback" not in done.stderr
+
+
+def test_the_demonstration_names_what_is_not_installed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(name: str) -> Any:
+        return None if name == "PIL" else find_spec(name)
+
+    monkeypatch.setattr(cli, "find_spec", absent)
+    done = CliRunner().invoke(cli.cli, ["demo", "--data", str(tmp_path / "data")])
+    assert done.exit_code == 1
+    assert "no PIL here" in done.output
+    assert "lmdbio[demo]" in done.output
+    assert not (tmp_path / "data").exists()

@@ -133,7 +133,7 @@ def test_what_is_remembered_stays_small(pair, tmp_path, monkeypatch):
 def test_a_commit_makes_it_stale(pair):
     data, sidecar = pair
     make(data, [5000])
-    with pytest.raises(StaleError, match=r"txnid is 2, recorded was 1") as caught:
+    with pytest.raises(StaleError, match=r"txnid: 2 now, 1 when converted") as caught:
         run_check(data, sidecar)
     assert str(data) in str(caught.value) and str(sidecar) in str(caught.value)
     convert(data)
@@ -157,19 +157,19 @@ def test_a_swapped_database_with_equal_meta_pages_is_refused(check, tmp_path):
     sidecar = convert(one).sidecar
     with _core.Engine(one) as a, _core.Engine(other) as b:
         assert _core.read_meta(a) == _core.read_meta(b)
-    with pytest.raises(StaleError, match="digest of the branch and leaf pages is"):
+    with pytest.raises(StaleError, match="digest of the branch and leaf pages: "):
         run_check(other, sidecar, check)
     other.replace(one)
-    with pytest.raises(StaleError, match="digest of the branch and leaf pages is"):
+    with pytest.raises(StaleError, match="digest of the branch and leaf pages: "):
         run_check(one, sidecar, check)
 
 
 def test_another_database_is_refused_by_what_differs_first(pair, tmp_path):
     _, sidecar = pair
     for lengths, field in (
-        (LENGTHS[:-1], "last page is|entries is"),
-        ([*LENGTHS[:-1], 9], "last page is"),
-        ([], "txnid is|last page is"),
+        (LENGTHS[:-1], "last page: |entries: "),
+        ([*LENGTHS[:-1], 9], "last page: "),
+        ([], "txnid: |last page: "),
     ):
         other = make(tmp_path / f"{len(lengths)}-{sum(lengths)}.mdb", lengths)
         with pytest.raises(StaleError, match=field):
@@ -190,7 +190,7 @@ def test_each_fact_of_the_meta_page_is_compared(pair):
             for field in dataclasses.fields(db):
                 changed = dataclasses.replace(db, **{field.name: getattr(db, field.name) ^ 1})
                 opened.facts = dataclasses.replace(facts, **{which: changed})
-                with pytest.raises(StaleError, match=f"database: {field.name} is"):
+                with pytest.raises(StaleError, match=f"database {field.name}: "):
                     staleness.check(engine, meta, opened)
 
 
@@ -224,7 +224,7 @@ def test_named_databases_are_found_again_and_compared(tmp_path):
     assert run_check(data, sidecar, "always").how == "deep"
     other = make(tmp_path / "m.mdb", LENGTHS, b"eval_")
     with _core.Engine(other) as engine, Provenance.open(sidecar) as opened:
-        with pytest.raises(StaleError, match="no database named b'train'"):
+        with pytest.raises(StaleError, match="no database named 'train'"):
             staleness.check(engine, _core.read_meta(engine), opened)
     # The same metas and names, but the named database itself differs.
     lengths = [LENGTHS[1], LENGTHS[0], *LENGTHS[2:]]

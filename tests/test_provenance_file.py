@@ -100,7 +100,7 @@ def test_a_sidecar_of_another_database_is_refused(sample, tmp_path):
         content[leaf] ^= 1
     other.write_bytes(content)
     with _core.Engine(other) as engine, Provenance.open(SAMPLES / sample) as opened:
-        with pytest.raises(StaleError, match=r"digest|flags is|txnid is"):
+        with pytest.raises(StaleError, match=r"digest|flags: |txnid: "):
             staleness.check(engine, _core.read_meta(engine), opened)
 
 
@@ -193,7 +193,7 @@ def test_ranges_and_types_are_checked():
             section.locate([1.5])
         with pytest.raises(ValueError, match="one dimension"):
             section.locate([[1]])
-        with pytest.raises(KeyError, match="database b'nope'"):
+        with pytest.raises(KeyError, match="database 'nope'"):
             opened.section("nope")
     with Provenance.open(SAMPLES / "named.prov") as opened:
         assert opened.section("train").count == opened.section(b"train").count == 62

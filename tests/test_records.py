@@ -195,3 +195,10 @@ def test_a_file_that_a_writer_moved_on_is_refused(sample):
         for read in (lambda: records[0], lambda: records.read([1]), lambda: list(records)):
             with pytest.raises(lmdb.Error, match="changed while it was read"):
                 read()
+
+
+@pytest.mark.parametrize("knob", ["locate", "check"])
+def test_a_word_that_is_no_choice_is_refused_with_the_choices(built, knob):
+    path = built(PLAIN[0], 1)
+    with pytest.raises(ValueError, match=rf"{knob} must be one of '\w+', .*not 'nope'"):
+        lmdbio.Records(path, **{knob: "nope"})
