@@ -319,8 +319,8 @@ def test_medians_spreads_and_ratios_are_what_they_say(tmp_path: Path) -> None:
     assert json.loads(json.dumps(plain)) == plain
 
 
-def shown(made: report.Report) -> str:
-    console = Console(record=True, width=160, file=io.StringIO())
+def shown(made: report.Report, width: int = 160) -> str:
+    console = Console(record=True, width=width, file=io.StringIO())
     report.show(made, console)
     return console.export_text()
 
@@ -332,6 +332,23 @@ def test_the_table_names_everyone_and_marks_warm_figures(tmp_path: Path) -> None
     assert "*" not in cold
     assert "WARM" in warm
     assert "50  (25-100) *" in warm
+
+
+@pytest.mark.parametrize("width", [80, 100, 150])
+def test_no_window_cuts_a_figure_or_a_name(tmp_path: Path, width: int) -> None:
+    made = made_report(tmp_path)
+    for row in made.rows:
+        row.dataset, row.order = "jpeg", "shuffled, whole epoch"
+        row.contestant = "lmdbio.Reader, 4 ranks on 2 nodes"
+        row.setting = "readahead on (off: 1,044 MiB/s)"
+    first = made.rows[0]
+    first.samples = [replace(one, value_bytes=one.value_bytes * 100) for one in first.samples]
+    text = shown(made, width)
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= width
+    for word in ("shuffled, whole epoch", made.rows[0].contestant, made.rows[0].setting):
+        assert word in text
+    assert "(2,500-10,000)" in text
 
 
 def test_a_difference_is_shown_and_means_not_equal(tmp_path: Path) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from rich.box import HEAVY_HEAD, SIMPLE
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
 from lmdbio.bench.measure import Machine, Sample
@@ -120,17 +122,40 @@ def facts(report: Report) -> list[str]:
     ]
 
 
-def table(report: Report) -> Table:
-    """The one table."""
-    out = Table(title="Reading an LMDB data set", title_style="bold", header_style="bold")
-    out.add_column("data set")
-    out.add_column("order")
-    out.add_column("contestant")
-    for name in ("MiB/s\nmedian (spread)", "read\nMiB", "device\nrequests", "CPU s"):
-        out.add_column(name, justify="right")
-    out.add_column("CPU s\nper GiB", justify="right")
-    out.add_column("ratio", justify="right")
-    out.add_column("equal\nvalues", justify="right")
+def ratio_text(report: Report, row: Row) -> str:
+    return number(report.ratio(row), ".2f")
+
+
+def verdict(row: Row) -> str:
+    return f"[red]{row.wrong}[/]" if row.wrong else f"{row.verified:,}"
+
+
+#: Title, what stands below it, and whether a narrow window has room for it.
+COLUMNS: tuple[tuple[str, Callable[[Report, Row], str], bool], ...] = (
+    ("MiB/s\nmedian (spread)", lambda _, row: rate(row), True),
+    ("read\nMiB", lambda _, row: number(row.median("fetched_bytes"), scale=MIB), True),
+    ("device\nrequests", lambda _, row: number(row.median("device_requests")), False),
+    ("CPU s", lambda _, row: number(row.median("cpu_seconds"), ".2f"), False),
+    ("CPU s\nper GiB", lambda _, row: number(row.median("cpu_per_gib"), ".2f"), True),
+    ("ratio", ratio_text, True),
+    ("equal\nvalues", lambda _, row: verdict(row), False),
+)
+
+
+def table(report: Report, *, narrow: bool = False) -> Table:
+    """The one table. ``narrow``: for 80 columns, without what JSON and verdict say as well."""
+    out = Table(
+        title="Reading an LMDB data set",
+        title_style="bold",
+        header_style="bold",
+        box=SIMPLE if narrow else HEAVY_HEAD,
+        pad_edge=not narrow,
+    )
+    columns = [column for column in COLUMNS if column[2] or not narrow]
+    for name in ("contestant",) if narrow else ("data set", "order", "contestant"):
+        out.add_column(name)
+    for name, _, _ in columns:
+        out.add_column(name.replace(" (", "\n(") if narrow else name, justify="right")
     before: Row | None = None
     for row in report.rows:
         new_set = before is None or before.dataset != row.dataset
@@ -139,23 +164,29 @@ def table(report: Report) -> Table:
             out.add_section()
         before = row
         name = f"{row.contestant}\n  [dim]{row.setting}[/]" if row.setting else row.contestant
-        head = (row.dataset if new_set else "", row.order if new_order else "", name)
+        head: tuple[str, ...] = (name,)
+        if not narrow:
+            head = (row.dataset if new_set else "", row.order if new_order else "", name)
+        elif new_order:
+            out.add_row(f"[bold]{row.dataset}, {row.order}[/]")
         if row.skipped or not row.samples:
             why = row.skipped or row.wrong or "not measured"
-            out.add_row(*head, f"[yellow]{why}[/]")
+            if narrow:  # a sentence must not widen a column of figures
+                out.add_row(f"{name}\n  [yellow]{why}[/]")
+            else:
+                out.add_row(*head, f"[yellow]{why}[/]")
             continue
-        ratio = report.ratio(row)
-        out.add_row(
-            *head,
-            rate(row),
-            number(row.median("fetched_bytes"), scale=MIB),
-            number(row.median("device_requests")),
-            number(row.median("cpu_seconds"), ".2f"),
-            number(row.median("cpu_per_gib"), ".2f"),
-            "-" if ratio is None else f"{ratio:.2f}",
-            f"[red]{row.wrong}[/]" if row.wrong else f"{row.verified:,}",
-        )
+        values = [value(report, row) for _, value, _ in columns]
+        if narrow:
+            values[0] = values[0].replace("  (", "\n(")
+        out.add_row(*head, *values)
     return out
+
+
+def wanted_width(shown: Table, console: Console) -> int:
+    """Columns that a table takes when nothing has to be cut or wrapped."""
+    unlimited = console.options.update(max_width=10_000)
+    return Measurement.get(console, unlimited, shown).maximum
 
 
 def legend(report: Report) -> list[str]:
@@ -177,7 +208,12 @@ def show(report: Report, console: Console) -> None:
     console.print()
     for line in facts(report):
         console.print(line, highlight=False)
-    console.print(table(report))
+    whole = table(report)
+    fits = wanted_width(whole, console) <= console.width
+    console.print(whole if fits else table(report, narrow=True))
+    if not fits:
+        line = f"(a window of {wanted_width(whole, console)} columns shows more; so does the JSON)"
+        console.print(line, style="dim", highlight=False)
     for line in legend(report):
         console.print(line, style="dim", highlight=False)
     for row in report.rows:
