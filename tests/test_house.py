@@ -72,7 +72,15 @@ ALL_HEADERS = sorted(CSRC.glob("*.h"))
 HEADERS = [path for path in ALL_HEADERS if "_" not in path.stem]
 TEXTS = sorted(
     path
-    for pattern in ("*", ".ci/*", "csrc/*", "lmdbio/**/*", "tests/**/*", "benchmarks/**/*")
+    for pattern in (
+        "*",
+        ".ci/*",
+        "csrc/*",
+        "lmdbio/**/*",
+        "tests/**/*",
+        "benchmarks/**/*",
+        "provenance/*",
+    )
     for path in ROOT.glob(pattern)
     if path.suffix in {".py", ".c", ".h", ".md", ".toml"} or path.name in {"Makefile", "run"}
     if "_lmdbio" not in path.name
@@ -231,3 +239,10 @@ def test_ci_runs_the_test_command_of_the_readme() -> None:
     assert lines[-1] == "make test"
     assert "make test" in (ROOT / "README.md").read_text(encoding="utf-8")
     assert (ROOT / ".ci" / "run").stat().st_mode & 0o111
+
+
+def test_a_source_distribution_has_every_folder_of_the_house() -> None:
+    manifest = (ROOT / "MANIFEST.in").read_text(encoding="utf-8").splitlines()
+    sources = {path.relative_to(ROOT).parts[0] for path in TEXTS if path.parent != ROOT}
+    for folder in sources - {"lmdbio", ".ci"} | {"provenance"}:
+        assert f"graft {folder}" in manifest
