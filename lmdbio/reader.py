@@ -405,8 +405,8 @@ class Reader:
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
-            else by a scan; with coalescing; with O_DIRECT unless the page cache holds most of
-            the file or the file system refuses.
+            else by a scan; with coalescing; with O_DIRECT unless the page cache holds half of
+            the file, the kernel reads far ahead by itself, or the file system refuses.
         assignment: "strided", as Caffe does, or "blocked" (``lmdbio.assignment``).
         start: the first record; any integer.
         iterations: how many; None: endless.
