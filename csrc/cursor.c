@@ -93,6 +93,11 @@ void lio_pages_lock(lio_pages *pages)
     }
 }
 
+void lio_pages_forked(lio_pages *pages)
+{
+    mutex_make(pages);
+}
+
 void lio_pages_unlock(lio_pages *pages)
 {
     (void)pthread_mutex_unlock(&pages->mutex);

@@ -77,6 +77,10 @@ lio_engine *lio_pages_engine(const lio_pages *pages);
 void lio_pages_lock(lio_pages *pages);
 void lio_pages_unlock(lio_pages *pages);
 
+/* In a child, before it has a second thread: the lock is free again. Who forks holds the lock
+ * meanwhile, so that the child does not find the pages half changed by another thread. */
+void lio_pages_forked(lio_pages *pages);
+
 int lio_cursor_open(lio_pages *pages, const lio_db *db, lio_cursor **out, lio_error *error);
 
 /* A second cursor at the same place. */

@@ -541,6 +541,13 @@ void lio_ticket_free(lio_ticket *ticket)
     free(ticket);
 }
 
+void lio_ticket_drop(lio_ticket **ticket)
+{
+    lio_ticket *gone = *ticket;
+    *ticket = NULL;
+    lio_ticket_free(gone);
+}
+
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error)
 {
     lio_ticket *ticket;

@@ -93,6 +93,9 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 /* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
 void lio_ticket_free(lio_ticket *ticket);
 
+/* The same for whatever `*ticket` is by now, which becomes NULL. */
+void lio_ticket_drop(lio_ticket **ticket);
+
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import errors
+from lmdbio import errors, forked
 from lmdbio._lmdbio import ffi, lib
 
 __all__ = [
@@ -211,16 +211,35 @@ class Counters:
 
 
 class Ticket:
-    """Requests under way. ``wait`` for them, or leave the ``with`` block to drop the rest."""
+    """Requests under way. ``wait`` for them, or leave the ``with`` block to drop the rest.
 
-    def __init__(self, engine: Engine, pointer: Any) -> None:
-        self._engine = engine
-        self._pointer = pointer
+    For one thread at a time. It is made before its requests begin, so that an exception at any
+    moment (Ctrl-C) finds them owned: they end before the memory they fill is let go of, and
+    before the engine.
+
+    Args:
+        engine: reads.
+        keep: the owner of the memory that is filled.
+    """
+
+    def __init__(self, engine: Engine, keep: object = None) -> None:
+        # Held by nothing else, a frame in a traceback included, and first of the attributes,
+        # which die in this order; in a cycle __del__ comes before anything dies.
+        self._out = ffi.gc(ffi.new("lio_ticket **"), lib.lio_ticket_drop)
+        self._engine = engine.pointer
+        self._keep = keep
         self._status = _Status(engine.path)
+
+    @property
+    def out(self) -> Any:
+        """The ``lio_ticket **``, for the engine to fill."""
+        if self._out is None:
+            raise ValueError(f"{self._status.path}: these reads were given up")
+        return self._out
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """True when every byte is there; raises the first error."""
-        code = lib.lio_ticket_wait(self._pointer, timeout_ms, self._status.error)
+        code = lib.lio_ticket_wait(self.out[0], timeout_ms, self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)
@@ -234,9 +253,7 @@ class Ticket:
 
     def close(self) -> None:
         """Drops what has not begun, waits for what has. May be called twice."""
-        if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
-            lib.lio_ticket_free(pointer)
+        self._out = None
 
     def __enter__(self) -> Ticket:
         return self
@@ -255,9 +272,17 @@ class Engine:
         path: the file.
         kind: "pread", "direct" or "mmap".
         depth: requests in flight, 1..256.
+        opened: another name of the file, by which it is opened; errors name ``path``.
     """
 
-    def __init__(self, path: str | os.PathLike[str], kind: str = "pread", depth: int = 8) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: str = "pread",
+        depth: int = 8,
+        *,
+        opened: str | None = None,
+    ) -> None:
         self.path = os.fspath(path)
         self.kind = kind
         self.depth = depth
@@ -265,7 +290,11 @@ class Engine:
         out = ffi.new("lio_engine **")
         self._status.check(
             lib.lio_engine_open(
-                os.fsencode(self.path), kind.encode(), depth, out, self._status.error
+                os.fsencode(self.path if opened is None else opened),
+                kind.encode(),
+                depth,
+                out,
+                self._status.error,
             )
         )
         self._pointer = ffi.gc(out[0], lib.lio_engine_close)
@@ -325,41 +354,67 @@ class Engine:
         lib.lio_engine_counters(self.pointer, out)
         return Counters(requests=int(out.requests), bytes=int(out.bytes))
 
-    def submit(self, reads: npt.NDArray[Any]) -> Ticket:
-        """Starts reads (an array of dtype ``READ``); the memory must outlive the ticket."""
+    def again(self, kind: str, depth: int) -> Engine:
+        """Opens the same file once more, also when its name stands for another one by now.
+
+        Raises:
+            OSError, Error: it cannot be opened.
+        """
+        pointer = self.pointer  # keeps the descriptor open
+        fd = int(lib.lio_engine_fd(pointer))
+        try:
+            return Engine(self.path, kind, depth, opened=f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # no /proc here
+            other = Engine(self.path, kind, depth)
+            if not os.path.samestat(os.fstat(fd), os.fstat(other.fd)):
+                raise errors.Error(f"{self.path}: was replaced while it was opened") from None
+            return other
+
+    def submit(self, reads: npt.NDArray[Any], keep: object = None) -> Ticket:
+        """Starts reads (an array of dtype ``READ``).
+
+        Args:
+            reads: their memory must outlive the ticket.
+            keep: the owner of that memory; the ticket holds it.
+        """
         reads = np.ascontiguousarray(reads, READ)
-        out = ffi.new("lio_ticket **")
+        ticket = Ticket(self, keep)
         status = _Status(self.path)
         status.check(
             lib.lio_engine_submit(
-                self.pointer, _address(reads, "lio_read *"), len(reads), out, status.error
+                self.pointer, _address(reads, "lio_read *"), len(reads), ticket.out, status.error
             )
         )
-        return Ticket(self, out[0])
+        return ticket
 
-    def submit_plan(self, plan: Plan, address: int) -> Ticket:
-        """Starts the reads of a plan into the buffer at ``address``."""
+    def submit_plan(self, plan: Plan, address: int, keep: object = None) -> Ticket:
+        """Starts the reads of a plan into the buffer at ``address``, owned by ``keep``."""
         reads = np.empty(len(plan.requests), READ)
         for field in ("offset", "length", "needed"):
             reads[field] = plan.requests[field]
         reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
-        return self.submit(reads)
+        return self.submit(reads, keep)
 
     def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
         """Starts bringing bytes into the page cache, in pieces, filling no memory."""
-        out = ffi.new("lio_ticket **")
+        ticket = Ticket(self)
         ranges = np.array([(offset, length)], EXTENT)
         status = _Status(self.path)
         status.check(
             lib.lio_engine_populate(
-                self.pointer, _address(ranges, "lio_extent *"), 1, piece, out, status.error
+                self.pointer,
+                _address(ranges, "lio_extent *"),
+                1,
+                piece,
+                ticket.out,
+                status.error,
             )
         )
-        return Ticket(self, out[0])
+        return ticket
 
-    def read_plan(self, plan: Plan, address: int) -> None:
-        """Reads a plan and returns when every byte is there."""
-        with self.submit_plan(plan, address) as ticket:
+    def read_plan(self, plan: Plan, address: int, keep: object = None) -> None:
+        """Reads a plan and returns when every byte is there. ``keep``: see ``submit``."""
+        with self.submit_plan(plan, address, keep) as ticket:
             ticket.wait()
 
     def read(self, offset: int, length: int) -> bytes:
@@ -376,10 +431,11 @@ class Engine:
         return bytes(ffi.buffer(ffi.cast("char *", memory.address + offset - start), length))
 
     def close(self) -> None:
-        """Waits for reads under way and closes the file. May be called twice."""
-        if self._pointer is not None:
-            pointer, self._pointer = self._pointer, None
-            ffi.release(pointer)
+        """Closes the file, or leaves it to the last call or ticket that still uses it.
+
+        May be called twice.
+        """
+        self._pointer = None
 
     def __enter__(self) -> Engine:
         return self
@@ -546,7 +602,7 @@ class Walk:
                 self._status.error,
             )
         )
-        self._pointer = ffi.gc(out[0], lib.lio_walk_close)
+        self._pointer = _owned(out[0], lib.lio_walk_close, engine.pointer)
 
     def __iter__(self) -> Iterator[Chunk]:
         chunk = ffi.new("lio_chunk *")
@@ -781,7 +837,7 @@ class Pages:
         cache_bytes: bound of the cache.
     """
 
-    __slots__ = ("_counters", "_layout", "_pointer", "_status", "engine", "layout")
+    __slots__ = ("__weakref__", "_layout", "_pointer", "_status", "engine", "layout")
 
     def __init__(self, engine: Engine, layout: Layout, cache_bytes: int) -> None:
         self.engine, self.layout = engine, layout
@@ -792,12 +848,20 @@ class Pages:
             lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, out, status.error)
         )
         self._pointer = _owned(out[0], lib.lio_pages_close, engine.pointer)
-        self._counters = ffi.new("lio_counters *")
+        forked.register(self)
+
+    def _before_fork(self) -> None:
+        lib.lio_pages_lock(self._pointer)
+
+    def _after_fork_in_parent(self) -> None:
+        lib.lio_pages_unlock(self._pointer)
+
+    def _after_fork(self) -> None:
+        lib.lio_pages_forked(self._pointer)
 
     def requests(self) -> int:
         """Reads that the engine has issued: unchanged when nothing was read since."""
-        lib.lio_engine_counters(self.engine.pointer, self._counters)
-        return int(self._counters.requests)
+        return self.engine.counters().requests
 
     @property
     def pointer(self) -> Any:

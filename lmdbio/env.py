@@ -18,10 +18,10 @@ Known differences:
 
 Snapshots. With ``lock=True`` each transaction holds a reader slot (lmdbio/snapshot.py). Where
 none can be had (``lock=False``; no lock file possible; the same process has the file open in
-py-lmdb; a transaction inherited through fork), the meta pages are read again after each batch
-of reads, and results are refused with ``lmdb.Error`` once a writer is two commits past the
-snapshot, since it may then have reused its pages. On file systems that cache attributes (NFS)
-that check can come late.
+py-lmdb; a transaction inherited through fork; a file grown beyond what py-lmdb has mapped), the
+meta pages are read again after each batch of reads, and results are refused with ``lmdb.Error``
+once a writer is two commits past the snapshot, since it may then have reused its pages. On file
+systems that cache attributes (NFS) that check can come late.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any, cast
 
 import lmdb
 
-from lmdbio import _core, snapshot
+from lmdbio import _core, forked, snapshot
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.locate import READAHEAD_BYTES_LARGE, readahead_bytes
@@ -227,6 +227,7 @@ class Environment:
         self._map_size = int(map_size)
         self._cache_bytes, self._block_bytes_max = cache_bytes, block_bytes_max
         self._guard = threading.Lock()
+        forked.register(self)
         self._transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._names: set[bytes] = set()
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
@@ -252,6 +253,12 @@ class Environment:
         """Pickles as the call that opened it: the copy opens the file anew."""
         return _reopen, (self._path, self._arguments)
 
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
+        for txn in list(self._transactions):
+            for cursor in list(txn._cursors):
+                cursor._guard = threading.RLock()
+
     def _check_version(self, version: int) -> None:
         wanted = {None: version, 0: 1, 1: 3}.get(self._lib_version)
         if wanted is None:
@@ -270,6 +277,18 @@ class Environment:
         status = os.fstat(self._open_engine().fd)
         options: dict[str, Any] = {"subdir": self._subdir, "max_readers": self._max_readers}
         self._slots = snapshot.acquire(self._path, (status.st_dev, status.st_ino), **options)
+
+    def _lock_file(self) -> Any:
+        """py-lmdb's environment, which maps the file: a cut one is refused, or it dies of it.
+
+        Raises:
+            ShortReadError: the file ends inside its meta pages.
+        """
+        assert self._slots is not None
+        engine = self._open_engine()
+        if engine.size() < 2 * self._page_size:
+            _core.read_meta(engine)
+        return self._slots.env
 
     def _open_engine(self) -> _core.Engine:
         if self._engine is None:
@@ -392,7 +411,7 @@ class Environment:
         """Asks py-lmdb for what we have no part in (copies, the lock file's readers)."""
         self._open_engine()
         if self._slots is not None:
-            return call(self._slots.env)
+            return call(self._lock_file())
         with lmdb.open(
             self._path, readonly=True, lock=False, subdir=self._subdir, create=False
         ) as env:
@@ -420,7 +439,7 @@ class Environment:
         meta, _ = self._newest(None)
         readers, used = self._max_readers, 0
         if self._slots is not None:
-            known = self._slots.env.info()
+            known = self._lock_file().info()
             readers, used = known["max_readers"], known["num_readers"]
         return {
             "map_addr": 0,
@@ -458,11 +477,11 @@ class Environment:
         self._open_engine()
         if self._slots is None:
             return "(no reader locks)\n"
-        return cast(str, self._slots.env.readers())
+        return cast(str, self._lock_file().readers())
 
     def reader_check(self) -> int:
         self._open_engine()
-        return 0 if self._slots is None else cast(int, self._slots.env.reader_check())
+        return 0 if self._slots is None else cast(int, self._lock_file().reader_check())
 
     def close(self) -> None:
         """Ends all transactions and closes the file. May be called twice."""
@@ -538,7 +557,11 @@ class Transaction:
         if env._slots is None:
             return env._newest(None)
         for _ in range(1000):
-            slot = env._slots.begin()
+            env._lock_file()
+            try:
+                slot = env._slots.begin()
+            except lmdb.MapResizedError:
+                return env._newest(None)
             try:
                 state = env._newest(slot.txnid)
             except LookupError:
@@ -559,7 +582,10 @@ class Transaction:
         """After reads without a slot: refuses what a writer may have overwritten."""
         if self._slot is not None and self._slot.held:
             return
-        if self._pages.requests() == self._seen:
+        # Counted before the look at the meta pages, which is one request more: what another
+        # thread reads after that look must not pass for seen.
+        requests = self._pages.requests()
+        if requests == self._seen:
             return
         newest = self._pages.newest()
         if newest > self._meta.txnid + 1:
@@ -568,7 +594,7 @@ class Transaction:
                 f"transaction {newest} may have overwritten its pages; begin a new transaction "
                 f"(or open with lock=True)"
             )
-        self._seen = self._pages.requests()
+        self._seen = requests + 1
 
     def _database(self, db: _Database | None) -> _Database | None:
         if db is None:
@@ -1079,15 +1105,15 @@ class _Run:
                 return None
         loaded = self._scan.load(self._first, min(CHUNK_RECORDS, self._block - self._first))
         names, data = self._scan.records(self._first, loaded, keys=keys, values=self.values)
-        lead: Any = names if keys else data
+        lead: list[Any] = names if keys else data
+        pair: list[Any] = data
+        if buffers:
+            # All at once: were they made on the way, threads that share the iterator could
+            # come between a key and its value.
+            lead, pair = list(map(_lend, lead)), list(map(_lend, pair)) if keys else pair
         self._chunk = loaded
         self._hint = iter(lead)
-        out: Iterator[Any] = self._hint
-        if buffers:
-            out = map(_lend, out)
-        if keys and self.values:
-            out = zip(out, map(_lend, data) if buffers else data, strict=False)
-        return out
+        return zip(self._hint, pair, strict=False) if keys and self.values else self._hint
 
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Key and value of the record last handed out; None: nothing was."""

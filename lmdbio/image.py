@@ -14,20 +14,21 @@ waited for, since single requests in between would slow it down. Where it goes:
     nowhere      it is larger than that
 
 What was lent is never written again: the image is filled once, before the first record is
-lent from it.
+lent from it. A stream that fails ends, and records are read as without one: whether a record
+can be read does not depend on the rest of the file.
 """
 
 from __future__ import annotations
 
 import mmap
-import os
 import threading
 import time
 from typing import Any, Literal
 
 import numpy as np
 
-from lmdbio import _core
+from lmdbio import _core, forked
+from lmdbio.errors import Error
 from lmdbio.memory import available_bytes
 
 __all__ = ["Image", "Place"]
@@ -72,15 +73,20 @@ class Image:
                 self.place = "page cache"
         if self.place == "page cache" and 10 * (engine.cached_bytes() or 0) >= 9 * size:
             self.place = "nowhere"  # it is there already
-        self._path = engine.path
+        self._given = engine
         self._engine: _core.Engine | None = None
         self._map: mmap.mmap | None = None
         self._lock = threading.Lock()
-        self._under_way: list[_core.Ticket] = []
-        self._at = self._done = self._earned = 0
+        #: Requests, and where in the file they end; without gaps from ``_done`` on.
+        self._under_way: list[tuple[_core.Ticket, int]] = []
+        self._done = self._earned = 0
         self._begun = 0.0
-        self._pid = os.getpid()
         self.address = 0
+        forked.register(self)
+
+    def _after_fork(self) -> None:
+        # The reads under way were the parent's.
+        self._lock, self._under_way = threading.Lock(), []
 
     @property
     def keep(self) -> object:
@@ -94,31 +100,41 @@ class Image:
 
     def earn(self, size: int) -> None:
         """Lets the stream go on for reads that cost as much as ``size`` bytes of it."""
-        if size <= 0 or self.place == "nowhere" or self._done == self._size:
+        if size <= 0 or self._done == self._size:
             return
         with self._lock:
-            if self._pid != os.getpid():  # the reads under way were the parent's
-                self._pid, self._under_way, self._at = os.getpid(), [], self._done
+            if self.place == "nowhere":
+                return
             self._earned += EARNED_TIMES * size
-            self._advance()
-            while self._nearly_there():
-                self._under_way[0].wait()
+            try:
                 self._advance()
+                while self._nearly_there():
+                    self._under_way[0][0].wait()
+                    self._advance()
+            except (OSError, MemoryError, Error):
+                self._stop()
+
+    @property
+    def _at(self) -> int:
+        """Where the next request begins."""
+        return self._under_way[-1][1] if self._under_way else self._done
 
     def _advance(self) -> None:
-        """Takes what has arrived and asks for what has been earned; never waits."""
-        while self._under_way and self._under_way[0].poll():
-            self._under_way.pop(0)
-            self._done = min(self._size, self._done + STEP_BYTES)
+        """Takes what has arrived and asks for what has been earned; never waits.
+
+        An exception between any two steps (Ctrl-C) loses or repeats a request at most.
+        """
+        while self._under_way and self._under_way[0][0].poll():
+            self._done = self._under_way[0][1]
+            del self._under_way[0]
         while (
-            self._at < self._size
+            (at := self._at) < self._size
             and len(self._under_way) < STEPS
-            and self._earned >= min(STEP_BYTES, self._size - self._at)
+            and self._earned >= min(STEP_BYTES, self._size - at)
         ):
-            step = min(STEP_BYTES, self._size - self._at)
-            self._under_way.append(self._start(self._at, step))
-            self._at += step
+            step = min(STEP_BYTES, self._size - at)
             self._earned -= step
+            self._under_way.append((self._start(at, step), at + step))
 
     def _nearly_there(self) -> bool:
         """All is earned, and the stream's own pace says that it ends soon."""
@@ -134,27 +150,31 @@ class Image:
 
     def _start(self, at: int, step: int) -> _core.Ticket:
         if self._engine is None:
-            self._engine = _core.Engine(self._path, "pread", DEPTH)
+            self._engine = self._given.again("pread", DEPTH)
             self._begun = time.monotonic()
         if self.place == "page cache":
             return self._engine.populate(at, step)
         if self._map is None:
-            self._map = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            self.address = _core.address_of(self._map)
+            memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.address = _core.address_of(memory)
+            self._map = memory
         offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
         reads: Any = np.empty(len(offsets), _core.READ)
         reads["offset"] = offsets
         reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
         reads["needed"] = reads["length"]
         reads["into"] = offsets + np.uint64(self.address)
-        return self._engine.submit(reads)
+        return self._engine.submit(reads, self._map)
 
     def close(self) -> None:
         """Stops the stream. What was lent stays. May be called twice."""
         with self._lock:
-            self.place = "nowhere"
-            for ticket in self._under_way:
-                ticket.close()
-            self._under_way = []
-            if self._engine is not None:
-                self._engine.close()
+            self._stop()
+
+    def _stop(self) -> None:
+        self.place = "nowhere"
+        for ticket, _ in self._under_way:
+            ticket.close()
+        self._under_way = []
+        if self._engine is not None:
+            self._engine.close()

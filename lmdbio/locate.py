@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, staleness
 from lmdbio import provenance as sidecars
-from lmdbio.errors import Error, IncompatibleError, ProvenanceError
+from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
 from lmdbio.staleness import Check
 
 __all__ = [
@@ -100,6 +100,10 @@ class Source:
                 f"opened, {now} now); open it again, and run lmdbio convert again"
             )
 
+    def open_engine(self, kind: str = "auto", *, depth: int, stream: bool) -> _core.Engine:
+        """The engine that reads these records (``open_engine``)."""
+        return open_engine(self._pages, kind, depth=depth, stream=stream)
+
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""
         self._pages.close()
@@ -149,6 +153,7 @@ def open_source(
     data = os.fspath(sidecars.data_file(path, subdir))
     name = db.encode() if isinstance(db, str) else db
     pages = _core.Engine(data, "pread", depth=32)
+    meta: _core.Meta | None = None
     try:
         meta = _core.read_meta(pages)
         found = meta.main_db if name is None else _core.find_database(pages, meta, name)
@@ -164,6 +169,15 @@ def open_source(
             )
         section = sidecar.section(name) if sidecar is not None else None
         table = _scan(pages, meta, found) if section is None else None
+    except CorruptedError as e:
+        newest = 0 if meta is None else _newest_or_zero(pages, meta)
+        pages.close()
+        if meta is None or newest <= meta.txnid + 1:
+            raise
+        raise Error(
+            f"{data}: was committed to while its tree was walked (transaction {meta.txnid} "
+            f"became {newest}); open it again"
+        ) from e
     except BaseException:
         pages.close()
         raise
@@ -179,6 +193,13 @@ def open_source(
         _sidecar=sidecar,
         _section=section,
     )
+
+
+def _newest_or_zero(pages: _core.Engine, meta: _core.Meta) -> int:
+    try:
+        return _core.newest_txnid(pages, meta.layout)
+    except (OSError, Error):
+        return 0
 
 
 def _open_sidecar(
@@ -249,8 +270,12 @@ def readahead_bytes(fd: int) -> int:
     return 0
 
 
-def open_engine(path: str, kind: str = "auto", *, depth: int, stream: bool) -> _core.Engine:
-    """Opens the engine that reads records.
+def open_engine(
+    pages: _core.Engine, kind: str = "auto", *, depth: int, stream: bool
+) -> _core.Engine:
+    """Opens the engine that reads records, on the very file that ``pages`` has open.
+
+    By its name it could be another one by now: data sets are replaced by rename.
 
     "auto" streams with O_DIRECT, which costs no copy and no page cache, unless half of the
     file is in the page cache already, the kernel reads far ahead by itself, or the file system
@@ -258,14 +283,14 @@ def open_engine(path: str, kind: str = "auto", *, depth: int, stream: bool) -> _
     there.
 
     Args:
-        path: the data file.
+        pages: an engine on the data file.
         kind: "auto", "pread", "direct" or "mmap".
         depth: requests in flight.
         stream: the file will be read from one end to the other.
     """
     if kind != "auto":
-        return _core.Engine(path, kind, depth)
-    cached = _core.Engine(path, "pread", depth)
+        return pages.again(kind, depth)
+    cached = pages.again("pread", depth)
     if (
         not stream
         or readahead_bytes(cached.fd) >= READAHEAD_BYTES_LARGE
@@ -273,8 +298,11 @@ def open_engine(path: str, kind: str = "auto", *, depth: int, stream: bool) -> _
     ):
         return cached
     try:
-        direct = _core.Engine(path, "direct", depth)
+        direct = pages.again("direct", depth)
     except IncompatibleError:
         return cached
+    except BaseException:
+        cached.close()
+        raise
     cached.close()
     return direct

@@ -34,7 +34,7 @@ from lmdbio import _core, share
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
-from lmdbio.locate import Check, Locate, Source, open_engine, open_source
+from lmdbio.locate import Check, Locate, Source, open_source
 from lmdbio.memory import FootprintBound, budget_bytes
 from lmdbio.mode import AUTO, Mode
 from lmdbio.plan import GAP_BYTES_MAX, PAGE_BYTES
@@ -241,7 +241,7 @@ class _Filler(threading.Thread):
                 if planned is not None and self._slot_is_free(block, wait=not flying):
                     address = self._seat.fill_addresses[block % self._seat.layout.slots]
                     into = address + self._seat.layout.table_bytes
-                    ticket = self._work.engine.submit_plan(planned.plan, into)
+                    ticket = self._work.engine.submit_plan(planned.plan, into, self._seat)
                     flying.append((ticket, address, planned))
                     block += 1
                     planned = self._plan(block)
@@ -584,7 +584,7 @@ class Reader:
         try:
             mode = Mode.resolve(asked.mode, provenance=source.locate == "provenance")
             kind = "auto" if auto else mode.engine
-            engine = open_engine(source.path, kind, depth=asked.depth, stream=True)
+            engine = source.open_engine(kind, depth=asked.depth, stream=True)
             mode = replace(mode, engine=engine.kind)
         except BaseException:
             source.close()

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.image import Image
-from lmdbio.locate import Check, Locate, open_engine, open_source
+from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
 from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads
 
@@ -89,7 +89,7 @@ class Records(Sequence[bytes]):
             path, db=db, locate=locate, provenance=provenance, check=check, subdir=subdir
         )
         try:
-            self._engine = open_engine(self._source.path, engine, depth=depth, stream=False)
+            self._engine = self._source.open_engine(engine, depth=depth, stream=False)
             meta = self._source.meta
             self._image = Image(
                 self._engine,
@@ -171,7 +171,7 @@ class Records(Sequence[bytes]):
             spent = plan.totals.requests * self._options.gap_bytes_max
             image.earn(spent - plan.totals.buffer_bytes)
             memory = self._pool.take(plan.totals.buffer_bytes)
-            self._engine.read_plan(plan, memory.address)
+            self._engine.read_plan(plan, memory.address, memory)
             # Also vouches for what the image received up to now.
             self._source.guard()
             address, size, keep = memory.address, plan.totals.buffer_bytes, memory
@@ -253,7 +253,7 @@ class _Block:
         self._plan = plan_reads(extents, options)
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = _core.Memory(self._plan.totals.buffer_bytes)
-        self._ticket = engine.submit_plan(self._plan, self._memory.address)
+        self._ticket = engine.submit_plan(self._plan, self._memory.address, self._memory)
         self.count = len(extents)
 
     def wait(self) -> None:

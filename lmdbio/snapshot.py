@@ -17,8 +17,10 @@ that is cut inside its meta pages.
 
 from __future__ import annotations
 
+import collections
 import errno
 import os
+import sys
 import threading
 from typing import Any
 
@@ -36,10 +38,16 @@ _NO_LOCK_FILE = {
     errno.ENOLCK,
 }
 
+#: What py-lmdb may map: address space alone, and what its users commonly ask for. When the file
+#: has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
+MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
+
 _guard = threading.Lock()
 _shared: dict[tuple[int, int], Slots] = {}
 #: Inherited through fork: neither closed nor collected.
 _inherited: list[Any] = []
+#: Released, but not yet taken note of.
+_released: collections.deque[Slots] = collections.deque()
 
 
 def _after_fork() -> None:
@@ -99,20 +107,39 @@ class Slots:
 
         Raises:
             lmdb.ReadersFullError: all slots are taken.
+            lmdb.MapResizedError: the file has outgrown ``MAP_BYTES``.
         """
         return Slot(self._env.begin())
 
     def release(self) -> None:
-        """Says that one user has ended; the last one closes the environment."""
-        with _guard:
-            self._users -= 1
-            if self._users > 0:
-                return
-            _shared.pop(self._key, None)
-            if self._pid != os.getpid():
-                _inherited.append(self._env)
-                return
-        self._env.close()
+        """Says that one user has ended; the last one closes the environment.
+
+        The garbage collector may call this at any moment, also while this very thread holds
+        the guard: then whoever holds it does the work when it is done.
+        """
+        _released.append(self)
+        _settle()
+
+    def _release(self) -> None:
+        self._users -= 1
+        if self._users > 0:
+            return
+        if _shared.get(self._key) is self:
+            del _shared[self._key]
+        if self._pid != os.getpid():
+            _inherited.append(self._env)
+        else:
+            self._env.close()
+
+
+def _settle() -> None:
+    """Takes note of what was released, unless somebody does already."""
+    while _released and _guard.acquire(blocking=False):
+        try:
+            while _released:
+                _released.popleft()._release()
+        finally:
+            _guard.release()
 
 
 def acquire(path: str, key: tuple[int, int], **options: Any) -> Slots | None:
@@ -127,21 +154,28 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> Slots | None:
         None where there are none to be had: the file system knows no lock files, or the
         process has the file open in py-lmdb itself.
     """
-    with _guard:
-        slots = _shared.get(key)
-        if slots is None:
-            env = _open(path, **options)
-            if env is None:
-                return None
-            slots = _shared[key] = Slots(key, env)
-        slots._users += 1
-        return slots
-
-
-def _open(path: str, **options: Any) -> Any:
     try:
-        return lmdb.open(path, readonly=True, lock=True, create=False, readahead=False, **options)
-    except lmdb.Error as error:
+        with _guard:
+            slots = _shared.get(key)
+            if slots is None:
+                env = _open(path, **options)
+                if env is None:
+                    return None
+                slots = _shared[key] = Slots(key, env)
+            slots._users += 1
+            return slots
+    finally:
+        _settle()
+
+
+def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> Any:
+    options.update(readonly=True, lock=True, create=False, readahead=False)
+    try:
+        return lmdb.open(path, map_size=map_bytes, **options)
+    except (lmdb.Error, MemoryError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "code", 0) == errno.ENOMEM:
+            # The process may not have that much address space (ulimit -v).
+            return None if map_bytes == 1 else _open(path, map_bytes=1, **options)
         if getattr(error, "code", 0) in _NO_LOCK_FILE:
             return None
         if "already open in this process" in str(error):

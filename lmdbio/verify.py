@@ -277,7 +277,7 @@ class _Verifier:
             alignment=self._engine.alignment,
         )
         memory = _core.Memory(plan.totals.buffer_bytes)
-        self._engine.read_plan(plan, memory.address)
+        self._engine.read_plan(plan, memory.address, memory)
         content = np.frombuffer(_core.lend(memory.address, memory.size, memory), np.uint8)
         heads = content[plan.slices.astype(np.int64)[:, None] + np.arange(header_size)]
         pgno = heads[:, :8].copy().view("<u8")[:, 0]

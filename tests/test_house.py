@@ -27,6 +27,7 @@ CSRC = ROOT / "csrc"
 #: A module imports only what stands before it. A new room needs a new noun, and a place here.
 ROOMS = (
     "errors",
+    "forked",
     "_core",
     "mode",
     "assignment",

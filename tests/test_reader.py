@@ -357,6 +357,10 @@ class Source:
         self.armed = self.armed or len(indices) < self.count
         return out
 
+    def open_engine(self, kind: str, *, depth: int, stream: bool) -> _core.Engine:
+        del stream
+        return _core.Engine(self.path, "pread" if kind == "auto" else kind, depth)
+
     def guard(self) -> None:
         pass
 
