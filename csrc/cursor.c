@@ -838,6 +838,7 @@ static int tree_set(lio_cursor *c, tree *t, const uint8_t *key, size_t key_size,
     int exact = 0, code = LIO_OK;
     if (key_size == 0)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 1, 0, "an empty key");
+    t->run = 0; /* a search ends a run of steps, also when it finds nothing */
     if (t->state & PLACED)
         code = search_nearby(t, key, key_size, &near, error);
     if (code != LIO_OK || near == NEARBY_NONE)
@@ -868,7 +869,6 @@ static int tree_set(lio_cursor *c, tree *t, const uint8_t *key, size_t key_size,
             return code;
     }
 placed:
-    t->run = 0;
     t->state |= PLACED;
     t->state &= ~(uint32_t)AT_END;
     return LIO_OK;

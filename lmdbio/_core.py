@@ -284,6 +284,8 @@ class Engine:
         opened: str | None = None,
     ) -> None:
         self.path = os.fspath(path)
+        if "\0" in self.path:  # C would take the part before it for the whole
+            raise ValueError(f"a path with a NUL byte: {self.path!r}")
         self.kind = kind
         self.depth = depth
         self._status = _Status(self.path)

@@ -516,6 +516,9 @@ class Reader:
             for node, node_teams in zip(job.nodes, split, strict=True)
             for team in node_teams
         )
+        # The control area and the alignment of the slots are part of the budget too.
+        grain = max(share.SLOT_ALIGNMENT, os.sysconf("SC_PAGE_SIZE"))
+        apart = share.control_bytes(len(job.node), len(split[own_node]), grain) + grain
         budget = min(budgets[rank] for rank in machine) // roots_here
         work: _Work | None = None
         filler: _Filler | None = None
@@ -531,7 +534,7 @@ class Reader:
                 start=asked.start,
                 iterations=asked.iterations,
             )
-            room = _Room(plain, plain.team_of(job.rank), asked, budget)
+            room = _Room(plain, plain.team_of(job.rank), asked, budget, apart)
 
             def bound_and_propose() -> tuple[int, Mode] | None:
                 if work is None:
@@ -822,9 +825,11 @@ class Reader:
 class _Room:
     """Sizes a root's slots: by a proven bound, within the budget."""
 
-    def __init__(self, schedule: Schedule, team: int, asked: _Asked, budget: int) -> None:
+    def __init__(
+        self, schedule: Schedule, team: int, asked: _Asked, budget: int, apart: int
+    ) -> None:
         self._schedule, self._team, self._asked = schedule, team, asked
-        self._budget = budget
+        self._budget, self._apart = budget, apart
         self._rows = schedule.team_rows(team)
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = asked.request_bytes_max
@@ -858,12 +863,13 @@ class _Room:
 
     def _fits(self, k: int) -> bool:
         slot = self._table_bytes(k) + self._data_bytes(k)
-        return self._asked.slots * slot <= self._budget
+        return self._apart + self._asked.slots * slot <= self._budget
 
     def propose(self, k: int) -> int:
         """``k`` if it fits the budget; where it is to be derived, a good one that fits."""
         if not self._fits(max(k, 1)):
-            need = self._asked.slots * (self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1)))
+            slot = self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1))
+            need = self._apart + self._asked.slots * slot
             what = "one iteration" if k <= 1 else f"a block of {k} iterations"
             raise ValueError(
                 f"{what} needs {need} bytes of window on this root ({self._asked.slots} slots), "
@@ -888,7 +894,7 @@ class _Room:
     def layout(self, k: int) -> share.Layout:
         """How the part is cut for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
-        spare = self._budget // self._asked.slots - table - data
+        spare = (self._budget - self._apart) // self._asked.slots - table - data
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare)
         data += max(0, allowance) // self._alignment * self._alignment
         return share.Layout(self._asked.slots, table, data, self._alignment)

@@ -158,6 +158,9 @@ def test_what_is_no_file_is_refused_without_waiting(tmp_path):
         _core.Engine(tmp_path / "fifo")
     with pytest.raises(FileNotFoundError):
         _core.Engine(tmp_path / "nothing")
+    (tmp_path / "file").write_bytes(b"x")
+    with pytest.raises(ValueError, match="NUL"):
+        _core.Engine(f"{tmp_path}/file\0tail")
 
 
 @pytest.mark.parametrize(("kind", "depth"), [("tape", 1), ("pread", 0), ("pread", 257)])

@@ -501,3 +501,21 @@ def test_what_is_no_database_is_refused_by_name(tmp_path):
     (tmp_path / "folder").mkdir()
     with pytest.raises(lmdb.Error):
         lmdbio_env.open(str(tmp_path / "folder"), subdir=False, readonly=True)
+
+
+@pytest.mark.parametrize("key", [b"\0", b"~"])
+def test_steps_after_a_search_that_found_nothing_are_not_held_against_the_tree(tmp_path, key):
+    path = databases.build(next(c for c in databases.CASES if c.name == "one_large"), tmp_path, 1)
+
+    def steps(module):
+        with module.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+            cursor = txn.cursor()
+            return [
+                cursor.prev(),
+                cursor.set_key(key),
+                cursor.prev(),
+                cursor.prev(),
+                cursor.prev(),
+            ]
+
+    assert steps(lmdbio_env) == steps(lmdb)
