@@ -1062,7 +1062,8 @@ static int move_dup_edge(lio_cursor *c, enum descent side, lio_item *out, lio_er
         leaf_of(t)->index = leaf_of(t)->count;
         return LIO_NOTFOUND;
     }
-    t->state &= ~(uint32_t)AT_END;
+    if (t->layout.version == LIO_FORMAT_V1) /* LMDB 1.0 stays at the end until it moves away */
+        t->state &= ~(uint32_t)AT_END;
     code = here(c, &node, out, error);
     if (code != LIO_OK || !(node.flags & LIO_N_DUPDATA))
         return code;

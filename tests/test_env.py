@@ -519,3 +519,17 @@ def test_steps_after_a_search_that_found_nothing_are_not_held_against_the_tree(t
             ]
 
     assert steps(lmdbio_env) == steps(lmdb)
+
+
+@pytest.mark.parametrize("version", databases.FORMATS)
+def test_first_dup_at_the_end_is_left_as_each_lmdb_leaves_it(tmp_path, version):
+    case = next(c for c in databases.CASES if c.name == "duplicates")
+    path = databases.build(case, tmp_path, version)
+
+    def steps(module):
+        with module.open(str(path), readonly=True, lock=False, max_dbs=8) as env:
+            with env.begin(db=env.open_db(b"dup", create=False)) as txn:
+                cursor = txn.cursor()
+                return [cursor.last(), cursor.first_dup(), cursor.next(), cursor.item()]
+
+    assert steps(lmdbio_env) == steps(lmdb)
