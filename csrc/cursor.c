@@ -1,244 +1,9 @@
 #include "cursor.h"
 
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-/* --- the page cache -------------------------------------------------------------------
- *
- * Hash chains for finding, one list for age (head: newest). A pinned page lies under a
- * cursor and is never evicted; when all are pinned the cache grows past its bound. */
-
-typedef struct slot {
-    struct slot *chain, *newer, *older;
-    uint64_t pgno;
-    uint8_t *memory;
-    const uint8_t *page;
-    uint32_t pins;
-} slot;
-
-struct lio_pages {
-    lio_engine *engine;
-    lio_layout layout;
-    uint64_t capacity, count; /* pages */
-    uint64_t buckets;         /* power of two */
-    slot **table;
-    slot *newest, *oldest;
-    pthread_mutex_t mutex; /* recursive */
-    pid_t pid;
-    uint64_t file_size; /* when last asked */
-    uint32_t references; /* cursors, and 1 until closed */
-};
-
-enum { ALIGNMENT_MIN = 64, CACHE_PAGES_MIN = 2 * LIO_DEPTH_MAX };
-
-static void mutex_make(lio_pages *pages)
-{
-    pthread_mutexattr_t recursive;
-    (void)pthread_mutexattr_init(&recursive);
-    (void)pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    (void)pthread_mutex_init(&pages->mutex, &recursive);
-    (void)pthread_mutexattr_destroy(&recursive);
-    pages->pid = getpid();
-}
-
-int lio_pages_open(lio_engine *engine, const lio_layout *layout, uint64_t cache_bytes,
-                   lio_pages **out, lio_error *error)
-{
-    lio_pages *pages = calloc(1, sizeof *pages);
-    if (pages == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *pages, 0, "no memory for a page cache");
-    pages->engine = engine;
-    pages->layout = *layout;
-    pages->capacity = cache_bytes / layout->page_size;
-    if (pages->capacity < CACHE_PAGES_MIN)
-        pages->capacity = CACHE_PAGES_MIN;
-    pages->buckets = 64;
-    while (pages->buckets < pages->capacity && pages->buckets < (1u << 20))
-        pages->buckets *= 2;
-    pages->table = calloc(pages->buckets, sizeof *pages->table);
-    if (pages->table == NULL) {
-        free(pages);
-        return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for a page cache");
-    }
-    mutex_make(pages);
-    pages->references = 1;
-    *out = pages;
-    return LIO_OK;
-}
-
-static void pages_free(lio_pages *pages)
-{
-    slot *next;
-    for (slot *s = pages->newest; s != NULL; s = next) {
-        next = s->older;
-        free(s->memory);
-        free(s);
-    }
-    (void)pthread_mutex_destroy(&pages->mutex);
-    free(pages->table);
-    free(pages);
-}
-
-void lio_pages_lock(lio_pages *pages)
-{
-    if (pthread_mutex_trylock(&pages->mutex) != 0) {
-        /* In a child forked while another thread of the parent held the lock, nobody will
-         * ever release it: the one thread of the child takes it anew. */
-        if (pages->pid != getpid())
-            mutex_make(pages);
-        (void)pthread_mutex_lock(&pages->mutex);
-    }
-}
-
-void lio_pages_forked(lio_pages *pages)
-{
-    mutex_make(pages);
-}
-
-void lio_pages_unlock(lio_pages *pages)
-{
-    (void)pthread_mutex_unlock(&pages->mutex);
-}
-
-/* Called with the lock held; releases it. */
-static void pages_release(lio_pages *pages)
-{
-    uint32_t left = --pages->references;
-    lio_pages_unlock(pages);
-    if (left == 0)
-        pages_free(pages);
-}
-
-void lio_pages_close(lio_pages *pages)
-{
-    if (pages == NULL)
-        return;
-    lio_pages_lock(pages);
-    pages_release(pages);
-}
-
-lio_engine *lio_pages_engine(const lio_pages *pages)
-{
-    return pages->engine;
-}
-
-static slot **bucket(lio_pages *pages, uint64_t pgno)
-{
-    return &pages->table[(pgno * 0x9E3779B97F4A7C15u >> 20) & (pages->buckets - 1)];
-}
-
-static void unlink_age(lio_pages *pages, slot *s)
-{
-    *(s->newer ? &s->newer->older : &pages->newest) = s->older;
-    *(s->older ? &s->older->newer : &pages->oldest) = s->newer;
-}
-
-static void link_newest(lio_pages *pages, slot *s)
-{
-    s->newer = NULL;
-    s->older = pages->newest;
-    *(pages->newest ? &pages->newest->newer : &pages->oldest) = s;
-    pages->newest = s;
-}
-
-static void forget(lio_pages *pages, slot *s)
-{
-    slot **at = bucket(pages, s->pgno);
-    while (*at != s)
-        at = &(*at)->chain;
-    *at = s->chain;
-    unlink_age(pages, s);
-    pages->count--;
-}
-
-/* A slot to read into: the oldest unpinned one when the cache is full, else a new one. */
-static slot *slot_take(lio_pages *pages, size_t memory_bytes, size_t alignment)
-{
-    slot *s = NULL;
-    if (pages->count >= pages->capacity)
-        for (s = pages->oldest; s != NULL && s->pins != 0; s = s->newer)
-            ;
-    if (s != NULL) {
-        forget(pages, s);
-        return s;
-    }
-    s = calloc(1, sizeof *s);
-    if (s == NULL)
-        return NULL;
-    s->memory = aligned_alloc(alignment, memory_bytes);
-    if (s->memory == NULL) {
-        free(s);
-        return NULL;
-    }
-    return s;
-}
-
-/* Reads and checks page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF. */
-static int slot_read(lio_pages *pages, uint64_t pgno, int type, slot **out, lio_error *error)
-{
-    uint32_t size = pages->layout.page_size;
-    uint64_t alignment = lio_engine_alignment(pages->engine);
-    uint64_t offset = pgno * size; /* pgno < page_limit, whose product was checked */
-    uint64_t start = lio_round_down(offset, alignment);
-    uint64_t span = lio_round_up(offset + size, alignment) - start;
-    size_t memory = alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : (size_t)alignment;
-    slot *s = slot_take(pages, lio_round_up(size + 2 * alignment, memory), memory);
-    lio_read read = {start, span, offset + size - start, NULL};
-    int code;
-    if (s == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, offset, size, 0, "no memory for a page");
-    read.into = s->memory;
-    s->page = s->memory + (offset - start);
-    s->pgno = pgno;
-    s->pins = 0;
-    code = lio_engine_read(pages->engine, &read, 1, error);
-    if (code == LIO_OK)
-        code = lio_page_check(&pages->layout, s->page, pgno, type, error);
-    if (code != LIO_OK) {
-        free(s->memory);
-        free(s);
-        return code;
-    }
-    s->chain = *bucket(pages, pgno);
-    *bucket(pages, pgno) = s;
-    link_newest(pages, s);
-    pages->count++;
-    *out = s;
-    return LIO_OK;
-}
-
-static int wrong_type(const lio_layout *layout, uint64_t pgno, int type, lio_error *error)
-{
-    return lio_fail(error, LIO_ERR_CORRUPT, pgno * layout->page_size, (uint64_t)type, 0,
-                    "page %" PRIu64 " is used as a %s page and as something else", pgno,
-                    type == LIO_P_BRANCH ? "branch" : "leaf");
-}
-
-/* Page `pgno`, pinned. */
-static int slot_get(lio_pages *pages, uint64_t pgno, int type, slot **out, lio_error *error)
-{
-    slot *s;
-    int code;
-    for (s = *bucket(pages, pgno); s != NULL && s->pgno != pgno; s = s->chain)
-        ;
-    if (s == NULL) {
-        code = slot_read(pages, pgno, type, &s, error);
-        if (code != LIO_OK)
-            return code;
-    } else {
-        if ((lio_page_flags(&pages->layout, s->page) & (LIO_P_BRANCH | LIO_P_LEAF)) !=
-            (uint32_t)type)
-            return wrong_type(&pages->layout, pgno, type, error);
-        unlink_age(pages, s);
-        link_newest(pages, s);
-    }
-    s->pins++;
-    *out = s;
-    return LIO_OK;
-}
 
 /* --- trees ---------------------------------------------------------------------------- */
 
@@ -246,7 +11,7 @@ enum { PLACED = 1, AT_END = 2 };
 
 typedef struct {
     const uint8_t *page;
-    slot *pin; /* NULL: the page lies in a batch read ahead, or inside a node */
+    lio_pin *pin; /* NULL: the page lies in a batch read ahead, or inside a node */
     uint64_t pgno;
     uint32_t index, count;
 } level;
@@ -295,7 +60,7 @@ static level *leaf_of(tree *t)
 static void level_drop(level *l)
 {
     if (l->pin != NULL)
-        l->pin->pins--;
+        lio_pin_drop(l->pin);
     l->pin = NULL;
 }
 
@@ -336,10 +101,10 @@ static int tree_push(lio_cursor *c, tree *t, uint64_t pgno, lio_error *error)
             return code;
     }
     if (l.page == NULL) {
-        code = slot_get(c->pages, pgno, type, &l.pin, error);
+        code = lio_pages_pin(c->pages, pgno, type, &l.pin, error);
         if (code != LIO_OK)
             return code;
-        l.page = l.pin->page;
+        l.page = lio_pin_page(l.pin);
     }
     l.count = lio_page_count(&t->layout, l.page);
     if (l.count == 0) {
@@ -506,8 +271,8 @@ static void leave_batch(lio_cursor *c)
     level *l = leaf_of(&c->main);
     if (c->main.height != c->main.db.depth || l->pin != NULL)
         return;
-    if (slot_get(c->pages, l->pgno, LIO_P_LEAF, &l->pin, NULL) == LIO_OK) {
-        l->page = l->pin->page;
+    if (lio_pages_pin(c->pages, l->pgno, LIO_P_LEAF, &l->pin, NULL) == LIO_OK) {
+        l->page = lio_pin_page(l->pin);
     } else {
         tree_clear(&c->main);
         c->main.state = 0;
@@ -520,7 +285,7 @@ void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max)
     lio_pages *pages = cursor->pages;
     lio_pages_lock(pages);
     if (cursor->main.db.depth < 2 ||
-        pages->layout.page_size % lio_engine_alignment(pages->engine) != 0)
+        cursor->main.layout.page_size % lio_engine_alignment(lio_pages_engine(pages)) != 0)
         pages_max = 0;
     if (pages_max == 0 && cursor->ahead != NULL) {
         leave_batch(cursor);
@@ -596,7 +361,7 @@ static int batch_submit(lio_cursor *c, batch *b, lio_error *error)
     }
     if (b->count == 0)
         return LIO_OK;
-    code = lio_engine_submit(c->pages->engine, b->reads, reads, &b->ticket, error);
+    code = lio_engine_submit(lio_pages_engine(c->pages), b->reads, reads, &b->ticket, error);
     if (code != LIO_OK)
         b->count = 0;
     a->window = a->window * 2 < a->pages_max ? a->window * 2 : a->pages_max;
@@ -611,7 +376,7 @@ static int ahead_start(lio_cursor *c, lio_error *error)
     a->leader = c->main;
     for (uint32_t i = 0; i < a->leader.height; i++)
         if (a->leader.stack[i].pin != NULL)
-            a->leader.stack[i].pin->pins++;
+            lio_pin_add(a->leader.stack[i].pin);
     a->leader.db.depth = (uint16_t)(c->main.db.depth - 1);
     a->started = 1;
     a->current = 0;
@@ -888,22 +653,6 @@ static int sub_item(lio_cursor *c, lio_item *out, lio_error *error)
     return LIO_OK;
 }
 
-/* Values are as long as the file says: a damaged length must not become an allocation. */
-static int value_inside(lio_pages *pages, const lio_extent *where, lio_error *error)
-{
-    int code;
-    if (lio_fits(where->offset, where->length, pages->file_size))
-        return LIO_OK;
-    code = lio_engine_size(pages->engine, &pages->file_size, error);
-    if (code != LIO_OK)
-        return code;
-    if (lio_fits(where->offset, where->length, pages->file_size))
-        return LIO_OK;
-    return lio_fail(error, LIO_ERR_SHORT, where->offset, where->length,
-                    pages->file_size > where->offset ? pages->file_size - where->offset : 0,
-                    "the file ends inside a value");
-}
-
 static int node_item(lio_cursor *c, const lio_node *node, lio_item *out, lio_error *error)
 {
     const level *l = leaf_of(&c->main);
@@ -918,7 +667,7 @@ static int node_item(lio_cursor *c, const lio_node *node, lio_item *out, lio_err
     if (node->flags & LIO_N_BIGDATA) {
         int code = lio_node_extent(&c->main.layout, l->page, l->pgno, node, &out->where, NULL,
                                    error);
-        return code == LIO_OK ? value_inside(c->pages, &out->where, error) : code;
+        return code == LIO_OK ? lio_value_check(c->pages, &out->where, error) : code;
     }
     out->data = node->data;
     return LIO_OK;
@@ -1274,12 +1023,10 @@ int lio_cursor_open(lio_pages *pages, const lio_db *db, lio_cursor **out, lio_er
     if (c == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *c, 0, "no memory for a cursor");
     c->pages = pages;
-    c->main.layout = pages->layout;
+    c->main.layout = *lio_pages_layout(pages);
     c->main.db = *db;
     c->has_sub = (db->flags & LIO_DB_DUPSORT) != 0;
-    lio_pages_lock(pages);
-    pages->references++;
-    lio_pages_unlock(pages);
+    lio_pages_share(pages);
     *out = c;
     return LIO_OK;
 }
@@ -1288,7 +1035,7 @@ static void tree_pin(tree *t)
 {
     for (uint32_t i = 0; i < t->height; i++)
         if (t->stack[i].pin != NULL)
-            t->stack[i].pin->pins++;
+            lio_pin_add(t->stack[i].pin);
 }
 
 int lio_cursor_copy(lio_cursor *cursor, lio_cursor **out, lio_error *error)
@@ -1327,7 +1074,8 @@ void lio_cursor_close(lio_cursor *cursor)
     tree_clear(&cursor->main);
     tree_clear(&cursor->sub);
     free(cursor);
-    pages_release(pages);
+    lio_pages_unlock(pages);
+    lio_pages_close(pages);
 }
 
 lio_pages *lio_cursor_pages(lio_cursor *cursor)
@@ -1338,67 +1086,4 @@ lio_pages *lio_cursor_pages(lio_cursor *cursor)
 const lio_layout *lio_cursor_layout(const lio_cursor *cursor)
 {
     return &cursor->main.layout;
-}
-
-/* --- values --------------------------------------------------------------------------- */
-
-int lio_overflow_check(const lio_layout *layout, const uint8_t *header, uint64_t pgno,
-                       uint64_t length, lio_error *error)
-{
-    uint32_t flags = lio_page_flags(layout, header);
-    uint64_t pages = lio_load32(header + layout->header_size - 4);
-    uint64_t wanted = (length + layout->header_size + layout->page_size - 1) / layout->page_size;
-    uint64_t offset = pgno * layout->page_size;
-    if (lio_load64(header) != pgno)
-        return lio_fail(error, LIO_ERR_CORRUPT, offset, pgno, lio_load64(header),
-                        "overflow page %" PRIu64 " claims to be page %" PRIu64, pgno,
-                        lio_load64(header));
-    if (!(flags & LIO_P_OVERFLOW) || pages < wanted)
-        return lio_fail(error, LIO_ERR_CORRUPT, offset, wanted, pages,
-                        "a value of %" PRIu64 " bytes does not begin at page %" PRIu64, length,
-                        pgno);
-    return LIO_OK;
-}
-
-/* With an aligned engine, through memory of its own. */
-static int read_aligned(lio_pages *pages, const lio_extent *where, uint64_t alignment,
-                        uint8_t *into, lio_error *error)
-{
-    uint64_t header = pages->layout.header_size, from = where->offset - header;
-    uint64_t start = lio_round_down(from, alignment);
-    uint64_t end = where->offset + where->length;
-    uint64_t span = lio_round_up(end, alignment) - start;
-    uint8_t *memory = aligned_alloc((size_t)alignment, (size_t)span);
-    lio_read read = {start, span, end - start, memory};
-    int code;
-    if (memory == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, start, span, 0, "no memory for a value");
-    code = lio_engine_read(pages->engine, &read, 1, error);
-    if (code == LIO_OK)
-        code = lio_overflow_check(&pages->layout, memory + (from - start),
-                                  from / pages->layout.page_size, where->length, error);
-    if (code == LIO_OK)
-        memcpy(into, memory + (where->offset - start), (size_t)where->length);
-    free(memory);
-    return code;
-}
-
-int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error)
-{
-    uint64_t alignment = lio_engine_alignment(pages->engine);
-    uint64_t header = pages->layout.header_size;
-    uint8_t head[64];
-    lio_read reads[2] = {{where->offset - header, header, header, head},
-                         {where->offset, where->length, where->length, into}};
-    int code;
-    if (alignment > 1 || where->length < 32 * 1024)
-        return read_aligned(pages, where, alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : alignment,
-                            into, error);
-    code = lio_engine_read(pages->engine, &reads[0], 1, error);
-    if (code == LIO_OK)
-        code = lio_engine_read(pages->engine, &reads[1], 1, error);
-    if (code == LIO_OK)
-        code = lio_overflow_check(&pages->layout, head, reads[0].offset / pages->layout.page_size,
-                                  where->length, error);
-    return code;
 }

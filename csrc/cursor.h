@@ -1,4 +1,4 @@
-/* cursor: a position in one tree, over a bounded cache of pages read through an engine.
+/* cursor: a position in one database, moved as LMDB moves it.
  *
  *   lio_cursor (main tree) --- stack of (page, index), root to leaf
  *        |
@@ -8,10 +8,9 @@
  * Moves have LMDB's semantics down to what a failed move leaves behind: a cursor is placed
  * or not, and may stand at the end (EOF) with its inner position alive.
  *
- * Every page is checked once, when it enters the cache. The depth of a stack is the one that
- * the database record claims (at most LIO_DEPTH_MAX), and no run of moves in one direction
- * is longer than the record's number of entries, so a damaged tree can neither trap nor
- * crash a reader.
+ * The depth of a stack is the one that the database record claims (at most LIO_DEPTH_MAX), and
+ * no run of moves in one direction is longer than the record's number of entries, so a damaged
+ * tree can neither trap nor crash a reader.
  *
  * Cursors of one lio_pages share its lock: they may be used by several threads, one call at
  * a time. What an item points to is safe only while the lock is held (lio_pages_lock) or
@@ -22,11 +21,10 @@
 
 #include <stddef.h>
 
-#include "engine.h"
 #include "extent.h"
 #include "format.h"
+#include "pages.h"
 
-typedef struct lio_pages lio_pages;
 typedef struct lio_cursor lio_cursor;
 
 enum lio_move {
@@ -62,25 +60,6 @@ typedef struct {
     uint32_t node_flags; /* enum lio_node_flag, of the key's node             */
 } lio_item;
 
-/* The pages of one snapshot. `engine` is borrowed; `cache_bytes` bounds what is kept beside
- * the pages under cursors. */
-int lio_pages_open(lio_engine *engine, const lio_layout *layout, uint64_t cache_bytes,
-                   lio_pages **out, lio_error *error);
-
-/* Closing with cursors open only marks it: the last cursor frees it. NULL is fine. */
-void lio_pages_close(lio_pages *pages);
-
-lio_engine *lio_pages_engine(const lio_pages *pages);
-
-/* Held by every call below for its duration; recursive, so that a caller can hold it across
- * a move and the use of what the move returned. */
-void lio_pages_lock(lio_pages *pages);
-void lio_pages_unlock(lio_pages *pages);
-
-/* In a child, before it has a second thread: the lock is free again. Who forks holds the lock
- * meanwhile, so that the child does not find the pages half changed by another thread. */
-void lio_pages_forked(lio_pages *pages);
-
 int lio_cursor_open(lio_pages *pages, const lio_db *db, lio_cursor **out, lio_error *error);
 
 /* A second cursor at the same place. */
@@ -103,13 +82,5 @@ int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 /* Reads up to `pages_max` leaves ahead of forward moves, in growing batches that are under
  * way while earlier ones are used; 0 stops. */
 void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max);
-
-/* Reads the value at `where` of an item into `into` (`where.length` bytes), and checks the
- * header of its first overflow page. */
-int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
-
-/* Checks the header of an overflow page that holds a value of `length` bytes. */
-int lio_overflow_check(const lio_layout *layout, const uint8_t *header, uint64_t pgno,
-                       uint64_t length, lio_error *error);
 
 #endif

@@ -404,6 +404,24 @@ int lio_node_extent(const lio_layout *layout, const uint8_t *page, uint64_t pgno
     return LIO_OK;
 }
 
+int lio_overflow_check(const lio_layout *layout, const uint8_t *header, uint64_t pgno,
+                       uint64_t length, lio_error *error)
+{
+    uint32_t flags = lio_page_flags(layout, header);
+    uint64_t pages = lio_load32(tail(layout, header) + 4); /* where others have lower, upper */
+    uint64_t wanted = (length + layout->header_size + layout->page_size - 1) / layout->page_size;
+    uint64_t offset = pgno * layout->page_size;
+    if (lio_load64(header) != pgno)
+        return lio_fail(error, LIO_ERR_CORRUPT, offset, pgno, lio_load64(header),
+                        "overflow page %" PRIu64 " claims to be page %" PRIu64, pgno,
+                        lio_load64(header));
+    if (!(flags & LIO_P_OVERFLOW) || pages < wanted)
+        return lio_fail(error, LIO_ERR_CORRUPT, offset, wanted, pages,
+                        "a value of %" PRIu64 " bytes does not begin at page %" PRIu64, length,
+                        pgno);
+    return LIO_OK;
+}
+
 /* --- keys ---------------------------------------------------------------------------- */
 
 static int compare_bytes(const uint8_t *a, size_t a_size, const uint8_t *b, size_t b_size)

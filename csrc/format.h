@@ -147,6 +147,10 @@ int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno
 int lio_node_extent(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
                     const lio_node *node, lio_extent *out, uint64_t *pages, lio_error *error);
 
+/* Checks the header of an overflow page that holds a value of `length` bytes. */
+int lio_overflow_check(const lio_layout *layout, const uint8_t *header, uint64_t pgno,
+                       uint64_t length, lio_error *error);
+
 /* cdef: skip */
 static inline uint16_t lio_load16(const uint8_t *at)
 {

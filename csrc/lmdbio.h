@@ -17,6 +17,7 @@
 #include "locate.h"
 #include "provenance.h"
 #include "window.h"
+#include "pages.h"
 #include "cursor.h"
 #include "scan.h"
 

@@ -61,6 +61,7 @@ C_ROOMS = (
     "plan",
     "engine",
     "locate",
+    "pages",
     "cursor",
     "scan",
     "provenance",
