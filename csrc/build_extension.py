@@ -1,8 +1,8 @@
 """Describes the extension to cffi: the headers of ``csrc/`` are the binding's only declarations.
 
 Each room's header is both what C includes and what Python may call, so the two cannot drift
-apart. What cffi cannot digest (inline functions, attributes) stands between the comments
-``cdef: skip`` and ``cdef: resume``.
+apart. What cffi cannot digest (inline functions, attributes), and what only other rooms of
+``csrc/`` use, stands between the comments ``cdef: skip`` and ``cdef: resume``.
 """
 
 from __future__ import annotations

@@ -1,16 +1,12 @@
 /* cursor: a position in one database, moved as LMDB moves it.
  *
- *   lio_cursor (main tree) --- stack of (page, index), root to leaf
+ *   lio_cursor (main tree) --- a position among the keys
  *        |
  *        +-- sub tree: the duplicates of the current key
  *              in the node itself (a sub-page), or in a tree of their own
  *
  * Moves have LMDB's semantics down to what a failed move leaves behind: a cursor is placed
  * or not, and may stand at the end (EOF) with its inner position alive.
- *
- * The depth of a stack is the one that the database record claims (at most LIO_DEPTH_MAX), and
- * no run of moves in one direction is longer than the record's number of entries, so a damaged
- * tree can neither trap nor crash a reader.
  *
  * Cursors of one lio_pages share its lock: they may be used by several threads, one call at
  * a time. What an item points to is safe only while the lock is held (lio_pages_lock) or

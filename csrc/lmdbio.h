@@ -18,6 +18,8 @@
 #include "provenance.h"
 #include "window.h"
 #include "pages.h"
+#include "tree.h"
+#include "readahead.h"
 #include "cursor.h"
 #include "scan.h"
 

@@ -62,6 +62,8 @@ C_ROOMS = (
     "engine",
     "locate",
     "pages",
+    "tree",
+    "readahead",
     "cursor",
     "scan",
     "provenance",

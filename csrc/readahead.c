@@ -1,0 +1,203 @@
+#include "readahead.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { WINDOW_FIRST = 4, LEAF_REQUEST_BYTES = 1 << 20, BATCH_ALIGNMENT = 4096 };
+
+/* Page numbers in key order, pages one after another. */
+typedef struct {
+    uint64_t *pgnos;
+    uint8_t *memory;
+    lio_read *reads;
+    lio_ticket *ticket;
+    uint32_t count, at, capacity;
+} batch;
+
+typedef struct {
+    lio_lender lender; /* first: a pointer to it is a pointer to the whole */
+    lio_tree leader;
+    batch batches[2];
+    uint32_t window, pages_max, current;
+    bool started, ended;
+    pid_t pid;
+} readahead;
+
+/* --- life ----------------------------------------------------------------------------- */
+
+static void batch_drop(batch *b)
+{
+    lio_ticket_drop(&b->ticket);
+    b->count = b->at = 0;
+}
+
+static void batch_free(batch *b)
+{
+    batch_drop(b);
+    free(b->pgnos);
+    free(b->reads);
+    free(b->memory);
+    memset(b, 0, sizeof *b);
+}
+
+static int batch_reserve(batch *b, uint32_t pages, uint32_t page_size)
+{
+    if (b->capacity >= pages)
+        return LIO_OK;
+    batch_free(b);
+    b->pgnos = calloc(pages, sizeof *b->pgnos);
+    b->reads = calloc(pages, sizeof *b->reads);
+    b->memory = aligned_alloc(BATCH_ALIGNMENT,
+                              lio_round_up((uint64_t)pages * page_size, BATCH_ALIGNMENT));
+    if (b->pgnos == NULL || b->reads == NULL || b->memory == NULL) {
+        batch_free(b);
+        return LIO_ERR_NOMEM;
+    }
+    b->capacity = pages;
+    return LIO_OK;
+}
+
+static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const uint8_t **page,
+                lio_error *error);
+
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max)
+{
+    readahead *a = (readahead *)tree->lender;
+    if (tree->db.depth < 2 ||
+        tree->layout.page_size % lio_engine_alignment(lio_pages_engine(tree->pages)) != 0)
+        return;
+    if (a == NULL)
+        a = calloc(1, sizeof *a);
+    if (a == NULL)
+        return;
+    a->lender.find = find;
+    a->pages_max = pages_max;
+    tree->lender = &a->lender;
+}
+
+void lio_readahead_close(lio_tree *tree)
+{
+    readahead *a = (readahead *)tree->lender;
+    if (a == NULL)
+        return;
+    lio_tree_clear(&a->leader);
+    batch_free(&a->batches[0]);
+    batch_free(&a->batches[1]);
+    free(a);
+    tree->lender = NULL;
+}
+
+/* --- reading -------------------------------------------------------------------------- */
+
+/* The next leaf in key order along the leader's branch pages. */
+static int leader_step(lio_tree *leader, uint64_t *pgno, lio_error *error)
+{
+    lio_node node;
+    int code = LIO_OK;
+    if (!lio_tree_is_last(leader))
+        lio_tree_leaf(leader)->index++;
+    else
+        code = lio_tree_sibling(leader, 1, error);
+    if (code == LIO_OK)
+        code = lio_tree_node(leader, &node, error);
+    if (code == LIO_OK)
+        code = lio_tree_check_pgno(leader, node.child, error);
+    if (code == LIO_OK)
+        *pgno = node.child;
+    return code;
+}
+
+/* Submits the next `window` leaves. Runs of adjacent pages become one request. */
+static int batch_submit(readahead *a, batch *b, lio_error *error)
+{
+    uint32_t size = a->leader.layout.page_size, reads = 0;
+    uint64_t pgno;
+    int code;
+    if (batch_reserve(b, a->window, size) != LIO_OK)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, (uint64_t)a->window * size, 0,
+                        "no memory to read leaf pages ahead");
+    while (b->count < a->window && !a->ended) {
+        a->ended = leader_step(&a->leader, &pgno, error) != LIO_OK;
+        if (a->ended) /* what is wrong ahead is the cursor's to report */
+            break;
+        if (b->count > 0 && pgno == b->pgnos[b->count - 1] + 1 &&
+            b->reads[reads - 1].length < LEAF_REQUEST_BYTES) {
+            b->reads[reads - 1].length += size;
+            b->reads[reads - 1].needed += size;
+        } else {
+            b->reads[reads++] = (lio_read){pgno * size, size, size,
+                                           b->memory + (size_t)b->count * size};
+        }
+        b->pgnos[b->count++] = pgno;
+    }
+    if (b->count == 0)
+        return LIO_OK;
+    code = lio_engine_submit(lio_pages_engine(a->leader.pages), b->reads, reads, &b->ticket,
+                             error);
+    if (code != LIO_OK)
+        b->count = 0;
+    a->window = a->window * 2 < a->pages_max ? a->window * 2 : a->pages_max;
+    return code;
+}
+
+/* Begins after the leaf that the tree is about to enter. */
+static int start(readahead *a, const lio_tree *tree, lio_error *error)
+{
+    lio_tree_clear(&a->leader);
+    batch_drop(&a->batches[0]);
+    batch_drop(&a->batches[1]);
+    lio_tree_copy(&a->leader, tree);
+    a->leader.db.depth = (uint16_t)(tree->db.depth - 1);
+    a->started = true;
+    a->ended = false;
+    a->current = 0;
+    a->pid = getpid();
+    a->window = WINDOW_FIRST < a->pages_max ? WINDOW_FIRST : a->pages_max;
+    return batch_submit(a, &a->batches[0], error);
+}
+
+static const uint8_t *batch_page(batch *b, uint64_t pgno, uint32_t size)
+{
+    for (; b->at < b->count; b->at++)
+        if (b->pgnos[b->at] == pgno)
+            return b->memory + (size_t)b->at * size;
+    return NULL;
+}
+
+static int batch_wait(batch *b, lio_error *error)
+{
+    int code = LIO_OK;
+    if (b->ticket != NULL)
+        code = lio_ticket_wait(b->ticket, -1, error);
+    lio_ticket_drop(&b->ticket);
+    if (code != LIO_OK)
+        batch_drop(b);
+    return code;
+}
+
+static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const uint8_t **page,
+                lio_error *error)
+{
+    readahead *a = (readahead *)lender;
+    const uint8_t *found = NULL;
+    int code;
+    if (a->started && a->pid == getpid())
+        for (uint32_t turn = 0; turn < 2 && found == NULL; turn++) {
+            if (turn == 1) {
+                batch_drop(&a->batches[a->current]);
+                a->current ^= 1;
+            }
+            found = batch_page(&a->batches[a->current], pgno, tree->layout.page_size);
+        }
+    if (found == NULL)
+        return start(a, tree, error);
+    code = batch_wait(&a->batches[a->current], error);
+    if (code == LIO_OK)
+        code = lio_page_check(&tree->layout, found, pgno, LIO_P_LEAF, error);
+    if (code == LIO_OK && a->batches[a->current ^ 1].count == 0 && !a->ended)
+        code = batch_submit(a, &a->batches[a->current ^ 1], error);
+    if (code == LIO_OK)
+        *page = found;
+    return code;
+}

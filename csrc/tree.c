@@ -1,0 +1,337 @@
+#include "tree.h"
+
+#include <inttypes.h>
+
+/* --- levels --------------------------------------------------------------------------- */
+
+static void level_drop(lio_level *l)
+{
+    if (l->pin != NULL)
+        lio_pin_drop(l->pin);
+    l->pin = NULL;
+}
+
+static void drop_to(lio_tree *t, uint32_t height)
+{
+    while (t->height > height)
+        level_drop(&t->stack[--t->height]);
+}
+
+void lio_tree_clear(lio_tree *t)
+{
+    drop_to(t, 0);
+    lio_tree_unplace(t);
+    t->run = 0;
+}
+
+void lio_tree_copy(lio_tree *to, const lio_tree *from)
+{
+    *to = *from;
+    to->lender = NULL;
+    for (uint32_t i = 0; i < to->height; i++)
+        if (to->stack[i].pin != NULL)
+            lio_pin_add(to->stack[i].pin);
+}
+
+int lio_tree_check_pgno(const lio_tree *t, uint64_t pgno, lio_error *error)
+{
+    if (pgno >= 2 && pgno < t->layout.page_limit)
+        return LIO_OK;
+    return lio_fail(error, LIO_ERR_CORRUPT, 0, t->layout.page_limit, pgno,
+                    "a branch page points at page %" PRIu64 " of %" PRIu64 " in use", pgno,
+                    t->layout.page_limit);
+}
+
+bool lio_tree_return_leaf(lio_tree *t)
+{
+    lio_level *l;
+    if (t->height == 0 || t->height != t->db.depth || lio_tree_leaf(t)->pin != NULL)
+        return false;
+    l = lio_tree_leaf(t);
+    if (lio_pages_pin(t->pages, l->pgno, LIO_P_LEAF, &l->pin, NULL) == LIO_OK)
+        l->page = lio_pin_page(l->pin);
+    else
+        lio_tree_clear(t);
+    return true;
+}
+
+/* Makes page `pgno` the level below the present ones. */
+static int push(lio_tree *t, uint64_t pgno, lio_error *error)
+{
+    uint32_t depth = t->height;
+    int type = depth + 1 < t->db.depth ? LIO_P_BRANCH : LIO_P_LEAF, code;
+    lio_level l = {NULL, NULL, pgno, 0, 0};
+    if (depth >= t->db.depth || depth >= LIO_DEPTH_MAX)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, t->db.depth, depth,
+                        "a tree is deeper than its database record says");
+    code = lio_tree_check_pgno(t, pgno, error);
+    if (code == LIO_OK && type == LIO_P_LEAF && t->lender != NULL)
+        code = t->lender->find(t->lender, t, pgno, &l.page, error);
+    if (code != LIO_OK)
+        return code;
+    if (l.page == NULL) {
+        code = lio_pages_pin(t->pages, pgno, type, &l.pin, error);
+        if (code != LIO_OK)
+            return code;
+        l.page = lio_pin_page(l.pin);
+    }
+    l.count = lio_page_count(&t->layout, l.page);
+    if (l.count == 0) {
+        level_drop(&l);
+        return lio_fail(error, LIO_ERR_CORRUPT, pgno * t->layout.page_size, 1, 0,
+                        "page %" PRIu64 " of a tree holds nothing", pgno);
+    }
+    t->stack[depth] = l;
+    t->height++;
+    return LIO_OK;
+}
+
+/* Puts `index` on the first node whose key is not below `key` (count: none). */
+static int level_search(const lio_tree *t, lio_level *l, const uint8_t *key, size_t key_size,
+                        bool *exact, lio_error *error)
+{
+    uint32_t low = lio_page_flags(&t->layout, l->page) & LIO_P_BRANCH ? 1 : 0, high = l->count;
+    *exact = false; /* the first key of a branch page stands for minus infinity */
+    while (low < high) {
+        lio_node node;
+        int order, code;
+        l->index = low + (high - low) / 2;
+        code = lio_level_node(t, l, &node, error);
+        if (code != LIO_OK)
+            return code;
+        order = lio_key_compare(t->db.flags, key, key_size, node.key, node.key_size);
+        if (order == 0) {
+            *exact = true;
+            return LIO_OK;
+        }
+        if (order < 0)
+            high = l->index;
+        else
+            low = l->index + 1;
+    }
+    l->index = low;
+    return LIO_OK;
+}
+
+/* From the root to a leaf: towards `key` or, when that is NULL, towards `edge`. The index in
+ * the leaf is left to the caller (0). */
+static int descend(lio_tree *t, enum lio_edge edge, const uint8_t *key, size_t key_size,
+                   lio_error *error)
+{
+    bool exact;
+    lio_node node;
+    int code;
+    lio_tree_clear(t);
+    if (t->db.root == UINT64_MAX || t->db.depth == 0)
+        return LIO_NOTFOUND;
+    code = push(t, t->db.root, error);
+    while (code == LIO_OK && t->height < t->db.depth) {
+        lio_level *l = lio_tree_leaf(t);
+        l->index = edge == LIO_EDGE_LAST ? l->count - 1 : 0;
+        if (key != NULL) {
+            code = level_search(t, l, key, key_size, &exact, error);
+            if (code == LIO_OK && !exact)
+                l->index--;
+        }
+        if (code == LIO_OK)
+            code = lio_level_node(t, l, &node, error);
+        if (code == LIO_OK)
+            code = push(t, node.child, error);
+    }
+    if (code != LIO_OK) {
+        lio_tree_clear(t);
+        return code;
+    }
+    t->placed = true;
+    return LIO_OK;
+}
+
+/* --- steps ---------------------------------------------------------------------------- */
+
+/* A tree that hands out more than it holds repeats itself. */
+static int count_run(lio_tree *t, int32_t direction, lio_error *error)
+{
+    if (t->direction != direction) {
+        t->direction = direction;
+        t->run = 0;
+    }
+    if (t->run++ > t->db.entries) /* the one too many finds the end */
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, t->db.entries, t->run,
+                        "a tree holds more than the %" PRIu64
+                        " entries of its database record", t->db.entries);
+    return LIO_OK;
+}
+
+int lio_tree_sibling(lio_tree *t, int32_t direction, lio_error *error)
+{
+    uint32_t up = t->height - 1;
+    lio_node node;
+    int code;
+    do {
+        if (up == 0)
+            return LIO_NOTFOUND;
+        up--;
+    } while (direction > 0 ? t->stack[up].index + 1 >= t->stack[up].count
+                           : t->stack[up].index == 0);
+    drop_to(t, up + 1);
+    t->stack[up].index += (uint32_t)direction;
+    do {
+        code = lio_tree_node(t, &node, error);
+        if (code == LIO_OK)
+            code = push(t, node.child, error);
+        if (code != LIO_OK) {
+            lio_tree_clear(t);
+            return code;
+        }
+        if (direction < 0)
+            lio_tree_leaf(t)->index = lio_tree_leaf(t)->count - 1;
+    } while (t->height < t->db.depth);
+    return LIO_OK;
+}
+
+int lio_tree_edge(lio_tree *t, enum lio_edge edge, lio_error *error)
+{
+    lio_level *l;
+    int code = LIO_OK;
+    if (!t->placed || t->height > 1)
+        code = descend(t, edge, NULL, 0, error);
+    if (code != LIO_OK)
+        return code;
+    l = lio_tree_leaf(t);
+    l->index = edge == LIO_EDGE_LAST ? l->count - 1 : 0;
+    t->run = 0;
+    t->at_end = edge == LIO_EDGE_LAST;
+    return LIO_OK;
+}
+
+int lio_tree_next(lio_tree *t, lio_error *error)
+{
+    int code = count_run(t, 1, error);
+    if (code != LIO_OK)
+        return code;
+    if (!lio_tree_is_last(t)) {
+        lio_tree_leaf(t)->index++;
+        return LIO_OK;
+    }
+    code = lio_tree_sibling(t, 1, error);
+    if (code == LIO_NOTFOUND) {
+        t->at_end = true;
+        t->run = 0;
+    }
+    return code;
+}
+
+int lio_tree_prev(lio_tree *t, lio_error *error)
+{
+    int code = count_run(t, -1, error);
+    t->at_end = false;
+    if (code != LIO_OK)
+        return code;
+    if (lio_tree_leaf(t)->index > 0) {
+        lio_tree_leaf(t)->index--;
+        return LIO_OK;
+    }
+    code = lio_tree_sibling(t, -1, error);
+    if (code == LIO_NOTFOUND)
+        t->run = 0;
+    return code;
+}
+
+/* --- searches ------------------------------------------------------------------------- */
+
+/* Compares `key` with node `index` of the leaf. */
+static int leaf_order(lio_tree *t, uint32_t index, const uint8_t *key, size_t key_size,
+                      int *order, lio_error *error)
+{
+    const lio_level *l = lio_tree_leaf(t);
+    lio_node node;
+    int code = lio_page_node(&t->layout, l->page, l->pgno, index, &node, error);
+    if (code == LIO_OK)
+        *order = lio_key_compare(t->db.flags, key, key_size, node.key, node.key_size);
+    return code;
+}
+
+enum nearby { NEARBY_NO, NEARBY_HERE, NEARBY_LEAF, NEARBY_NONE };
+
+/* Looks whether the key belongs to the leaf the tree stands on. What a miss leaves as index
+ * is LMDB's choice, and visible through later moves. */
+static int search_nearby(lio_tree *t, const uint8_t *key, size_t key_size, enum nearby *found,
+                         lio_error *error)
+{
+    lio_level *l = lio_tree_leaf(t);
+    uint32_t i;
+    int order, code = leaf_order(t, 0, key, key_size, &order, error);
+    *found = NEARBY_NO;
+    if (code != LIO_OK)
+        return code;
+    if (order == 0) {
+        l->index = 0;
+        *found = NEARBY_HERE;
+        return LIO_OK;
+    }
+    if (order > 0) {
+        if (l->count > 1) {
+            code = leaf_order(t, l->count - 1, key, key_size, &order, error);
+            if (code != LIO_OK)
+                return code;
+            if (order <= 0) {
+                if (order == 0)
+                    l->index = l->count - 1;
+                *found = order == 0 ? NEARBY_HERE : NEARBY_LEAF;
+                return LIO_OK;
+            }
+        }
+        for (i = 0; i + 1 < t->height; i++)
+            if (t->stack[i].index + 1 < t->stack[i].count)
+                break;
+        if (i + 1 == t->height) {
+            l->index = l->count;
+            *found = NEARBY_NONE;
+            return LIO_OK;
+        }
+    }
+    return LIO_OK;
+}
+
+int lio_tree_set(lio_tree *t, const uint8_t *key, size_t key_size, bool want_exact,
+                 lio_error *error)
+{
+    enum nearby near = NEARBY_NO;
+    bool exact = false;
+    int code = LIO_OK;
+    if (key_size == 0)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 1, 0, "an empty key");
+    t->run = 0; /* a search ends a run of steps, also when it finds nothing */
+    if (t->placed)
+        code = search_nearby(t, key, key_size, &near, error);
+    if (code != LIO_OK || near == NEARBY_NONE)
+        return code != LIO_OK ? code : LIO_NOTFOUND;
+    if (near == NEARBY_HERE)
+        goto placed;
+    if (near == NEARBY_NO && t->placed && t->height == 1) {
+        lio_tree_leaf(t)->index = 0; /* below the only page's first key */
+        if (want_exact)
+            return LIO_NOTFOUND;
+        goto placed;
+    }
+    if (near == NEARBY_NO)
+        code = descend(t, LIO_EDGE_FIRST, key, key_size, error);
+    if (code == LIO_OK) {
+        t->at_end = false;
+        code = level_search(t, lio_tree_leaf(t), key, key_size, &exact, error);
+    }
+    if (code != LIO_OK)
+        return code;
+    if (want_exact && !exact)
+        return LIO_NOTFOUND;
+    if (lio_tree_is_behind(t)) {
+        code = lio_tree_sibling(t, 1, error);
+        if (code == LIO_NOTFOUND)
+            t->at_end = true;
+        if (code != LIO_OK)
+            return code;
+    }
+placed:
+    t->at_end = false; /* and placed it is, by the move before or by the descent */
+    return LIO_OK;
+}
