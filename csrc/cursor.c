@@ -4,66 +4,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "duplicates.h"
 #include "readahead.h"
-#include "tree.h"
 
 struct lio_cursor {
-    uint32_t has_sub; /* DUPSORT */
-    uint32_t has_item;
+    bool has_sub; /* DUPSORT */
+    bool has_item;
     lio_item item; /* of the last move */
-    lio_tree main, sub;
+    lio_tree main, sub; /* the keys; the current one's values */
 };
-
-/* --- duplicates ----------------------------------------------------------------------- */
-
-static int sub_page_check(const lio_tree *sub, const uint8_t *page, lio_error *error)
-{
-    if (sub->layout.page_size < sub->layout.header_size + 2)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, sub->layout.header_size,
-                        sub->layout.page_size, "a page of duplicates is cut short");
-    return lio_page_check(&sub->layout, page, lio_load64(page), LIO_P_LEAF, error);
-}
-
-/* Flags that order duplicates, in the terms of keys. */
-static uint16_t duplicate_flags(uint16_t flags)
-{
-    uint16_t out = 0;
-    if (flags & LIO_DB_INTEGERDUP)
-        out |= LIO_DB_INTEGERKEY;
-    else if (flags & LIO_DB_REVERSEDUP)
-        out |= LIO_DB_REVERSEKEY;
-    return out;
-}
-
-/* Opens the duplicates of a node with DUPDATA. A sub-page leaves the sub tree placed on its
- * first value, a tree of its own leaves it unplaced, as in LMDB. */
-static int sub_open(lio_cursor *c, const lio_node *node, lio_error *error)
-{
-    lio_tree *sub = &c->sub;
-    int code;
-    lio_tree_clear(sub);
-    sub->layout = c->main.layout;
-    if (node->flags & LIO_N_SUBDATA) {
-        code = lio_db_parse(&sub->layout, node->data, node->data_size, 0, &sub->db, error);
-        sub->db.flags = duplicate_flags(c->main.db.flags);
-        return code;
-    }
-    sub->layout.page_size = node->data_size;
-    code = sub_page_check(sub, node->data, error);
-    if (code != LIO_OK)
-        return code;
-    memset(&sub->db, 0, sizeof sub->db);
-    sub->db.flags = duplicate_flags(c->main.db.flags);
-    sub->db.depth = 1;
-    sub->db.entries = lio_page_count(&sub->layout, node->data);
-    if (sub->db.entries == 0)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, 1, 0, "a page of duplicates holds none");
-    sub->stack[0] = (lio_level){node->data, NULL, lio_load64(node->data), 0,
-                            (uint32_t)sub->db.entries};
-    sub->height = 1;
-    sub->placed = true;
-    return LIO_OK;
-}
 
 /* --- items ---------------------------------------------------------------------------- */
 
@@ -99,30 +48,38 @@ static int node_item(lio_cursor *c, const lio_node *node, lio_item *out, lio_err
     return LIO_OK;
 }
 
+/* The node under the main tree, and its item as far as no duplicates are needed. */
+static int here(lio_cursor *c, lio_node *node, lio_item *out, lio_error *error)
+{
+    int code = lio_tree_node(&c->main, node, error);
+    return code == LIO_OK ? node_item(c, node, out, error) : code;
+}
+
 /* Fills the item of the place the main tree has just moved to, entering its duplicates from
  * the front or the back. */
 static int enter(lio_cursor *c, enum lio_edge side, lio_item *out, lio_error *error)
 {
     lio_node node;
-    int code = lio_tree_node(&c->main, &node, error);
-    if (code == LIO_OK)
-        code = node_item(c, &node, out, error);
+    int code = here(c, &node, out, error);
     if (code != LIO_OK || !(node.flags & LIO_N_DUPDATA))
         return code;
     if (!c->has_sub)
         return lio_fail(error, LIO_ERR_CORRUPT, 0, 0, node.flags,
                         "a key holds duplicates in a database without them");
-    code = sub_open(c, &node, error);
+    code = lio_duplicates_open(&c->sub, &c->main, &node, error);
     if (code == LIO_OK)
         code = lio_tree_edge(&c->sub, side, error);
     return code == LIO_OK ? sub_item(c, out, error) : code;
 }
 
-/* The node under the main tree, and whether it has duplicates. */
-static int here(lio_cursor *c, lio_node *node, lio_item *out, lio_error *error)
+static int no_duplicates(lio_error *error)
 {
-    int code = lio_tree_node(&c->main, node, error);
-    return code == LIO_OK ? node_item(c, node, out, error) : code;
+    return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "the database has no duplicates");
+}
+
+static int not_placed(lio_error *error)
+{
+    return lio_fail(error, LIO_ERR_UNPLACED, 0, 0, 0, "the cursor is not positioned");
 }
 
 /* --- the moves ------------------------------------------------------------------------ */
@@ -138,18 +95,7 @@ static int move_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_error
 /* Moves among the duplicates of one key, which ends with LIO_NOTFOUND. */
 static int sub_step(lio_cursor *c, int32_t direction, lio_item *out, lio_error *error)
 {
-    lio_tree *sub = &c->sub;
-    int code;
-    if (!sub->placed)
-        code = lio_tree_edge(sub, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, error);
-    else if (direction > 0 && sub->at_end &&
-             lio_tree_is_last(sub))
-        code = LIO_NOTFOUND;
-    else {
-        if (direction > 0)
-            sub->at_end = false;
-        code = direction > 0 ? lio_tree_next(sub, error) : lio_tree_prev(sub, error);
-    }
+    int code = lio_duplicates_step(&c->sub, direction, error);
     return code == LIO_OK ? sub_item(c, out, error) : code;
 }
 
@@ -225,9 +171,9 @@ static int move_dup_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_e
     lio_node node;
     int code;
     if (!t->placed)
-        return LIO_ERR_UNPLACED;
+        return not_placed(error);
     if (!c->has_sub)
-        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "the database has no duplicates");
+        return no_duplicates(error);
     if (lio_tree_is_behind(t)) {
         lio_tree_leaf(t)->index = lio_tree_leaf(t)->count;
         return LIO_NOTFOUND;
@@ -238,7 +184,7 @@ static int move_dup_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_e
     if (code != LIO_OK || !(node.flags & LIO_N_DUPDATA))
         return code;
     if (!c->sub.placed)
-        return LIO_ERR_UNPLACED;
+        return not_placed(error);
     code = lio_tree_edge(&c->sub, side, error);
     return code == LIO_OK ? sub_item(c, out, error) : code;
 }
@@ -249,36 +195,17 @@ static int move_current(lio_cursor *c, lio_item *out, lio_error *error)
     lio_node node;
     int code;
     if (!t->placed)
-        return LIO_ERR_UNPLACED;
+        return not_placed(error);
     if (lio_tree_is_behind(t))
         return LIO_NOTFOUND;
     code = here(c, &node, out, error);
     if (code != LIO_OK || !(node.flags & LIO_N_DUPDATA))
         return code;
     if (!c->sub.placed)
-        return LIO_ERR_UNPLACED;
+        return not_placed(error);
     if (lio_tree_is_behind(&c->sub))
         return LIO_NOTFOUND;
     return sub_item(c, out, error);
-}
-
-/* The whole page of duplicates under the sub tree, whose last value becomes current. */
-static int whole_page(lio_cursor *c, lio_item *out, lio_error *error)
-{
-    lio_level *l = lio_tree_leaf(&c->sub);
-    lio_node first;
-    int code;
-    if (!(lio_page_flags(&c->sub.layout, l->page) & LIO_P_LEAF2))
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, LIO_P_LEAF2, 0,
-                        "fixed-size duplicates in a page for others");
-    l->index = 0;
-    code = lio_tree_node(&c->sub, &first, error);
-    if (code != LIO_OK)
-        return code;
-    out->data = first.key;
-    out->data_size = (uint64_t)first.key_size * l->count;
-    l->index = l->count - 1;
-    return LIO_OK;
 }
 
 static int move_multiple(lio_cursor *c, int next, lio_item *out, lio_error *error)
@@ -286,7 +213,7 @@ static int move_multiple(lio_cursor *c, int next, lio_item *out, lio_error *erro
     lio_node node;
     int code;
     if (!next && !c->main.placed)
-        return LIO_ERR_UNPLACED;
+        return not_placed(error);
     if (!c->has_sub || !(c->main.db.flags & LIO_DB_DUPFIXED))
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
                         "the database has no duplicates of fixed size");
@@ -296,15 +223,14 @@ static int move_multiple(lio_cursor *c, int next, lio_item *out, lio_error *erro
             return code;
         if (!c->sub.placed)
             return LIO_NOTFOUND;
-        return whole_page(c, out, error);
+        return lio_duplicates_page(&c->sub, &out->data, &out->data_size, error);
     }
     if (lio_tree_is_behind(&c->main))
         return LIO_NOTFOUND;
     code = here(c, &node, out, error);
-    if (code != LIO_OK || !(node.flags & LIO_N_DUPDATA) || !c->sub.placed ||
-        c->sub.at_end)
+    if (code != LIO_OK || !(node.flags & LIO_N_DUPDATA) || !c->sub.placed || c->sub.at_end)
         return code;
-    return whole_page(c, out, error);
+    return lio_duplicates_page(&c->sub, &out->data, &out->data_size, error);
 }
 
 /* Places the sub tree, or compares a lone value. */
@@ -313,7 +239,7 @@ static int match_value(lio_cursor *c, int exact, const uint8_t *data, size_t dat
 {
     int code, order;
     if (node->flags & LIO_N_DUPDATA) {
-        code = sub_open(c, node, error);
+        code = lio_duplicates_open(&c->sub, &c->main, node, error);
         if (code == LIO_OK)
             code = lio_tree_set(&c->sub, data, data_size, exact, error);
         return code == LIO_OK ? sub_item(c, out, error) : code;
@@ -321,8 +247,8 @@ static int match_value(lio_cursor *c, int exact, const uint8_t *data, size_t dat
     if (out->data == NULL)
         return lio_fail(error, LIO_ERR_CORRUPT, out->where.offset, 0, out->where.length,
                         "a database of duplicates holds a value in overflow pages");
-    order = lio_key_compare(duplicate_flags(c->main.db.flags), data, data_size, out->data,
-                            (size_t)out->data_size);
+    order = lio_duplicates_compare(c->main.db.flags, data, data_size, out->data,
+                                   (size_t)out->data_size);
     return order != 0 && (exact || order > 0) ? LIO_NOTFOUND : LIO_OK;
 }
 
@@ -332,7 +258,7 @@ static int move_set(lio_cursor *c, uint32_t move, const uint8_t *key, size_t key
     int both = move == LIO_MOVE_BOTH || move == LIO_MOVE_BOTH_RANGE, code;
     lio_node node;
     if (both && !c->has_sub)
-        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "the database has no duplicates");
+        return no_duplicates(error);
     if (key_size == 0)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 1, 0, "an empty key");
     lio_tree_unplace(&c->sub);
@@ -391,8 +317,6 @@ int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_
     memset(&item, 0, sizeof item);
     lio_pages_lock(cursor->main.pages);
     code = dispatch(cursor, move, key, key_size, data, data_size, &item, error);
-    if (code == LIO_ERR_UNPLACED)
-        (void)lio_fail(error, code, 0, 0, 0, "the cursor is not positioned");
     cursor->has_item = code == LIO_OK;
     cursor->item = item;
     if (code == LIO_OK && out != NULL)
@@ -412,9 +336,9 @@ static int count_values(lio_cursor *c, uint64_t *out, lio_error *error)
     lio_node node;
     int code;
     if (!c->has_sub)
-        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "the database has no duplicates");
+        return no_duplicates(error);
     if (!t->placed)
-        return lio_fail(error, LIO_ERR_UNPLACED, 0, 0, 0, "the cursor is not positioned");
+        return not_placed(error);
     if (lio_tree_is_behind(t))
         return LIO_NOTFOUND;
     t->at_end = false;
@@ -422,7 +346,7 @@ static int count_values(lio_cursor *c, uint64_t *out, lio_error *error)
     if (code != LIO_OK)
         return code;
     if ((node.flags & LIO_N_DUPDATA) && !c->sub.placed)
-        return lio_fail(error, LIO_ERR_UNPLACED, 0, 0, 0, "the cursor is not positioned");
+        return not_placed(error);
     *out = node.flags & LIO_N_DUPDATA ? c->sub.db.entries : 1;
     return LIO_OK;
 }
@@ -503,7 +427,7 @@ void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max)
         lio_readahead_open(&cursor->main, pages_max);
     } else if (cursor->main.lender != NULL) {
         if (lio_tree_return_leaf(&cursor->main))
-            cursor->has_item = 0; /* it lay in what is freed now */
+            cursor->has_item = false; /* it lay in what is freed now */
         lio_readahead_close(&cursor->main);
     }
     lio_pages_unlock(cursor->main.pages);

@@ -20,6 +20,7 @@
 #include "pages.h"
 #include "tree.h"
 #include "readahead.h"
+#include "duplicates.h"
 #include "cursor.h"
 #include "scan.h"
 

@@ -64,6 +64,7 @@ C_ROOMS = (
     "pages",
     "tree",
     "readahead",
+    "duplicates",
     "cursor",
     "scan",
     "provenance",
