@@ -26,6 +26,7 @@ systems that cache attributes (NFS) that check can come late.
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 import weakref
@@ -37,7 +38,16 @@ import lmdb
 
 from lmdbio import _core, forked, snapshot
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
-from lmdbio.errors import CorruptedError
+from lmdbio.errors import (
+    MDB_BAD_VALSIZE,
+    MDB_DBS_FULL,
+    MDB_INCOMPATIBLE,
+    MDB_IS_READONLY,
+    MDB_NOTFOUND,
+    CorruptedError,
+    closed_error,
+    lmdb_error,
+)
 from lmdbio.locate import READAHEAD_BYTES_LARGE, readahead_bytes
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
@@ -52,36 +62,6 @@ STEPS_BEFORE_SCAN_MAX = 1024
 
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
 _WANT_ITEM = WANT_KEY | WANT_VALUE
-_EINVAL, _EACCES, _IS_READONLY = 22, 13, -30770
-_BAD_VALSIZE, _INCOMPATIBLE, _NOTFOUND, _DBS_FULL = -30781, -30784, -30798, -30791
-_STRERROR = {
-    _BAD_VALSIZE: "MDB_BAD_VALSIZE: Unsupported size of key/DB name/data, or wrong DUPFIXED size",
-    _INCOMPATIBLE: "MDB_INCOMPATIBLE: Operation and DB incompatible, or DB flags changed",
-    _NOTFOUND: "MDB_NOTFOUND: No matching key/data pair found",
-    _DBS_FULL: "MDB_DBS_FULL: Environment maxdbs limit reached",
-    _IS_READONLY: "MDB_IS_READONLY: Can't write in readonly txn or environment",
-}
-_KINDS: dict[int, type[lmdb.Error]] = {
-    _BAD_VALSIZE: lmdb.BadValsizeError,
-    _INCOMPATIBLE: lmdb.IncompatibleError,
-    _NOTFOUND: lmdb.NotFoundError,
-    _DBS_FULL: lmdb.DbsFullError,
-    _EINVAL: lmdb.InvalidParameterError,
-    _EACCES: lmdb.ReadonlyError,
-    _IS_READONLY: lmdb.ReadonlyError,
-}
-
-
-def _error(what: str, code: int = 0) -> lmdb.Error:
-    """An exception as py-lmdb raises it: its class, and what, code and reason."""
-    reason = _STRERROR.get(code) or (os.strerror(code) if code else "Successful return: 0")
-    error: Any = _KINDS.get(code, lmdb.Error)(f"{what}: {reason}" if code else what)
-    error.what, error.code, error.reason = what, code, reason
-    return cast(lmdb.Error, error)
-
-
-def _closed() -> lmdb.Error:
-    return _error("Attempt to operate on closed/deleted/dropped object.")
 
 
 def _bytes(value: Any) -> bytes:
@@ -237,7 +217,7 @@ class Environment:
         try:
             self._engine = _core.Engine(file, engine, depth)
         except OSError as error:
-            raise _error(self._path, error.errno or 0) from error
+            raise lmdb_error(self._path, error.errno or 0) from error
         self._advised = readahead_bytes(self._engine.fd) < READAHEAD_BYTES_LARGE
         try:
             meta = _core.read_meta(self._engine)
@@ -262,7 +242,7 @@ class Environment:
     def _check_version(self, version: int) -> None:
         wanted = {None: version, 0: 1, 1: 3}.get(self._lib_version)
         if wanted is None:
-            raise _error(
+            raise lmdb_error(
                 f"lib_version={self._lib_version}: this build has no LMDB "
                 f"{self._lib_version}.x engine."
             )
@@ -292,12 +272,12 @@ class Environment:
 
     def _open_engine(self) -> _core.Engine:
         if self._engine is None:
-            raise _closed()
+            raise closed_error()
         return self._engine
 
     def _read_only(self, what: str) -> lmdb.Error:
         """The refusal to write, under the code of the LMDB that writes this format."""
-        return _error(what, _EACCES if self._version == 1 else _IS_READONLY)
+        return lmdb_error(what, errno.EACCES if self._version == 1 else MDB_IS_READONLY)
 
     # --- snapshots
 
@@ -365,7 +345,7 @@ class Environment:
         if key is None:
             return _Database(self, None, txn._record(None).flags)
         if key not in self._names and len(self._names) >= self._max_dbs:
-            raise _error("mdb_dbi_open", _DBS_FULL)
+            raise lmdb_error("mdb_dbi_open", MDB_DBS_FULL)
         try:
             record = txn._record(key)
         except lmdb.NotFoundError:
@@ -534,9 +514,11 @@ class Transaction:
         self._ended = True
         self._slot: snapshot.Slot | None = None
         if write:
-            raise _error("Cannot start write transaction with read-only environment.", _EACCES)
+            raise lmdb_error(
+                "Cannot start write transaction with read-only environment.", errno.EACCES
+            )
         if parent is not None:
-            raise _error("Read-only transactions cannot be nested.", _EINVAL)
+            raise lmdb_error("Read-only transactions cannot be nested.", errno.EINVAL)
         if db is not None and not isinstance(db, _Database):
             raise TypeError("invalid type")
         engine = env._open_engine()
@@ -572,11 +554,11 @@ class Transaction:
                 raise
             self._slot = slot
             return state
-        raise _error(f"{env._path}: writers commit faster than a snapshot can be taken")
+        raise lmdb_error(f"{env._path}: writers commit faster than a snapshot can be taken")
 
     def _check(self) -> None:
         if self._ended:
-            raise _closed()
+            raise closed_error()
 
     def _verify(self) -> None:
         """After reads without a slot: refuses what a writer may have overwritten."""
@@ -589,7 +571,7 @@ class Transaction:
             return
         newest = self._pages.newest()
         if newest > self._meta.txnid + 1:
-            raise _error(
+            raise lmdb_error(
                 f"{self._engine.path}: snapshot {self._meta.txnid} is no longer protected: "
                 f"transaction {newest} may have overwritten its pages; begin a new transaction "
                 f"(or open with lock=True)"
@@ -602,7 +584,7 @@ class Transaction:
         if not isinstance(db, _Database):
             raise TypeError("invalid type")
         if db._env is not self._env:
-            raise _error("Database handle belongs to another environment.")
+            raise lmdb_error("Database handle belongs to another environment.")
         return db
 
     def _record(self, name: bytes | None) -> _core.Database:
@@ -618,14 +600,14 @@ class Transaction:
             record = cursor.find(key)
             holds = cursor.holds_database()
         except _core.EmptyKeyError:
-            raise _error("mdb_dbi_open", _BAD_VALSIZE) from None
+            raise lmdb_error("mdb_dbi_open", MDB_BAD_VALSIZE) from None
         finally:
             cursor.close()
         self._verify()
         if record is None:
-            raise _error("mdb_dbi_open", _NOTFOUND)
+            raise lmdb_error("mdb_dbi_open", MDB_NOTFOUND)
         if not holds:
-            raise _error("mdb_dbi_open", _INCOMPATIBLE)
+            raise lmdb_error("mdb_dbi_open", MDB_INCOMPATIBLE)
         found = self._records[name] = self._pages.parse_database(record)
         return found
 
@@ -644,7 +626,7 @@ class Transaction:
         try:
             value = cursor.find(key)
         except _core.EmptyKeyError:
-            raise _error("mdb_get", _BAD_VALSIZE) from None
+            raise lmdb_error("mdb_get", MDB_BAD_VALSIZE) from None
         except CorruptedError:
             self._verify()
             raise
@@ -757,7 +739,7 @@ class Cursor:
     @property
     def _c(self) -> _core.Cursor:
         if self._open is None:
-            raise _closed()
+            raise closed_error()
         return self._open
 
     def close(self) -> None:
@@ -797,7 +779,7 @@ class Cursor:
             self._settle()
         cursor = self._open
         if cursor is None:
-            raise _closed()
+            raise closed_error()
         # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
         keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
         self._placed = self._keyless = False
@@ -806,11 +788,11 @@ class Cursor:
         except _core.UnplacedError:
             if move is Move.CURRENT:
                 return False
-            raise _error("mdb_cursor_get", _EINVAL) from None
+            raise lmdb_error("mdb_cursor_get", errno.EINVAL) from None
         except _core.NoDuplicatesError:
-            raise _error("mdb_cursor_get", _INCOMPATIBLE) from None
+            raise lmdb_error("mdb_cursor_get", MDB_INCOMPATIBLE) from None
         except _core.EmptyKeyError:
-            raise _error("mdb_cursor_get", _BAD_VALSIZE) from None
+            raise lmdb_error("mdb_cursor_get", MDB_BAD_VALSIZE) from None
         except CorruptedError:
             self._txn._verify()
             raise
@@ -889,7 +871,7 @@ class Cursor:
 
     def _peek(self, wanted: int) -> Any:
         if self._open is None:
-            raise _closed()
+            raise closed_error()
         if not self._placed:
             return (self._empty, self._empty) if wanted == _WANT_ITEM else self._empty
         run = self._run
@@ -925,9 +907,9 @@ class Cursor:
         try:
             return self._c.count()
         except _core.UnplacedError:
-            raise _error("mdb_cursor_count", _EINVAL) from None
+            raise lmdb_error("mdb_cursor_count", errno.EINVAL) from None
         except _core.NoDuplicatesError:
-            raise _error("mdb_cursor_count", _INCOMPATIBLE) from None
+            raise lmdb_error("mdb_cursor_count", MDB_INCOMPATIBLE) from None
 
     def getmulti(
         self,
@@ -1021,7 +1003,7 @@ class Cursor:
 
     def _is_placed(self) -> bool:
         if self._open is None:
-            raise _closed()
+            raise closed_error()
         return self._placed
 
     # Writing, refused as py-lmdb refuses it.

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import Any, cast
 
 from lmdb import (
+    BadValsizeError,
     CorruptedError,
+    DbsFullError,
     Error,
     IncompatibleError,
     InvalidError,
+    InvalidParameterError,
+    NotFoundError,
+    ReadonlyError,
     VersionMismatchError,
 )
 
@@ -22,7 +29,9 @@ __all__ = [
     "ShortReadError",
     "StaleError",
     "VersionMismatchError",
+    "closed_error",
     "from_status",
+    "lmdb_error",
 ]
 
 
@@ -81,3 +90,48 @@ def from_status(
         return ValueError(f"{where}{reason}")
     kind = _LMDB_ERRORS.get(code, Error)
     return kind(f"{where}{reason} (at offset {offset})" if offset else f"{where}{reason}")
+
+
+# LMDB's own codes, beside those of errno.
+MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, MDB_NOTFOUND = -30781, -30784, -30798
+MDB_DBS_FULL, MDB_IS_READONLY = -30791, -30770
+
+_STRERROR = {
+    MDB_BAD_VALSIZE: (
+        "MDB_BAD_VALSIZE: Unsupported size of key/DB name/data, or wrong DUPFIXED size"
+    ),
+    MDB_INCOMPATIBLE: "MDB_INCOMPATIBLE: Operation and DB incompatible, or DB flags changed",
+    MDB_NOTFOUND: "MDB_NOTFOUND: No matching key/data pair found",
+    MDB_DBS_FULL: "MDB_DBS_FULL: Environment maxdbs limit reached",
+    MDB_IS_READONLY: "MDB_IS_READONLY: Can't write in readonly txn or environment",
+}
+_KINDS: dict[int, type[Error]] = {
+    MDB_BAD_VALSIZE: BadValsizeError,
+    MDB_INCOMPATIBLE: IncompatibleError,
+    MDB_NOTFOUND: NotFoundError,
+    MDB_DBS_FULL: DbsFullError,
+    errno.EINVAL: InvalidParameterError,
+    errno.EACCES: ReadonlyError,
+    MDB_IS_READONLY: ReadonlyError,
+}
+
+
+def lmdb_error(what: str, code: int = 0) -> Error:
+    """An exception as py-lmdb raises it.
+
+    Args:
+        what: the call that failed; without a code, the whole message.
+        code: LMDB's or errno's.
+
+    Returns:
+        An instance of the code's class, with py-lmdb's attributes ``what``, ``code``, ``reason``.
+    """
+    reason = _STRERROR.get(code) or (os.strerror(code) if code else "Successful return: 0")
+    error: Any = _KINDS.get(code, Error)(f"{what}: {reason}" if code else what)
+    error.what, error.code, error.reason = what, code, reason
+    return cast(Error, error)
+
+
+def closed_error() -> Error:
+    """What py-lmdb raises for an object that was closed, or whose owner was."""
+    return lmdb_error("Attempt to operate on closed/deleted/dropped object.")
