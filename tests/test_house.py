@@ -40,6 +40,7 @@ ROOMS = (
     "verify",
     "share",
     "snapshot",
+    "cursor",
     "env",
     "batch",
     "image",

@@ -1,0 +1,561 @@
+"""Cursor as in py-lmdb, and its iterators, which read ahead.
+
+A cursor moves step by step through the C core's. An iterator that has gone some steps forwards
+begins a *run*: records are read ahead in blocks (csrc/scan.h) and handed out in chunks, until
+they end or the cursor is moved otherwise.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import weakref
+from collections.abc import Iterable, Iterator
+from operator import length_hint
+from typing import Any, Protocol
+
+from lmdbio import _core
+from lmdbio._core import WANT_KEY, WANT_VALUE, Move
+from lmdbio.errors import (
+    MDB_BAD_VALSIZE,
+    MDB_INCOMPATIBLE,
+    CorruptedError,
+    Error,
+    closed_error,
+    lmdb_error,
+)
+
+__all__ = ["Cursor", "as_bytes"]
+
+#: Records turned into objects at once: few enough to stay in the processor's cache.
+CHUNK_RECORDS = 256
+#: Single steps of an iterator before it reads ahead.
+STEPS_BEFORE_SCAN = 2
+STEPS_BEFORE_SCAN_MAX = 1024
+
+_DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
+_WANT_ITEM = WANT_KEY | WANT_VALUE
+
+
+def as_bytes(value: Any) -> bytes:
+    """A key or value as py-lmdb takes it: bytes, or what has a buffer of them.
+
+    Raises:
+        TypeError: it is a str, or has none.
+    """
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        raise TypeError("Won't implicitly convert Unicode to bytes; use .encode()")
+    try:
+        return bytes(memoryview(value))
+    except TypeError:
+        name = type(value).__name__
+        raise TypeError(f"a bytes-like object is required, not '{name}'") from None
+
+
+class _Environment(Protocol):
+    """What a cursor asks of its transaction's environment."""
+
+    _advised: bool
+    _block_bytes_max: int
+
+    def _read_only(self, what: str) -> Error: ...
+
+
+class _Transaction(Protocol):
+    """What a cursor asks of its transaction."""
+
+    _buffers: bool
+    _pages: _core.Pages
+    _cursors: weakref.WeakSet[Cursor]
+
+    @property
+    def _env(self) -> _Environment: ...
+
+    def _record_of(self, db: Any) -> _core.Database: ...
+
+    def _verify(self) -> None: ...
+
+
+class Cursor:
+    """A position in one database. Made by ``Transaction.cursor``.
+
+    While an iterator hands out records that were read ahead (a *run*), the position is that of
+    the record last handed out; any move puts the C cursor there first (``_settle``).
+    """
+
+    def __init__(self, db: Any, txn: _Transaction) -> None:
+        record = txn._record_of(db)
+        self._txn = txn
+        self._placed = self._keyless = False
+        self._guard = threading.RLock()  # of the run
+        self._run: _Run | None = None
+        self._dup = bool(record.flags & 0x04)
+        self._open: _core.Cursor | None = _core.Cursor(txn._pages, record)
+        self._empty: Any = memoryview(b"") if txn._buffers else b""
+        txn._cursors.add(self)
+
+    def _after_fork(self) -> None:
+        self._guard = threading.RLock()
+
+    @property
+    def _c(self) -> _core.Cursor:
+        if self._open is None:
+            raise closed_error()
+        return self._open
+
+    def close(self) -> None:
+        """Closes the cursor. May be called twice."""
+        run, self._run = self._run, None
+        if run is not None:
+            run.end()
+        cursor, self._open = self._open, None
+        if cursor is not None:
+            cursor.close()
+
+    def __enter__(self) -> Cursor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- moving
+
+    def _settle(self) -> None:
+        """Ends a run and puts the C cursor on the record it last handed out."""
+        with self._guard:
+            self._settle_guarded()
+
+    def _settle_guarded(self) -> None:
+        run = self._run
+        if run is None:
+            return
+        self._run = None
+        place = run.last(keys=True, values=self._dup)
+        run.end()
+        if place is not None:
+            self._c.move(Move.BOTH if self._dup else Move.SET, *place)
+
+    def _move(self, move: Move, key: bytes = b"", value: bytes = b"") -> bool:
+        if self._run is not None:
+            self._settle()
+        cursor = self._open
+        if cursor is None:
+            raise closed_error()
+        # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
+        keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
+        self._placed = self._keyless = False
+        try:
+            placed = cursor.move(move, key, value)
+        except _core.UnplacedError:
+            if move is Move.CURRENT:
+                return False
+            raise lmdb_error("mdb_cursor_get", errno.EINVAL) from None
+        except _core.NoDuplicatesError:
+            raise lmdb_error("mdb_cursor_get", MDB_INCOMPATIBLE) from None
+        except _core.EmptyKeyError:
+            raise lmdb_error("mdb_cursor_get", MDB_BAD_VALSIZE) from None
+        except CorruptedError:
+            self._txn._verify()
+            raise
+        self._txn._verify()
+        self._placed = placed
+        self._keyless = keyless and placed and cursor.holds_duplicates()
+        return placed
+
+    def first(self) -> bool:
+        return self._move(Move.FIRST)
+
+    def first_dup(self) -> bool:
+        return self._move(Move.FIRST_DUP)
+
+    def last(self) -> bool:
+        return self._move(Move.LAST)
+
+    def last_dup(self) -> bool:
+        return self._move(Move.LAST_DUP)
+
+    def next(self) -> bool:
+        return self._move(Move.NEXT)
+
+    def next_dup(self) -> bool:
+        return self._move(Move.NEXT_DUP)
+
+    def next_nodup(self) -> bool:
+        return self._move(Move.NEXT_NODUP)
+
+    def prev(self) -> bool:
+        return self._move(Move.PREV)
+
+    def prev_dup(self) -> bool:
+        return self._move(Move.PREV_DUP)
+
+    def prev_nodup(self) -> bool:
+        return self._move(Move.PREV_NODUP)
+
+    def set_key(self, key: Any) -> bool:
+        """Moves to exactly ``key``."""
+        return self._move(Move.SET, as_bytes(key))
+
+    def set_key_dup(self, key: Any, value: Any) -> bool:
+        """Moves to exactly ``key`` and ``value``."""
+        return self._move(Move.BOTH, as_bytes(key), as_bytes(value))
+
+    def set_range(self, key: Any) -> bool:
+        """Moves to the first key not below ``key``."""
+        key = as_bytes(key)
+        return self._move(Move.SET_RANGE, key) if key else self._move(Move.FIRST)
+
+    def set_range_dup(self, key: Any, value: Any) -> bool:
+        """Moves to exactly ``key`` and its first value not below ``value``."""
+        return self._move(Move.BOTH_RANGE, as_bytes(key), as_bytes(value))
+
+    # --- reading
+
+    def _get(self, wanted: int) -> Any:
+        """The current key, value or item, read from where the last move ended."""
+        try:
+            key, value = self._c.item(wanted)
+        except CorruptedError:
+            self._txn._verify()
+            raise
+        self._txn._verify()
+        return self._shape(key, value, wanted)
+
+    def _shape(self, key: Any, value: Any, wanted: int) -> Any:
+        if self._keyless:
+            key = b""
+        if self._txn._buffers:
+            key, value = memoryview(key), memoryview(value)
+        if wanted == _WANT_ITEM:
+            return key, value
+        return key if wanted == WANT_KEY else value
+
+    def _peek(self, wanted: int) -> Any:
+        if self._open is None:
+            raise closed_error()
+        if not self._placed:
+            return (self._empty, self._empty) if wanted == _WANT_ITEM else self._empty
+        run = self._run
+        if run is not None:
+            if wanted == WANT_KEY or run.values:
+                place = run.last(keys=bool(wanted & WANT_KEY), values=bool(wanted & WANT_VALUE))
+                if place is not None:
+                    return self._shape(*place, wanted)
+            self._settle()
+            self._move(Move.CURRENT)
+        return self._get(wanted)
+
+    def key(self) -> Any:
+        """The current key; empty when the cursor stands nowhere."""
+        return self._peek(WANT_KEY)
+
+    def value(self) -> Any:
+        """The current value; empty when the cursor stands nowhere."""
+        return self._peek(WANT_VALUE)
+
+    def item(self) -> Any:
+        """The current key and value."""
+        return self._peek(_WANT_ITEM)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Moves to ``key`` and returns its value, else ``default``."""
+        return self.value() if self.set_key(key) else default
+
+    def count(self) -> int:
+        """Number of values of the current key."""
+        if self._run is not None:
+            self._settle()
+        try:
+            return self._c.count()
+        except _core.UnplacedError:
+            raise lmdb_error("mdb_cursor_count", errno.EINVAL) from None
+        except _core.NoDuplicatesError:
+            raise lmdb_error("mdb_cursor_count", MDB_INCOMPATIBLE) from None
+
+    def getmulti(
+        self,
+        keys: Iterable[Any],
+        dupdata: bool = False,
+        dupfixed_bytes: int | None = None,
+        keyfixed: bool = False,
+        values: bool = True,
+    ) -> Any:
+        """Key and value of each of ``keys`` that exists (py-lmdb's ``getmulti``)."""
+        if dupfixed_bytes and dupfixed_bytes < 0:
+            raise OverflowError("can't convert negative value to unsigned int")
+        if (dupfixed_bytes or keyfixed) and not dupdata:
+            raise TypeError("dupdata is required for dupfixed_bytes/keyfixed.")
+        if keyfixed and not dupfixed_bytes:
+            raise TypeError("dupfixed_bytes is required for keyfixed.")
+        if not values and dupdata:
+            raise TypeError("values=False is incompatible with dupdata.")
+        found: list[Any] = []
+        first, step = (
+            (Move.MULTIPLE, Move.NEXT_MULTIPLE) if dupfixed_bytes else (None, Move.NEXT_DUP)
+        )
+        for key in keys:
+            if not self.set_key(key):
+                continue
+            if not values:
+                found.append(self.key())
+                continue
+            placed = self._move(first) if first is not None else True
+            while placed:
+                name, data = self.item()
+                if dupfixed_bytes:
+                    found += [
+                        (name, data[at : at + dupfixed_bytes])
+                        for at in range(0, len(data), dupfixed_bytes)
+                    ]
+                else:
+                    found.append((name, data))
+                placed = dupdata and self._move(step)
+        if not keyfixed:
+            return found
+        if len({len(name) for name, _ in found}) > 1:
+            raise ValueError("keyfixed=True requires all keys to be the same size")
+        return memoryview(bytearray(b"".join(part for pair in found for part in pair)))
+
+    # --- iterating
+
+    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
+        """Yields the current record (the first, on a fresh cursor) and those after it."""
+        if not self._is_placed():
+            self.first()
+        return _Iterator(self, Move.NEXT, keys, values)
+
+    __iter__ = iternext
+
+    def iternext_dup(self, keys: bool = False, values: bool = True) -> Iterator[Any]:
+        """Yields the current value and those after it of the same key."""
+        self._is_placed()
+        return _Iterator(self, Move.NEXT_DUP, keys, values)
+
+    def iternext_nodup(self, keys: bool = True, values: bool = False) -> Iterator[Any]:
+        """Yields the current key and those after it, with their first values."""
+        if not self._is_placed():
+            self.first()
+        return _Iterator(self, Move.NEXT_NODUP, keys, values)
+
+    def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
+        """Yields the current record (the last, on a fresh cursor) and those before it."""
+        if not self._is_placed():
+            self.last()
+        return _Iterator(self, Move.PREV, keys, values)
+
+    def iterprev_dup(self, keys: bool = False, values: bool = True) -> Iterator[Any]:
+        """Yields the current value and those before it of the same key."""
+        self._is_placed()
+        return _Iterator(self, Move.PREV_DUP, keys, values)
+
+    def iterprev_nodup(self, keys: bool = True, values: bool = False) -> Iterator[Any]:
+        """Yields the current key and those before it, with their last values."""
+        if not self._is_placed():
+            self.last()
+        return _Iterator(self, Move.PREV_NODUP, keys, values)
+
+    def _iter_from(self, key: Any, reverse: bool) -> Iterator[Any]:
+        found = self.first() if not key and not reverse else self.set_range(key)
+        if reverse:
+            if not found:
+                self.last()
+            return self.iterprev()
+        return self.iternext() if found else iter(())
+
+    def _is_placed(self) -> bool:
+        if self._open is None:
+            raise closed_error()
+        return self._placed
+
+    # Writing, refused as py-lmdb refuses it.
+
+    def put(self, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+        self._c  # noqa: B018
+        as_bytes(key), as_bytes(value)
+        del args, kwargs
+        raise self._txn._env._read_only("mdb_put")
+
+    def replace(self, key: Any, value: Any) -> Any:
+        return self.put(key, value)
+
+    def putmulti(self, items: Iterable[Any], *args: Any, **kwargs: Any) -> tuple[int, int]:
+        self._c  # noqa: B018
+        del args, kwargs
+        for item in items:
+            if type(item) is not tuple or len(item) != 2:
+                raise TypeError("putmulti() elements must be 2-tuples")
+            raise self._txn._env._read_only("mdb_cursor_put() element #0")
+        self._move(Move.CURRENT)
+        return 0, 0
+
+    def delete(self, dupdata: bool = False) -> bool:
+        del dupdata
+        if not self._is_placed():
+            return False
+        raise self._txn._env._read_only("mdb_cursor_del")
+
+    def pop(self, key: Any) -> Any:
+        if not self.set_key(key):
+            return None
+        raise self._txn._env._read_only("mdb_cursor_del")
+
+
+class _Run:
+    """Records that an iterator hands out from blocks read ahead.
+
+    Attributes:
+        owner: the iterator.
+        values: values are read.
+    """
+
+    __slots__ = (
+        "_block",
+        "_chunk",
+        "_dup",
+        "_first",
+        "_hint",
+        "_pid",
+        "_scan",
+        "_tail",
+        "owner",
+        "values",
+    )
+
+    def __init__(self, owner: _Iterator, scan: _core.Scan, *, values: bool, dup: bool) -> None:
+        self.owner, self.values = owner, values
+        self._scan, self._dup, self._pid = scan, dup, os.getpid()
+        self._block = self._first = self._chunk = 0
+        self._hint: Any = iter(())
+        self._tail: tuple[bytes, bytes] | None = None
+
+    @property
+    def inherited(self) -> bool:
+        """The reads ahead were begun by the parent of this process."""
+        return self._pid != os.getpid()
+
+    def fill(self, *, keys: bool, buffers: bool) -> Iterator[Any] | None:
+        """The next chunk as an iterator over what is wanted; None at the end."""
+        if self._chunk:
+            # What says where we are must outlive the records, and whatever fails below.
+            at = self._first + self._chunk
+            names, data = self._scan.records(at - 1, 1, keys=True, values=self._dup)
+            self._tail = names[0], data[0] if data else b""
+            self._first, self._chunk = at, 0
+        if self._first == self._block:
+            self._block = self._first = 0
+            self._block = self._scan.advance()
+            if self._block == 0:
+                return None
+        loaded = self._scan.load(self._first, min(CHUNK_RECORDS, self._block - self._first))
+        names, data = self._scan.records(self._first, loaded, keys=keys, values=self.values)
+        lead: list[Any] = names if keys else data
+        pair: list[Any] = data
+        if buffers:
+            # All at once: were they made on the way, threads that share the iterator could
+            # come between a key and its value.
+            lead = [memoryview(part) for part in lead]
+            pair = [memoryview(part) for part in pair] if keys else pair
+        self._chunk = loaded
+        self._hint = iter(lead)
+        return zip(self._hint, pair, strict=False) if keys and self.values else self._hint
+
+    def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
+        """Key and value of the record last handed out; None: nothing was."""
+        if not self._chunk:
+            return self._tail
+        at = self._first + self._chunk - length_hint(self._hint) - 1
+        names, data = self._scan.records(at, 1, keys=keys, values=values)
+        return names[0] if keys else b"", data[0] if values else b""
+
+    def end(self) -> None:
+        self.owner._stop()
+        self._scan.close()
+
+
+class _Iterator:
+    """py-lmdb's cursor iterator: it shares the cursor, and revives when that is moved."""
+
+    __slots__ = ("_chunk", "_cursor", "_move", "_started", "_steps", "_wait", "_wanted")
+
+    def __init__(self, cursor: Cursor, move: Move, keys: bool, values: bool) -> None:
+        self._cursor, self._move = cursor, move
+        self._wanted = WANT_KEY if not values else WANT_VALUE if not keys else _WANT_ITEM
+        self._started = False
+        self._steps, self._wait = 0, STEPS_BEFORE_SCAN
+        self._chunk: Iterator[Any] | None = None
+
+    def __iter__(self) -> _Iterator:
+        return self
+
+    def __next__(self) -> Any:
+        chunk = self._chunk
+        if chunk is not None:
+            for item in chunk:
+                return item
+        with self._cursor._guard:
+            return self._advance()
+
+    def _stop(self) -> None:
+        """The run was ended by someone else's move."""
+        self._chunk = None
+        self._steps = 0
+        self._wait = min(self._wait * 2, STEPS_BEFORE_SCAN_MAX)
+
+    def _advance(self) -> Any:
+        cursor = self._cursor
+        if not cursor._is_placed():
+            raise StopIteration
+        if not self._started:
+            self._started = True
+            return cursor._peek(self._wanted)
+        if cursor._run is None and self._steps >= self._wait and self._scans():
+            self._begin()
+        run = cursor._run
+        if run is not None and run.owner is self:
+            chunk = self._chunk
+            for item in chunk if chunk is not None else ():
+                return item  # another thread has filled it meanwhile
+            chunk = self._fill(run)
+            if chunk is not None:
+                self._chunk = chunk
+                return next(chunk)
+            cursor._settle()
+        if not cursor._move(self._move):
+            self._steps = 0
+            raise StopIteration
+        self._steps += 1
+        return cursor._get(self._wanted)
+
+    def _scans(self) -> bool:
+        """Whether reading ahead pays, and leaves a position that can be found again."""
+        cursor = self._cursor
+        if not cursor._placed or self._move not in (Move.NEXT, Move.NEXT_NODUP):
+            return False
+        return not cursor._dup or bool(self._wanted & WANT_VALUE)
+
+    def _begin(self) -> None:
+        cursor = self._cursor
+        values = bool(self._wanted & WANT_VALUE)
+        scan = cursor._c.scan(
+            self._move,
+            values=values,
+            advised=cursor._txn._env._advised,
+            block_bytes_max=cursor._txn._env._block_bytes_max,
+        )
+        cursor._run = _Run(self, scan, values=values, dup=cursor._dup)
+
+    def _fill(self, run: _Run) -> Iterator[Any] | None:
+        cursor = self._cursor
+        if run.inherited:
+            return None
+        try:
+            chunk = run.fill(keys=bool(self._wanted & WANT_KEY), buffers=cursor._txn._buffers)
+        except BaseException:
+            cursor._txn._verify()
+            cursor._settle()
+            raise
+        cursor._txn._verify()
+        return chunk
