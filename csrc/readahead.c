@@ -148,7 +148,7 @@ static int start(readahead *a, const lio_tree *tree, lio_error *error)
     batch_drop(&a->batches[0]);
     batch_drop(&a->batches[1]);
     lio_tree_copy(&a->leader, tree);
-    a->leader.db.depth = (uint16_t)(tree->db.depth - 1);
+    a->leader.spared = 1;
     a->started = true;
     a->ended = false;
     a->current = 0;

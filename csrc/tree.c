@@ -61,7 +61,7 @@ static int push(lio_tree *t, uint64_t pgno, lio_error *error)
     uint32_t depth = t->height;
     int type = depth + 1 < t->db.depth ? LIO_P_BRANCH : LIO_P_LEAF, code;
     lio_level l = {NULL, NULL, pgno, 0, 0};
-    if (depth >= t->db.depth || depth >= LIO_DEPTH_MAX)
+    if (depth >= lio_tree_levels(t) || depth >= LIO_DEPTH_MAX)
         return lio_fail(error, LIO_ERR_CORRUPT, 0, t->db.depth, depth,
                         "a tree is deeper than its database record says");
     code = lio_tree_check_pgno(t, pgno, error);
@@ -125,7 +125,7 @@ static int descend(lio_tree *t, enum lio_edge edge, const uint8_t *key, size_t k
     if (t->db.root == UINT64_MAX || t->db.depth == 0)
         return LIO_NOTFOUND;
     code = push(t, t->db.root, error);
-    while (code == LIO_OK && t->height < t->db.depth) {
+    while (code == LIO_OK && t->height < lio_tree_levels(t)) {
         lio_level *l = lio_tree_leaf(t);
         l->index = edge == LIO_EDGE_LAST ? l->count - 1 : 0;
         if (key != NULL) {
@@ -185,7 +185,7 @@ int lio_tree_sibling(lio_tree *t, int32_t direction, lio_error *error)
         }
         if (direction < 0)
             lio_tree_leaf(t)->index = lio_tree_leaf(t)->count - 1;
-    } while (t->height < t->db.depth);
+    } while (t->height < lio_tree_levels(t));
     return LIO_OK;
 }
 

@@ -44,6 +44,7 @@ struct lio_tree {
     lio_db db;
     bool placed, at_end;
     uint32_t height; /* levels in use; the last is the leaf */
+    uint32_t spared; /* levels at the bottom that moves do not enter: 0, or 1 for the leaves */
     int32_t direction;
     uint64_t run; /* moves in this direction, to notice trees that repeat themselves */
     lio_level stack[LIO_DEPTH_MAX];
@@ -77,7 +78,13 @@ int lio_tree_sibling(lio_tree *tree, int32_t direction, lio_error *error);
 int lio_tree_set(lio_tree *tree, const uint8_t *key, size_t key_size, bool exact,
                  lio_error *error);
 
-/* The leaf of a tree that stands on pages. */
+/* How many levels moves go down. */
+static inline uint32_t lio_tree_levels(const lio_tree *tree)
+{
+    return tree->db.depth - tree->spared;
+}
+
+/* The lowest page, a leaf unless these are spared, of a tree that stands on pages. */
 static inline lio_level *lio_tree_leaf(lio_tree *tree)
 {
     return &tree->stack[tree->height - 1];

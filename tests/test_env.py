@@ -533,3 +533,18 @@ def test_first_dup_at_the_end_is_left_as_each_lmdb_leaves_it(tmp_path, version):
                 return [cursor.last(), cursor.first_dup(), cursor.next(), cursor.item()]
 
     assert steps(lmdbio_env) == steps(lmdb)
+
+
+def test_a_scan_of_a_deep_tree_reads_each_leaf_about_once(tmp_path):
+    """Read ahead must go on where one branch page ends and the next begins."""
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%0200d" % i, b"v" * 500) for i in range(20_000)))
+    env.close()
+    path = str(tmp_path / "env")
+    with lmdbio_env.open(path, readonly=True, lock=False) as env, env.begin() as txn:
+        stat = txn.stat()
+        assert stat["depth"] >= 4
+        pages = stat["leaf_pages"] + stat["branch_pages"]
+        assert sum(1 for _ in txn.cursor()) == stat["entries"]
+        assert env._engine.counters().bytes <= 1.1 * pages * stat["psize"]
+        assert env._engine.counters().requests <= pages / 4
