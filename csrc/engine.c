@@ -47,6 +47,7 @@ struct lio_ticket {
     pool *owner;
     lio_ticket *next; /* in the pool's queue */
     size_t count, begun, running;
+    uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     bool queued;
     lio_error error; /* code LIO_OK while none */
     lio_read reads[];
@@ -246,6 +247,13 @@ static void queue_append(pool *owner, lio_ticket *ticket)
     owner->queued += ticket->count;
 }
 
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 /* Drops what has not begun. */
 static void queue_remove(pool *owner, lio_ticket *ticket)
 {
@@ -311,8 +319,10 @@ static void *carry(void *argument)
             ticket->error = error;
             queue_remove(owner, ticket);
         }
-        if (has_ended(ticket))
+        if (has_ended(ticket)) {
+            ticket->ended_ns = now_ns();
             (void)pthread_cond_broadcast(&owner->done);
+        }
     }
     (void)pthread_mutex_unlock(&owner->lock);
     return NULL;
@@ -398,6 +408,7 @@ static int ticket_make(pool *owner, size_t count, lio_ticket **out, lio_error *e
     if (ticket == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for %zu reads", count);
     ticket->owner = owner;
+    ticket->submitted_ns = now_ns();
     *out = ticket;
     return LIO_OK;
 }
@@ -523,6 +534,18 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     }
     (void)pthread_mutex_unlock(&owner->lock);
     return code;
+}
+
+uint64_t lio_ticket_duration_ns(lio_ticket *ticket)
+{
+    pool *owner = ticket->owner;
+    uint64_t ended;
+    if (owner->pid != getpid())
+        return 0;
+    (void)pthread_mutex_lock(&owner->lock);
+    ended = ticket->ended_ns;
+    (void)pthread_mutex_unlock(&owner->lock);
+    return ended > ticket->submitted_ns ? ended - ticket->submitted_ns : 0;
 }
 
 void lio_ticket_free(lio_ticket *ticket)

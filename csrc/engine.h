@@ -90,6 +90,9 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
  * again. Else the first error; what was not yet begun is not read any more. */
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
+/* From submission to the last byte; 0 when it has not ended, or all was there at once. */
+uint64_t lio_ticket_duration_ns(lio_ticket *ticket);
+
 /* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
 void lio_ticket_free(lio_ticket *ticket);
 

@@ -8,6 +8,7 @@ Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -102,20 +103,29 @@ def _address(array: npt.NDArray[Any], ctype: str) -> Any:
 class Memory:
     """Page-aligned anonymous memory of our own, fit for any engine.
 
+    Large pieces ask for huge pages: a disk that writes to 512 times fewer pieces of memory was
+    seen to go 1.5 times as fast with O_DIRECT. It pays for memory that is used again, such as
+    a pool's; to make huge pages for a single use costs as much.
+
     Attributes:
         address: of the first byte.
         size: bytes.
     """
 
     ALIGNMENT = 4096
+    HUGE_PAGE = 2 << 20
+    HUGE_BYTES_MIN = 2 * HUGE_PAGE
 
     __slots__ = ("_owner", "address", "size")
 
     def __init__(self, size: int) -> None:
-        rounded = -(-max(size, 1) // self.ALIGNMENT) * self.ALIGNMENT
-        pointer = lib.aligned_alloc(self.ALIGNMENT, rounded)
+        alignment = self.HUGE_PAGE if size >= self.HUGE_BYTES_MIN else self.ALIGNMENT
+        rounded = -(-max(size, 1) // alignment) * alignment
+        pointer = lib.aligned_alloc(alignment, rounded)
         if pointer == ffi.NULL:
             raise MemoryError(f"no memory for a buffer of {size} bytes")
+        if alignment == self.HUGE_PAGE:
+            lib.madvise(pointer, rounded, mmap.MADV_HUGEPAGE)  # a kernel without: small ones
         self._owner = ffi.gc(pointer, lib.free, rounded)
         self.address = int(ffi.cast("uintptr_t", pointer))
         self.size = size
@@ -250,6 +260,11 @@ class Ticket:
         while not self.poll(SLICE_MS):
             if alive is not None:
                 alive()
+
+    @property
+    def seconds(self) -> float:
+        """From submission to the last byte; 0 when all was there at once, or is not yet."""
+        return int(lib.lio_ticket_duration_ns(self.out[0])) / 1e9
 
     def close(self) -> None:
         """Drops what has not begun, waits for what has. May be called twice."""
@@ -414,10 +429,15 @@ class Engine:
         )
         return ticket
 
-    def read_plan(self, plan: Plan, address: int, keep: object = None) -> None:
-        """Reads a plan and returns when every byte is there. ``keep``: see ``submit``."""
+    def read_plan(self, plan: Plan, address: int, keep: object = None) -> float:
+        """Reads a plan and returns when every byte is there. ``keep``: see ``submit``.
+
+        Returns:
+            The seconds that it took.
+        """
         with self.submit_plan(plan, address, keep) as ticket:
             ticket.wait()
+            return ticket.seconds
 
     def read(self, offset: int, length: int) -> bytes:
         """Reads one range through memory of its own; for small, rare reads."""
@@ -831,7 +851,7 @@ def _owned(pointer: Any, close: Any, engine: Any) -> Any:
 
 
 class Pages:
-    """The pages of one snapshot, cached (csrc/cursor.h).
+    """The pages of one snapshot, cached (csrc/pages.h).
 
     Args:
         engine: kept alive.

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.batch import Batch
+from lmdbio.bypass import Bypass
 from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
@@ -41,6 +42,8 @@ class Records(Sequence[bytes]):
         provenance: the sidecar or the folder it is in.
         check: "fast", "deep" or "always".
         engine: "auto", "pread", "direct" or "mmap".
+            "auto" reads large batches past the page cache while that is as good
+            (``lmdbio.bypass``), everything else through it.
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
         readahead: bring the whole file to memory behind random reads (``lmdbio.image``), as
@@ -91,9 +94,11 @@ class Records(Sequence[bytes]):
         try:
             self._engine = self._source.open_engine(engine, depth=depth, stream=False)
             meta = self._source.meta
+            size = (meta.last_pgno + 1) * meta.layout.page_size
+            self._bypass = Bypass(self._engine, size, depth=depth, wanted=engine == "auto")
             self._image = Image(
                 self._engine,
-                (meta.last_pgno + 1) * meta.layout.page_size,
+                size,
                 memory_bytes_max=budget_bytes(memory_bytes_max),
                 wanted=readahead,
             )
@@ -168,17 +173,27 @@ class Records(Sequence[bytes]):
             offsets = extents["offset"]
         else:
             plan = plan_reads(extents, self._options)
+            size = plan.totals.buffer_bytes
             spent = plan.totals.requests * self._options.gap_bytes_max
-            image.earn(spent - plan.totals.buffer_bytes)
-            memory = self._pool.take(plan.totals.buffer_bytes)
-            self._engine.read_plan(plan, memory.address, memory)
+            image.earn(size if self._bypass.once_over else spent - size)
+            memory = self._pool.take(size)
+            self._read_plan(plan, memory)
             # Also vouches for what the image received up to now.
             self._source.guard()
-            address, size, keep = memory.address, plan.totals.buffer_bytes, memory
+            address, keep = memory.address, memory
             offsets = plan.slices
         return Batch.over(
             address, size, indices=wanted, offsets=offsets, lengths=extents["length"], keep=keep
         )
+
+    def _read_plan(self, plan: _core.Plan, memory: _core.Memory) -> None:
+        size = plan.totals.buffer_bytes
+        direct = self._bypass.engine(size)
+        if direct is None:
+            self._engine.read_plan(plan, memory.address, memory)
+            return
+        seconds = direct.read_plan(plan, memory.address, memory)
+        self._bypass.took(size, seconds)
 
     def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
         given = np.asarray(indices)
@@ -230,12 +245,16 @@ class Records(Sequence[bytes]):
 
     def stats(self) -> dict[str, int]:
         """Requests and bytes read so far, those of locating apart."""
-        counters = self._engine.counters()
-        return {"requests": counters.requests, "bytes": counters.bytes}
+        through, past = self._engine.counters(), self._bypass.counters()
+        return {
+            "requests": through.requests + past.requests,
+            "bytes": through.bytes + past.bytes,
+        }
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid."""
         self._image.close()
+        self._bypass.close()
         self._engine.close()
         self._source.close()
 

@@ -43,6 +43,7 @@ ROOMS = (
     "cursor",
     "env",
     "batch",
+    "bypass",
     "image",
     "records",
     "reader",

@@ -1,0 +1,186 @@
+"""Large batches past the page cache.
+
+Goal: the same bytes by either way; it begins and ends when it should, and where O_DIRECT is
+refused, the file is cached or not on a local disk, the page cache serves. Method: Records over
+a real database of large records, on whatever file system the temporary folder is; what the
+kernel says of the file is replaced where a case needs it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import databases
+import numpy as np
+import pytest
+
+import lmdbio
+from lmdbio import _core, bypass
+from lmdbio.errors import IncompatibleError
+
+COUNT, BYTES = 400, 100_000
+on_local_disk = bypass.on_local_disk
+
+
+def value(index: int) -> bytes:
+    return (b"%08d" % index) * (BYTES // 8)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bypass") / "env"
+    env = databases.open_writable(folder, 1)
+    databases.write(env, ((b"%08d" % i, value(i)) for i in range(COUNT)))
+    env.close()
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cold_local_disk(monkeypatch):
+    """What the file system of the temporary folder is like must not decide."""
+    monkeypatch.setattr(bypass, "on_local_disk", lambda fd: True)
+    monkeypatch.setattr(_core.Engine, "cached_bytes", lambda self: 0)
+    monkeypatch.setattr(bypass, "RATE_BYTES_MIN", 0)  # how fast this disk is must not either
+
+
+def passes_by(records: lmdbio.Records) -> bool:
+    return records._bypass.engine(bypass.BATCH_BYTES_MIN) is not None
+
+
+def check(records: lmdbio.Records, indices) -> None:
+    assert [bytes(view) for view in records.read(indices)] == [value(int(i)) for i in indices]
+
+
+@pytest.fixture
+def refuses_direct(path):
+    """The reason why the folder's file system has no O_DIRECT; None if it has."""
+    try:
+        _core.Engine(path / "data.mdb", "direct").close()
+    except IncompatibleError as error:
+        return str(error)
+    return None
+
+
+def test_batches_are_the_same_by_either_way(path):
+    indices = np.random.default_rng(1).permutation(COUNT)
+    with lmdbio.Records(path) as past, lmdbio.Records(path, engine="pread") as through:
+        assert not passes_by(through), "whoever names an engine gets it"
+        for at in range(0, COUNT, 100):
+            check(past, indices[at : at + 100])
+            check(through, indices[at : at + 100])
+
+
+def test_only_large_batches_pass_by(path, refuses_direct):
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    with lmdbio.Records(path) as records:
+        check(records, [3, 1, 2])
+        assert records._bypass.counters().requests == 0
+        check(records, np.arange(100))
+        past = records._bypass.counters()
+        assert past.bytes >= 100 * BYTES
+        assert records.stats()["bytes"] > past.bytes, "stats count both ways"
+
+
+def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_memory(
+    path, refuses_direct
+):
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    with lmdbio.Records(path) as records:
+        for epoch in range(3):
+            for at in range(0, COUNT, 100):
+                check(records, np.arange(at, at + 100))
+            assert passes_by(records) == (not records._bypass.once_over)
+            if epoch == 0:
+                assert records._image._earned == 0, "one epoch says nothing of a second"
+        assert records._bypass.once_over
+        assert records._image.complete()
+
+
+def test_it_ends_when_the_disk_is_slow(path, refuses_direct, monkeypatch):
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    monkeypatch.setattr(bypass, "RATE_BYTES_MIN", 1 << 50)
+    monkeypatch.setattr(bypass, "RATE_BYTES", 1)
+    with lmdbio.Records(path) as records:
+        assert passes_by(records)
+        check(records, np.arange(100))
+        assert not passes_by(records)
+        check(records, np.arange(100))
+
+
+@pytest.mark.parametrize("cached", [None, 1 << 40])
+def test_it_does_not_begin_where_the_file_is_or_may_be_cached(path, monkeypatch, cached):
+    monkeypatch.setattr(_core.Engine, "cached_bytes", lambda self: cached)
+    with lmdbio.Records(path) as records:
+        assert not passes_by(records)
+        check(records, np.arange(100))
+
+
+def test_it_does_not_begin_on_network_and_fuse_file_systems(path, monkeypatch):
+    monkeypatch.setattr(bypass, "on_local_disk", lambda fd: False)
+    with lmdbio.Records(path) as records:
+        assert not passes_by(records)
+        check(records, np.arange(100))
+
+
+def test_where_o_direct_is_refused_the_page_cache_serves(path, monkeypatch):
+    again = _core.Engine.again
+
+    def refuse(self, kind, depth):
+        if kind == "direct":
+            raise IncompatibleError("the file system knows no O_DIRECT")
+        return again(self, kind, depth)
+
+    monkeypatch.setattr(_core.Engine, "again", refuse)
+    with lmdbio.Records(path) as records:
+        assert not passes_by(records)
+        check(records, np.arange(100))
+
+
+def test_threads_share_it_beyond_its_end(path):
+    wrong = []
+
+    def read(seed: int) -> None:
+        try:
+            for _ in range(3):
+                check(records, np.random.default_rng(seed).permutation(COUNT)[:100])
+        except BaseException as error:
+            wrong.append(error)
+
+    with lmdbio.Records(path) as records:
+        threads = [threading.Thread(target=read, args=(seed,)) for seed in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong
+
+
+def test_a_child_reads_past_the_page_cache_too(path):
+    with lmdbio.Records(path) as records:
+        check(records, np.arange(100))
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                check(records, np.arange(100, 200))
+                status = 0
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        check(records, np.arange(200, 300))
+
+
+def test_a_file_without_a_block_device_is_not_on_a_local_disk():
+    with Path("/proc/self/stat").open("rb") as file:
+        assert not on_local_disk(file.fileno())
+
+
+def test_batches_have_huge_pages_only_when_they_are_large():
+    small, large = _core.Memory(1 << 20), _core.Memory(bypass.BATCH_BYTES_MIN)
+    assert large.address % _core.Memory.HUGE_PAGE == 0
+    assert small.address % _core.Memory.ALIGNMENT == 0
