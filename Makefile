@@ -14,6 +14,10 @@ SOURCES := pyproject.toml setup.py lmdbio/_glue.h csrc/build_extension.py \
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror
 # -O2, because some warnings need the optimiser's view.
 C_CHECK := -std=c11 -O2 -D_GNU_SOURCE -pthread -Icsrc $(WARNINGS) -c -o /dev/null
+# The modelled store of the benchmarks: its server is checked where libfuse 3 is installed.
+FUSE := $(shell pkg-config --cflags fuse3 2>/dev/null)
+PFS_CHECK := $(C_CHECK) -Ibenchmarks/pfs $(subst -I,-isystem ,$(FUSE))
+PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard benchmarks/pfs/*.c))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_COUNT ?= 1000000
 
@@ -30,7 +34,9 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/pfs
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
+	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/run.py --count $(FUZZ_COUNT)

@@ -1,0 +1,267 @@
+"""The modelled parallel file system, mounted for as long as a ``with`` lasts.
+
+    with pfs.mounted(folder, mounts=2) as store:
+        ...  # store.mounts[0] and [1] show the folder: two nodes, each with a page cache
+        store.counters()
+
+What is modelled stands in model.h, the constants in model.conf. The program that serves the
+mounts ends and unmounts when this process does, however that happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+BUILD = HERE.parents[1] / "build" / "pfs"
+CONSTANTS = HERE / "model.conf"
+#: The extended attribute of a mount point that holds the counters.
+COUNTERS = "user.pfs"
+SECONDS_TO_END = 10.0
+
+
+class Missing(Exception):
+    """Something that this machine lacks; the message says what, and how to get it."""
+
+
+class Failed(Exception):
+    """The store could not be built, mounted or ended; the message says why."""
+
+
+# --- constants ----------------------------------------------------------------------------
+
+
+def constants(overrides: Iterable[str] = (), path: Path = CONSTANTS) -> dict[str, float]:
+    """The constants of model.conf, each override NAME=VALUE or NAME=xFACTOR applied.
+
+    Raises:
+        ValueError: an override names no constant or gives no number.
+    """
+    lines = (line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines())
+    pairs = (line.partition("=") for line in lines if line.strip())
+    found = {name.strip(): float(value) for name, _, value in pairs}
+    for text in overrides:
+        name, _, value = text.partition("=")
+        if name not in found:
+            raise ValueError(f"{text}: there are {', '.join(found)}")
+        try:
+            factor = found[name] if value.startswith("x") else 1.0
+            found[name] = float(value.removeprefix("x")) * factor
+        except ValueError:
+            raise ValueError(f"{text}: give {name}=NUMBER or {name}=xFACTOR") from None
+    return found
+
+
+# --- building -----------------------------------------------------------------------------
+
+
+def _compiler() -> list[str]:
+    return shlex.split(os.environ.get("CC", "cc"))
+
+
+def _fuse_flags(which: str) -> list[str]:
+    """What pkg-config says of libfuse3, or where distributions put it."""
+    if shutil.which("pkg-config"):
+        done = subprocess.run(["pkg-config", which, "fuse3"], capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.split()
+    return {"--cflags": ["-I/usr/include/fuse3"], "--libs": ["-lfuse3"]}[which]
+
+
+def missing() -> str | None:
+    """What this machine lacks to build and mount the store, None if nothing."""
+    if not Path("/dev/fuse").exists():
+        return "there is no /dev/fuse (modprobe fuse; in a container, --device /dev/fuse)"
+    if not os.access("/dev/fuse", os.R_OK | os.W_OK):
+        return "/dev/fuse may not be opened (run as root)"
+    if os.geteuid() != 0 and shutil.which("fusermount3") is None:
+        return "there is no fusermount3 (run as root; Debian: apt-get install fuse3)"
+    if shutil.which(_compiler()[0]) is None:
+        return f"there is no C compiler {_compiler()[0]} (Debian: apt-get install gcc libc6-dev)"
+    probe = "#define FUSE_USE_VERSION 312\n#include <fuse_lowlevel.h>\n"
+    command = [*_compiler(), *_fuse_flags("--cflags"), "-D_GNU_SOURCE", "-E", "-x", "c", "-"]
+    if subprocess.run(command, input=probe, capture_output=True, text=True).returncode != 0:
+        return "there are no headers of libfuse 3 (Debian: apt-get install libfuse3-dev fuse3)"
+    return None
+
+
+def build() -> Path:
+    """The program, compiled unless these very sources were, with these very flags.
+
+    ``CC`` and ``CFLAGS`` are taken from the environment.
+
+    Raises:
+        Missing: see ``missing``.
+        Failed: it does not compile.
+    """
+    lacking = missing()
+    if lacking:
+        raise Missing(lacking)
+    flags = ["-std=c11", "-O2", "-g", "-D_GNU_SOURCE", "-pthread"]
+    flags += shlex.split(os.environ.get("CFLAGS", ""))
+    sources = sorted(HERE.glob("*.c"))
+    identity = hashlib.sha256(repr((_compiler(), flags)).encode())
+    for source in sorted(HERE.glob("*.[ch]")):
+        identity.update(source.read_bytes())
+    program = BUILD / f"pfs-{identity.hexdigest()[:16]}"
+    if program.exists():
+        return program
+    BUILD.mkdir(parents=True, exist_ok=True)
+    # Under its name it is always whole, also when two build at once.
+    part = program.with_suffix(f".{os.getpid()}")
+    command = [*_compiler(), *flags, *_fuse_flags("--cflags"), *map(str, sources)]
+    command += ["-o", str(part), *_fuse_flags("--libs"), "-lm"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        part.unlink(missing_ok=True)
+        raise Failed(f"it does not compile:\n{done.stderr}")
+    part.replace(program)
+    return program
+
+
+# --- the folder behind it -----------------------------------------------------------------
+
+
+def too_large(folder: Path) -> str | None:
+    """Why the folder cannot be held in memory, None if it can.
+
+    Half of the free memory is the limit, since each mount has a page cache as well.
+    """
+    files = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
+    size = sum(path.stat().st_size for path in files if path.is_file())
+    with Path("/proc/meminfo").open(encoding="ascii") as lines:
+        table = dict(line.split(":") for line in lines)
+    free = int(table["MemAvailable"].split()[0]) * 1024
+    if size <= free // 2:
+        return None
+    return (
+        f"{folder} has {size / 1e6:.0f} MB, more than half of the {free / 1e6:.0f} MB of free "
+        "memory: it is read from its own storage, which may show"
+    )
+
+
+# --- mounting -----------------------------------------------------------------------------
+
+
+@dataclass
+class Store:
+    """A mounted store."""
+
+    constants: Mapping[str, float]
+    mounts: list[Path]
+    process: subprocess.Popen[str]
+    #: The counters at its end; empty before.
+    last: dict[str, Any] = field(default_factory=dict)
+
+    def counters(self) -> dict[str, Any]:
+        """All counters at this moment. Passes by the model."""
+        return self.last or json.loads(os.getxattr(self.mounts[0], COUNTERS))
+
+
+@contextlib.contextmanager
+def mounted(
+    folder: Path, *, mounts: int = 1, constants: Mapping[str, float], program: Path | None = None
+) -> Iterator[Store]:
+    """Shows ``folder`` at so many mount points, all before the same modelled servers.
+
+    Args:
+        folder: must not change meanwhile. It is held in memory if that has room for it.
+        mounts: emulated nodes; each has a page cache, cold at first, and a link.
+        constants: see ``constants``.
+        program: what to run instead of ``build()``.
+
+    Raises:
+        Missing, Failed: it cannot be mounted.
+    """
+    program = program or build()
+    parent = Path(tempfile.mkdtemp(prefix="pfs-"))
+    places = [parent / f"mount{i}" for i in range(mounts)]
+    try:
+        for place in places:
+            place.mkdir()
+        store = Store(dict(constants), places, _start(program, folder, places, constants))
+        try:
+            for place in places:
+                _set_readahead(place, int(constants["readahead_kib"]))
+            yield store
+        finally:
+            store.last = _end(store.process, places)
+    finally:
+        # Never recursively: if something is still mounted, it is not ours to delete.
+        with contextlib.suppress(OSError):
+            for place in places:
+                place.rmdir()
+            parent.rmdir()
+
+
+def _start(
+    program: Path, folder: Path, places: list[Path], constants: Mapping[str, float]
+) -> subprocess.Popen[str]:
+    warning = too_large(folder)
+    if warning:
+        print(f"pfs: {warning}", file=sys.stderr)
+    settings = [f"{name}={value:.15g}" for name, value in constants.items()]
+    settings.append(f"pin={0 if warning else 1}")
+    process = subprocess.Popen(
+        [str(program), *settings, str(folder.resolve()), *map(str, places)],
+        stdin=subprocess.PIPE,  # its end is the program's, whatever happens to this process
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for the command, which would lose its files
+    )
+    try:
+        assert process.stdout is not None
+        if process.stdout.readline() == "ready\n":
+            return process
+        _, words = process.communicate(timeout=SECONDS_TO_END)
+    except BaseException:
+        with contextlib.suppress(Failed):
+            _end(process, places)
+        raise
+    said = words.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
+    # The sandbox of some containers has /dev/fuse but forbids to mount.
+    refused = "not permitted" in said[0] or "Permission denied" in said[0]
+    raise (Missing if refused else Failed)(f"not mounted: {said[0]}")
+
+
+def _set_readahead(place: Path, kib: int) -> None:
+    """The kernel takes a mount's wish only below its own default; the mount's own setting it
+    takes at any value."""
+    device = place.stat().st_dev
+    knob = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+    try:
+        if int(knob.read_text()) != kib:
+            knob.write_text(f"{kib}\n")
+    except OSError as error:
+        print(f"pfs: readahead is not {kib} KiB: {error}", file=sys.stderr)
+
+
+def _end(process: subprocess.Popen[str], places: list[Path]) -> dict[str, Any]:
+    """Ends the program, and with it the mounts; returns its last counters."""
+    try:
+        out, words = process.communicate(timeout=SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        out, words = process.communicate()
+    if words.strip():
+        print(f"pfs: {words.strip()}", file=sys.stderr)
+    if process.returncode == 0:
+        last: dict[str, Any] = json.loads(out.splitlines()[-1])
+        return last
+    unmount = ["umount", "-l"] if os.geteuid() == 0 else ["fusermount3", "-u", "-z"]
+    for place in places:
+        subprocess.run([*unmount, str(place)], capture_output=True)
+    raise Failed(f"the store ended with status {process.returncode}")

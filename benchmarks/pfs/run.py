@@ -1,0 +1,195 @@
+"""Runs a command before a modelled parallel file system: builds, mounts, runs, unmounts.
+
+    python benchmarks/pfs/run.py [--mounts N] [--set NAME=VALUE ...] FOLDER -- COMMAND...
+
+FOLDER is shown at N mount points, as slow as the store of model.conf would be. The command
+finds them in its environment (PFS_MOUNT0, PFS_MOUNT1, ...; PFS_MOUNTS says how many) and in its
+own words, where {mount0} stands for the first. What the store did is printed at the end, to
+standard error.
+
+The exit status is the command's; 69 if this machine cannot mount (one line says why), 70 if
+mounting failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pfs
+
+UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SECONDS_TO_DIE = 5.0
+
+
+class Interrupted(BaseException):
+    """A signal asks for the end; the first one only, so that cleaning up is not disturbed."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def interrupt(number: int, _frame: object) -> None:
+    for each in SIGNALS:
+        signal.signal(each, signal.SIG_IGN)
+    raise Interrupted(number)
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--mounts", type=int, default=1, metavar="N", help="emulated nodes")
+    parser.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help=f"another constant; x2 is twice the usual: {' '.join(pfs.constants())}",
+    )
+    parser.add_argument("--json", metavar="FILE", help="the counters, instead of the table")
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("command", nargs="+", help="after --")
+    chosen = parser.parse_args(words)
+    if not 1 <= chosen.mounts <= 16:
+        parser.error("--mounts is from 1 to 16")
+    if not chosen.folder.is_dir():
+        parser.error(f"{chosen.folder} is not a folder")
+    try:
+        chosen.constants = pfs.constants(chosen.set)
+    except ValueError as error:
+        parser.error(f"--set {error}")
+    return chosen
+
+
+# --- the command --------------------------------------------------------------------------
+
+
+def insert_mounts(words: list[str], mounts: list[Path]) -> list[str]:
+    for i, mount in enumerate(mounts):
+        words = [word.replace(f"{{mount{i}}}", str(mount)) for word in words]
+    return words
+
+
+def environment(mounts: list[Path]) -> dict[str, str]:
+    named = {f"PFS_MOUNT{i}": str(mount) for i, mount in enumerate(mounts)}
+    return {**os.environ, **named, "PFS_MOUNTS": str(len(mounts))}
+
+
+def end_group(process: subprocess.Popen[bytes], number: int) -> None:
+    """Hands a signal to the command and all that it started, and sees them end."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+    try:
+        process.wait(SECONDS_TO_DIE)
+    except subprocess.TimeoutExpired:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def run(words: list[str], store: pfs.Store) -> int:
+    """The exit status of the command as a shell gives it."""
+    words = insert_mounts(words, store.mounts)
+    try:
+        process = subprocess.Popen(words, env=environment(store.mounts), start_new_session=True)
+    except OSError as error:
+        print(f"run.py: {words[0]}: {error.strerror}", file=sys.stderr)
+        return 127
+    try:
+        code = process.wait()
+    except Interrupted as interrupted:
+        end_group(process, interrupted.number)
+        raise
+    return code if code >= 0 else 128 - code
+
+
+# --- what the store did -------------------------------------------------------------------
+
+
+def row(title: str, counts: dict[str, Any], seconds: float) -> str:
+    return (
+        f"{title:20}{counts['requests']:>10,}{counts['bytes'] / 1e6:>12,.1f}"
+        f"{counts['seeks']:>9,}{counts['busy_s']:>10.3f}"
+        f"{100 * counts['busy_s'] / max(seconds, 1e-9):>8.1f}"
+    )
+
+
+def table(counters: dict[str, Any], seconds: float) -> str:
+    lines = [f"{'':20}{'requests':>10}{'MB':>12}{'seeks':>9}{'busy s':>10}{'busy %':>8}"]
+    for i, mount in enumerate(counters["mounts"]):
+        lines += [
+            row(f"mount {i}, server {j}", counts, seconds)
+            for j, counts in enumerate(mount["servers"])
+        ]
+        lines.append(row(f"mount {i}, link", mount["link"], seconds))
+    if len(counters["mounts"]) > 1:
+        for j, each in enumerate(zip(*(m["servers"] for m in counters["mounts"]), strict=True)):
+            total = {name: sum(counts[name] for counts in each) for name in each[0]}
+            lines.append(row(f"all, server {j}", total, seconds))
+    return "\n".join([*lines, punctuality(counters, seconds)])
+
+
+def punctuality(counters: dict[str, Any], seconds: float) -> str:
+    answers = counters["answers"]
+    late = 1e3 * counters["late_s"] / max(answers, 1)
+    text = (
+        f"{seconds:.3f} s; {answers:,} answers, late by {late:.3f} ms on average, "
+        f"{1e3 * counters['late_s_max']:.1f} ms at most"
+    )
+    if counters["backing_late"]:
+        text += (
+            f"\n{counters['backing_late']:,} of them waited for the folder's own storage or for a "
+            "processor: if these are many, the times are this machine's and not the model's"
+        )
+    return text
+
+
+def report(chosen: argparse.Namespace, store: pfs.Store, seconds: float, code: int) -> None:
+    if chosen.json is None:
+        print(table(store.last, seconds), file=sys.stderr)
+        return
+    whole = {"constants": store.constants, "seconds": seconds, "exit": code, **store.last}
+    text = json.dumps(whole, indent=1) + "\n"
+    if chosen.json == "-":
+        sys.stdout.write(text)
+    else:
+        Path(chosen.json).write_text(text, encoding="utf-8")
+
+
+def main(words: list[str]) -> int:
+    chosen = parse(words)
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
+    try:
+        program = pfs.build()
+        with pfs.mounted(
+            chosen.folder, mounts=chosen.mounts, constants=chosen.constants, program=program
+        ) as store:
+            start = time.monotonic()
+            code = run(chosen.command, store)
+            seconds = time.monotonic() - start
+    except pfs.Missing as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return UNAVAILABLE
+    except pfs.Failed as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return FAILED
+    except Interrupted as interrupted:
+        return 128 + interrupted.number
+    report(chosen, store, seconds, code)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
