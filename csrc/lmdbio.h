@@ -12,6 +12,7 @@
 #include "status.h"
 #include "extent.h"
 #include "format.h"
+#include "buffer.h"
 #include "plan.h"
 #include "engine.h"
 #include "locate.h"

@@ -1,12 +1,13 @@
 #include "scan.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "buffer.h"
 #include "plan.h"
 
 enum {
-    BUFFER_ALIGNMENT = 4096,
     RECORDS_FIRST = 8,
     RECORDS_MAX = 1 << 16,
     BYTES_FIRST = 64 << 10,
@@ -36,7 +37,8 @@ typedef struct {
     uint8_t *buffer;
     lio_ticket *ticket;
     lio_ticket *advice; /* see advise(); nobody waits for it */
-    lio_plan *plan;
+    lio_plan *plan; /* NULL: its values are read piece by piece */
+    bool past;
     size_t count, capacity, extent_count, extent_capacity;
     uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
     enum { EMPTY, COLLECTED, HANDED_OUT } state;
@@ -54,12 +56,14 @@ struct lio_scan {
     lio_cursor *cursor;
     lio_engine *engine;
     lio_layout layout;
-    uint32_t move, want_values;
-    uint64_t bytes_limit, bytes_max, records_limit;
+    lio_scan_options options;
+    lio_engine *past; /* NULL: none */
+    uint64_t bytes_limit, records_limit;
+    uint64_t past_bytes, past_ns;
     block blocks[2];
     piece loaded;
     uint32_t current, begun;
-    uint32_t through_cache, advised; /* see advise() */
+    uint32_t through_cache; /* see advise() */
     int failed; /* what ended collecting: LIO_NOTFOUND or an error */
     lio_error failure;
 };
@@ -73,6 +77,7 @@ static void block_clear(block *b)
     b->plan = NULL;
     b->count = b->extent_count = 0;
     b->arena_size = b->value_bytes = 0;
+    b->past = false;
     b->state = EMPTY;
 }
 
@@ -82,13 +87,13 @@ static void block_free(block *b)
     free(b->entries);
     free(b->arena);
     free(b->extents);
-    free(b->buffer);
+    lio_buffer_close(b->buffer);
 }
 
-int lio_scan_open(lio_cursor *cursor, uint32_t move, uint32_t want_values,
-                  uint32_t advised, uint64_t block_bytes_max, lio_scan **out,
+int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan **out,
                   lio_error *error)
 {
+    uint64_t bytes_max = options->block_bytes_max;
     lio_scan *scan = calloc(1, sizeof *scan);
     int code;
     if (scan == NULL)
@@ -100,14 +105,11 @@ int lio_scan_open(lio_cursor *cursor, uint32_t move, uint32_t want_values,
     }
     scan->engine = lio_pages_engine(lio_cursor_pages(cursor));
     scan->layout = *lio_cursor_layout(cursor);
-    scan->move = move;
-    scan->want_values = want_values;
-    scan->bytes_max = block_bytes_max;
-    scan->bytes_limit = BYTES_FIRST < block_bytes_max ? BYTES_FIRST : block_bytes_max;
+    scan->options = *options;
+    scan->bytes_limit = BYTES_FIRST < bytes_max ? BYTES_FIRST : bytes_max;
     scan->records_limit = RECORDS_FIRST;
     scan->through_cache =
         lio_engine_alignment(scan->engine) == 1 && lio_engine_fd(scan->engine) >= 0;
-    scan->advised = scan->through_cache && advised;
     *out = scan;
     return LIO_OK;
 }
@@ -119,7 +121,7 @@ void lio_scan_close(lio_scan *scan)
     block_free(&scan->blocks[0]);
     block_free(&scan->blocks[1]);
     lio_plan_free(scan->loaded.plan);
-    free(scan->loaded.buffer);
+    lio_buffer_close(scan->loaded.buffer);
     lio_cursor_close(scan->cursor);
     free(scan);
 }
@@ -182,7 +184,7 @@ static int append(const lio_scan *scan, block *b, const lio_item *item, lio_erro
         return code;
     b->entries = entries;
     code = keep(b, item->key, item->key_size, &e.key_at, error);
-    if (code == LIO_OK && scan->want_values) {
+    if (code == LIO_OK && scan->options.want_values) {
         if (item->data != NULL)
             code = keep(b, item->data, item->data_size, &e.value_at, error);
         else
@@ -195,12 +197,11 @@ static int append(const lio_scan *scan, block *b, const lio_item *item, lio_erro
 }
 
 /* Plans the reads of some extents, and makes the buffer large enough. */
-static int plan_reads(const lio_scan *scan, const lio_extent *extents, size_t count,
+static int plan_reads(const lio_engine *engine, const lio_extent *extents, size_t count,
                       lio_plan **plan, uint8_t **buffer, uint64_t *capacity, lio_read **reads,
                       size_t *read_count, lio_error *error)
 {
-    lio_plan_options options = {GAP_BYTES_MAX, REQUEST_BYTES_MAX,
-                                lio_engine_alignment(scan->engine)};
+    lio_plan_options options = {GAP_BYTES_MAX, REQUEST_BYTES_MAX, lio_engine_alignment(engine)};
     lio_plan_totals totals;
     const lio_request *requests;
     int code = lio_plan_make(extents, count, &options, plan, error);
@@ -208,9 +209,9 @@ static int plan_reads(const lio_scan *scan, const lio_extent *extents, size_t co
         return code;
     lio_plan_get_totals(*plan, &totals);
     if (totals.buffer_bytes > *capacity) {
-        free(*buffer);
-        *capacity = lio_round_up(totals.buffer_bytes + totals.buffer_bytes / 8, BUFFER_ALIGNMENT);
-        *buffer = aligned_alloc(BUFFER_ALIGNMENT, *capacity);
+        lio_buffer_close(*buffer);
+        *capacity = totals.buffer_bytes + totals.buffer_bytes / 8;
+        *buffer = lio_buffer_open(*capacity);
     }
     *reads = calloc(totals.requests, sizeof **reads);
     if (*buffer == NULL || *reads == NULL) {
@@ -253,24 +254,33 @@ static void advise(const lio_scan *scan, block *b)
     free(ranges);
 }
 
+/* A value larger than any block is better read where it is wanted. */
+static bool goes_past(const lio_scan *scan, const block *b)
+{
+    return scan->past != NULL && b->value_bytes >= LIO_HUGE_BYTES_MIN &&
+           b->value_bytes / 2 <= scan->options.block_bytes_max;
+}
+
 /* Starts the reads of a collected block. */
 static int submit(lio_scan *scan, block *b, lio_error *error)
 {
+    lio_engine *engine = goes_past(scan, b) ? scan->past : scan->engine;
     lio_read *reads;
     size_t count;
     int code;
     if (b->extent_count == 0)
         return LIO_OK;
-    if (scan->through_cache) {
-        if (scan->advised)
+    if (engine == scan->engine && scan->through_cache) {
+        if (scan->options.advised)
             advise(scan, b);
         return LIO_OK;
     }
-    code = plan_reads(scan, b->extents, b->extent_count, &b->plan, &b->buffer,
+    code = plan_reads(engine, b->extents, b->extent_count, &b->plan, &b->buffer,
                       &b->buffer_capacity, &reads, &count, error);
     if (code != LIO_OK)
         return code;
-    code = lio_engine_submit(scan->engine, reads, count, &b->ticket, error);
+    code = lio_engine_submit(engine, reads, count, &b->ticket, error);
+    b->past = engine != scan->engine;
     free(reads);
     return code;
 }
@@ -285,7 +295,7 @@ static void collect(lio_scan *scan, block *b)
     lio_pages_lock(pages);
     while (scan->failed == LIO_OK && b->count < scan->records_limit &&
            b->arena_size < ARENA_BYTES_MAX && b->value_bytes < scan->bytes_limit) {
-        code = lio_cursor_move(scan->cursor, scan->move, NULL, 0, NULL, 0, &item,
+        code = lio_cursor_move(scan->cursor, scan->options.move, NULL, 0, NULL, 0, &item,
                                &scan->failure);
         if (code == LIO_OK)
             code = append(scan, b, &item, &scan->failure);
@@ -299,16 +309,17 @@ static void collect(lio_scan *scan, block *b)
     }
     if (scan->records_limit < RECORDS_MAX)
         scan->records_limit *= 2;
-    scan->bytes_limit = scan->bytes_limit * 2 < scan->bytes_max ? scan->bytes_limit * 2
-                                                                 : scan->bytes_max;
+    scan->bytes_limit = scan->bytes_limit * 2 < scan->options.block_bytes_max
+                            ? scan->bytes_limit * 2
+                            : scan->options.block_bytes_max;
     b->state = COLLECTED;
 }
 
 /* Leaves ahead pay once a scan has shown that it goes on. */
 static void look_ahead(lio_scan *scan, const block *b)
 {
-    if (scan->move == LIO_MOVE_NEXT || scan->move == LIO_MOVE_NEXT_NODUP)
-        lio_cursor_read_ahead(scan->cursor, b->extent_count != 0 || !scan->want_values
+    if (scan->options.move == LIO_MOVE_NEXT || scan->options.move == LIO_MOVE_NEXT_NODUP)
+        lio_cursor_read_ahead(scan->cursor, b->extent_count != 0 || !scan->options.want_values
                                                 ? LEAVES_AHEAD_OVERFLOW
                                                 : LEAVES_AHEAD_INLINE);
 }
@@ -349,6 +360,10 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
                              error);
     if (code != LIO_OK)
         return code;
+    if (next->past) {
+        scan->past_bytes += next->value_bytes;
+        scan->past_ns += lio_ticket_duration_ns(next->ticket);
+    }
     scan->current = (uint32_t)(next - scan->blocks);
     scan->begun = 1;
     next->state = HANDED_OUT;
@@ -376,7 +391,7 @@ static int load_piece(lio_scan *scan, const block *b, size_t first, size_t count
     p->plan = NULL;
     p->first_extent = first;
     p->extent_count = 0;
-    code = plan_reads(scan, b->extents + first, count, &p->plan, &p->buffer, &p->capacity, &reads,
+    code = plan_reads(scan->engine, b->extents + first, count, &p->plan, &p->buffer, &p->capacity, &reads,
                       &read_count, error);
     if (code != LIO_OK)
         return code;
@@ -416,7 +431,7 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
         if (e->extent != NO_EXTENT && extents++ == 0)
             first_extent = e->extent;
         bytes += e->value_size;
-        if (scan->through_cache && e->extent != NO_EXTENT && e->value_size >= ALONE_BYTES_MIN) {
+        if (b->plan == NULL && e->extent != NO_EXTENT && e->value_size >= ALONE_BYTES_MIN) {
             /* A large value ends a piece, and is none itself. */
             if (last == first)
                 last++;
@@ -424,9 +439,9 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
             break;
         }
     }
-    if (scan->through_cache)
+    if (b->plan == NULL)
         scan->loaded.extent_count = 0;
-    if (scan->through_cache && extents != 0)
+    if (b->plan == NULL && extents != 0)
         code = load_piece(scan, b, first_extent, extents, error);
     if (code == LIO_OK)
         *count = last - first;
@@ -451,6 +466,19 @@ int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     return code;
 }
 
+void lio_scan_go_past(lio_scan *scan, lio_engine *engine)
+{
+    lio_pages_lock(lio_scan_pages(scan));
+    scan->past = engine;
+    lio_pages_unlock(lio_scan_pages(scan));
+}
+
+void lio_scan_past(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns)
+{
+    *bytes = scan->past_bytes;
+    *duration_ns = scan->past_ns;
+}
+
 lio_pages *lio_scan_pages(const lio_scan *scan)
 {
     return lio_cursor_pages(scan->cursor);
@@ -471,11 +499,11 @@ int lio_scan_record(const lio_scan *scan, size_t index, lio_record *out, lio_err
         out->where.offset = b->extents[e->extent].offset + scan->layout.header_size;
         out->where.length = e->value_size;
     }
-    if (!scan->want_values)
+    if (!scan->options.want_values)
         out->value = NULL;
     else if (e->extent == NO_EXTENT)
         out->value = b->arena + e->value_at;
-    else if (scan->through_cache)
+    else if (b->plan == NULL)
         out->value = in_piece(scan, e->extent);
     else
         out->value = b->buffer + lio_plan_slices(b->plan)[e->extent] + scan->layout.header_size;

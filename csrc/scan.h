@@ -23,15 +23,27 @@ typedef struct {
     lio_extent where; /* of a value in overflow pages */
 } lio_record;
 
+typedef struct {
+    uint32_t move; /* one of the NEXT or PREV kinds */
+    uint32_t want_values;
+    /* An engine that goes through the page cache asks the kernel for each block ahead; for
+     * file systems whose own readahead is small. */
+    uint32_t advised;
+    uint64_t block_bytes_max; /* what one block's values take, unless a single one is larger */
+} lio_scan_options;
+
 /* Begins at the record after the one `cursor` stands on (the first when it stands nowhere);
- * the cursor itself stays. `move`: one of the NEXT or PREV kinds. `block_bytes_max` bounds
- * what one block's values take, unless a single one is larger. `advised`: an engine that goes
- * through the page cache asks the kernel for each block ahead; for file systems whose own
- * readahead is small. */
-int lio_scan_open(lio_cursor *cursor, uint32_t move, uint32_t want_values,
-                  uint32_t advised, uint64_t block_bytes_max, lio_scan **out,
+ * the cursor itself stays. */
+int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan **out,
                   lio_error *error);
 lio_pages *lio_scan_pages(const lio_scan *scan);
+
+/* From the next block on `engine` reads the values of large blocks (NULL: the cursor's engine
+ * does again). It must live until the scan is closed. */
+void lio_scan_go_past(lio_scan *scan, lio_engine *engine);
+
+/* How many bytes such engines have read, and how long it took. */
+void lio_scan_past(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns);
 
 /* Makes the next block current and tells its number of records. LIO_NOTFOUND: the end.
  * LIO_PENDING: not all there after `timeout_ms`, ask again. An error in the middle of a

@@ -8,7 +8,6 @@ Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are
 
 from __future__ import annotations
 
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -101,32 +100,25 @@ def _address(array: npt.NDArray[Any], ctype: str) -> Any:
 
 
 class Memory:
-    """Page-aligned anonymous memory of our own, fit for any engine.
-
-    Large pieces ask for huge pages: a disk that writes to 512 times fewer pieces of memory was
-    seen to go 1.5 times as fast with O_DIRECT. It pays for memory that is used again, such as
-    a pool's; to make huge pages for a single use costs as much.
+    """Memory of our own, fit for any engine (csrc/buffer.h).
 
     Attributes:
         address: of the first byte.
         size: bytes.
     """
 
-    ALIGNMENT = 4096
-    HUGE_PAGE = 2 << 20
-    HUGE_BYTES_MIN = 2 * HUGE_PAGE
+    ALIGNMENT = int(lib.LIO_BUFFER_ALIGNMENT)
+    HUGE_PAGE = int(lib.LIO_HUGE_PAGE_BYTES)
+    #: From here on it has huge pages.
+    HUGE_BYTES_MIN = int(lib.LIO_HUGE_BYTES_MIN)
 
     __slots__ = ("_owner", "address", "size")
 
     def __init__(self, size: int) -> None:
-        alignment = self.HUGE_PAGE if size >= self.HUGE_BYTES_MIN else self.ALIGNMENT
-        rounded = -(-max(size, 1) // alignment) * alignment
-        pointer = lib.aligned_alloc(alignment, rounded)
+        pointer = lib.lio_buffer_open(size)
         if pointer == ffi.NULL:
             raise MemoryError(f"no memory for a buffer of {size} bytes")
-        if alignment == self.HUGE_PAGE:
-            lib.madvise(pointer, rounded, mmap.MADV_HUGEPAGE)  # a kernel without: small ones
-        self._owner = ffi.gc(pointer, lib.free, rounded)
+        self._owner = ffi.gc(pointer, lib.lio_buffer_close, size)
         self.address = int(ffi.cast("uintptr_t", pointer))
         self.size = size
 
@@ -841,13 +833,13 @@ class EmptyKeyError(Exception):
     """No record has an empty key."""
 
 
-def _owned(pointer: Any, close: Any, engine: Any) -> Any:
-    """A pointer that is closed when nobody uses it any more, before its engine is.
+def _owned(pointer: Any, close: Any, engines: Any) -> Any:
+    """A pointer that is closed when nobody uses it any more, before its engines are.
 
     A call under way in another thread counts as use: so ``close()`` below drops the reference
     and leaves the rest to the count.
     """
-    return ffi.gc(pointer, lambda p, _engine=engine: close(p))
+    return ffi.gc(pointer, lambda p, _engines=engines: close(p))
 
 
 class Pages:
@@ -997,9 +989,19 @@ class Cursor:
             raise self._failed(code)
         return int(out[0])
 
-    def scan(self, move: int, *, values: bool, advised: bool, block_bytes_max: int) -> Scan:
+    def scan(
+        self,
+        move: int,
+        *,
+        values: bool,
+        advised: bool,
+        block_bytes_max: int,
+    ) -> Scan:
         """Reads the records from here on, in blocks."""
-        return Scan(self, move, values, advised, block_bytes_max)
+        options = ffi.new("lio_scan_options *")
+        options.move, options.want_values, options.advised = move, values, advised
+        options.block_bytes_max = block_bytes_max
+        return Scan(self, options)
 
     @property
     def pointer(self) -> Any:
@@ -1015,26 +1017,16 @@ class Cursor:
 class Scan:
     """Records read ahead in blocks (csrc/scan.h)."""
 
-    __slots__ = ("_cursor", "_pointer", "_status")
+    __slots__ = ("_cursor", "_engines", "_pointer", "_status")
 
-    def __init__(
-        self, cursor: Cursor, move: int, values: bool, advised: bool, block_bytes_max: int
-    ) -> None:
+    def __init__(self, cursor: Cursor, options: Any) -> None:
         self._cursor = cursor
+        #: Held as long as the scan is.
+        self._engines = [cursor.engine.pointer]
         self._status = _Status(cursor.engine.path)
         out = ffi.new("lio_scan **")
-        self._status.check(
-            lib.lio_scan_open(
-                cursor.pointer,
-                move,
-                values,
-                advised,
-                block_bytes_max,
-                out,
-                self._status.error,
-            )
-        )
-        self._pointer = _owned(out[0], lib.lio_scan_close, cursor.engine.pointer)
+        self._status.check(lib.lio_scan_open(cursor.pointer, options, out, self._status.error))
+        self._pointer = _owned(out[0], lib.lio_scan_close, self._engines)
 
     @property
     def pointer(self) -> Any:
@@ -1053,6 +1045,19 @@ class Scan:
             if code != lib.LIO_PENDING:
                 self._status.check(code)
                 return int(count[0])
+
+    def go_past(self, engine: Engine | None) -> None:
+        """From the next block on ``engine`` reads what large blocks hold; None: as before."""
+        pointer = ffi.NULL if engine is None else engine.pointer
+        if engine is not None and pointer not in self._engines:
+            self._engines.append(pointer)
+        lib.lio_scan_go_past(self.pointer, pointer)
+
+    def past(self) -> tuple[int, float]:
+        """Bytes that such engines have read, and the seconds that they took, so far."""
+        size, duration = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.lio_scan_past(self.pointer, size, duration)
+        return int(size[0]), int(duration[0]) / 1e9
 
     def load(self, first: int, count: int) -> int:
         """Has up to ``count`` records from ``first`` on in memory; how many."""

@@ -8,14 +8,7 @@
 #ifndef LIO_GLUE_H
 #define LIO_GLUE_H
 #include <Python.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 /* cdef: resume */
-
-/* From the C library, for lmdbio/_core.py's Memory. */
-void *aligned_alloc(size_t alignment, size_t size);
-int madvise(void *address, size_t size, int advice);
-void free(void *pointer);
 
 /* Fills the list at address `list` (length >= count, filled with None) with bytes objects cut
  * from `buffer`: object i is buffer[offsets[i] : offsets[i] + lengths[i]]. The caller has

@@ -13,7 +13,6 @@ and does not begin where part of the file is in the page cache already.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from lmdbio import _core
@@ -44,26 +43,38 @@ class Bypass:
     """
 
     def __init__(self, engine: _core.Engine, size: int, *, depth: int, wanted: bool) -> None:
-        self._size = size
+        self._given, self._size, self._depth = engine, size, depth
         self._read = self._window = 0
         self._seconds = 0.0
         self._direct: _core.Engine | None = None
-        if wanted and engine.kind == "pread" and on_local_disk(engine.fd):
-            cached = engine.cached_bytes()
-            # Where the kernel does not say what is cached, nothing is passed by.
-            if cached is not None and CACHED_SHARE * cached <= size:
-                with contextlib.suppress(IncompatibleError):
-                    self._direct = engine.again("direct", depth)
-        self._pays = self._direct is not None
+        #: None: not yet known.
+        self._pays: bool | None = None if wanted and engine.kind == "pread" else False
 
     @property
     def once_over(self) -> bool:
         """As much was read in batches as the file holds."""
         return 0 < self._size <= self._read
 
-    def engine(self, size: int) -> _core.Engine | None:
-        """The engine for a batch of ``size`` bytes; None: the page cache's."""
-        return self._direct if self._pays and size >= BATCH_BYTES_MIN else None
+    def engine(self, size: int = BATCH_BYTES_MIN) -> _core.Engine | None:
+        """The engine for a read of ``size`` bytes; None: the page cache's."""
+        if self._pays is False or size < BATCH_BYTES_MIN:
+            return None
+        if self._pays is None:
+            self._direct = self._open()
+            self._pays = self._direct is not None
+        return self._direct
+
+    def _open(self) -> _core.Engine | None:
+        if not on_local_disk(self._given.fd):
+            return None
+        cached = self._given.cached_bytes()
+        # Where the kernel does not say what is cached, nothing is passed by.
+        if cached is None or CACHED_SHARE * cached > self._size:
+            return None
+        try:
+            return self._given.again("direct", self._depth)
+        except IncompatibleError:
+            return None
 
     def took(self, size: int, seconds: float) -> None:
         """A batch of ``size`` bytes was read in that time."""

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
+from lmdbio.bypass import Bypass
 from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_INCOMPATIBLE,
@@ -33,6 +34,8 @@ CHUNK_RECORDS = 256
 #: Single steps of an iterator before it reads ahead.
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
+#: Blocks that grow, up to those that are large enough to pass by the page cache.
+BLOCKS_BEFORE_BYPASS = 6
 
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
 _WANT_ITEM = WANT_KEY | WANT_VALUE
@@ -59,6 +62,7 @@ class _Environment(Protocol):
     """What a cursor asks of its transaction's environment."""
 
     _advised: bool
+    _bypass: Bypass
     _block_bytes_max: int
 
     def _read_only(self, what: str) -> Error: ...
@@ -413,10 +417,13 @@ class _Run:
 
     __slots__ = (
         "_block",
+        "_blocks",
+        "_bypass",
         "_chunk",
         "_dup",
         "_first",
         "_hint",
+        "_past",
         "_pid",
         "_scan",
         "_tail",
@@ -424,8 +431,11 @@ class _Run:
         "values",
     )
 
-    def __init__(self, owner: _Iterator, scan: _core.Scan, *, values: bool, dup: bool) -> None:
+    def __init__(
+        self, owner: _Iterator, scan: _core.Scan, bypass: Bypass, *, values: bool, dup: bool
+    ) -> None:
         self.owner, self.values = owner, values
+        self._bypass, self._past, self._blocks = bypass, (0, 0.0), 0
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
         self._block = self._first = self._chunk = 0
         self._hint: Any = iter(())
@@ -449,6 +459,7 @@ class _Run:
             self._block = self._scan.advance()
             if self._block == 0:
                 return None
+            self._pass_by()
         loaded = self._scan.load(self._first, min(CHUNK_RECORDS, self._block - self._first))
         names, data = self._scan.records(self._first, loaded, keys=keys, values=self.values)
         lead: list[Any] = names if keys else data
@@ -461,6 +472,17 @@ class _Run:
         self._chunk = loaded
         self._hint = iter(lead)
         return zip(self._hint, pair, strict=False) if keys and self.values else self._hint
+
+    def _pass_by(self) -> None:
+        """Asks for the way of the blocks to come, and tells how fast the last one was."""
+        self._blocks += 1
+        if self._blocks < BLOCKS_BEFORE_BYPASS:
+            return
+        size, seconds = self._scan.past()
+        if size > self._past[0]:
+            self._bypass.took(size - self._past[0], seconds - self._past[1])
+            self._past = size, seconds
+        self._scan.go_past(self._bypass.engine())
 
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Key and value of the record last handed out; None: nothing was."""
@@ -538,14 +560,15 @@ class _Iterator:
 
     def _begin(self) -> None:
         cursor = self._cursor
+        env = cursor._txn._env
         values = bool(self._wanted & WANT_VALUE)
         scan = cursor._c.scan(
             self._move,
             values=values,
-            advised=cursor._txn._env._advised,
-            block_bytes_max=cursor._txn._env._block_bytes_max,
+            advised=env._advised,
+            block_bytes_max=env._block_bytes_max,
         )
-        cursor._run = _Run(self, scan, values=values, dup=cursor._dup)
+        cursor._run = _Run(self, scan, env._bypass, values=values, dup=cursor._dup)
 
     def _fill(self, run: _Run) -> Iterator[Any] | None:
         cursor = self._cursor

@@ -37,6 +37,7 @@ import lmdb
 
 from lmdbio import _core, forked, snapshot
 from lmdbio._core import WANT_KEY
+from lmdbio.bypass import Bypass
 from lmdbio.cursor import CHUNK_RECORDS as CHUNK_RECORDS
 from lmdbio.cursor import STEPS_BEFORE_SCAN as STEPS_BEFORE_SCAN
 from lmdbio.cursor import STEPS_BEFORE_SCAN_MAX as STEPS_BEFORE_SCAN_MAX
@@ -120,7 +121,8 @@ class Environment:
         path: folder, or file with ``subdir=False``.
         map_size: bytes; only shown by ``info()``.
         lock: hold reader slots.
-        engine: how to read ("pread", "direct", "mmap"; csrc/engine.h).
+        engine: how to read: "pread", "direct", "mmap" (csrc/engine.h); "auto" is "pread", but
+            long iterations pass by the page cache while that is as good (``lmdbio.bypass``).
         depth: requests in flight.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: values that iteration reads ahead, twice.
@@ -150,7 +152,7 @@ class Environment:
         lock: bool = True,
         lib_version: int | None = None,
         *,
-        engine: str = "pread",
+        engine: str = "auto",
         depth: int = 8,
         cache_bytes: int = CACHE_BYTES,
         block_bytes_max: int = BLOCK_BYTES_MAX,
@@ -194,7 +196,7 @@ class Environment:
         self._engine: _core.Engine | None = None
         file = os.path.join(self._path, "data.mdb") if subdir else self._path  # noqa: PTH118
         try:
-            self._engine = _core.Engine(file, engine, depth)
+            self._engine = _core.Engine(file, "pread" if engine == "auto" else engine, depth)
         except OSError as error:
             raise lmdb_error(self._path, error.errno or 0) from error
         self._advised = readahead_bytes(self._engine.fd) < READAHEAD_BYTES_LARGE
@@ -202,6 +204,12 @@ class Environment:
             meta = _core.read_meta(self._engine)
             self._check_version(meta.layout.version)
             self._version, self._page_size = meta.layout.version, meta.layout.page_size
+            self._bypass = Bypass(
+                self._engine,
+                (meta.last_pgno + 1) * self._page_size,
+                depth=depth,
+                wanted=engine == "auto",
+            )
             if lock:
                 self._acquire()
         except BaseException:
@@ -451,6 +459,9 @@ class Environment:
         if slots is not None:
             slots.release()
         self._engine = None  # closed with the last call that uses it
+        bypass = getattr(self, "_bypass", None)
+        if bypass is not None:
+            bypass.close()
 
     def __enter__(self) -> Environment:
         return self

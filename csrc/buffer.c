@@ -1,0 +1,24 @@
+#include "buffer.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "extent.h"
+
+uint8_t *lio_buffer_open(uint64_t size)
+{
+    uint64_t alignment = size < LIO_HUGE_BYTES_MIN ? LIO_BUFFER_ALIGNMENT : LIO_HUGE_PAGE_BYTES;
+    uint64_t rounded = lio_round_up(size > 0 ? size : 1, alignment);
+    uint8_t *buffer;
+    if (rounded > SIZE_MAX - alignment)
+        return NULL;
+    buffer = aligned_alloc((size_t)alignment, (size_t)rounded);
+    if (buffer != NULL && alignment == LIO_HUGE_PAGE_BYTES)
+        (void)madvise(buffer, (size_t)rounded, MADV_HUGEPAGE); /* else small ones do */
+    return buffer;
+}
+
+void lio_buffer_close(uint8_t *buffer)
+{
+    free(buffer);
+}
