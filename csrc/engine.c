@@ -94,6 +94,7 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
         int (*open)(const char *path, lio_source **out, lio_error *error);
     } kinds[] = {{&lio_kind_pread, lio_pread_open},
                  {&lio_kind_direct, lio_direct_open},
+                 {&lio_kind_staged, lio_direct_open},
                  {&lio_kind_mmap, lio_mmap_open}};
     lio_source *source;
     int code = check_depth(depth, error);
@@ -106,7 +107,7 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
         return code != LIO_OK ? code : engine_make(kinds[i].kind, source, depth, out, error);
     }
     return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0,
-                    "no engine \"%.40s\"; there are pread, direct and mmap", kind);
+                    "no engine \"%.40s\"; there are pread, direct, staged and mmap", kind);
 }
 
 int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,

@@ -3,6 +3,8 @@
  *   pread    read through the page cache
  *   direct   O_DIRECT: no page cache, no copy by the kernel; offsets, lengths and memory
  *            must be multiples of lio_engine_alignment()
+ *   staged   direct into a few huge pages of its own, and copied from there; for memory made of
+ *            small pages, such as shared memory
  *   mmap     copies out of a shared mapping (dies by SIGBUS when the file is cut meanwhile:
  *            opt-in, as documented)
  *   memory   over bytes in memory, for tests; can fail or delay the nth request
@@ -42,7 +44,7 @@ typedef struct {
     uint64_t bytes;    /* bytes received */
 } lio_counters;
 
-/* Opens `path` read-only. `kind`: "pread", "direct" or "mmap". `depth`: requests in flight,
+/* Opens `path` read-only. `kind`: "pread", "direct", "staged" or "mmap". `depth`: requests in flight,
  * 1..256. LIO_ERR_IO with ENOENT etc.; LIO_ERR_UNSUPPORTED when the file system knows no
  * O_DIRECT; LIO_ERR_INVALID for a folder or anything else that is no regular file. */
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,

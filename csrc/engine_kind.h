@@ -31,6 +31,7 @@ typedef struct {
 
 extern const lio_kind lio_kind_pread;
 extern const lio_kind lio_kind_direct;
+extern const lio_kind lio_kind_staged;
 extern const lio_kind lio_kind_mmap;
 extern const lio_kind lio_kind_memory;
 

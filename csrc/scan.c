@@ -17,6 +17,7 @@ enum {
     ADVICE_BYTES = 2 << 20,        /* one thread brings this much at a time             */
     PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
     ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
+    PAST_BYTES_MIN = 4 << 20,      /* blocks that may go past the page cache             */
     LEAVES_AHEAD_INLINE = 512,     /* the leaves are the data                            */
     LEAVES_AHEAD_OVERFLOW = 64     /* each names a hundred values                        */
 };
@@ -257,7 +258,7 @@ static void advise(const lio_scan *scan, block *b)
 /* A value larger than any block is better read where it is wanted. */
 static bool goes_past(const lio_scan *scan, const block *b)
 {
-    return scan->past != NULL && b->value_bytes >= LIO_HUGE_BYTES_MIN &&
+    return scan->past != NULL && b->value_bytes >= PAST_BYTES_MIN &&
            b->value_bytes / 2 <= scan->options.block_bytes_max;
 }
 

@@ -277,7 +277,7 @@ class Engine:
 
     Args:
         path: the file.
-        kind: "pread", "direct" or "mmap".
+        kind: "pread", "direct", "staged" or "mmap".
         depth: requests in flight, 1..256.
         opened: another name of the file, by which it is opened; errors name ``path``.
     """

@@ -13,15 +13,16 @@ and does not begin where part of the file is in the page cache already.
 
 from __future__ import annotations
 
-import os
+from typing import Literal
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
+from lmdbio.locate import on_local_disk
 
 __all__ = ["Bypass"]
 
-#: From here on a batch's memory has huge pages.
-BATCH_BYTES_MIN = _core.Memory.HUGE_BYTES_MIN
+#: Smaller reads are better cached. Their memory has huge pages (csrc/buffer.h).
+BATCH_BYTES_MIN = 4 << 20
 #: Slower than this, per second, the disk is no substitute for memory. Looked at every
 #: RATE_BYTES, since a batch or two say little.
 RATE_BYTES_MIN = 256 << 20
@@ -40,10 +41,22 @@ class Bypass:
         size: bytes of the file that are in use.
         depth: requests in flight.
         wanted: False: never pass by.
+        kind: "direct", or "staged" for memory without huge pages.
+        readers: who share the file, each reading another part of it.
     """
 
-    def __init__(self, engine: _core.Engine, size: int, *, depth: int, wanted: bool) -> None:
+    def __init__(
+        self,
+        engine: _core.Engine,
+        size: int,
+        *,
+        depth: int,
+        wanted: bool,
+        kind: Literal["direct", "staged"] = "direct",
+        readers: int = 1,
+    ) -> None:
         self._given, self._size, self._depth = engine, size, depth
+        self._kind, self._share = kind, size // readers
         self._read = self._window = 0
         self._seconds = 0.0
         self._direct: _core.Engine | None = None
@@ -52,8 +65,8 @@ class Bypass:
 
     @property
     def once_over(self) -> bool:
-        """As much was read in batches as the file holds."""
-        return 0 < self._size <= self._read
+        """As much was read in large reads as there is to read."""
+        return 0 < self._share <= self._read
 
     def engine(self, size: int = BATCH_BYTES_MIN) -> _core.Engine | None:
         """The engine for a read of ``size`` bytes; None: the page cache's."""
@@ -72,7 +85,7 @@ class Bypass:
         if cached is None or CACHED_SHARE * cached > self._size:
             return None
         try:
-            return self._given.again("direct", self._depth)
+            return self._given.again(self._kind, self._depth)
         except IncompatibleError:
             return None
 
@@ -97,12 +110,3 @@ class Bypass:
         self._pays = False
         if self._direct is not None:
             self._direct.close()
-
-
-def on_local_disk(fd: int) -> bool:
-    """Whether a file lies on a block device of this machine.
-
-    Network and FUSE file systems have device numbers of their own making, major 0. Servers that
-    others use too are spared what a page cache can give.
-    """
-    return os.major(os.fstat(fd).st_dev) != 0

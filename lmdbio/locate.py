@@ -84,6 +84,11 @@ class Source:
             table = self._table = self._section.extents(0, self.count)
         return table[indices]
 
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the file that this state uses, free pages within included."""
+        return (self.meta.last_pgno + 1) * self.meta.layout.page_size
+
     def guard(self) -> None:
         """Makes sure that what was read up to now belonged to the state this was opened in.
 
@@ -270,6 +275,14 @@ def readahead_bytes(fd: int) -> int:
     return 0
 
 
+def on_local_disk(fd: int) -> bool:
+    """Whether a file lies on a block device of this machine.
+
+    Network and FUSE file systems have device numbers of their own making, major 0.
+    """
+    return os.major(os.fstat(fd).st_dev) != 0
+
+
 def open_engine(
     pages: _core.Engine, kind: str = "auto", *, depth: int, stream: bool
 ) -> _core.Engine:
@@ -277,14 +290,14 @@ def open_engine(
 
     By its name it could be another one by now: data sets are replaced by rename.
 
-    "auto" streams with O_DIRECT, which costs no copy and no page cache, unless half of the
-    file is in the page cache already, the kernel reads far ahead by itself, or the file system
-    refuses. Random access goes through the page cache, so that what is asked for again is found
-    there.
+    "auto" goes through the page cache, so that what is asked for again is found there (local
+    disks may be read past it, ``lmdbio.bypass``). Streams from other file systems use O_DIRECT,
+    unless half of the file is in the page cache already, the kernel reads far ahead by itself,
+    or the file system refuses.
 
     Args:
         pages: an engine on the data file.
-        kind: "auto", "pread", "direct" or "mmap".
+        kind: "auto", "pread", "direct", "staged" or "mmap".
         depth: requests in flight.
         stream: the file will be read from one end to the other.
     """
@@ -293,6 +306,7 @@ def open_engine(
     cached = pages.again("pread", depth)
     if (
         not stream
+        or on_local_disk(cached.fd)
         or readahead_bytes(cached.fd) >= READAHEAD_BYTES_LARGE
         or 2 * (cached.cached_bytes() or 0) >= cached.size()
     ):

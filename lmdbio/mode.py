@@ -29,7 +29,7 @@ AUTO = 0
 ALL_RANKS = 2**31 - 1
 
 LOCATE = ("seek", "speculate", "scan", "provenance")
-ENGINES = ("mmap", "pread", "direct", "uring")
+ENGINES = ("mmap", "pread", "direct", "staged", "uring")
 #: Ways of locating that know every extent before the first read.
 AHEAD = ("scan", "provenance")
 
@@ -49,7 +49,7 @@ class Mode:
         roots_per_node: ranks of a node that read; ``AUTO`` (0): 1 up to 16 ranks on the node,
             2 above; capped at the node's ranks (``ALL_RANKS``: each reads for itself).
         locate: "seek", "speculate", "scan" or "provenance".
-        engine: "mmap", "pread", "direct" or "uring".
+        engine: "mmap", "pread", "direct", "staged" or "uring".
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
         tokens: turns to read that go round between nodes; 0: none.

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, cast, get_args
+from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +33,7 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
+from lmdbio.bypass import Bypass
 from lmdbio.errors import Error, PeerError
 from lmdbio.locate import Check, Locate, Source, open_source
 from lmdbio.memory import FootprintBound, budget_bytes
@@ -105,13 +106,19 @@ class _Work:
 
     source: Source
     engine: _core.Engine
+    bypass: Bypass
     mode: Mode
 
     def state(self) -> _State:
         inode = os.fstat(self.engine.fd).st_ino
         return _State(self.source.path, inode, self.source.meta.txnid, self.source.count)
 
+    def counters(self) -> _core.Counters:
+        through, past = self.engine.counters(), self.bypass.counters()
+        return _core.Counters(through.requests + past.requests, through.bytes + past.bytes)
+
     def close(self) -> None:
+        self.bypass.close()
         self.engine.close()
         self.source.close()
 
@@ -131,6 +138,15 @@ class _Block:
 
     plan: _core.Plan
     lengths: npt.NDArray[np.uint64]
+
+
+class _Flight(NamedTuple):
+    """A block whose reads are under way."""
+
+    ticket: _core.Ticket
+    address: int
+    block: _Block
+    past: bool
 
 
 class _Filler(threading.Thread):
@@ -157,6 +173,7 @@ class _Filler(threading.Thread):
         self.error: BaseException | None = None
         self.blocks = 0
         self.fill_seconds = self.idle_seconds = 0.0
+        self._landed = 0.0
         self._counters = _core.Counters(0, 0)
 
     def run(self) -> None:
@@ -168,14 +185,14 @@ class _Filler(threading.Thread):
             self.error = error
             self._seat.abort(error)
         finally:
-            self._counters = self._work.engine.counters()
+            self._counters = self._work.counters()
             self._work.close()
 
     def counters(self) -> _core.Counters:
         """What was read so far."""
         if self.is_alive():
             with contextlib.suppress(ValueError):  # it ends right now
-                return self._work.engine.counters()
+                return self._work.counters()
         return self._counters
 
     def stop(self) -> None:
@@ -235,33 +252,42 @@ class _Filler(threading.Thread):
     def _fill(self) -> None:
         """Keeps reads in flight for as many blocks as there are free slots."""
         planned, block = self._plan(0), 0
-        flying: deque[tuple[_core.Ticket, int, _Block]] = deque()
+        flying: deque[_Flight] = deque()
         try:
             while planned is not None or flying:
                 if planned is not None and self._slot_is_free(block, wait=not flying):
                     address = self._seat.fill_addresses[block % self._seat.layout.slots]
                     into = address + self._seat.layout.table_bytes
-                    ticket = self._work.engine.submit_plan(planned.plan, into, self._seat)
-                    flying.append((ticket, address, planned))
+                    past = self._work.bypass.engine(planned.plan.totals.buffer_bytes)
+                    engine = past or self._work.engine
+                    ticket = engine.submit_plan(planned.plan, into, self._seat)
+                    flying.append(_Flight(ticket, address, planned, past is not None))
                     block += 1
                     planned = self._plan(block)
                 else:
-                    self._land(*flying[0])
+                    self._land(flying[0])
                     flying.popleft()
         finally:
-            for ticket, _, _ in flying:
-                ticket.close()
+            for flight in flying:
+                flight.ticket.close()
 
-    def _land(self, ticket: _core.Ticket, address: int, landed: _Block) -> None:
+    def _land(self, flight: _Flight) -> None:
         """Waits for the oldest block's reads and publishes it."""
         begun = time.perf_counter()
-        ticket.wait(self._alive)
-        ticket.close()
+        flight.ticket.wait(self._alive)
+        took = flight.ticket.seconds
+        flight.ticket.close()
         self._work.source.guard()
-        self._write_table(address, landed)
+        self._write_table(flight.address, flight.block)
         self._seat.control.publish(self._seat.root, self.blocks + 1)
         self.blocks += 1
-        self.fill_seconds += time.perf_counter() - begun
+        now = time.perf_counter()
+        self.fill_seconds += now - begun
+        if flight.past:
+            # Blocks in flight together wait for each other: the time is the last one's alone.
+            size = flight.block.plan.totals.buffer_bytes
+            self._work.bypass.took(size, min(took, now - self._landed))
+        self._landed = now
 
     def _write_table(self, address: int, planned: _Block) -> None:
         rows = len(planned.lengths)
@@ -405,8 +431,8 @@ class Reader:
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
-            else by a scan; with coalescing; with O_DIRECT unless the page cache holds half of
-            the file, the kernel reads far ahead by itself, or the file system refuses.
+            else by a scan; with coalescing; past the page cache while that is as good
+            (``lmdbio.bypass``), also on file systems whose own readahead is small.
         assignment: "strided", as Caffe does, or "blocked" (``lmdbio.assignment``).
         start: the first record; any integer.
         iterations: how many; None: endless.
@@ -523,7 +549,9 @@ class Reader:
         work: _Work | None = None
         filler: _Filler | None = None
         try:
-            work = job.together_local(lambda: self._open_work(asked) if is_root else None)
+            work = job.together_local(
+                lambda: self._open_work(asked, len(teams)) if is_root else None
+            )
             states = job.together(lambda: work.state() if work else None)
             count = self._agree_count(states)
             plain = Schedule(
@@ -573,7 +601,7 @@ class Reader:
             filler.start()
 
     @staticmethod
-    def _open_work(asked: _Asked) -> _Work:
+    def _open_work(asked: _Asked, roots: int) -> _Work:
         auto = isinstance(asked.mode, str) and asked.mode.casefold() == "auto"
         asked_mode = Mode.resolve(asked.mode, provenance=False)
         wanted = "auto" if auto else cast(Locate, asked_mode.locate)
@@ -588,11 +616,19 @@ class Reader:
             mode = Mode.resolve(asked.mode, provenance=source.locate == "provenance")
             kind = "auto" if auto else mode.engine
             engine = source.open_engine(kind, depth=asked.depth, stream=True)
-            mode = replace(mode, engine=engine.kind)
+            bypass = Bypass(
+                engine,
+                source.used_bytes,
+                depth=asked.depth,
+                wanted=kind == "auto",
+                kind="staged",
+                readers=roots,
+            )
+            mode = replace(mode, engine=(bypass.engine() or engine).kind)
         except BaseException:
             source.close()
             raise
-        return _Work(source, engine, mode)
+        return _Work(source, engine, bypass, mode)
 
     @staticmethod
     def _agree_count(states: Sequence[_State | None]) -> int:

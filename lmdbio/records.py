@@ -93,8 +93,7 @@ class Records(Sequence[bytes]):
         )
         try:
             self._engine = self._source.open_engine(engine, depth=depth, stream=False)
-            meta = self._source.meta
-            size = (meta.last_pgno + 1) * meta.layout.page_size
+            size = self._source.used_bytes
             self._bypass = Bypass(self._engine, size, depth=depth, wanted=engine == "auto")
             self._image = Image(
                 self._engine,
@@ -214,7 +213,7 @@ class Records(Sequence[bytes]):
         started: list[_Block] = []
         try:
             for part in self._cut(indices):
-                started.append(_Block(self._engine, part, self._options))
+                started.append(_Block(self, part))
                 if len(started) == 2:
                     yield from self._hand_out(started.pop(0))
             while started:
@@ -239,6 +238,8 @@ class Records(Sequence[bytes]):
     def _hand_out(self, block: _Block) -> Iterator[list[bytes]]:
         with block:
             block.wait()
+            if block.past:
+                self._bypass.took(block.size, block.seconds)
             self._source.guard()
             for at in range(0, block.count, CUT):
                 yield block.values(at, at + CUT)
@@ -268,15 +269,20 @@ class Records(Sequence[bytes]):
 class _Block:
     """Records under way into memory of their own."""
 
-    def __init__(self, engine: _core.Engine, extents: _core.Extents, options: PlanOptions) -> None:
-        self._plan = plan_reads(extents, options)
+    def __init__(self, records: Records, extents: _core.Extents) -> None:
+        self._plan = plan_reads(extents, records._options)
         self._lengths = np.ascontiguousarray(extents["length"])
-        self._memory = _core.Memory(self._plan.totals.buffer_bytes)
-        self._ticket = engine.submit_plan(self._plan, self._memory.address, self._memory)
-        self.count = len(extents)
+        self.count, self.size = len(extents), self._plan.totals.buffer_bytes
+        self._memory = records._pool.take(self.size)
+        past = records._bypass.engine(self.size)
+        self.past, self.seconds = past is not None, 0.0
+        self._ticket = (past or records._engine).submit_plan(
+            self._plan, self._memory.address, self._memory
+        )
 
     def wait(self) -> None:
         self._ticket.wait()
+        self.seconds = self._ticket.seconds
 
     def values(self, start: int, stop: int) -> list[bytes]:
         return _core.bytes_list(

@@ -20,7 +20,7 @@ from lmdbio.errors import InvalidError, ShortReadError
 
 SIZE = 1_000_003  # no multiple of anything
 CONTENT = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
-KINDS = ["pread", "direct", "mmap", "memory"]
+KINDS = ["pread", "direct", "staged", "mmap", "memory"]
 
 
 @pytest.fixture(params=KINDS)

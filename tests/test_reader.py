@@ -344,6 +344,7 @@ class Source:
 
     locate = "scan"
     meta = SimpleNamespace(txnid=1)
+    used_bytes = 0
 
     def __init__(self, path: str, count: int, bad: int | None = None) -> None:
         self.path, self.count, self.bad = path, count, bad
