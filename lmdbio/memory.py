@@ -163,6 +163,8 @@ class FootprintBound:
         self._alignment = alignment
         self._cell = -(-count // self.CELLS)
         self._sums: npt.NDArray[np.int64] = np.zeros(-(-count // self._cell), np.int64)
+        #: Sums of all cells before each; None: to be made.
+        self._before: npt.NDArray[np.int64] | None = None
         self._count, self._seen = count, 0
         self._last = (0, 0)
         self._shared_max = 0
@@ -182,9 +184,13 @@ class FootprintBound:
         shared = np.minimum(high, before_high) - np.maximum(low, before_low)
         shared = np.maximum(shared, 0)
         new = high - low - shared
-        cells = np.arange(self._seen, self._seen + len(extents)) // self._cell
-        starts = np.flatnonzero(np.diff(cells, prepend=-1))
-        self._sums[cells[starts]] += np.add.reduceat(new, starts)
+        if self._cell == 1:
+            self._sums[self._seen : self._seen + len(extents)] = new
+        else:
+            cells = np.arange(self._seen, self._seen + len(extents)) // self._cell
+            starts = np.flatnonzero(np.diff(cells, prepend=-1))
+            self._sums[cells[starts]] += np.add.reduceat(new, starts)
+        self._before = None
         self._last = (int(low[-1]), int(high[-1]))
         self._shared_max = max(self._shared_max, int(shared.max()))
         self._seen += len(extents)
@@ -200,9 +206,13 @@ class FootprintBound:
         cells = -(-(length - 1) // self._cell) + 1 + (self._cell > 1)
         if length >= self._count or cells >= len(self._sums):
             return self.total
-        around = np.concatenate((self._sums, self._sums[:cells]))
-        sums = np.concatenate(([0], np.cumsum(around)))
-        largest = int((sums[cells:] - sums[:-cells]).max())
+        if self._before is None:
+            self._before = np.concatenate(([0], np.cumsum(self._sums)))
+        before = self._before
+        largest = int((before[cells:] - before[:-cells]).max())
+        if cells > 1:  # runs over the seam
+            seam = before[-1] - before[-cells:-1] + before[1:cells]
+            largest = max(largest, int(seam.max()))
         return min(self.total, largest + self._shared_max)
 
     def runs(self, lengths: tuple[int, ...], repeats: int) -> int:
