@@ -537,16 +537,16 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     return code;
 }
 
-uint64_t lio_ticket_duration_ns(lio_ticket *ticket)
+void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns)
 {
     pool *owner = ticket->owner;
-    uint64_t ended;
+    *submitted_ns = *ended_ns = ticket->submitted_ns;
     if (owner->pid != getpid())
-        return 0;
+        return;
     (void)pthread_mutex_lock(&owner->lock);
-    ended = ticket->ended_ns;
+    if (ticket->ended_ns != 0)
+        *ended_ns = ticket->ended_ns;
     (void)pthread_mutex_unlock(&owner->lock);
-    return ended > ticket->submitted_ns ? ended - ticket->submitted_ns : 0;
 }
 
 void lio_ticket_free(lio_ticket *ticket)

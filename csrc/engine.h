@@ -92,8 +92,9 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
  * again. Else the first error; what was not yet begun is not read any more. */
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
-/* From submission to the last byte; 0 when it has not ended, or all was there at once. */
-uint64_t lio_ticket_duration_ns(lio_ticket *ticket);
+/* When it was submitted and had its last byte, on CLOCK_MONOTONIC; the same moment when all was
+ * there at once, or is not yet. */
+void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns);
 
 /* Drops what is not yet begun, waits for what is, frees. NULL is fine. */
 void lio_ticket_free(lio_ticket *ticket);

@@ -341,6 +341,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
 {
     block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
     block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
+    uint64_t submitted, ended;
     int code = LIO_OK;
     if (next->state == EMPTY)
         collect(scan, next);
@@ -363,7 +364,8 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
         return code;
     if (next->past) {
         scan->past_bytes += next->value_bytes;
-        scan->past_ns += lio_ticket_duration_ns(next->ticket);
+        lio_ticket_times(next->ticket, &submitted, &ended);
+        scan->past_ns += ended - submitted; /* one block at a time is under way */
     }
     scan->current = (uint32_t)(next - scan->blocks);
     scan->begun = 1;

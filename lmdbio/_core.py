@@ -254,9 +254,14 @@ class Ticket:
                 alive()
 
     @property
-    def seconds(self) -> float:
-        """From submission to the last byte; 0 when all was there at once, or is not yet."""
-        return int(lib.lio_ticket_duration_ns(self.out[0])) / 1e9
+    def times(self) -> tuple[float, float]:
+        """When it was submitted and had its last byte, by ``time.monotonic``, in seconds.
+
+        The same moment when all was there at once, or is not yet.
+        """
+        submitted, ended = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.lio_ticket_times(self.out[0], submitted, ended)
+        return int(submitted[0]) / 1e9, int(ended[0]) / 1e9
 
     def close(self) -> None:
         """Drops what has not begun, waits for what has. May be called twice."""
@@ -421,15 +426,15 @@ class Engine:
         )
         return ticket
 
-    def read_plan(self, plan: Plan, address: int, keep: object = None) -> float:
+    def read_plan(self, plan: Plan, address: int, keep: object = None) -> tuple[float, float]:
         """Reads a plan and returns when every byte is there. ``keep``: see ``submit``.
 
         Returns:
-            The seconds that it took.
+            When it was submitted and had its last byte (``Ticket.times``).
         """
         with self.submit_plan(plan, address, keep) as ticket:
             ticket.wait()
-            return ticket.seconds
+            return ticket.times
 
     def read(self, offset: int, length: int) -> bytes:
         """Reads one range through memory of its own; for small, rare reads."""

@@ -58,7 +58,7 @@ class Bypass:
         self._given, self._size, self._depth = engine, size, depth
         self._kind, self._share = kind, size // readers
         self._read = self._window = 0
-        self._seconds = 0.0
+        self._seconds = self._ended = 0.0
         self._direct: _core.Engine | None = None
         #: None: not yet known.
         self._pays: bool | None = None if wanted and engine.kind == "pread" else False
@@ -89,11 +89,17 @@ class Bypass:
         except IncompatibleError:
             return None
 
-    def took(self, size: int, seconds: float) -> None:
-        """A batch of ``size`` bytes was read in that time."""
+    def took(self, size: int, times: tuple[float, float]) -> None:
+        """A read of ``size`` bytes had this beginning and end (``Ticket.times``).
+
+        Reads that are under way together wait for each other; the time of each is what it took
+        after the one before.
+        """
+        begun, ended = times
         self._read += size
         self._window += size
-        self._seconds += seconds
+        self._seconds += max(0.0, ended - max(begun, self._ended))
+        self._ended = ended
         slow = False
         if self._window >= RATE_BYTES:
             slow = self._window < RATE_BYTES_MIN * self._seconds

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import time
 import weakref
 from collections.abc import Iterable, Iterator
 from operator import length_hint
@@ -480,7 +481,8 @@ class _Run:
             return
         size, seconds = self._scan.past()
         if size > self._past[0]:
-            self._bypass.took(size - self._past[0], seconds - self._past[1])
+            now = time.monotonic()
+            self._bypass.took(size - self._past[0], (now - seconds + self._past[1], now))
             self._past = size, seconds
         self._scan.go_past(self._bypass.engine())
 

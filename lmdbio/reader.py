@@ -173,7 +173,6 @@ class _Filler(threading.Thread):
         self.error: BaseException | None = None
         self.blocks = 0
         self.fill_seconds = self.idle_seconds = 0.0
-        self._landed = 0.0
         self._counters = _core.Counters(0, 0)
 
     def run(self) -> None:
@@ -275,19 +274,15 @@ class _Filler(threading.Thread):
         """Waits for the oldest block's reads and publishes it."""
         begun = time.perf_counter()
         flight.ticket.wait(self._alive)
-        took = flight.ticket.seconds
+        times = flight.ticket.times
         flight.ticket.close()
         self._work.source.guard()
         self._write_table(flight.address, flight.block)
         self._seat.control.publish(self._seat.root, self.blocks + 1)
         self.blocks += 1
-        now = time.perf_counter()
-        self.fill_seconds += now - begun
+        self.fill_seconds += time.perf_counter() - begun
         if flight.past:
-            # Blocks in flight together wait for each other: the time is the last one's alone.
-            size = flight.block.plan.totals.buffer_bytes
-            self._work.bypass.took(size, min(took, now - self._landed))
-        self._landed = now
+            self._work.bypass.took(flight.block.plan.totals.buffer_bytes, times)
 
     def _write_table(self, address: int, planned: _Block) -> None:
         rows = len(planned.lengths)

@@ -191,8 +191,7 @@ class Records(Sequence[bytes]):
         if direct is None:
             self._engine.read_plan(plan, memory.address, memory)
             return
-        seconds = direct.read_plan(plan, memory.address, memory)
-        self._bypass.took(size, seconds)
+        self._bypass.took(size, direct.read_plan(plan, memory.address, memory))
 
     def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
         given = np.asarray(indices)
@@ -239,7 +238,7 @@ class Records(Sequence[bytes]):
         with block:
             block.wait()
             if block.past:
-                self._bypass.took(block.size, block.seconds)
+                self._bypass.took(block.size, block.times)
             self._source.guard()
             for at in range(0, block.count, CUT):
                 yield block.values(at, at + CUT)
@@ -275,14 +274,14 @@ class _Block:
         self.count, self.size = len(extents), self._plan.totals.buffer_bytes
         self._memory = records._pool.take(self.size)
         past = records._bypass.engine(self.size)
-        self.past, self.seconds = past is not None, 0.0
+        self.past, self.times = past is not None, (0.0, 0.0)
         self._ticket = (past or records._engine).submit_plan(
             self._plan, self._memory.address, self._memory
         )
 
     def wait(self) -> None:
         self._ticket.wait()
-        self.seconds = self._ticket.seconds
+        self.times = self._ticket.times
 
     def values(self, start: int, stop: int) -> list[bytes]:
         return _core.bytes_list(
