@@ -18,7 +18,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -170,22 +169,12 @@ int lio_engine_fd(const lio_engine *engine)
     return engine->kind->fd(engine->source);
 }
 
-/* cachestat(2): one system call number for all machines; libc has no wrapper yet. */
-enum { CACHESTAT = 451 };
-
 int lio_engine_cached(lio_engine *engine, uint64_t *bytes, lio_error *error)
 {
-    struct {
-        uint64_t offset, length; /* 0: to the end */
-    } range = {0, 0};
-    struct {
-        uint64_t cached, dirty, writeback, evicted, recently_evicted;
-    } pages = {0, 0, 0, 0, 0};
     int fd = lio_engine_fd(engine);
-    if (fd < 0 || syscall(CACHESTAT, fd, &range, &pages, 0) != 0)
+    if (fd < 0 || !lio_cached_bytes(fd, 0, 0, bytes))
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
                         "the kernel does not say what is in the page cache");
-    *bytes = pages.cached * (uint64_t)sysconf(_SC_PAGESIZE);
     return LIO_OK;
 }
 

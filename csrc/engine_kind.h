@@ -45,6 +45,9 @@ void lio_memory_script(lio_source *source, uint64_t every, int sys_errno, uint32
 /* Shared by the kinds that have a descriptor: opens a regular file for reading. */
 int lio_open_file(const char *path, int *fd, lio_error *error);
 int lio_file_size(int fd, uint64_t *size, lio_error *error);
+/* How many of `length` bytes (0: to the end of the file) are in the page cache; false where
+ * the kernel cannot say. */
+bool lio_cached_bytes(int fd, uint64_t offset, uint64_t length, uint64_t *bytes);
 /* pread until `length` bytes, the end of the file, or, with `alignment` > 1, a count that is
  * no multiple of it (only the end of the file gives one). */
 int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,

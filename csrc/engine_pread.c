@@ -4,14 +4,21 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "buffer.h"
 #include "engine_kind.h"
 
 struct lio_source {
     int fd;
+    bool has_disk; /* a block device of this machine is under the file system */
 };
+
+/* What populate() reads at a time where it must read. */
+enum { POPULATE_BYTES = 1 << 20 };
 
 /* Linux moves at most this much in one call; a multiple of every page size. */
 static const uint64_t KERNEL_LIMIT = 0x7ffff000u & ~UINT64_C(0xffff);
@@ -47,6 +54,23 @@ int lio_file_size(int fd, uint64_t *size, lio_error *error)
         return lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
     *size = (uint64_t)status.st_size;
     return LIO_OK;
+}
+
+/* cachestat(2): one system call number for all machines; libc has no wrapper yet. */
+enum { CACHESTAT = 451 };
+
+bool lio_cached_bytes(int fd, uint64_t offset, uint64_t length, uint64_t *bytes)
+{
+    struct {
+        uint64_t offset, length;
+    } range = {offset, length};
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } pages = {0, 0, 0, 0, 0};
+    if (syscall(CACHESTAT, fd, &range, &pages, 0) != 0)
+        return false;
+    *bytes = pages.cached * (uint64_t)sysconf(_SC_PAGESIZE);
+    return true;
 }
 
 int lio_short_read(const lio_read *read, uint64_t received, lio_error *error)
@@ -87,6 +111,7 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
 int lio_pread_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source;
+    struct stat status;
     int fd, code = lio_open_file(path, &fd, error);
     if (code != LIO_OK)
         return code;
@@ -96,6 +121,7 @@ int lio_pread_open(const char *path, lio_source **out, lio_error *error)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     }
     source->fd = fd;
+    source->has_disk = fstat(fd, &status) == 0 && major(status.st_dev) != 0;
     *out = source;
     return LIO_OK;
 }
@@ -115,9 +141,36 @@ static bool peek(lio_source *source, const lio_read *read)
            (ssize_t)read->length;
 }
 
+/* To read is to populate. */
+static int populate_by_reading(const lio_source *source, uint64_t offset, uint64_t length,
+                               lio_error *error)
+{
+    uint8_t *scratch;
+    uint64_t received = 0, calls = 0, cached;
+    int code = LIO_OK;
+    if (lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length)
+        return LIO_OK;
+    scratch = lio_buffer_open(POPULATE_BYTES);
+    if (scratch == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, offset, POPULATE_BYTES, 0,
+                        "no memory to read ahead");
+    for (uint64_t at = 0; at < length && code == LIO_OK; at += POPULATE_BYTES) {
+        uint64_t rest = length - at;
+        lio_read part = {offset + at, rest < POPULATE_BYTES ? rest : POPULATE_BYTES, 0, scratch};
+        code = lio_pread_all(source->fd, &part, 1, &received, &calls, error);
+    }
+    lio_buffer_close(scratch);
+    return code;
+}
+
+/* File systems without a disk (FUSE was seen to) drop advice as soon as a few requests are
+ * under way. */
 static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
 {
-    int problem = posix_fadvise(source->fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
+    int problem;
+    if (!source->has_disk)
+        return populate_by_reading(source, offset, length, error);
+    problem = posix_fadvise(source->fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
     return problem == 0 ? LIO_OK
                         : lio_fail_errno(error, problem, offset, length, "cannot read ahead");
 }

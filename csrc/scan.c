@@ -316,13 +316,27 @@ static void collect(lio_scan *scan, block *b)
     b->state = COLLECTED;
 }
 
+/* Most of the stretch of the file that the values of a block span is theirs. */
+static bool is_dense(const block *b)
+{
+    uint64_t low = UINT64_MAX, high = 0, sum = 0;
+    for (size_t i = 0; i < b->extent_count; i++) {
+        uint64_t end = b->extents[i].offset + b->extents[i].length;
+        low = b->extents[i].offset < low ? b->extents[i].offset : low;
+        high = end > high ? end : high;
+        sum += b->extents[i].length;
+    }
+    return b->extent_count > 1 && high - low <= 2 * sum;
+}
+
 /* Leaves ahead pay once a scan has shown that it goes on. */
 static void look_ahead(lio_scan *scan, const block *b)
 {
     if (scan->options.move == LIO_MOVE_NEXT || scan->options.move == LIO_MOVE_NEXT_NODUP)
         lio_cursor_read_ahead(scan->cursor, b->extent_count != 0 || !scan->options.want_values
                                                 ? LEAVES_AHEAD_OVERFLOW
-                                                : LEAVES_AHEAD_INLINE);
+                                                : LEAVES_AHEAD_INLINE,
+                              scan->options.dense && b->plan == NULL && is_dense(b));
 }
 
 static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8_t *buffer,

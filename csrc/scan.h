@@ -29,6 +29,7 @@ typedef struct {
     /* An engine that goes through the page cache asks the kernel for each block ahead; for
      * file systems whose own readahead is small. */
     uint32_t advised;
+    uint32_t dense; /* and where values lie dense, for the leaves between them (readahead.h) */
     uint64_t block_bytes_max; /* what one block's values take, unless a single one is larger */
 } lio_scan_options;
 

@@ -1000,11 +1000,13 @@ class Cursor:
         *,
         values: bool,
         advised: bool,
+        dense: bool,
         block_bytes_max: int,
     ) -> Scan:
         """Reads the records from here on, in blocks."""
         options = ffi.new("lio_scan_options *")
         options.move, options.want_values, options.advised = move, values, advised
+        options.dense = dense
         options.block_bytes_max = block_bytes_max
         return Scan(self, options)
 

@@ -63,6 +63,7 @@ class _Environment(Protocol):
     """What a cursor asks of its transaction's environment."""
 
     _advised: bool
+    _dense: bool
     _bypass: Bypass
     _block_bytes_max: int
 
@@ -568,6 +569,7 @@ class _Iterator:
             self._move,
             values=values,
             advised=env._advised,
+            dense=env._dense,
             block_bytes_max=env._block_bytes_max,
         )
         cursor._run = _Run(self, scan, env._bypass, values=values, dup=cursor._dup)

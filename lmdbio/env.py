@@ -52,7 +52,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate import READAHEAD_BYTES_LARGE, readahead_bytes
+from lmdbio.locate import READAHEAD_BYTES_LARGE, on_local_disk, readahead_bytes
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
@@ -200,6 +200,8 @@ class Environment:
         except OSError as error:
             raise lmdb_error(self._path, error.errno or 0) from error
         self._advised = readahead_bytes(self._engine.fd) < READAHEAD_BYTES_LARGE
+        # A disk of this machine is passed by, or does not mind the order.
+        self._dense = self._advised and not on_local_disk(self._engine.fd)
         try:
             meta = _core.read_meta(self._engine)
             self._check_version(meta.layout.version)

@@ -10,7 +10,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import tempfile
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -190,3 +192,61 @@ def test_a_file_that_grew_or_shrank_after_open_is_read_as_it_is(tmp_path):
             with pytest.raises(ShortReadError):
                 engine.read(8_000, 100)
         path.write_bytes(CONTENT[:10_000])
+
+
+def large_file(folder):
+    content = np.random.default_rng(3).integers(0, 256, 7_000_003, dtype=np.uint8).tobytes()
+    path = folder / "large"
+    path.write_bytes(content)
+    return path, content
+
+
+@pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
+def test_large_requests_bring_the_files_bytes_up_to_its_odd_end(tmp_path, kind):
+    """Above and below what is staged at once, and what is not staged at all."""
+    path, content = large_file(tmp_path)
+    try:
+        engine = _core.Engine(path, kind)
+    except _core.errors.IncompatibleError as e:
+        pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    with engine:
+        for size in (100 << 10, 256 << 10, 2 << 20, 5 << 20, 8 << 20):
+            for offset in (0, 4096, 3 << 20, 6 << 20):
+                needed = min(size, len(content) - offset)
+                memory = _core.Memory(size)
+                one = np.array([(offset, size, needed, memory.address)], _core.READ)
+                with engine.submit(one, memory) as ticket:
+                    ticket.wait()
+                    begun, ended = ticket.times
+                    assert ended >= begun
+                got = bytes(_core.lend(memory.address, needed, memory))
+                assert got == content[offset : offset + needed]
+
+
+@pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
+def test_a_large_request_beyond_the_end_is_an_error(tmp_path, kind):
+    path, _ = large_file(tmp_path)
+    try:
+        engine = _core.Engine(path, kind)
+    except _core.errors.IncompatibleError as e:
+        pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    with engine:
+        for offset, size in ((4 << 20, 4 << 20), (8 << 20, 1 << 20)):
+            memory = _core.Memory(size)
+            one = np.array([(offset, size, size, memory.address)], _core.READ)
+            with engine.submit(one, memory) as ticket, pytest.raises(ShortReadError) as caught:
+                ticket.wait()
+            assert str(path) in str(caught.value)
+
+
+def test_a_file_system_without_a_disk_is_read_ahead_by_reading(tmp_path):
+    """tmpfs stands for FUSE and the network: no block device. What is there is not read again."""
+    shm = Path("/dev/shm")
+    if not os.access(shm, os.W_OK):
+        pytest.skip("no /dev/shm to write to")
+    with tempfile.TemporaryDirectory(dir=shm) as folder:
+        path, content = large_file(Path(folder))
+        with _core.Engine(path, "pread") as engine:
+            for offset, length in ((0, len(content)), (4096, 1 << 20), (6 << 20, 64 << 20)):
+                with engine.populate(offset, length) as ticket:
+                    ticket.wait()

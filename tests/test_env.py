@@ -15,6 +15,7 @@ import random
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -548,3 +549,22 @@ def test_a_scan_of_a_deep_tree_reads_each_leaf_about_once(tmp_path):
         assert sum(1 for _ in txn.cursor()) == stat["entries"]
         assert env._engine.counters().bytes <= 1.1 * pages * stat["psize"]
         assert env._engine.counters().requests <= pages / 4
+
+
+def test_values_and_the_leaves_between_them_come_in_one_stretch_without_a_disk(tmp_path):
+    """tmpfs stands for FUSE and the network, where stretches of the file are asked for whole."""
+    shm = Path("/dev/shm")
+    if not os.access(shm, os.W_OK):
+        pytest.skip("no /dev/shm to write to")
+    with tempfile.TemporaryDirectory(dir=shm) as folder:
+        path = str(Path(folder) / "env")
+        env = databases.open_writable(Path(path), 1)
+        databases.write(env, ((b"%08d" % i, b"%08d" % i * 400) for i in range(12_000)))
+        env.close()
+        with lmdbio_env.open(path, readonly=True, lock=False) as env, env.begin() as txn:
+            assert env._dense
+            count = 0
+            for key, value in txn.cursor():
+                assert value == key * 400
+                count += 1
+            assert count == 12_000
