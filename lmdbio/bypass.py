@@ -13,10 +13,11 @@ and does not begin where part of the file is in the page cache already.
 
 from __future__ import annotations
 
+import threading
 from typing import Literal
 
-from lmdbio import _core
-from lmdbio.errors import IncompatibleError
+from lmdbio import _core, forked
+from lmdbio.errors import Error
 from lmdbio.locate import on_local_disk
 
 __all__ = ["Bypass"]
@@ -34,7 +35,7 @@ CACHED_SHARE = 8
 class Bypass:
     """An engine for large batches, for as long as it pays.
 
-    Threads may share it; what it counts is only roughly right then.
+    Threads may share it; the times it sums up are only roughly right then.
 
     Args:
         engine: reads through the page cache; any other kind has no bypass.
@@ -60,8 +61,13 @@ class Bypass:
         self._read = self._window = 0
         self._seconds = self._ended = 0.0
         self._direct: _core.Engine | None = None
+        self._guard = threading.Lock()  # of the opening
+        forked.register(self)
         #: None: not yet known.
         self._pays: bool | None = None if wanted and engine.kind == "pread" else False
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
 
     @property
     def once_over(self) -> bool:
@@ -73,20 +79,26 @@ class Bypass:
         if self._pays is False or size < BATCH_BYTES_MIN:
             return None
         if self._pays is None:
-            self._direct = self._open()
-            self._pays = self._direct is not None
-        return self._direct
+            with self._guard:
+                if self._pays is None:
+                    self._direct = self._open()
+                    self._pays = self._direct is not None
+        return self._direct if self._pays else None
 
     def _open(self) -> _core.Engine | None:
-        if not on_local_disk(self._given.fd):
-            return None
-        cached = self._given.cached_bytes()
-        # Where the kernel does not say what is cached, nothing is passed by.
-        if cached is None or CACHED_SHARE * cached > self._size:
-            return None
+        """None also where it cannot be opened: what is a matter of speed ends no reading.
+
+        O_DIRECT may be refused, descriptors be used up, or the right to open the file be gone.
+        """
         try:
+            if not on_local_disk(self._given.fd):
+                return None
+            cached = self._given.cached_bytes()
+            # Where the kernel does not say what is cached, nothing is passed by.
+            if cached is None or CACHED_SHARE * cached > self._size:
+                return None
             return self._given.again(self._kind, self._depth)
-        except IncompatibleError:
+        except (OSError, Error, MemoryError):
             return None
 
     def took(self, size: int, times: tuple[float, float]) -> None:
@@ -113,6 +125,7 @@ class Bypass:
 
     def close(self) -> None:
         """Closes the file. May be called twice."""
-        self._pays = False
-        if self._direct is not None:
-            self._direct.close()
+        with self._guard:
+            self._pays = False
+            if self._direct is not None:
+                self._direct.close()

@@ -64,7 +64,6 @@ class _Environment(Protocol):
 
     _advised: bool
     _dense: bool
-    _bypass: Bypass
     _block_bytes_max: int
 
     def _read_only(self, what: str) -> Error: ...
@@ -74,6 +73,7 @@ class _Transaction(Protocol):
     """What a cursor asks of its transaction."""
 
     _buffers: bool
+    _bypass: Bypass
     _pages: _core.Pages
     _cursors: weakref.WeakSet[Cursor]
 
@@ -572,7 +572,7 @@ class _Iterator:
             dense=env._dense,
             block_bytes_max=env._block_bytes_max,
         )
-        cursor._run = _Run(self, scan, env._bypass, values=values, dup=cursor._dup)
+        cursor._run = _Run(self, scan, cursor._txn._bypass, values=values, dup=cursor._dup)
 
     def _fill(self, run: _Run) -> Iterator[Any] | None:
         cursor = self._cursor

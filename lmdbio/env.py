@@ -194,6 +194,7 @@ class Environment:
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
         self._slots: snapshot.Slots | None = None
         self._engine: _core.Engine | None = None
+        self._bypass: Bypass | None = None
         file = os.path.join(self._path, "data.mdb") if subdir else self._path  # noqa: PTH118
         try:
             self._engine = _core.Engine(file, "pread" if engine == "auto" else engine, depth)
@@ -263,6 +264,11 @@ class Environment:
         if self._engine is None:
             raise closed_error()
         return self._engine
+
+    def _open_bypass(self) -> Bypass:
+        if self._bypass is None:
+            raise closed_error()
+        return self._bypass
 
     def _read_only(self, what: str) -> lmdb.Error:
         """The refusal to write, under the code of the LMDB that writes this format."""
@@ -460,10 +466,7 @@ class Environment:
         slots, self._slots = self._slots, None
         if slots is not None:
             slots.release()
-        self._engine = None  # closed with the last call that uses it
-        bypass = getattr(self, "_bypass", None)
-        if bypass is not None:
-            bypass.close()
+        self._engine = self._bypass = None  # closed with the last call that uses them
 
     def __enter__(self) -> Environment:
         return self
@@ -515,7 +518,7 @@ class Transaction:
             raise TypeError("invalid type")
         engine = env._open_engine()
         self._env, self._db, self._buffers = env, db, bool(buffers)
-        self._engine = engine
+        self._engine, self._bypass = engine, env._open_bypass()
         self._meta, self._pages = self._snapshot()
         self._ended = False
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
@@ -558,7 +561,7 @@ class Transaction:
             return
         # Counted before the look at the meta pages, which is one request more: what another
         # thread reads after that look must not pass for seen.
-        requests = self._pages.requests()
+        requests = self._pages.requests() + self._bypass.counters().requests
         if requests == self._seen:
             return
         newest = self._pages.newest()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from pathlib import Path
 
 import databases
@@ -18,7 +19,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, bypass
-from lmdbio.errors import IncompatibleError
+from lmdbio.errors import Error, IncompatibleError
 
 COUNT, BYTES = 400, 100_000
 on_local_disk = bypass.on_local_disk
@@ -139,6 +140,66 @@ def test_where_o_direct_is_refused_the_page_cache_serves(path, monkeypatch):
     with lmdbio.Records(path) as records:
         assert not passes_by(records)
         check(records, np.arange(100))
+
+
+@pytest.mark.parametrize("problem", [OSError(24, "Too many open files"), Error("replaced")])
+def test_where_the_file_cannot_be_opened_again_the_page_cache_serves(path, monkeypatch, problem):
+    again = _core.Engine.again
+
+    def fail(self, kind, depth):
+        if kind == "direct":
+            raise problem
+        return again(self, kind, depth)
+
+    monkeypatch.setattr(_core.Engine, "again", fail)
+    with lmdbio.Records(path) as records:
+        check(records, np.arange(100))
+        assert not passes_by(records)
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        assert [data for _, data in txn.cursor()] == [value(i) for i in range(COUNT)]
+
+
+def test_threads_that_come_first_together_open_it_once(path, monkeypatch, refuses_direct):
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    opened, again = [], _core.Engine.again
+
+    def slowly(self, kind, depth):
+        engine = again(self, kind, depth)
+        time.sleep(0.05)
+        opened.append(engine)
+        return engine
+
+    with lmdbio.Records(path) as records:
+        monkeypatch.setattr(_core.Engine, "again", slowly)
+        threads = [threading.Thread(target=check, args=(records, range(100))) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(opened) == 1
+
+
+def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_direct):
+    """What was read past it must count as read: else nobody looks at the meta pages again."""
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    writer = databases.open_writable(tmp_path / "env", 1)
+    databases.write(writer, ((b"%08d" % i, value(i)) for i in range(COUNT)))
+    writer.close()  # two in one process
+    seen = 0
+    env = lmdbio.open(str(tmp_path / "env"), readonly=True, lock=False)
+    with env, env.begin() as txn, pytest.raises(lmdbio.Error, match="no longer protected"):
+        for _, data in txn.cursor():
+            assert data == value(seen)
+            seen += 1
+            if seen == COUNT // 2:
+                assert env._bypass.counters().requests > 0
+                writer = databases.open_writable(tmp_path / "env", 1)
+                for i in range(4):
+                    databases.write(writer, [(b"%08d" % (COUNT - 1), b"%d" % i)])
+                writer.close()
+    assert seen < COUNT // 2 + 100, "a block that was there already may still be handed out"
 
 
 def test_threads_share_it_beyond_its_end(path):
