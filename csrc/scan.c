@@ -42,6 +42,7 @@ typedef struct {
     bool past;
     size_t count, capacity, extent_count, extent_capacity;
     uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
+    uint64_t spread_bytes; /* of its extents: see spread() */
     enum { EMPTY, COLLECTED, HANDED_OUT } state;
 } block;
 
@@ -77,7 +78,7 @@ static void block_clear(block *b)
     b->ticket = b->advice = NULL;
     b->plan = NULL;
     b->count = b->extent_count = 0;
-    b->arena_size = b->value_bytes = 0;
+    b->arena_size = b->value_bytes = b->spread_bytes = 0;
     b->past = false;
     b->state = EMPTY;
 }
@@ -160,19 +161,35 @@ static int keep(block *b, const uint8_t *bytes, uint64_t size, uint64_t *at, lio
     return LIO_OK;
 }
 
+/* What one extent more adds to a plan's buffer: the pages that it touches, and what lies between
+ * it and the one before it where that is worth reading. */
+static uint64_t spread(const block *b, const lio_extent *next)
+{
+    uint64_t start = lio_round_down(next->offset, LIO_BUFFER_ALIGNMENT);
+    uint64_t end = lio_round_up(next->offset + next->length, LIO_BUFFER_ALIGNMENT);
+    const lio_extent *last = b->extent_count > 0 ? &b->extents[b->extent_count - 1] : NULL;
+    uint64_t before = last == NULL ? 0 : lio_round_up(last->offset + last->length,
+                                                      LIO_BUFFER_ALIGNMENT);
+    if (last == NULL || next->offset < last->offset || start > before + GAP_BYTES_MAX)
+        return end - start;
+    return end > before ? end - before : 0;
+}
+
 static int keep_extent(const lio_scan *scan, block *b, const lio_item *item, entry *e,
                        lio_error *error)
 {
     uint64_t header = scan->layout.header_size;
     void *extents = b->extents;
+    lio_extent whole;
     int code = reserve(&extents, &b->extent_capacity, b->extent_count + 1, sizeof *b->extents,
                        error);
     if (code != LIO_OK)
         return code;
     b->extents = extents;
     e->extent = (uint32_t)b->extent_count;
-    b->extents[b->extent_count++] =
-        (lio_extent){item->where.offset - header, item->where.length + header};
+    whole = (lio_extent){item->where.offset - header, item->where.length + header};
+    b->spread_bytes = lio_add_saturated(b->spread_bytes, spread(b, &whole));
+    b->extents[b->extent_count++] = whole;
     return LIO_OK;
 }
 
@@ -295,7 +312,8 @@ static void collect(lio_scan *scan, block *b)
     block_clear(b);
     lio_pages_lock(pages);
     while (scan->failed == LIO_OK && b->count < scan->records_limit &&
-           b->arena_size < ARENA_BYTES_MAX && b->value_bytes < scan->bytes_limit) {
+           b->arena_size < ARENA_BYTES_MAX && b->value_bytes < scan->bytes_limit &&
+           b->spread_bytes / 2 < scan->bytes_limit) {
         code = lio_cursor_move(scan->cursor, scan->options.move, NULL, 0, NULL, 0, &item,
                                &scan->failure);
         if (code == LIO_OK)

@@ -202,6 +202,34 @@ def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_dir
     assert seen < COUNT // 2 + 100, "a block that was there already may still be handed out"
 
 
+def test_what_lies_between_the_values_counts_as_memory_of_a_block(tmp_path, refuses_direct):
+    """Two databases written in turns: of 16 pages that a block spans, one is wanted."""
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    writer = databases.open_writable(tmp_path / "env", 1)
+    small, large = writer.open_db(b"small"), writer.open_db(b"large")
+    for i in range(200):
+        for db, size in (small, 2100), (large, 28_000):
+            databases.write(writer, [(b"%08d" % i, b"." * size)], db=db)
+    writer.close()
+    block = 64 << 10
+    env = lmdbio.open(
+        str(tmp_path / "env"),
+        readonly=True,
+        lock=False,
+        max_dbs=2,
+        engine="direct",
+        block_bytes_max=block,
+    )
+    with env, env.begin(db=env.open_db(b"small", create=False)) as txn:
+        for at, _ in enumerate(txn.cursor()):
+            if at == 60:
+                break
+        # Two blocks ahead, each with as much again around its values and one gap; and leaves.
+        used = at * (28_000 + 2 * 4096)
+        assert env._engine.counters().bytes < used + 2 * (2 * block + (36 << 10)) + (256 << 10)
+
+
 def test_threads_share_it_beyond_its_end(path):
     wrong = []
 
