@@ -61,7 +61,8 @@ class Bypass:
         self._read = self._window = 0
         self._seconds = self._ended = 0.0
         self._direct: _core.Engine | None = None
-        self._guard = threading.Lock()  # of the opening
+        self._counters = _core.Counters(0, 0)  # of an engine that is closed
+        self._guard = threading.Lock()  # of opening and closing
         forked.register(self)
         #: None: not yet known.
         self._pays: bool | None = None if wanted and engine.kind == "pread" else False
@@ -120,12 +121,15 @@ class Bypass:
             self._pays = False
 
     def counters(self) -> _core.Counters:
-        """What batches read this way."""
-        return _core.Counters(0, 0) if self._direct is None else self._direct.counters()
+        """What was read this way; also after ``close``."""
+        direct = self._direct
+        return self._counters if direct is None else direct.counters()
 
     def close(self) -> None:
         """Closes the file. May be called twice."""
         with self._guard:
             self._pays = False
-            if self._direct is not None:
-                self._direct.close()
+            direct, self._direct = self._direct, None
+            if direct is not None:
+                self._counters = direct.counters()
+                direct.close()

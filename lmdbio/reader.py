@@ -117,6 +117,15 @@ class _Work:
         through, past = self.engine.counters(), self.bypass.counters()
         return _core.Counters(through.requests + past.requests, through.bytes + past.bytes)
 
+    def stage_bytes(self) -> int:
+        """What reads that pass by the page cache need of memory, beside the window."""
+        engine = self.bypass.engine()
+        return 0 if engine is None else engine.depth * _core.Memory.HUGE_PAGE
+
+    def end_bypass(self) -> None:
+        self.bypass.close()
+        self.mode = replace(self.mode, engine=self.engine.kind)
+
     def close(self) -> None:
         self.bypass.close()
         self.engine.close()
@@ -877,6 +886,15 @@ class _Room:
         for first in range(0, count, EXTENTS_CHUNK):
             last = min(count, first + EXTENTS_CHUNK)
             self._bound.add(work.source.extents(np.arange(first, last, dtype=np.uint64)))
+        self._set_apart_stages(work)
+
+    def _set_apart_stages(self, work: _Work) -> None:
+        """They count too; where there is no room for them, the page cache serves."""
+        stages = work.stage_bytes()
+        self._apart += stages
+        if stages and not self._fits(max(work.mode.block_iterations, 1)):
+            self._apart -= stages
+            work.end_bypass()
 
     def _rounded(self, size: int) -> int:
         return -(-max(size, 1) // self._alignment) * self._alignment

@@ -230,6 +230,22 @@ def test_what_lies_between_the_values_counts_as_memory_of_a_block(tmp_path, refu
         assert env._engine.counters().bytes < used + 2 * (2 * block + (36 << 10)) + (256 << 10)
 
 
+@pytest.mark.parametrize("depth", [4, 64])
+def test_the_stages_of_a_reader_are_part_of_its_budget(path, refuses_direct, depth):
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    budget = 32 << 20
+    with lmdbio.Reader(
+        path, batch_size=50, iterations=8, depth=depth, memory_bytes_max=budget
+    ) as reader:
+        for at, batch in enumerate(reader):
+            assert bytes(batch[0]) == value(at * 50 % COUNT)
+        stages = depth * _core.Memory.HUGE_PAGE
+        fits = reader.stats().window_bytes + stages <= budget
+        assert reader.mode.engine == ("staged" if fits else "pread")
+        assert fits == (depth == 4)
+
+
 def test_threads_share_it_beyond_its_end(path):
     wrong = []
 
