@@ -63,6 +63,39 @@ def test_many_requests_in_flight_bring_the_files_bytes(engine):
     assert got == [CONTENT[o : o + n] for o, n in pieces]
 
 
+@pytest.mark.parametrize("size", [(2 << 20) - 1, 2 << 20, (4 << 20) + 4097, 5_000_003])
+@pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
+def test_a_large_request_is_whole_whatever_pieces_it_is_read_in(tmp_path, kind, size):
+    """Stages are 2 MiB: the file ends before, at and after the end of one."""
+    content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
+    path = tmp_path / "file"
+    path.write_bytes(content)
+    try:
+        engine = _core.Engine(path, kind)
+    except _core.errors.IncompatibleError as e:
+        pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    one = np.ones(1, np.uint64)
+    with engine:
+        for offset in (0, 4096, 1 << 20):
+            length = -(-(size - offset) // 4096) * 4096
+            memory = _core.Memory(length)
+            read = np.zeros(1, _core.READ)
+            read["offset"], read["length"], read["into"] = offset, length, memory.address
+            read["needed"] = size - offset
+            with engine.submit(read, memory) as ticket:
+                ticket.wait()
+            got = _core.bytes_list(memory.address, length, 0 * one, one * (size - offset))
+            assert got == [content[offset:]]
+            read["needed"] = length
+            short = length > size - offset
+            with engine.submit(read, memory) as ticket:
+                if not short:
+                    ticket.wait()
+                    continue
+                with pytest.raises(ShortReadError):
+                    ticket.wait()
+
+
 def test_one_range_can_be_read_to_the_last_byte(engine):
     assert engine.read(SIZE - 7, 7) == CONTENT[-7:]
     assert engine.read(0, 0) == b""
