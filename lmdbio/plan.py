@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
+
 from lmdbio import _core
 
-__all__ = ["GAP_BYTES_MAX", "PAGE_BYTES", "REQUEST_BYTES_MAX", "PlanOptions", "plan_reads"]
+__all__ = [
+    "GAP_BYTES_MAX",
+    "PAGE_BYTES",
+    "REQUEST_BYTES_MAX",
+    "PlanOptions",
+    "plan_reads",
+    "spread",
+]
 
 #: Reads begin and end on these boundaries, whatever the engine: the kernel reads no less, and
 #: records on neighbouring pages then touch, so that they share a read without a gap.
@@ -61,3 +71,20 @@ def plan_reads(
         request_bytes_max=options.request_bytes_max,
         alignment=alignment,
     )
+
+
+def spread(extents: _core.Extents, gap_bytes_max: int) -> npt.NDArray[np.int64]:
+    """What each extent adds to a plan's buffer, after the one before it: pages and gap, bytes.
+
+    Exact where extents come in the order of the file, or against it; else an upper bound, but
+    for gaps between extents that are no neighbours here.
+    """
+    offset, length = extents["offset"].astype(np.int64), extents["length"].astype(np.int64)
+    low = offset & ~(PAGE_BYTES - 1)
+    high = np.where(length == 0, low, (offset + length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1))
+    new: npt.NDArray[np.int64] = high - low
+    ahead, behind = low[1:] - high[:-1], low[:-1] - high[1:]
+    gap = np.maximum(ahead, behind)
+    beyond = np.maximum(high[1:] - high[:-1], 0) + np.maximum(low[:-1] - low[1:], 0)
+    new[1:] = np.where(gap < 0, beyond, new[1:] + np.where(gap <= gap_bytes_max, gap, 0))
+    return new

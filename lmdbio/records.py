@@ -16,7 +16,7 @@ from lmdbio.bypass import Bypass
 from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
-from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads
+from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads, spread
 
 __all__ = ["Records"]
 
@@ -222,12 +222,20 @@ class Records(Sequence[bytes]):
                 block.close()
 
     def _cut(self, indices: npt.NDArray[np.uint64]) -> Iterator[_core.Extents]:
-        """Extents in pieces of about ``BLOCK_BYTES``, the first ones smaller."""
+        """Extents in pieces of about ``BLOCK_BYTES``, the first ones smaller.
+
+        With what is read around them, they take about twice that at most.
+        """
         at, step, target = 0, 64, BLOCK_BYTES // 16
         while at < len(indices):
             extents = self._source.extents(indices[at : at + step])
             ends = np.cumsum(extents["length"], dtype=np.uint64)
-            take = max(1, int(np.searchsorted(ends, np.uint64(target), side="right")))
+            taken = np.cumsum(spread(extents, self._options.gap_bytes_max))
+            take = min(
+                int(np.searchsorted(ends, np.uint64(target), side="right")),
+                int(np.searchsorted(taken, 2 * target, side="right")),
+            )
+            take = max(1, take)
             yield extents[:take]
             at += min(take, len(extents))
             mean = max(1, int(ends[-1]) // len(extents))

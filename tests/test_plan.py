@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmdbio import _core
-from lmdbio.plan import PlanOptions, plan_reads
+from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads, spread
 
 FILE = np.random.default_rng(0).integers(0, 256, 1 << 17, dtype=np.uint8).tobytes()
 
@@ -115,3 +115,22 @@ def test_impossible_plans_are_refused(bad):
 def test_impossible_options_are_refused(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         PlanOptions(**bad)
+
+
+@settings(deadline=None)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 20_000)), min_size=1),
+    gap=st.sampled_from([0, 5000, 1 << 16]),
+    backwards=st.booleans(),
+)
+def test_the_spread_of_extents_in_the_order_of_the_file_bounds_their_buffer(pairs, gap, backwards):
+    extents = np.array(sorted(pairs, reverse=backwards), _core.EXTENT)
+    plan = plan_reads(extents, PlanOptions(gap), alignment=PAGE_BYTES)
+    assert int(spread(extents, gap).sum()) >= plan.totals.buffer_bytes
+
+
+def test_the_spread_counts_a_page_that_neighbours_share_once():
+    extents = np.array([(5000, 100), (4500, 100), (4200, 100), (9000, 100)], _core.EXTENT)
+    assert spread(extents, 0).tolist() == [4096, 0, 0, 4096]
+    extents = np.array([(0, 100), (8192, 100), (65536, 0)], _core.EXTENT)
+    assert spread(extents, 5000).tolist() == [4096, 4096 + 4096, 0]
