@@ -24,9 +24,10 @@ __all__ = ["Bypass"]
 
 #: Smaller reads are better cached. Their memory has huge pages (csrc/buffer.h).
 BATCH_BYTES_MIN = 4 << 20
-#: Slower than this, per second, the disk is no substitute for memory. Looked at every
-#: RATE_BYTES, since a batch or two say little.
-RATE_BYTES_MIN = 256 << 20
+#: Slower than this, per second, the disk is no substitute for memory: NVMe is faster, SATA, and
+#: most disks of the cloud, are not. Looked at every RATE_BYTES, since a batch or two say little;
+#: the first of these count for nothing, since in them the huge pages are made.
+RATE_BYTES_MIN = 512 << 20
 RATE_BYTES = 64 << 20
 #: More than one in so many of the file's bytes in the page cache: read them there.
 CACHED_SHARE = 8
@@ -60,6 +61,7 @@ class Bypass:
         self._kind, self._share = kind, size // readers
         self._read = self._window = 0
         self._seconds = self._ended = 0.0
+        self._warm = False
         self._direct: _core.Engine | None = None
         self._counters = _core.Counters(0, 0)  # of an engine that is closed
         self._guard = threading.Lock()  # of opening and closing
@@ -115,8 +117,8 @@ class Bypass:
         self._ended = ended
         slow = False
         if self._window >= RATE_BYTES:
-            slow = self._window < RATE_BYTES_MIN * self._seconds
-            self._window, self._seconds = 0, 0.0
+            slow = self._warm and self._window < RATE_BYTES_MIN * self._seconds
+            self._window, self._seconds, self._warm = 0, 0.0, True
         if slow or self.once_over:
             self._pays = False
 
