@@ -11,6 +11,7 @@ enum {
     RECORDS_FIRST = 8,
     RECORDS_MAX = 1 << 16,
     BYTES_FIRST = 64 << 10,
+    GROWTH = 4,                    /* of blocks: each size costs far storage a wait      */
     GAP_BYTES_MAX = 32 << 10,      /* a leaf page or two between values is worth reading */
     REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
     ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
@@ -327,9 +328,9 @@ static void collect(lio_scan *scan, block *b)
         block_clear(b);
     }
     if (scan->records_limit < RECORDS_MAX)
-        scan->records_limit *= 2;
-    scan->bytes_limit = scan->bytes_limit * 2 < scan->options.block_bytes_max
-                            ? scan->bytes_limit * 2
+        scan->records_limit *= GROWTH;
+    scan->bytes_limit = scan->bytes_limit * GROWTH < scan->options.block_bytes_max
+                            ? scan->bytes_limit * GROWTH
                             : scan->options.block_bytes_max;
     b->state = COLLECTED;
 }

@@ -3,7 +3,7 @@
  *   block n      handed out, record by record
  *   block n + 1  its values are being read
  *
- * Blocks begin with a few records and double, so that whoever stops early has read little.
+ * Blocks begin with a few records and grow, so that whoever stops early has read little.
  * The values of a block that lie in overflow pages are read by one plan (coalesced, several
  * requests in flight); keys and values inside leaves are copied. The leaves are read ahead
  * as well. A scan that wants keys alone reads no value.

@@ -36,7 +36,7 @@ CHUNK_RECORDS = 256
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
 #: Blocks that grow, up to those that are large enough to pass by the page cache.
-BLOCKS_BEFORE_BYPASS = 6
+BLOCKS_BEFORE_BYPASS = 3
 
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
 _WANT_ITEM = WANT_KEY | WANT_VALUE
