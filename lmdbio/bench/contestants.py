@@ -9,7 +9,6 @@ value with the one that py-lmdb gave, and sees that no record is missing.
 
 from __future__ import annotations
 
-import itertools
 import json
 import sys
 import time
@@ -21,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.bench import datasets, measure
+from lmdbio.bench import datasets, measure, readers
+from lmdbio.bench.readers import Check, Totals
 
 __all__ = ["BATCH", "CONTESTANTS", "IN_ORDER", "SHUFFLED", "Answer", "Contestant", "Job"]
 
@@ -29,8 +29,6 @@ __all__ = ["BATCH", "CONTESTANTS", "IN_ORDER", "SHUFFLED", "Answer", "Contestant
 BATCH = 256
 IN_ORDER, SHUFFLED = "in order", "shuffled"
 
-#: Called with record index, key (None where the reader has none) and value.
-Check = Callable[[int, Any, Any], None]
 Indices = npt.NDArray[np.uint64]
 
 
@@ -72,6 +70,11 @@ class Job:
             np.random.default_rng(self.seed).shuffle(every)
         return every[: self.count]
 
+    def batches(self) -> list[Indices]:
+        """The same, a batch at a time."""
+        wanted = self.indices()
+        return [wanted[start : start + BATCH] for start in range(0, len(wanted), BATCH)]
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -104,92 +107,45 @@ class Verifier:
             self.wrong = self.wrong or f"record {index}: the value differs from py-lmdb's"
 
 
-def in_order(module: Any, job: Job, check: Check | None) -> tuple[int, int]:
+def in_order(module: Any, job: Job, check: Check | None) -> Totals:
     """A loader's loop as it stands in many a repository; ``module`` is lmdb or lmdbio."""
-    records = value_bytes = 0
-    env = module.open(job.path, readonly=True, lock=False, readahead=job.readahead)
-    with env, env.begin() as txn:
-        for key, value in itertools.islice(txn.cursor(), job.count):
-            if check is not None:
-                check(records, key, value)
-            records += 1
-            value_bytes += len(value)
-    return records, value_bytes
+    share = [range(job.count)]
+    return readers.by_cursor(module, job.path, share, check, readahead=job.readahead)
 
 
-def by_key(module: Any, job: Job, check: Check | None) -> Callable[[], tuple[int, int]]:
+def by_key(module: Any, job: Job, check: Check | None) -> Callable[[], Totals]:
     """A map-style data set: a list of keys in memory, ``get`` for each record of a batch."""
     keys = Path(job.keys).read_bytes().split(b"\n")
-    wanted = job.indices().tolist()
-
-    def read() -> tuple[int, int]:
-        value_bytes = 0
-        env = module.open(job.path, readonly=True, lock=False, readahead=job.readahead)
-        with env, env.begin() as txn:
-            for start in range(0, len(wanted), BATCH):
-                batch = wanted[start : start + BATCH]
-                values = [txn.get(keys[index]) for index in batch]
-                value_bytes += sum(map(len, values))
-                if check is not None:
-                    for index, value in zip(batch, values, strict=True):
-                        check(index, keys[index], value)
-        return len(wanted), value_bytes
-
-    return read
+    batches = [[(index, keys[index]) for index in batch.tolist()] for batch in job.batches()]
+    return lambda: readers.by_key(module, job.path, batches, check, readahead=job.readahead)
 
 
-def by_records(job: Job, check: Check | None) -> Callable[[], tuple[int, int]]:
+def by_records(job: Job, check: Check | None) -> Callable[[], Totals]:
     """``Records.read``, a batch of indices at a time."""
-    import lmdbio
-
-    wanted = job.indices()
-
-    def read() -> tuple[int, int]:
-        value_bytes = 0
-        # The beginning of an epoch stands for a set that finds no room in memory.
-        readahead = None if job.count == job.total else False
-        with lmdbio.Records(job.path, readahead=readahead) as records:
-            for start in range(0, len(wanted), BATCH):
-                indices = wanted[start : start + BATCH]
-                batch = records.read(indices)
-                value_bytes += int(batch.lengths.sum())
-                if check is not None:
-                    for i, index in enumerate(indices.tolist()):
-                        check(index, None, batch[i])
-        return len(wanted), value_bytes
-
-    return read
+    batches = job.batches()
+    # The beginning of an epoch stands for a set that finds no room in memory.
+    readahead = None if job.count == job.total else False
+    return lambda: readers.by_batch(job.path, batches, check, readahead=readahead)
 
 
-def by_ranks(comm: Any, job: Job, check: Check | None) -> tuple[int, int]:
+def by_ranks(comm: Any, job: Job, check: Check | None) -> Totals:
     """``Reader`` on every rank; the batch is global, each rank sees its share."""
-    import lmdbio
-
-    records = value_bytes = 0
-    iterations = -(-job.count // BATCH)
-    with lmdbio.Reader(job.path, batch_size=BATCH, comm=comm, iterations=iterations) as reader:
-        for batch in reader:
-            records += len(batch)
-            value_bytes += int(batch.lengths.sum())
-            if check is not None:
-                for i, index in enumerate(batch.indices.tolist()):
-                    check(index, None, batch[i])
-    return records, value_bytes
+    return readers.by_reader(job.path, BATCH, -(-job.count // BATCH), check, comm=comm)
 
 
-def lmdb_in_order(job: Job, check: Check | None) -> Callable[[], tuple[int, int]]:
+def lmdb_in_order(job: Job, check: Check | None) -> Callable[[], Totals]:
     import lmdb
 
     return lambda: in_order(lmdb, job, check)
 
 
-def lmdbio_in_order(job: Job, check: Check | None) -> Callable[[], tuple[int, int]]:
+def lmdbio_in_order(job: Job, check: Check | None) -> Callable[[], Totals]:
     import lmdbio
 
     return lambda: in_order(lmdbio, job, check)
 
 
-def lmdb_by_key(job: Job, check: Check | None) -> Callable[[], tuple[int, int]]:
+def lmdb_by_key(job: Job, check: Check | None) -> Callable[[], Totals]:
     import lmdb
 
     return by_key(lmdb, job, check)
@@ -208,7 +164,7 @@ class Contestant:
 
     title: str
     order: str
-    prepare: Callable[[Job, Check | None], Callable[[], tuple[int, int]]] | None
+    prepare: Callable[[Job, Check | None], Callable[[], Totals]] | None
     ranks: int = 1
     nodes: int = 1
 
@@ -244,17 +200,13 @@ def missing(job: Job, seen: npt.NDArray[np.bool_]) -> str | None:
 
 
 def run_ranks(job: Job) -> Answer | None:
-    """Runs a job on every rank of MPI; rank 0 has the answer.
-
-    The clock runs from one barrier to the moment when the last rank has its last value.
-    """
+    """Runs a job on every rank of MPI; rank 0 has the answer."""
     from mpi4py import MPI
 
     comm = MPI.COMM_WORLD
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     nodes = comm.allreduce(int(node.rank == 0))
     node.Free()
-    root = comm.rank == 0
     if job.verify:
         verifier = Verifier(job)
         by_ranks(comm, job, verifier)
@@ -266,15 +218,31 @@ def run_ranks(job: Job) -> Answer | None:
         compared = sum(compared for compared, _, _ in told)
         return Answer(verified=compared, wrong=first or missing(job, seen), nodes=nodes)
 
-    cold = measure.drop_cache(job.data_file) if root else False
+    merged = timed_ranks(
+        comm,
+        job.data_file,
+        lambda: by_ranks(comm, job, None),
+        lambda: measure.drop_cache(job.data_file),
+    )
+    return None if merged is None else Answer(sample=merged.as_json(), nodes=nodes)
+
+
+def timed_ranks(
+    comm: Any, data_file: Path, read: Callable[[], Totals], drop: Callable[[], bool]
+) -> measure.Sample | None:
+    """Times ``read`` on all ranks, after ``drop`` on rank 0, which has the answer.
+
+    The clock runs from one barrier to the moment when the last rank has its last value.
+    """
+    cold = drop() if comm.rank == 0 else False
     comm.Barrier()
-    device = measure.device_counters(job.data_file)
-    sample = measure.timed(lambda: by_ranks(comm, job, None), job.data_file, cold=cold)
+    device = measure.device_counters(data_file)
+    sample = measure.timed(read, data_file, cold=cold)
     # A rank that waits in MPI keeps a core busy, which the others still need.
     ended = comm.Ibarrier()
     while not ended.Test():
         time.sleep(0.001)
-    served = measure.device_counters(job.data_file)
+    served = measure.device_counters(data_file)
     samples = comm.gather(sample)
     if samples is None:
         return None
@@ -283,7 +251,7 @@ def run_ranks(job: Job) -> Answer | None:
         merged = replace(
             merged, device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
         )
-    return Answer(sample=merged.as_json(), nodes=nodes)
+    return merged
 
 
 def merge(samples: list[measure.Sample]) -> measure.Sample:

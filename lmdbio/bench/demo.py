@@ -10,25 +10,16 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import Progress
 
 from lmdbio.bench import contestants, datasets, measure, processes, report
+from lmdbio.bench.bars import bars
 from lmdbio.bench.contestants import BATCH, IN_ORDER, SHUFFLED, Job
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.bench.report import MIB, Report, Row
@@ -175,21 +166,6 @@ def check_room(plan: Plan) -> None:
         raise OSError(
             f"{plan.data}: the data sets need {needed // MIB:,} MiB, {free // MIB:,} are free"
         )
-
-
-@contextmanager
-def bars(console: Console, *, sizes: bool) -> Iterator[Progress]:
-    """Progress bars that count bytes or runs; they leave their last state behind."""
-    counts = (DownloadColumn(), TransferSpeedColumn()) if sizes else (MofNCompleteColumn(),)
-    with Progress(
-        SpinnerColumn(finished_text="[green]✓"),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        *counts,
-        TimeElapsedColumn(),
-        console=console,
-    ) as progress:
-        yield progress
 
 
 def by_steps(progress: Progress, task: Any, total: int) -> Any:

@@ -7,6 +7,7 @@ Counters are read before and after the timed part, by the process that does the 
     faults     major faults: a thread stood still until a page was there
     calls      read system calls (/proc/self/io syscr)
     device     requests and bytes the block device served meanwhile, for whomever
+    switches   times the process gave the processor up, or lost it (getrusage)
 
 A figure is called cold only if the data file was seen to be out of the page cache.
 """
@@ -31,8 +32,10 @@ __all__ = [
     "Machine",
     "Sample",
     "drop_cache",
+    "drop_file",
     "machine",
     "resident_share",
+    "switches",
     "timed",
 ]
 
@@ -148,14 +151,20 @@ def resident_share(path: Path) -> float:
     return 1.0 if failed else float(np.mean(seen & 1))
 
 
+def drop_file(path: Path) -> bool:
+    """Puts this file alone out of the page cache if it can; says whether it is out now."""
+    with path.open("rb") as file:
+        os.fdatasync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    return resident_share(path) < COLD_SHARE_MAX
+
+
 def drop_cache(path: Path) -> bool:
     """Puts a file out of the page cache if it can; says whether it is out now.
 
     Root drops every clean page of the machine; anyone else asks for this file's alone.
     """
-    with path.open("rb") as file:
-        os.fdatasync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    drop_file(path)
     with contextlib.suppress(OSError):
         Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")
     return resident_share(path) < COLD_SHARE_MAX
@@ -165,6 +174,12 @@ def process_counters() -> dict[str, int]:
     """/proc/self/io as numbers; empty where the kernel does not count."""
     lines = (read_text("/proc/self/io") or "").splitlines()
     return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
+
+
+def switches() -> int:
+    """Context switches of this process up to now, asked for or not."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_nvcsw + used.ru_nivcsw
 
 
 def device_counters(path: Path) -> tuple[int, int] | None:

@@ -12,10 +12,11 @@ import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from lmdbio.bench.contestants import CONTESTANTS, Answer, Job
 
-__all__ = ["RunFailed", "mpiexec", "start", "unavailable"]
+__all__ = ["RunFailed", "call", "mpiexec", "package_path", "start", "unavailable"]
 
 SECONDS_MAX = 300.0
 MODULE = "lmdbio.bench.contestants"
@@ -50,11 +51,16 @@ def command(job: Job) -> list[str]:
     return [mpiexec() or "mpiexec", "-n", str(ranks), *python]
 
 
-def environment(job: Job) -> dict[str, str]:
-    """The child sees this very package, and as many nodes as the contestant wants."""
+def package_path() -> dict[str, str]:
+    """The variable that lets a child see this very package."""
     package = str(Path(__file__).resolve().parents[2])
     inherited = os.environ.get("PYTHONPATH")
-    found = {"PYTHONPATH": os.pathsep.join(filter(None, (package, inherited)))}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (package, inherited)))}
+
+
+def environment(job: Job) -> dict[str, str]:
+    """The child sees this very package, and as many nodes as the contestant wants."""
+    found = package_path()
     nodes = CONTESTANTS[job.contestant].nodes
     if nodes > 1:
         # MPICH then splits its ranks as if they ran on so many machines.
@@ -62,16 +68,17 @@ def environment(job: Job) -> dict[str, str]:
     return {**os.environ, **found}
 
 
-def start(job: Job, seconds_max: float = SECONDS_MAX) -> Answer:
-    """Runs a job and returns its answer.
+def call(
+    command: list[str], title: str, environment: dict[str, str], seconds_max: float
+) -> dict[str, Any]:
+    """Runs a command in a process group of its own; returns the JSON in its last line.
 
     Raises:
         RunFailed: it exited with an error, gave no answer, or took over ``seconds_max``.
     """
-    title = CONTESTANTS[job.contestant].title
     process = subprocess.Popen(
-        command(job),
-        env=environment(job),
+        command,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -92,6 +99,20 @@ def start(job: Job, seconds_max: float = SECONDS_MAX) -> Answer:
         words = err.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
         raise RunFailed(f"{title}: {words[0]}")
     try:
-        return Answer(**json.loads(out.strip().splitlines()[-1]))
+        return dict(json.loads(out.strip().splitlines()[-1]))
     except (IndexError, ValueError, TypeError) as error:
+        raise RunFailed(f"{title}: gave no answer") from error
+
+
+def start(job: Job, seconds_max: float = SECONDS_MAX) -> Answer:
+    """Runs a job and returns its answer.
+
+    Raises:
+        RunFailed: see ``call``.
+    """
+    title = CONTESTANTS[job.contestant].title
+    answer = call(command(job), title, environment(job), seconds_max)
+    try:
+        return Answer(**answer)
+    except TypeError as error:
         raise RunFailed(f"{title}: gave no answer") from error
