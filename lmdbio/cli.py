@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 import time
 import warnings
@@ -117,6 +118,7 @@ def cli() -> None:
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio plan train_lmdb        the reads for some records, without doing them
+        lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
         lmdbio demo                   write data, race py-lmdb, draw the result
     """
 
@@ -168,6 +170,12 @@ def reading(read_bytes: int, requests: int) -> str:
 
 def titled(name: bytes | None) -> str:
     return "main database" if name is None else f"database {plain(name)}"
+
+
+def wide_console(*, stderr: bool = False) -> Console:
+    """A console for tables; a file or a log is no window of 80 columns."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=150)
 
 
 @contextmanager
@@ -636,6 +644,153 @@ def print_plan(
         click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")
 
 
+# --- bench -------------------------------------------------------------------------------
+
+
+SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+def to_size(_ctx: click.Context, param: click.Parameter, text: str | None) -> int | None:
+    """A size such as ``128M`` in bytes."""
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d+)([KMG]?)(?:i?B)?", text.strip(), re.IGNORECASE)
+    if match is None or int(match[1]) == 0:
+        raise click.BadParameter(f"{text!r} is no size; write 4K, 1M, 64M", param=param)
+    return int(match[1]) * SIZE_UNITS[match[2].upper()]
+
+
+def to_transfers(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
+    """Sizes of a request, with commas between."""
+    sizes = {to_size(ctx, param, word) or 0 for word in text.split(",")}
+    for size in sorted(sizes):
+        if size % 4096 or not 4096 <= size <= 64 << 20:
+            raise click.BadParameter(f"{size} is no multiple of 4K up to 64M", param=param)
+    return tuple(sorted(sizes))
+
+
+@cli.command()
+@click.argument("path", type=PATH)
+@click.option(
+    "--access", type=click.Choice(("sequential", "strided", "random")), default="sequential",
+    show_default=True,
+    help="sequential: each process one contiguous part. strided: as Caffe's ranks, each its share "
+    "of every batch. random: batches of records from all over the file.",
+)  # fmt: skip
+@click.option(
+    "--contestants", default="default", show_default=True, metavar="NAMES",
+    help="Names, groups or patterns, with commas. Groups: default, lmdbio (its surfaces), engines "
+    "(surfaces with every engine), raw (plain, fio, ior), all. Names: see below.",
+)  # fmt: skip
+@click.option(
+    "--transfer", "transfers", default="64K,1M,16M", show_default=True,
+    callback=to_transfers, metavar="SIZES",
+    help="Sizes of a request for plain, fio and ior: 4K to 64M, with commas.",
+)  # fmt: skip
+@click.option(
+    "--processes", type=click.IntRange(1, 8), help="That read at once. [default: 1; strided: 4]"
+)
+@click.option(
+    "--batch", type=click.IntRange(1), default=RECORDS, show_default=True,
+    help="Records of a batch, over all processes.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1), default=7, show_default=True,
+    help="Timed runs of each; medians, slowest and fastest are shown.",
+)  # fmt: skip
+@click.option(
+    "--cold/--warm", "cold", default=True, show_default=True,
+    help="Put the file (and no other) out of the page cache before each run, or into it first.",
+)  # fmt: skip
+@click.option(
+    "--bytes-max", callback=to_size, metavar="SIZE",
+    help="Of the file, read by each run. [default: 128M; random: 32M]",
+)  # fmt: skip
+@click.option(
+    "--seconds-max", type=click.FloatRange(min=0, min_open=True), default=100.0,
+    show_default=True, help="No round begins that would end later.",
+)  # fmt: skip
+@click.option(
+    "--json", "json_file", type=PATH, metavar="FILE",
+    help="Every sample. [default: beside the page, bench.json]",
+)  # fmt: skip
+@click.option(
+    "--html", "html_file", type=PATH, default=Path("bench-results/bench.html"), metavar="FILE",
+    show_default=True, help="One page with drawings, which needs no network.",
+)  # fmt: skip
+def bench(
+    path: Path,
+    access: str,
+    contestants: str,
+    transfers: tuple[int, ...],
+    processes: int | None,
+    batch: int,
+    repeats: int,
+    cold: bool,
+    bytes_max: int | None,
+    seconds_max: float,
+    json_file: Path | None,
+    html_file: Path,
+) -> None:
+    """Measure how fast PATH can be read here: py-lmdb, lmdbio, fio, ior.
+
+    Everybody reads the same records of the same file, or as many bytes of it, in turns, each run
+    in processes of its own on a cold page cache. A plain reader with IOR's transfers and blocks
+    is built in; fio and ior take part where they are installed, and their commands are shown.
+    No provenance file is needed. What py-lmdb reads is compared with what lmdbio reads before
+    anything is timed.
+
+    Read the result so: the plain readers say what the storage gives for requests of each size;
+    py-lmdb far below them is what lmdbio can win; lmdbio below them is what it still loses. Look
+    at the spread before you believe a ratio.
+
+    \b
+    Contestants:
+        lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random
+        open, records, read, reader     lmdbio.open, Records in order, Records.read, Reader;
+                                        with an engine: open-direct, read-mmap, reader-pread ...
+        plain-pread, plain-direct       built in: one request at a time
+        fio-pread, fio-direct           the same by fio; fio-queue: 8 requests in flight
+        ior-pread, ior-direct           the same by ior
+
+    \b
+    Examples:
+        lmdbio bench train_lmdb
+        lmdbio bench train_lmdb --access random --contestants 'lmdb*,read*'
+        lmdbio bench train_lmdb --access strided --processes 8
+        lmdbio bench train_lmdb --contestants raw --transfer 4K,16K,64K,256K,1M,4M,16M,64M
+        lmdbio bench train_lmdb --repeats 1 --bytes-max 16M          a quick look
+    """
+    from lmdbio.bench import micro, screen, trials
+
+    try:
+        names = trials.choose(word.strip() for word in contestants.split(","))
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    options = micro.Options(
+        path=path,
+        access=access,
+        contestants=tuple(names),
+        transfers=transfers,
+        processes=processes or (4 if access == "strided" else 1),
+        batch=batch,
+        repeats=repeats,
+        cold=cold,
+        seconds_max=seconds_max,
+        bytes_max=bytes_max,
+        json_file=json_file or html_file.with_suffix(".json"),
+        html_file=html_file,
+    )
+    console = wide_console()
+    found = micro.run(options, console)
+    screen.show(found, console)
+    console.print(f"[dim]{html_file} and {options.json_file}, {found.seconds:.0f} s[/]")
+    if found.interrupted:
+        raise KeyboardInterrupt
+    if not found.sound:
+        sys.exit(1)
+
+
 # --- demo --------------------------------------------------------------------------------
 
 
@@ -681,9 +836,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     from lmdbio.bench import datasets, report
     from lmdbio.bench import demo as demonstration
 
-    console = Console(stderr=as_json)
-    if not console.is_terminal:  # a file or a log: nobody's window is 80 columns wide
-        console = Console(stderr=as_json, width=150)
+    console = wide_console(stderr=as_json)
     recipes = tuple(
         replace(recipe, value_bytes_min=megabytes * 10**6)
         for recipe in (datasets.CIFAR, datasets.JPEG)

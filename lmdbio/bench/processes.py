@@ -16,7 +16,7 @@ from typing import Any
 
 from lmdbio.bench.contestants import CONTESTANTS, Answer, Job
 
-__all__ = ["RunFailed", "call", "mpiexec", "package_path", "start", "unavailable"]
+__all__ = ["RunFailed", "call", "inherited", "mpiexec", "start", "unavailable"]
 
 SECONDS_MAX = 300.0
 MODULE = "lmdbio.bench.contestants"
@@ -51,21 +51,21 @@ def command(job: Job) -> list[str]:
     return [mpiexec() or "mpiexec", "-n", str(ranks), *python]
 
 
-def package_path() -> dict[str, str]:
-    """The variable that lets a child see this very package."""
+def inherited() -> dict[str, str]:
+    """Our environment, with which a child sees this very package."""
     package = str(Path(__file__).resolve().parents[2])
-    inherited = os.environ.get("PYTHONPATH")
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (package, inherited)))}
+    path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
 def environment(job: Job) -> dict[str, str]:
     """The child sees this very package, and as many nodes as the contestant wants."""
-    found = package_path()
+    found = inherited()
     nodes = CONTESTANTS[job.contestant].nodes
     if nodes > 1:
         # MPICH then splits its ranks as if they ran on so many machines.
         found |= {"MPIR_CVAR_NUM_CLIQUES": str(nodes), "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}
-    return {**os.environ, **found}
+    return found
 
 
 def call(

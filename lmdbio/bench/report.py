@@ -16,7 +16,17 @@ from rich.table import Table
 
 from lmdbio.bench.measure import Machine, Sample
 
-__all__ = ["Report", "Row", "facts", "save_json", "save_picture", "table"]
+__all__ = [
+    "Report",
+    "Row",
+    "facts",
+    "machine_facts",
+    "number",
+    "save_json",
+    "save_picture",
+    "table",
+    "wanted_width",
+]
 
 MIB, GIB = 2**20, 2**30
 
@@ -106,19 +116,25 @@ def rate(row: Row) -> str:
 
 def facts(report: Report) -> list[str]:
     """Lines that belong above any figure: machine, storage, cache state."""
-    machine = report.machine
-    ahead = "unknown" if machine.read_ahead_kb is None else f"{machine.read_ahead_kb} KiB"
     state = (
         "cold: the data file was out of this machine's page cache before every run"
         if report.cold
         else "WARM where marked *: the page cache could not be dropped"
     )
     return [
+        *machine_facts(report.machine),
+        f"cache        {state}",
+        *(f"data         {line['line']}" for line in report.datasets),
+    ]
+
+
+def machine_facts(machine: Machine) -> list[str]:
+    """Machine and storage."""
+    ahead = "unknown" if machine.read_ahead_kb is None else f"{machine.read_ahead_kb} KiB"
+    return [
         f"machine      {machine.cpu}, {machine.cores} cores, "
         f"{machine.memory_bytes / GIB:.0f} GiB, {machine.system}, Python {machine.python}",
         f"storage      {machine.file_system} on {machine.device}, kernel readahead {ahead}",
-        f"cache        {state}",
-        *(f"data         {line['line']}" for line in report.datasets),
     ]
 
 

@@ -1,0 +1,266 @@
+"""What ``lmdbio bench`` found out, and the statistics on it. Pure.
+
+Rates are bytes of the file's pages that a run had to read, over its seconds: for those who hand
+out records the pages that hold them, for those who read bytes the bytes. So a ratio of two
+rates is a ratio of times for the same work.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lmdbio.bench import trials
+from lmdbio.bench.measure import Machine
+from lmdbio.bench.runner import Outcome
+from lmdbio.bench.trials import Trial, Workload
+
+__all__ = [
+    "PERCENTILES",
+    "SCHEMA",
+    "Findings",
+    "Row",
+    "Spread",
+    "as_json",
+    "percentile",
+    "size_text",
+]
+
+#: Raised whenever a reader of the JSON would notice.
+SCHEMA = "lmdbio-bench/1"
+MIB, GIB = 2**20, 2**30
+PERCENTILES = (50.0, 90.0, 99.0, 100.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """The middle of some values, and their ends."""
+
+    median: float
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Spread | None:
+        """None without values."""
+        every = list(values)
+        return cls(statistics.median(every), min(every), max(every)) if every else None
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """The value below which ``share`` per cent lie, between neighbours in proportion."""
+    ordered = sorted(values)
+    place = (len(ordered) - 1) * share / 100
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def size_text(size: int) -> str:
+    """Bytes as "64 KiB" or "1 MiB"."""
+    return f"{size / MIB:g} MiB" if size >= MIB else f"{size / 1024:g} KiB"
+
+
+@dataclass(slots=True)
+class Row:
+    """One trial and its runs.
+
+    Attributes:
+        trial: who, with which transfers.
+        command: of fio and ior, as run.
+        runs: the timed ones.
+        wrong: why it failed, or what differed.
+        verified: its records were compared with py-lmdb's.
+    """
+
+    trial: Trial
+    command: tuple[str, ...] = ()
+    runs: list[Outcome] = field(default_factory=list)
+    wrong: str = ""
+    verified: bool = False
+
+    @property
+    def title(self) -> str:
+        return self.trial.contestant.title
+
+    @property
+    def label(self) -> str:
+        """Title and transfer."""
+        transfer = self.trial.transfer
+        return f"{self.title}, {size_text(transfer)}" if transfer else self.title
+
+    @property
+    def family(self) -> str:
+        return self.trial.contestant.family
+
+    @property
+    def rates(self) -> list[float]:
+        """MiB/s of each run."""
+        samples = [run.sample for run in self.runs if run.sample is not None]
+        return [self.trial.bytes / MIB / sample.seconds for sample in samples]
+
+    @property
+    def rate(self) -> Spread | None:
+        return Spread.of(self.rates)
+
+    def of_samples(self, name: str, scale: float = 1.0) -> Spread | None:
+        """An attribute of the samples; None where a machine does not count it."""
+        values = [getattr(run.sample, name) for run in self.runs if run.sample is not None]
+        return None if None in values else Spread.of(value / scale for value in values)
+
+    @property
+    def cpu_per_gib(self) -> Spread | None:
+        return self.of_samples("cpu_seconds", self.trial.bytes / GIB)
+
+    @property
+    def switches_per_gib(self) -> Spread | None:
+        values = [run.switches for run in self.runs]
+        known = [value / (self.trial.bytes / GIB) for value in values if value is not None]
+        return Spread.of(known) if len(known) == len(values) else None
+
+    @property
+    def latencies(self) -> dict[float, float]:
+        """Milliseconds for a batch by percentile, of all runs together."""
+        laps = [lap * 1000 for run in self.runs for lap in run.laps]
+        return {share: percentile(laps, share) for share in PERCENTILES} if laps else {}
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything: what was to be done, where, and what came of it.
+
+    Attributes:
+        machine: and the storage.
+        workload: the records that everyone read.
+        rows: one per trial.
+        cold: asked for.
+        repeats: rounds asked for.
+        began: date and time, UTC.
+        seconds: that all of it took.
+        interrupted: by Ctrl-C.
+        notes: what a reader of the figures should know.
+        versions: of the programs.
+    """
+
+    machine: Machine
+    workload: Workload
+    rows: list[Row] = field(default_factory=list)
+    cold: bool = True
+    repeats: int = 0
+    began: str = ""
+    seconds: float = 0.0
+    interrupted: bool = False
+    notes: list[str] = field(default_factory=list)
+    versions: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def measured(self) -> list[Row]:
+        return [row for row in self.rows if row.rates]
+
+    @property
+    def was_cold(self) -> bool:
+        """Every run found the file out of the page cache."""
+        samples = [run.sample for row in self.rows for run in row.runs]
+        return bool(samples) and all(sample is not None and sample.cold for sample in samples)
+
+    @property
+    def rounds(self) -> int:
+        """Of which everybody has a run."""
+        return min((len(row.runs) for row in self.measured), default=0)
+
+    @property
+    def sound(self) -> bool:
+        """Something was measured, and nobody failed or differed."""
+        return bool(self.measured) and not any(row.wrong for row in self.rows)
+
+    def best(self, *families: str) -> Row | None:
+        """The row of the highest median rate among those families."""
+        rows = [row for row in self.measured if row.family in families]
+        return max(rows, key=lambda row: statistics.median(row.rates), default=None)
+
+    @property
+    def baseline(self) -> Row | None:
+        """py-lmdb at the better of its settings."""
+        return self.best("py-lmdb")
+
+    @property
+    def ceiling(self) -> Row | None:
+        """The best of those that read bytes."""
+        return self.best("plain", "fio", "ior")
+
+    @property
+    def leading(self) -> list[Row]:
+        """The measured rows; of a contestant with several transfers only the best one."""
+        best: dict[str, Row] = {}
+        for row in self.measured:
+            other = best.setdefault(row.trial.name, row)
+            if statistics.median(row.rates) > statistics.median(other.rates):
+                best[row.trial.name] = row
+        return list(best.values())
+
+    def ratio(self, row: Row, to: Row | None) -> float | None:
+        """Median rate over another row's."""
+        mine, other = row.rate, to.rate if to is not None else None
+        return mine.median / other.median if mine is not None and other is not None else None
+
+    @property
+    def state(self) -> str:
+        """Of the page cache, in words."""
+        if self.was_cold:
+            return "cold: the file was out of the page cache before every run"
+        if not self.cold:
+            return "WARM, as asked: the page cache was left alone"
+        return "WARM: the file could not be put out of the page cache before every run"
+
+
+def row_json(findings: Findings, row: Row) -> dict[str, Any]:
+    """A row with its figures, and every sample behind them."""
+    one = row.trial.contestant
+
+    def spread(value: Spread | None) -> dict[str, float] | None:
+        return None if value is None else asdict(value)
+
+    return {
+        "name": row.trial.name,
+        "title": row.title,
+        "family": row.family,
+        "engine": one.engine,
+        "transfer": row.trial.transfer or None,
+        "bytes": row.trial.bytes,
+        "skipped": row.trial.skipped or None,
+        "wrong": row.wrong or None,
+        "verified": row.verified,
+        "command": list(row.command) or None,
+        "mib_per_second": spread(row.rate),
+        "ratio_to_lmdb": findings.ratio(row, findings.baseline),
+        "ratio_to_raw": findings.ratio(row, findings.ceiling),
+        "cpu_seconds_per_gib": spread(row.cpu_per_gib),
+        "switches_per_gib": spread(row.switches_per_gib),
+        "batch_milliseconds": {f"p{share:g}": value for share, value in row.latencies.items()},
+        "samples": [
+            (run.sample.as_json() if run.sample else {})
+            | {"switches": run.switches, "laps": list(run.laps)}
+            for run in row.runs
+        ],
+    }
+
+
+def as_json(findings: Findings) -> dict[str, Any]:
+    """All of it as plain values."""
+    return {
+        "schema": SCHEMA,
+        "began": findings.began,
+        "seconds": findings.seconds,
+        "interrupted": findings.interrupted,
+        "machine": asdict(findings.machine),
+        "versions": findings.versions,
+        "workload": trials.as_json(findings.workload),
+        "cache": {"asked": "cold" if findings.cold else "warm", "cold": findings.was_cold},
+        "repeats": findings.repeats,
+        "rounds": findings.rounds,
+        "sound": findings.sound,
+        "notes": findings.notes,
+        "rows": [row_json(findings, row) for row in findings.rows],
+    }

@@ -1,0 +1,345 @@
+"""One run of ``lmdbio bench``, in a process of its own, with as many again as the run asks for.
+
+    python -m lmdbio.bench.runner ORDER           ORDER and the answer are JSON
+
+The processes of a run get everything ready, wait for each other, and begin together. The time
+is the slowest one's, from before it opens the file to its last value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from lmdbio.bench import layout as layouts
+from lmdbio.bench import measure, plain, readers
+from lmdbio.bench.contestants import merge, timed_ranks
+from lmdbio.bench.layout import Layout
+from lmdbio.bench.readers import Check, Lap, Totals
+from lmdbio.bench.trials import Trial, Workload
+
+__all__ = ["Order", "Outcome", "ranks_by_mpi", "run"]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to do.
+
+    Attributes:
+        workload, trial: what is read, and by whom.
+        keys: a file with the key of each record, one per line in hexadecimal, for readers that
+            look records up by key; "" for accesses in order.
+        warm: leave the page cache as it is.
+        verify: hash what is read instead of timing it.
+        command: of fio or ior; empty for the others.
+        drop: further files that a cold run finds out of the page cache (the sidecar).
+    """
+
+    workload: Workload
+    trial: Trial
+    keys: str = ""
+    warm: bool = False
+    verify: bool = False
+    command: tuple[str, ...] = ()
+    drop: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, text: str) -> Order:
+        fields = json.loads(text)
+        fields["workload"] = Workload(**fields["workload"])
+        fields["trial"] = Trial(**fields["trial"])
+        fields["command"], fields["drop"] = tuple(fields["command"]), tuple(fields["drop"])
+        return cls(**fields)
+
+    @property
+    def layout(self) -> Layout:
+        made = self.workload.layout(self.trial.transfer)
+        assert made is not None
+        return made
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a run was.
+
+    Attributes:
+        sample: time and counters; its ``records`` are requests where bytes were read. None
+            after verifying.
+        switches: context switches; None: not known.
+        laps: seconds of each batch, for random access.
+        digest: of every record read, the same whatever the order in which they came.
+    """
+
+    sample: measure.Sample | None = None
+    switches: int | None = 0
+    laps: tuple[float, ...] = ()
+    digest: int = 0
+
+    @classmethod
+    def parse(cls, fields: dict[str, Any]) -> Outcome:
+        sample = fields["sample"] and measure.Sample(**fields["sample"])
+        laps = tuple(fields["laps"])
+        return cls(sample, fields["switches"], laps, int(fields["digest"]))
+
+
+class Digest:
+    """A sum of hashes, each of a record's index and value: ranks may add theirs."""
+
+    def __init__(self) -> None:
+        self.sum = 0
+
+    def __call__(self, index: int, _key: Any, value: Any) -> None:
+        hashed = hashlib.blake2b(index.to_bytes(8, "little"), digest_size=8)
+        hashed.update(value)
+        self.sum = (self.sum + int.from_bytes(hashed.digest(), "little")) % 2**64
+
+
+class Laps:
+    """Seconds between calls."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.last = 0.0
+
+    def begin(self) -> None:
+        self.last = time.perf_counter()
+
+    def __call__(self) -> None:
+        now = time.perf_counter()
+        self.seconds.append(now - self.last)
+        self.last = now
+
+
+def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Callable[[], Totals]:
+    """Does what is not timed; the function returned is."""
+    work, one = order.workload, order.trial.contestant
+    if one.kind == "plain":
+        layout = order.layout
+        return plain.reading(
+            layout, work.data_file, rank, direct=one.direct, lap=lap,
+            lap_requests=max(1, work.batch_bytes // work.processes // layout.transfer),
+        )  # fmt: skip
+    if one.kind in ("lmdb", "open"):
+        return prepare_environment(order, rank, check, lap)
+    if one.kind == "records":
+        runs = work.runs(rank)
+        return lambda: readers.by_sequence(work.path, runs, check, engine=one.engine)
+    if one.kind == "reader":
+        return lambda: by_reader(order, check)
+    batches = work.batches(rank)
+    # A part of an epoch stands for a set that finds no room in memory.
+    ahead = None if work.whole or work.access != "random" else False
+    options = {"engine": one.engine, "readahead": ahead}
+    return lambda: readers.by_batch(work.path, batches, check, lap, **options)
+
+
+def prepare_environment(
+    order: Order, rank: int, check: Check | None, lap: Lap | None
+) -> Callable[[], Totals]:
+    """py-lmdb, or lmdbio in its clothes."""
+    work, one = order.workload, order.trial.contestant
+    options: dict[str, Any] = {"readahead": one.readahead}
+    module: Any
+    if one.kind == "lmdb":
+        import lmdb as module
+    else:
+        import lmdbio as module
+
+        options["engine"] = one.engine
+    if work.access != "random":
+        runs = work.runs(rank)
+        return lambda: readers.by_cursor(module, work.path, runs, check, **options)
+    text = Path(order.keys).read_text(encoding="ascii").split()
+    known = dict(zip(work.indices().tolist(), map(bytes.fromhex, text), strict=True))
+    batches = [[(index, known[index]) for index in part.tolist()] for part in work.batches(rank)]
+    return lambda: readers.by_key(module, work.path, batches, check, lap, **options)
+
+
+def by_reader(order: Order, check: Check | None, comm: Any = None) -> Totals:
+    """``Reader`` in the mode that "auto" would choose, with the engine that is asked for."""
+    from lmdbio.mode import Mode
+
+    work, engine = order.workload, order.trial.contestant.engine
+    mode: Mode | str = "auto"
+    if engine != "auto":
+        found = Mode.resolve("auto", provenance=work.located_by == "provenance")
+        mode = replace(found, engine=engine)
+    return readers.by_reader(work.path, work.batch, work.iterations, check, comm=comm, mode=mode)
+
+
+def drop(order: Order) -> bool:
+    """Makes the run a cold one, unless it is to be warm; says whether it is."""
+    if order.warm:
+        return False
+    for path in order.drop:
+        measure.drop_file(Path(path))
+    return measure.drop_file(Path(order.workload.data_file))
+
+
+def one_rank(order: Order, rank: int, pipe: Any) -> None:
+    """Process ``rank`` of a run: says that it is ready, waits, reads, tells what it cost."""
+    laps = Laps() if order.workload.access == "random" else None
+    digest = Digest() if order.verify else None
+    read = prepare(order, rank, digest, laps)
+    pipe.send(None)
+    cold = pipe.recv()
+    if digest is not None:
+        read()
+        pipe.send(Outcome(digest=digest.sum))
+        return
+    switches = measure.switches()
+    if laps is not None:
+        laps.begin()
+    sample = measure.timed(read, Path(order.workload.data_file), cold=cold)
+    seconds = tuple(laps.seconds) if laps is not None else ()
+    pipe.send(Outcome(sample, measure.switches() - switches, seconds))
+
+
+def child(order: Order, rank: int, pipe: Any) -> None:
+    try:
+        one_rank(order, rank, pipe)
+    except Exception as error:
+        pipe.send(f"{type(error).__name__}: {error}")
+
+
+def received(pipe: Any) -> Any:
+    """What a process says.
+
+    Raises:
+        RuntimeError: it failed.
+    """
+    try:
+        told = pipe.recv()
+    except EOFError:
+        raise RuntimeError("a process ended without a word") from None
+    if isinstance(told, str):
+        raise RuntimeError(told)
+    return told
+
+
+def run_processes(order: Order) -> Outcome:
+    """A run of processes that know nothing of each other."""
+    system = multiprocessing.get_context("fork")
+    pipes = []
+    for rank in range(order.workload.processes):
+        ours, theirs = system.Pipe()
+        system.Process(target=child, args=(order, rank, theirs), daemon=True).start()
+        theirs.close()
+        pipes.append(ours)
+    for pipe in pipes:
+        received(pipe)
+    data = Path(order.workload.data_file)
+    cold = drop(order)
+    device = measure.device_counters(data)
+    for pipe in pipes:
+        pipe.send(cold)
+    told: list[Outcome] = [received(pipe) for pipe in pipes]
+    served = measure.device_counters(data)
+    return joined(told, device, served)
+
+
+def joined(
+    told: list[Outcome], device: tuple[int, int] | None, served: tuple[int, int] | None
+) -> Outcome:
+    """One outcome of many processes'."""
+    samples = [one.sample for one in told if one.sample is not None]
+    sample = merge(samples) if samples else None
+    if sample is not None and device and served:
+        sample = replace(
+            sample, device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
+        )
+    return Outcome(
+        sample,
+        sum(one.switches or 0 for one in told),
+        tuple(lap for one in told for lap in one.laps),
+        sum(one.digest for one in told) % 2**64,
+    )
+
+
+def run_ranks(order: Order) -> Outcome | None:
+    """A run of MPI's ranks; rank 0 has the outcome."""
+    from mpi4py import MPI
+
+    comm = MPI.COMM_WORLD
+    if order.verify:
+        digest = Digest()
+        by_reader(order, digest, comm)
+        sums = comm.gather(digest.sum)
+        return None if sums is None else Outcome(digest=sum(sums) % 2**64)
+    switches = measure.switches()
+    data = Path(order.workload.data_file)
+    sample = timed_ranks(comm, data, lambda: by_reader(order, None, comm), lambda: drop(order))
+    switched = comm.gather(measure.switches() - switches)
+    return None if switched is None else Outcome(sample, sum(switched))
+
+
+def run_command(order: Order) -> Outcome:
+    """fio or ior. Counters are those of all its processes; times are its own.
+
+    Raises:
+        RuntimeError: it failed, or read something else than it was asked for.
+    """
+    data, wanted = Path(order.workload.data_file), order.layout
+    # Loads the program, which is not to be counted with what it reads.
+    subprocess.run([order.command[0], "--version"], capture_output=True, check=False)
+    cold, said = drop(order), ""
+    before = os.times()
+
+    def read() -> Totals:
+        nonlocal said
+        done = subprocess.run(order.command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            words = (done.stderr or done.stdout).strip().splitlines()[-1:]
+            raise RuntimeError(" ".join([*words, f"(exit status {done.returncode})"]))
+        said = done.stdout
+        return wanted.requests, wanted.bytes
+
+    sample = measure.timed(read, data, cold=cold)
+    after = os.times()
+    if order.trial.contestant.kind == "ior":
+        # MPI's start is in the processor's time, not in the time that ior tells.
+        busy = sum(after[2:4]) - sum(before[2:4])
+        seconds = layouts.ior_seconds(said)
+        return Outcome(replace(sample, seconds=seconds, cpu_seconds=busy), None)
+    found = layouts.fio_figures(said)
+    if found["bytes"] != wanted.bytes:
+        raise RuntimeError(f"fio read {found['bytes']} bytes instead of {wanted.bytes}")
+    sample = replace(
+        sample,
+        seconds=found["seconds"], cpu_seconds=found["cpu_seconds"], records=found["requests"],
+    )  # fmt: skip
+    return Outcome(sample, found["switches"])
+
+
+def ranks_by_mpi(order: Order) -> bool:
+    """Whether the processes of a run are MPI's ranks."""
+    return order.trial.contestant.kind == "reader" and order.workload.processes > 1
+
+
+def run(order: Order) -> Outcome | None:
+    """Does a run; None on ranks other than 0."""
+    if order.command:
+        return run_command(order)
+    return run_ranks(order) if ranks_by_mpi(order) else run_processes(order)
+
+
+def main(argument: str) -> None:
+    outcome = run(Order.parse(argument))
+    if outcome is not None:
+        print(json.dumps(asdict(outcome)), flush=True)
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1])
+    except RuntimeError as failed:
+        sys.exit(str(failed))
