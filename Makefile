@@ -46,7 +46,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist demo-data demo-results *.egg-info
+	rm -rf $(VENV) build dist demo-data demo-results bench-results *.egg-info
 	rm -f lmdbio/_lmdbio.c lmdbio/_lmdbio*.so lmdbio/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own

@@ -660,8 +660,12 @@ def to_size(_ctx: click.Context, param: click.Parameter, text: str | None) -> in
     return int(match[1]) * SIZE_UNITS[match[2].upper()]
 
 
-def to_transfers(ctx: click.Context, param: click.Parameter, text: str) -> tuple[int, ...]:
+def to_transfers(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[int, ...] | None:
     """Sizes of a request, with commas between."""
+    if text is None:
+        return None
     sizes = {to_size(ctx, param, word) or 0 for word in text.split(",")}
     for size in sorted(sizes):
         if size % 4096 or not 4096 <= size <= 64 << 20:
@@ -680,12 +684,12 @@ def to_transfers(ctx: click.Context, param: click.Parameter, text: str) -> tuple
 @click.option(
     "--contestants", default="default", show_default=True, metavar="NAMES",
     help="Names, groups or patterns, with commas. Groups: default, lmdbio (its surfaces), engines "
-    "(surfaces with every engine), raw (plain, fio, ior), all. Names: see below.",
+    "(surfaces with every engine), raw (plain, fio, ior), all. Names: see above.",
 )  # fmt: skip
 @click.option(
-    "--transfer", "transfers", default="64K,1M,16M", show_default=True,
-    callback=to_transfers, metavar="SIZES",
-    help="Sizes of a request for plain, fio and ior: 4K to 64M, with commas.",
+    "--transfer", "transfers", callback=to_transfers, metavar="SIZES",
+    help="Of a request for plain, fio and ior: 4K to 64M, with commas. [default: 64K,1M,16M; "
+    "random: a record's pages, 64K,1M]",
 )  # fmt: skip
 @click.option(
     "--processes", type=click.IntRange(1, 8), help="That read at once. [default: 1; strided: 4]"
@@ -722,7 +726,7 @@ def bench(
     path: Path,
     access: str,
     contestants: str,
-    transfers: tuple[int, ...],
+    transfers: tuple[int, ...] | None,
     processes: int | None,
     batch: int,
     repeats: int,

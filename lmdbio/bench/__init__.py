@@ -1,10 +1,28 @@
 """Measures readers of LMDB data sets against one another, on real input.
 
-    datasets     writes the data sets, and the digests every value is compared with
     measure      machine, page cache, counters: what a run really cost
-    contestants  one reader each, run in a process of its own
+    readers      the loops in which data sets are read
+    processes    starts each run in a process, or ranks, of its own
+    bars         progress bars
+
+The demonstration (``lmdbio demo``), from writing the data to a picture:
+
+    datasets     writes the data sets, and the digests every value is compared with
+    contestants  one reader each
     report       one table, one JSON file, one picture
     demo         the order of events
 
-Nothing here is imported by the rest of the package; ``lmdbio demo`` loads it on demand.
+Microbenchmarks of one data set (``lmdbio bench``), comparable with IOR and fio:
+
+    layout       plain reads as IOR lays them out; commands of fio and ior. Pure
+    trials       which records, read by whom, in which order. Pure
+    plain        the plain reader
+    runner       one run
+    findings     what came of it, and the statistics. Pure
+    drawing      bars, ranges and lines in SVG. Pure
+    page         the findings as one HTML page. Pure
+    screen       the findings as one table
+    micro        the order of events
+
+Nothing here is imported by the rest of the package; the commands load it on demand.
 """

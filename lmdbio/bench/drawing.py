@@ -129,7 +129,7 @@ def axis_html(ticks: Sequence[float], *, logarithmic: bool = False) -> str:
 
 #: The drawing of lines: its size, and the margins around its axes.
 WIDTH, HEIGHT = 640, 340
-LEFT, RIGHT, ABOVE, BELOW = 52, 14, 16, 44
+LEFT, RIGHT, ABOVE, BELOW = 52, 14, 28, 44
 
 
 def lines_svg(

@@ -7,6 +7,7 @@ rates is a ratio of times for the same work.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -96,6 +97,10 @@ class Row:
         return self.trial.contestant.family
 
     @property
+    def shade(self) -> str:
+        return self.trial.contestant.shade
+
+    @property
     def rates(self) -> list[float]:
         """MiB/s of each run."""
         samples = [run.sample for run in self.runs if run.sample is not None]
@@ -175,9 +180,24 @@ class Findings:
         """Something was measured, and nobody failed or differed."""
         return bool(self.measured) and not any(row.wrong for row in self.rows)
 
+    @property
+    def comparable(self) -> list[Row]:
+        """The measured rows that do the same work.
+
+        In order, requests of any size end up with the same bytes. At random, a request larger
+        than a record is less random than what the readers of records have to do: only the size
+        nearest to a record's counts.
+        """
+        rows, size = self.measured, self.workload.record_bytes
+        transfers = {row.trial.transfer for row in rows if row.trial.transfer}
+        if self.workload.access != "random" or not transfers:
+            return rows
+        nearest = min(transfers, key=lambda transfer: abs(math.log(transfer / size)))
+        return [row for row in rows if row.trial.transfer in (0, nearest)]
+
     def best(self, *families: str) -> Row | None:
         """The row of the highest median rate among those families."""
-        rows = [row for row in self.measured if row.family in families]
+        rows = [row for row in self.comparable if row.family in families]
         return max(rows, key=lambda row: statistics.median(row.rates), default=None)
 
     @property
@@ -192,9 +212,9 @@ class Findings:
 
     @property
     def leading(self) -> list[Row]:
-        """The measured rows; of a contestant with several transfers only the best one."""
+        """Comparable rows; of a contestant with several transfers only the best one."""
         best: dict[str, Row] = {}
-        for row in self.measured:
+        for row in self.comparable:
             other = best.setdefault(row.trial.name, row)
             if statistics.median(row.rates) > statistics.median(other.rates):
                 best[row.trial.name] = row
@@ -226,6 +246,7 @@ def row_json(findings: Findings, row: Row) -> dict[str, Any]:
         "name": row.trial.name,
         "title": row.title,
         "family": row.family,
+        "comparable": row in findings.comparable,
         "engine": one.engine,
         "transfer": row.trial.transfer or None,
         "bytes": row.trial.bytes,

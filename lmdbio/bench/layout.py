@@ -158,13 +158,23 @@ def fio_figures(text: str) -> dict[str, Any]:
         raise ValueError("fio gave no figures") from error
 
 
-def ior_command(layout: Layout, path: str, mpiexec: str | None, *, direct: bool) -> list[str]:
-    """IOR 3.3 or later, reading the same. ``-k`` keeps the file: without it IOR removes it."""
+def ior_command(
+    layout: Layout, path: str, summary: str, mpiexec: str | None, *, direct: bool
+) -> list[str]:
+    """IOR 3.3 or later, reading the same.
+
+    Args:
+        layout: what to read; not a random one.
+        path: the file. ``-k`` keeps it: without it IOR removes what it has read.
+        summary: where IOR writes its JSON; its warnings go elsewhere then.
+        mpiexec: None: one process without it.
+        direct: O_DIRECT.
+    """
     command = [] if mpiexec is None else [mpiexec, "-n", str(layout.processes)]
     command += ["ior", "-a", "POSIX", "-r", "-E", "-k", "-g", "-i", "1"]
     command += ["-t", str(layout.transfer), "-b", str(layout.block), "-s", str(layout.segments)]
     command += ["--posix.odirect"] if direct else []
-    return [*command, "-o", path, "-O", "summaryFormat=JSON"]
+    return [*command, "-o", path, "-O", "summaryFormat=JSON", "-O", f"summaryFile={summary}"]
 
 
 def ior_seconds(text: str) -> float:
@@ -176,7 +186,7 @@ def ior_seconds(text: str) -> float:
     try:
         return next(
             float(found["totalTime"])
-            for found in dictionaries(json.loads(text[text.index("{") :]))
+            for found in dictionaries(json.loads(text))
             if found.get("access") == "read" and float(found.get("totalTime", 0)) > 0
         )
     except (StopIteration, TypeError, ValueError) as error:

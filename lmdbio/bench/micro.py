@@ -35,7 +35,9 @@ from lmdbio.provenance import data_file, find_sidecar
 
 __all__ = ["BYTES_MAX", "BYTES_MAX_RANDOM", "Options", "run"]
 
-MIB = 2**20
+KIB, MIB = 2**10, 2**20
+#: From requests that cost more than their bytes to those that cost their bytes alone.
+TRANSFERS = (64 * KIB, MIB, 16 * MIB)
 #: Of the file, read by one run: enough for a steady rate, little enough for many runs.
 BYTES_MAX, BYTES_MAX_RANDOM = 128 * MIB, 32 * MIB
 #: A contestant that is this slow has hung.
@@ -51,7 +53,8 @@ class Options:
         path: the environment.
         access: "sequential", "strided" or "random".
         contestants: names.
-        transfers: bytes of a request, for those that read bytes.
+        transfers: bytes of a request, for those that read bytes; None: ``TRANSFERS``, at
+            random with a record's size before them.
         processes: that read at the same time.
         batch: records of a batch, over all processes.
         repeats: timed runs of each.
@@ -64,7 +67,7 @@ class Options:
     path: Path
     access: str
     contestants: tuple[str, ...]
-    transfers: tuple[int, ...]
+    transfers: tuple[int, ...] | None
     processes: int
     batch: int
     repeats: int
@@ -97,7 +100,9 @@ def run(options: Options, console: Console) -> Findings:
     )
     with workplace(work) as bench:
         bench.sidecar = sidecar
-        made = trials.make_trials(work, options.contestants, options.transfers, missing(work))
+        made = trials.make_trials(
+            work, options.contestants, options.transfers or sizes(work), missing(work)
+        )
         found.rows = [Row(trial, bench.command(trial)) for trial in made]
         try:
             verify(bench, found, console)
@@ -157,6 +162,13 @@ def describe(options: Options) -> tuple[Workload, Path]:
     return described, find_sidecar(data)
 
 
+def sizes(work: Workload) -> tuple[int, ...]:
+    """Transfers, where none were asked for."""
+    if work.access != "random":
+        return TRANSFERS
+    return tuple(sorted({work.record_bytes, *TRANSFERS[:2]}))
+
+
 class Workplace:
     """Starts runs, and keeps what they share in a folder of its own."""
 
@@ -171,13 +183,19 @@ class Workplace:
         if trial.skipped or made is None:
             return ()
         if one.kind == "fio":
-            made_by = layout.fio_command
-            return tuple(made_by(made, self.work.data_file, direct=one.direct, depth=one.depth))
+            data = self.work.data_file
+            return tuple(layout.fio_command(made, data, direct=one.direct, depth=one.depth))
         if one.kind == "ior":
+            mpi = processes.mpiexec()
             return tuple(
-                layout.ior_command(made, self.link(), processes.mpiexec(), direct=one.direct)
+                layout.ior_command(made, self.link(), self.summary, mpi, direct=one.direct)
             )
         return ()
+
+    @property
+    def summary(self) -> str:
+        """Where ior writes."""
+        return str(self.folder / "ior.json")
 
     def link(self) -> str:
         """Another name of the data file: whatever ior removes at its end, it is not the data."""
@@ -198,6 +216,7 @@ class Workplace:
             warm=warm,
             verify=verify,
             command=row.command,
+            summary=self.summary,
             drop=(str(self.sidecar),)
             if self.sidecar is not None and self.sidecar.exists()
             else (),
@@ -348,6 +367,15 @@ def remarks(found: Findings) -> list[str]:
         said.append(
             "A part of an epoch is read, as of a set that is larger than memory: Records.read is "
             "told to bring nothing else to memory (readahead=False)."
+        )
+    base = found.baseline
+    fetched = base.of_samples("fetched_bytes") if base is not None else None
+    ahead = fetched is not None and found.was_cold and fetched.median > 1.5 * work.page_bytes
+    if fetched is not None and ahead and work.access == "random":
+        said.append(
+            f"py-lmdb fetched {fetched.median / MIB:,.0f} MiB for the "
+            f"{work.page_bytes / MIB:,.0f} MiB asked for: the kernel's readahead brings what "
+            "later batches find in memory. That ends where the set is larger than memory."
         )
     if any(row.family == "ior" and row.rates for row in found.rows):
         said.append("ior reads a symbolic link to the file; its CPU time includes MPI's start.")

@@ -24,12 +24,12 @@ __all__ = ["page"]
 STYLE = """
 :root { color-scheme: light dark;
   --paper: #f6f5f1; --card: #ffffff; --ink: #1d2530; --quiet: #626d7a; --rule: #e2e4e6;
-  --py-lmdb: #87919d; --lmdbio: #1c6db0; --plain: #2b8a6b; --fio: #c4712a; --ior: #7d55b3;
-  --bad: #b3322b; }
+  --py-lmdb: #87919d; --lmdbio: #1c6db0; --plain: #2b8a6b; --fio: #c4712a;
+  --fio-queue: #a93f5c; --ior: #7d55b3;  --bad: #b3322b; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #12161b; --card: #1a2027; --ink: #e3e7ec; --quiet: #97a2af; --rule: #2d353f;
-  --py-lmdb: #8d98a5; --lmdbio: #58a6e4; --plain: #4fb894; --fio: #e3994f; --ior: #b08be0;
-  --bad: #f0857e; } }
+  --py-lmdb: #8d98a5; --lmdbio: #58a6e4; --plain: #4fb894; --fio: #e3994f;
+  --fio-queue: #ea7d97; --ior: #b08be0;  --bad: #f0857e; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -50,10 +50,11 @@ section > p { color: var(--quiet); margin: .15rem 0 .9rem; font-size: .92rem; }
 .tile b { display: block; font-size: 1.7rem; line-height: 1.2;
   font-variant-numeric: tabular-nums; }
 .tile span { color: var(--quiet); font-size: .85rem; display: block; }
-.rows { display: grid; grid-template-columns: minmax(8rem, 13rem) 1fr auto; gap: .15rem .9rem;
-  align-items: center; font-size: .92rem; }
-.rows .value { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
-.rows small, td small { color: var(--quiet); }
+.row { display: grid; grid-template-columns: 13rem 1fr var(--room, 8rem); gap: .9rem;
+  align-items: center; font-size: .92rem; margin-bottom: .2rem; }
+.rows.wide { --room: 14rem; }
+.value { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
+.row small, td small { color: var(--quiet); }
 svg { display: block; overflow: visible; }
 svg text { fill: var(--quiet); font-size: 11px; font-family: inherit; }
 svg text.name { font-size: 12px; } svg text.level { font-size: 12px; font-weight: 600; }
@@ -81,10 +82,9 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; ma
 .bad { color: var(--bad); }
 @media (max-width: 40rem) {
   main { padding: 1.2rem .8rem 3rem; } section { padding: .9rem .8rem; }
-  .rows { grid-template-columns: 1fr auto; gap: 0 .6rem; }
-  .rows svg { grid-column: 1 / -1; grid-row: auto; margin-bottom: .35rem; }
-  .rows .name { grid-column: 1; } .rows .value { grid-column: 2; }
-  .rows .pad { display: none; }
+  .row { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .6rem;
+    margin-bottom: .4rem; }
+  .row svg { order: 1; flex: 0 0 100%; } .pad { display: none; }
   dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
   svg.lines text { font-size: 15px; } }
 """
@@ -172,7 +172,7 @@ def tiles(findings: Findings) -> str:
         ("plain, fio or ior, best", findings.ceiling),
     )
     made = [
-        f'<div class="tile" style="--shade: var(--{row.family})"><span>{escape(what)}</span>'
+        f'<div class="tile" style="--shade: var(--{row.shade})"><span>{escape(what)}</span>'
         f"<b>{figure(row.rate.median)}</b><span>MiB/s · {escape(row.label)}</span></div>"
         for what, row in shown
         if row is not None and row.rate is not None
@@ -185,18 +185,21 @@ def bars(rows: Sequence[tuple[Row, Spread, tuple[float, ...]]], note: Callable[[
     ticks = nice_ticks(max(spread.max for _, spread, _ in rows))
     parts = []
     for row, spread, dots in rows:
-        drawn = bar_svg(Bar(spread.median, dots, row.family), ticks[-1], ticks)
+        drawn = bar_svg(Bar(spread.median, dots, row.shade), ticks[-1], ticks)
         parts.append(line_of(row.label, drawn, f"{figure(spread.median)} {note(row)}"))
     return f'<div class="rows">{"".join(parts)}{axis_line(axis_html(ticks))}</div>'
 
 
 def line_of(name: str, drawn: str, value: str) -> str:
-    # The drawing comes last: on a phone it stands below name and value.
-    return f'<span class="name">{escape(name)}</span>{drawn}<span class="value">{value}</span>'
+    """Side by side; on a phone the drawing stands below name and value."""
+    return (
+        f'<div class="row"><span class="name">{escape(name)}</span>{drawn}'
+        f'<span class="value">{value}</span></div>'
+    )
 
 
 def axis_line(axis: str) -> str:
-    return f'<span class="pad"></span>{axis}<span class="pad"></span>'
+    return f'<div class="row"><span class="pad"></span>{axis}<span class="pad"></span></div>'
 
 
 def rates_section(findings: Findings) -> str:
@@ -253,7 +256,7 @@ def transfer_line(rows: Sequence[Row]) -> Line:
         if (rate := row.rate) is not None
     )
     first = rows[0]
-    return Line(first.title, first.family, points, dashed=not first.trial.contestant.direct)
+    return Line(first.title, first.shade, points, dashed=not first.trial.contestant.direct)
 
 
 def latencies_section(findings: Findings) -> str:
@@ -265,7 +268,7 @@ def latencies_section(findings: Findings) -> str:
     parts = [
         line_of(
             row.label,
-            range_svg(values, ticks, row.family),
+            range_svg(values, ticks, row.shade),
             f"{figure(values[0])} <small>/ {' / '.join(map(figure, values[1:]))}</small>",
         )
         for row, values in rows
@@ -277,7 +280,7 @@ def latencies_section(findings: Findings) -> str:
     )
     axis = axis_line(axis_html(ticks, logarithmic=True))
     return section(
-        "Latency of a random batch", lead, f'<div class="rows">{"".join(parts)}{axis}</div>'
+        "Latency of a random batch", lead, f'<div class="rows wide">{"".join(parts)}{axis}</div>'
     )
 
 
@@ -344,7 +347,7 @@ def table_row(findings: Findings, row: Row) -> str:
         str(len(row.runs)),
         "<small>bytes only</small>" if raw else "yes" if row.verified else "not compared",
     ]
-    shade = f' style="--shade: var(--{row.family})"'
+    shade = f' style="--shade: var(--{row.shade})"'
     return "<tr>" + "".join(
         f"<td{shade if not number else ''}>{cell}</td>" for number, cell in enumerate(cells)
     ) + "</tr>"  # fmt: skip
@@ -412,7 +415,9 @@ def help_section(findings: Findings) -> str:
         "in flight is the one to compare with then.",
         "Contestants alternate, every other round backwards, so that whatever else the machine "
         "does meets all alike. Compare medians only where the spans of dots do not overlap. The "
-        "best of several transfers is a choice made after the fact, and flatters a little.",
+        "best of several transfers is a choice made after the fact, and flatters a little. At "
+        "random only the transfer nearest to a record's size is compared: larger requests are "
+        "less random.",
         "Fetched above the needed bytes is readahead that nobody asked for, below: something was "
         "in the page cache already. Cold means that this file was out of this machine's page "
         "cache; a server's or a disk's own cache may still have held it.",

@@ -41,6 +41,7 @@ class Order:
         warm: leave the page cache as it is.
         verify: hash what is read instead of timing it.
         command: of fio or ior; empty for the others.
+        summary: the file in which ior leaves its JSON.
         drop: further files that a cold run finds out of the page cache (the sidecar).
     """
 
@@ -50,6 +51,7 @@ class Order:
     warm: bool = False
     verify: bool = False
     command: tuple[str, ...] = ()
+    summary: str = ""
     drop: tuple[str, ...] = ()
 
     @classmethod
@@ -308,7 +310,7 @@ def run_command(order: Order) -> Outcome:
     if order.trial.contestant.kind == "ior":
         # MPI's start is in the processor's time, not in the time that ior tells.
         busy = sum(after[2:4]) - sum(before[2:4])
-        seconds = layouts.ior_seconds(said)
+        seconds = layouts.ior_seconds(Path(order.summary).read_text(encoding="utf-8"))
         return Outcome(replace(sample, seconds=seconds, cpu_seconds=busy), None)
     found = layouts.fio_figures(said)
     if found["bytes"] != wanted.bytes:

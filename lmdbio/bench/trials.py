@@ -86,6 +86,11 @@ class Workload:
         """Of the pages of one batch, on average."""
         return self.page_bytes * self.batch // self.count
 
+    @property
+    def record_bytes(self) -> int:
+        """Whole pages for a record, on average: the request that fetches one."""
+        return max(1, round(self.page_bytes / self.count / PAGE_BYTES)) * PAGE_BYTES
+
     def indices(self) -> Indices:
         """The records of all processes, batch after batch."""
         if self.access != "random":
@@ -173,6 +178,11 @@ class Contestant:
     def family(self) -> str:
         """Who it stands for: "py-lmdb", "lmdbio", "plain", "fio" or "ior"."""
         return {"lmdb": "py-lmdb"}.get(self.kind, self.kind if self.raw else "lmdbio")
+
+    @property
+    def shade(self) -> str:
+        """Its colour's name."""
+        return self.family if self.depth == 1 else f"{self.family}-queue"
 
     @property
     def raw(self) -> bool:
@@ -280,7 +290,7 @@ def make_trials(
         one = CONTESTANTS[name]
         why = (missing or {}).get(name, "")
         if workload.access not in one.accesses:
-            why = why or f"has no {workload.access} access to a part of a data set"
+            why = why or ("takes a whole file at random" if one.raw else "reads in order only")
         if not one.raw or why:
             made.append(Trial(name, bytes=workload.page_bytes, skipped=why))
             continue
@@ -299,4 +309,8 @@ def turns(trials: Sequence[Trial], repeats: int) -> list[list[Trial]]:
 
 def as_json(workload: Workload) -> dict[str, Any]:
     """The workload's fields, with what follows from them."""
-    return asdict(workload) | {"iterations": workload.iterations, "whole": workload.whole}
+    return asdict(workload) | {
+        "iterations": workload.iterations,
+        "whole": workload.whole,
+        "record_bytes": workload.record_bytes,
+    }
