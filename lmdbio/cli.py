@@ -741,8 +741,8 @@ def bench(
     Everybody reads the same records of the same file, or as many bytes of it, in turns, each run
     in processes of its own on a cold page cache. A plain reader with IOR's transfers and blocks
     is built in; fio and ior take part where they are installed, and their commands are shown.
-    No provenance file is needed. What py-lmdb reads is compared with what lmdbio reads before
-    anything is timed.
+    No provenance file is needed; the main database is read. What py-lmdb reads is compared with
+    what lmdbio reads before anything is timed.
 
     Read the result so: the plain readers say what the storage gives for requests of each size;
     py-lmdb far below them is what lmdbio can win; lmdbio below them is what it still loses. Look

@@ -50,7 +50,7 @@ section > p { color: var(--quiet); margin: .15rem 0 .9rem; font-size: .92rem; }
 .tile b { display: block; font-size: 1.7rem; line-height: 1.2;
   font-variant-numeric: tabular-nums; }
 .tile span { color: var(--quiet); font-size: .85rem; display: block; }
-.row { display: grid; grid-template-columns: 13rem 1fr var(--room, 8rem); gap: .9rem;
+.row { display: grid; grid-template-columns: 15rem 1fr var(--room, 8rem); gap: .9rem;
   align-items: center; font-size: .92rem; margin-bottom: .2rem; }
 .rows.wide { --room: 14rem; }
 .value { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
@@ -407,7 +407,8 @@ def help_section(findings: Findings) -> str:
         f"always bytes of the file: for those who hand out records the {work.page_bytes:,} bytes "
         f"of pages that hold them ({work.value_bytes:,} of these are values), for those who read "
         "bytes what they read. So a ratio of two rates is a ratio of times. The clock runs from "
-        "before opening the file to the last value.",
+        "before opening the file to the last value; fio and ior keep their own, fio's without the "
+        "opening.",
         "plain, fio and ior only move bytes; they do not look for records, check anything or make "
         "Python objects. They say what the storage gives for requests of one size, one after the "
         "other per process. A reader of records beats them where it keeps more requests in "
