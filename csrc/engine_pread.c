@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -15,6 +16,7 @@
 struct lio_source {
     int fd;
     bool has_disk; /* a block device of this machine is under the file system */
+    atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
 };
 
 /* What populate() reads at a time where it must read. */
@@ -115,7 +117,7 @@ int lio_pread_open(const char *path, lio_source **out, lio_error *error)
     int fd, code = lio_open_file(path, &fd, error);
     if (code != LIO_OK)
         return code;
-    source = malloc(sizeof *source);
+    source = calloc(1, sizeof *source);
     if (source == NULL) {
         (void)close(fd);
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
@@ -142,13 +144,14 @@ static bool peek(lio_source *source, const lio_read *read)
 }
 
 /* To read is to populate. */
-static int populate_by_reading(const lio_source *source, uint64_t offset, uint64_t length,
+static int populate_by_reading(lio_source *source, uint64_t offset, uint64_t length,
                                lio_error *error)
 {
     uint8_t *scratch;
     uint64_t received = 0, calls = 0, cached;
     int code = LIO_OK;
-    if (lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length)
+    if (source->keeps_nothing ||
+        (lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length))
         return LIO_OK;
     scratch = lio_buffer_open(POPULATE_BYTES);
     if (scratch == NULL)
@@ -160,6 +163,9 @@ static int populate_by_reading(const lio_source *source, uint64_t offset, uint64
         code = lio_pread_all(source->fd, &part, 1, &received, &calls, error);
     }
     lio_buffer_close(scratch);
+    /* A mount may go without a page cache (FUSE's direct_io, 9p); all would be read twice. */
+    if (received > 0 && lio_cached_bytes(source->fd, offset, length, &cached) && cached == 0)
+        source->keeps_nothing = true;
     return code;
 }
 
