@@ -374,6 +374,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
 {
     block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
     block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
+    lio_plan_totals totals;
     uint64_t submitted, ended;
     int code = LIO_OK;
     if (next->state == EMPTY)
@@ -396,7 +397,8 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     if (code != LIO_OK)
         return code;
     if (next->past) {
-        scan->past_bytes += next->value_bytes;
+        lio_plan_get_totals(next->plan, &totals);
+        scan->past_bytes += totals.buffer_bytes;
         lio_ticket_times(next->ticket, &submitted, &ended);
         scan->past_ns += ended - submitted; /* one block at a time is under way */
     }
@@ -427,8 +429,8 @@ static int load_piece(lio_scan *scan, const block *b, size_t first, size_t count
     p->plan = NULL;
     p->first_extent = first;
     p->extent_count = 0;
-    code = plan_reads(scan->engine, b->extents + first, count, &p->plan, &p->buffer, &p->capacity, &reads,
-                      &read_count, error);
+    code = plan_reads(scan->engine, b->extents + first, count, &p->plan, &p->buffer,
+                      &p->capacity, &reads, &read_count, error);
     if (code != LIO_OK)
         return code;
     for (size_t i = 0; read_count <= 4 && i < read_count && code == LIO_OK; i++)

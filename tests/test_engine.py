@@ -32,10 +32,7 @@ def engine(request, tmp_path):
     else:
         path = tmp_path / "file"
         path.write_bytes(CONTENT)
-        try:
-            made = _core.Engine(path, request.param)
-        except _core.errors.IncompatibleError as e:
-            pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+        made = open_or_skip(path, request.param)
     with made:
         yield made
 
@@ -70,10 +67,7 @@ def test_a_large_request_is_whole_whatever_pieces_it_is_read_in(tmp_path, kind, 
     content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
     path = tmp_path / "file"
     path.write_bytes(content)
-    try:
-        engine = _core.Engine(path, kind)
-    except _core.errors.IncompatibleError as e:
-        pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    engine = open_or_skip(path, kind)
     one = np.ones(1, np.uint64)
     with engine:
         for offset in (0, 4096, 1 << 20):
@@ -227,6 +221,13 @@ def test_a_file_that_grew_or_shrank_after_open_is_read_as_it_is(tmp_path):
         path.write_bytes(CONTENT[:10_000])
 
 
+def open_or_skip(path, kind):
+    try:
+        return _core.Engine(path, kind)
+    except _core.errors.IncompatibleError as e:
+        pytest.skip(f"no O_DIRECT at {path}: {e}")
+
+
 def large_file(folder):
     content = np.random.default_rng(3).integers(0, 256, 7_000_003, dtype=np.uint8).tobytes()
     path = folder / "large"
@@ -238,10 +239,7 @@ def large_file(folder):
 def test_large_requests_bring_the_files_bytes_up_to_its_odd_end(tmp_path, kind):
     """Above and below what is staged at once, and what is not staged at all."""
     path, content = large_file(tmp_path)
-    try:
-        engine = _core.Engine(path, kind)
-    except _core.errors.IncompatibleError as e:
-        pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    engine = open_or_skip(path, kind)
     with engine:
         for size in (100 << 10, 256 << 10, 2 << 20, 5 << 20, 8 << 20):
             for offset in (0, 4096, 3 << 20, 6 << 20):
@@ -259,10 +257,7 @@ def test_large_requests_bring_the_files_bytes_up_to_its_odd_end(tmp_path, kind):
 @pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
 def test_a_large_request_beyond_the_end_is_an_error(tmp_path, kind):
     path, _ = large_file(tmp_path)
-    try:
-        engine = _core.Engine(path, kind)
-    except _core.errors.IncompatibleError as e:
-        pytest.skip(f"no O_DIRECT below {tmp_path}: {e}")
+    engine = open_or_skip(path, kind)
     with engine:
         for offset, size in ((4 << 20, 4 << 20), (8 << 20, 1 << 20)):
             memory = _core.Memory(size)

@@ -138,19 +138,19 @@ class Due(ctypes.Structure):
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """model.c alone, as a library."""
+    """model.c alone, loaded into this process."""
     path = tmp_path_factory.mktemp("model") / "model.so"
     command = ["cc", "-std=c11", "-O1", "-shared", "-fPIC", str(PFS / "model.c"), "-o", str(path)]
     subprocess.run(command, check=True)
-    library = ctypes.CDLL(str(path))
-    library.pfs_model_open.restype = ctypes.c_void_p
-    library.pfs_layout_open.restype = ctypes.c_void_p
-    library.pfs_layout_open.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
-    library.pfs_layout_close.argtypes = (ctypes.c_void_p,)
-    library.pfs_model_close.argtypes = (ctypes.c_void_p,)
-    library.pfs_model_due.restype = Due
-    library.pfs_model_due.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
-    library.pfs_model_submit.argtypes = (
+    native = ctypes.CDLL(str(path))
+    native.pfs_model_open.restype = ctypes.c_void_p
+    native.pfs_layout_open.restype = ctypes.c_void_p
+    native.pfs_layout_open.argtypes = (ctypes.c_void_p, ctypes.c_uint64)
+    native.pfs_layout_close.argtypes = (ctypes.c_void_p,)
+    native.pfs_model_close.argtypes = (ctypes.c_void_p,)
+    native.pfs_model_due.restype = Due
+    native.pfs_model_due.argtypes = (ctypes.c_void_p, ctypes.c_uint64, ctypes.c_void_p)
+    native.pfs_model_submit.argtypes = (
         ctypes.c_void_p,
         ctypes.c_uint64,
         ctypes.c_uint32,
@@ -159,16 +159,16 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
         ctypes.c_uint64,
         ctypes.c_void_p,
     )
-    return library
+    return native
 
 
 class ModelInC:
     """Closed-loop clients on model.c: it is asked only when it said that it would know more."""
 
     def __init__(
-        self, library: ctypes.CDLL, constants: dict[str, float], clients: Sequence[predict.Client]
+        self, native: ctypes.CDLL, constants: dict[str, float], clients: Sequence[predict.Client]
     ) -> None:
-        self.library = library
+        self.native = native
         given = Constants(
             int(constants["servers"]),
             1 + max(client.mount for client in clients),
@@ -178,9 +178,9 @@ class ModelInC:
             round(constants["request_ms"] * 1e6),
             round(constants["out_of_order_ms"] * 1e6),
         )
-        self.model = library.pfs_model_open(ctypes.byref(given))
+        self.model = native.pfs_model_open(ctypes.byref(given))
         self.layouts = {
-            client.path: library.pfs_layout_open(
+            client.path: native.pfs_layout_open(
                 self.model, predict.first_server(client.path, given.servers)
             )
             for client in clients
@@ -191,7 +191,7 @@ class ModelInC:
         room = (ctypes.c_char * (64 * 64))()
         request = Request(piece=ctypes.addressof(room))
         request.room = room
-        self.library.pfs_model_submit(
+        self.native.pfs_model_submit(
             self.model, now, client.mount, self.layouts[client.path], *read, ctypes.byref(request)
         )
         return request
@@ -206,7 +206,7 @@ class ModelInC:
         now = 0
         while flying:
             dues = [
-                self.library.pfs_model_due(self.model, now, ctypes.byref(request))
+                self.native.pfs_model_due(self.model, now, ctypes.byref(request))
                 for _, request in flying
             ]
             # Known answers before questions at the same time, in order of submission.
@@ -223,8 +223,8 @@ class ModelInC:
 
     def close(self) -> None:
         for layout in self.layouts.values():
-            self.library.pfs_layout_close(layout)
-        self.library.pfs_model_close(self.model)
+            self.native.pfs_layout_close(layout)
+        self.native.pfs_model_close(self.model)
 
 
 @needs_cc
