@@ -1,4 +1,4 @@
-/* glue: builds Python objects in blocks, for lmdbio/_core.py alone.
+/* glue: builds Python objects in blocks, for lmdbio/_core alone.
  *
  * Uses the limited API. cffi calls these without the GIL, so each takes it; objects come and
  * go as addresses (`id(object)` on the Python side) and stay owned by the caller.

@@ -565,7 +565,8 @@ class _Iterator:
         cursor = self._cursor
         env = cursor._txn._env
         values = bool(self._wanted & WANT_VALUE)
-        scan = cursor._c.scan(
+        scan = _core.Scan(
+            cursor._c,
             self._move,
             values=values,
             advised=env._advised,

@@ -1,0 +1,80 @@
+"""The seam to the C core: the only room that touches ``ffi`` and ``lib``.
+
+Each file is a thin, typed shape over rooms of ``csrc/``: it owns what C hands out, turns
+status codes into exceptions that name the file, and passes arrays by address.
+
+Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are seen.
+"""
+
+from lmdbio._core.codec import (
+    BLOCK_RAW_BYTES_MAX,
+    BLOCK_RECORDS_MAX,
+    Block,
+    BlockForm,
+    decode_block,
+    encode_block,
+)
+from lmdbio._core.cursor import (
+    WANT_KEY,
+    WANT_VALUE,
+    Cursor,
+    EmptyKeyError,
+    Move,
+    NoDuplicatesError,
+    Pages,
+    UnplacedError,
+)
+from lmdbio._core.engine import Counters, Engine, Ticket
+from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
+from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
+from lmdbio._core.memory import Memory, MemoryPool, address_of, bytes_list, lend
+from lmdbio._core.plan import Plan, make_plan
+from lmdbio._core.scan import Scan
+from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
+from lmdbio._core.window import Window, detach, populate
+
+__all__ = [
+    "BLOCK_RAW_BYTES_MAX",
+    "BLOCK_RECORDS_MAX",
+    "Block",
+    "BlockForm",
+    "Chunk",
+    "Counters",
+    "Cursor",
+    "Database",
+    "EXTENT",
+    "EmptyKeyError",
+    "Engine",
+    "Extents",
+    "Layout",
+    "Memory",
+    "MemoryPool",
+    "Meta",
+    "Move",
+    "NoDuplicatesError",
+    "Pages",
+    "Plan",
+    "READ",
+    "SLICE_MS",
+    "Scan",
+    "Ticket",
+    "UnplacedError",
+    "WANT_KEY",
+    "WANT_VALUE",
+    "Walk",
+    "Window",
+    "address_of",
+    "bytes_list",
+    "decode_block",
+    "detach",
+    "encode_block",
+    "find_database",
+    "leaf_databases",
+    "leaf_extents",
+    "lend",
+    "make_plan",
+    "meta_bytes",
+    "newest_txnid",
+    "populate",
+    "read_meta",
+]

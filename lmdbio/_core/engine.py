@@ -1,0 +1,276 @@
+"""An open file and a way of reading it (csrc/engine.h)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import errors
+from lmdbio._core.memory import Memory
+from lmdbio._core.plan import Plan
+from lmdbio._core.status import EXTENT, READ, SLICE_MS, Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """What an engine has read since it was opened."""
+
+    requests: int
+    bytes: int
+
+
+class Ticket:
+    """Requests under way. ``wait`` for them, or leave the ``with`` block to drop the rest.
+
+    For one thread at a time. It is made before its requests begin, so that an exception at any
+    moment (Ctrl-C) finds them owned: they end before the memory they fill is let go of, and
+    before the engine.
+
+    Args:
+        engine: reads.
+        keep: the owner of the memory that is filled.
+    """
+
+    def __init__(self, engine: Engine, keep: object = None) -> None:
+        # Held by nothing else, a frame in a traceback included, and first of the attributes,
+        # which die in this order; in a cycle __del__ comes before anything dies.
+        self._out = ffi.gc(ffi.new("lio_ticket **"), lib.lio_ticket_drop)
+        self._engine = engine.pointer
+        self._keep = keep
+        self._status = Status(engine.path)
+
+    @property
+    def out(self) -> Any:
+        """The ``lio_ticket **``, for the engine to fill."""
+        if self._out is None:
+            raise ValueError(f"{self._status.path}: these reads were given up")
+        return self._out
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """True when every byte is there; raises the first error."""
+        code = lib.lio_ticket_wait(self.out[0], timeout_ms, self._status.error)
+        if code == lib.LIO_PENDING:
+            return False
+        self._status.check(code)
+        return True
+
+    def wait(self, alive: Callable[[], None] | None = None) -> None:
+        """Waits in slices; ``alive`` is called between them and may raise to give up."""
+        while not self.poll(SLICE_MS):
+            if alive is not None:
+                alive()
+
+    @property
+    def times(self) -> tuple[float, float]:
+        """When it was submitted and had its last byte, by ``time.monotonic``, in seconds.
+
+        The same moment when all was there at once, or is not yet.
+        """
+        submitted, ended = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.lio_ticket_times(self.out[0], submitted, ended)
+        return int(submitted[0]) / 1e9, int(ended[0]) / 1e9
+
+    def close(self) -> None:
+        """Drops what has not begun, waits for what has. May be called twice."""
+        self._out = None
+
+    def __enter__(self) -> Ticket:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+class Engine:
+    """An open file and a way of reading it (csrc/engine.h).
+
+    Args:
+        path: the file.
+        kind: "pread", "direct", "staged" or "mmap".
+        depth: requests in flight, 1..256.
+        opened: another name of the file, by which it is opened; errors name ``path``.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        kind: str = "pread",
+        depth: int = 8,
+        *,
+        opened: str | None = None,
+    ) -> None:
+        self.path = os.fspath(path)
+        if "\0" in self.path:  # C would take the part before it for the whole
+            raise ValueError(f"a path with a NUL byte: {self.path!r}")
+        self.kind = kind
+        self.depth = depth
+        self._status = Status(self.path)
+        out = ffi.new("lio_engine **")
+        self._status.check(
+            lib.lio_engine_open(
+                os.fsencode(self.path if opened is None else opened),
+                kind.encode(),
+                depth,
+                out,
+                self._status.error,
+            )
+        )
+        self._pointer = ffi.gc(out[0], lib.lio_engine_close)
+
+    @classmethod
+    def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
+        """The memory engine, for tests."""
+        self = cls.__new__(cls)
+        self.path, self.kind, self.depth = "<memory>", "memory", depth
+        self._status = Status(self.path)
+        out = ffi.new("lio_engine **")
+        held = ffi.from_buffer("uint8_t[]", content)
+        self._status.check(
+            lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
+        )
+        self._pointer = ffi.gc(out[0], lambda p, _held=held: lib.lio_engine_close(p))
+        return self
+
+    def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
+        """Memory engine only: make reads fail or dawdle (csrc/engine.h)."""
+        lib.lio_engine_memory_script(self._pointer, fail_every, sys_errno, delay_us)
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_engine *``, for other rooms of this file."""
+        if self._pointer is None:
+            raise ValueError(f"{self.path}: the engine is closed")
+        return self._pointer
+
+    @property
+    def alignment(self) -> int:
+        """Bytes; 1 when any offset will do."""
+        return int(lib.lio_engine_alignment(self.pointer))
+
+    @property
+    def fd(self) -> int:
+        """The descriptor (borrowed)."""
+        return int(lib.lio_engine_fd(self.pointer))
+
+    def size(self) -> int:
+        """The file's size in bytes, now."""
+        out = ffi.new("uint64_t *")
+        self._status.check(lib.lio_engine_size(self.pointer, out, self._status.error))
+        return int(out[0])
+
+    def cached_bytes(self) -> int | None:
+        """Bytes of the file in the page cache now; None where the kernel cannot say."""
+        out = ffi.new("uint64_t *")
+        code = lib.lio_engine_cached(self.pointer, out, self._status.error)
+        if code == lib.LIO_ERR_UNSUPPORTED:
+            return None
+        self._status.check(code)
+        return int(out[0])
+
+    def counters(self) -> Counters:
+        out = ffi.new("lio_counters *")
+        lib.lio_engine_counters(self.pointer, out)
+        return Counters(requests=int(out.requests), bytes=int(out.bytes))
+
+    def again(self, kind: str, depth: int) -> Engine:
+        """Opens the same file once more, also when its name stands for another one by now.
+
+        Raises:
+            OSError, Error: it cannot be opened.
+        """
+        pointer = self.pointer  # keeps the descriptor open
+        fd = int(lib.lio_engine_fd(pointer))
+        try:
+            return Engine(self.path, kind, depth, opened=f"/proc/self/fd/{fd}")
+        except FileNotFoundError:  # no /proc here
+            other = Engine(self.path, kind, depth)
+            if not os.path.samestat(os.fstat(fd), os.fstat(other.fd)):
+                raise errors.Error(f"{self.path}: was replaced while it was opened") from None
+            return other
+
+    def submit(self, reads: npt.NDArray[Any], keep: object = None) -> Ticket:
+        """Starts reads (an array of dtype ``READ``).
+
+        Args:
+            reads: their memory must outlive the ticket.
+            keep: the owner of that memory; the ticket holds it.
+        """
+        reads = np.ascontiguousarray(reads, READ)
+        ticket = Ticket(self, keep)
+        status = Status(self.path)
+        status.check(
+            lib.lio_engine_submit(
+                self.pointer, pointer_to(reads, "lio_read *"), len(reads), ticket.out, status.error
+            )
+        )
+        return ticket
+
+    def submit_plan(self, plan: Plan, address: int, keep: object = None) -> Ticket:
+        """Starts the reads of a plan into the buffer at ``address``, owned by ``keep``."""
+        reads = np.empty(len(plan.requests), READ)
+        for field in ("offset", "length", "needed"):
+            reads[field] = plan.requests[field]
+        reads["into"] = plan.requests["buffer_offset"] + np.uint64(address)
+        return self.submit(reads, keep)
+
+    def populate(self, offset: int, length: int, piece: int = 4 << 20) -> Ticket:
+        """Starts bringing bytes into the page cache, in pieces, filling no memory."""
+        ticket = Ticket(self)
+        ranges = np.array([(offset, length)], EXTENT)
+        status = Status(self.path)
+        status.check(
+            lib.lio_engine_populate(
+                self.pointer,
+                pointer_to(ranges, "lio_extent *"),
+                1,
+                piece,
+                ticket.out,
+                status.error,
+            )
+        )
+        return ticket
+
+    def read_plan(self, plan: Plan, address: int, keep: object = None) -> tuple[float, float]:
+        """Reads a plan and returns when every byte is there. ``keep``: see ``submit``.
+
+        Returns:
+            When it was submitted and had its last byte (``Ticket.times``).
+        """
+        with self.submit_plan(plan, address, keep) as ticket:
+            ticket.wait()
+            return ticket.times
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Reads one range through memory of its own; for small, rare reads."""
+        align = self.alignment
+        start = offset // align * align
+        span = -(-(offset + length - start) // align) * align
+        memory = Memory(span)
+        request = ffi.new("lio_read *")
+        request.offset, request.length = start, span
+        request.needed = offset + length - start
+        request.into = ffi.cast("uint8_t *", memory.address)
+        self._status.check(lib.lio_engine_read(self.pointer, request, 1, self._status.error))
+        return bytes(ffi.buffer(ffi.cast("char *", memory.address + offset - start), length))
+
+    def close(self) -> None:
+        """Closes the file, or leaves it to the last call or ticket that still uses it.
+
+        May be called twice.
+        """
+        self._pointer = None
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

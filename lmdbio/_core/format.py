@@ -1,0 +1,127 @@
+"""Meta pages and database records (csrc/format.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lmdbio._core.engine import Engine
+from lmdbio._core.status import NEWEST, Status
+from lmdbio._lmdbio import ffi, lib
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """What must be known of a file before its pages can be read (csrc/format.h)."""
+
+    version: int
+    page_size: int
+    header_size: int
+    env_flags: int
+    page_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """One database record: the root of a tree and its counts (``MDB_db``)."""
+
+    pad: int
+    flags: int
+    depth: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
+    entries: int
+    root: int
+
+
+@dataclass(frozen=True, slots=True)
+class Meta:
+    """The state of a database at one transaction (``MDB_meta``)."""
+
+    layout: Layout
+    free_db: Database
+    main_db: Database
+    map_size: int
+    last_pgno: int
+    txnid: int
+    slot: int
+
+
+_LAYOUT_FIELDS = tuple(Layout.__dataclass_fields__)
+_DB_FIELDS = tuple(Database.__dataclass_fields__)
+
+
+def database_of(c: Any) -> Database:
+    return Database(*(int(getattr(c, name)) for name in _DB_FIELDS))
+
+
+def layout_to_c(layout: Layout) -> Any:
+    return ffi.new("lio_layout *", {name: getattr(layout, name) for name in _LAYOUT_FIELDS})
+
+
+def database_to_c(db: Database) -> Any:
+    return ffi.new("lio_db *", {name: getattr(db, name) for name in _DB_FIELDS})
+
+
+def meta_to_c(meta: Meta) -> Any:
+    return ffi.new(
+        "lio_meta *",
+        {
+            "layout": layout_to_c(meta.layout)[0],
+            "free_db": database_to_c(meta.free_db)[0],
+            "main_db": database_to_c(meta.main_db)[0],
+            "map_size": meta.map_size,
+            "last_pgno": meta.last_pgno,
+            "txnid": meta.txnid,
+            "slot": meta.slot,
+        },
+    )
+
+
+def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
+    """Reads the meta pages and chooses the newest, or the one of ``txnid``.
+
+    Raises:
+        InvalidError, VersionMismatchError, CorruptedError, ShortReadError, OSError.
+        LookupError: neither meta page holds ``txnid``.
+    """
+    out = ffi.new("lio_meta *")
+    status = Status(engine.path)
+    wanted = NEWEST if txnid is None else txnid
+    code = lib.lio_meta_read(engine.pointer, wanted, out, status.error)
+    if code == lib.LIO_NOTFOUND:
+        raise LookupError(f"{engine.path}: no meta page holds transaction {txnid}")
+    status.check(code)
+    return Meta(
+        layout=Layout(*(int(getattr(out.layout, name)) for name in _LAYOUT_FIELDS)),
+        free_db=database_of(out.free_db),
+        main_db=database_of(out.main_db),
+        map_size=int(out.map_size),
+        last_pgno=int(out.last_pgno),
+        txnid=int(out.txnid),
+        slot=int(out.slot),
+    )
+
+
+def newest_txnid(engine: Engine, layout: Layout) -> int:
+    """The newest transaction the meta pages know of now."""
+    return newest_txnid_of(engine, layout_to_c(layout), Status(engine.path))
+
+
+def newest_txnid_of(engine: Engine, layout: Any, status: Status) -> int:
+    out = ffi.new("uint64_t *")
+    status.check(lib.lio_meta_newest(engine.pointer, layout, ffi.NULL, out, status.error))
+    return int(out[0])
+
+
+def meta_bytes(engine: Engine, layout: Layout) -> bytes:
+    """Both meta pages as they stand now."""
+    out = bytearray(2 * layout.page_size)
+    status = Status(engine.path)
+    status.check(
+        lib.lio_meta_newest(
+            engine.pointer, layout_to_c(layout), ffi.from_buffer(out), ffi.NULL, status.error
+        )
+    )
+    return bytes(out)

@@ -1,0 +1,171 @@
+"""Walks of a tree, level by level (csrc/locate.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core.cursor import owned
+from lmdbio._core.engine import Engine
+from lmdbio._core.format import (
+    Database,
+    Layout,
+    Meta,
+    database_of,
+    database_to_c,
+    layout_to_c,
+    meta_to_c,
+)
+from lmdbio._core.status import EXTENT, SLICE_MS, U64, Extents, Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Checked pages of one level of a tree, in key order.
+
+    Attributes:
+        level: 0 is the root.
+        leaf: these are leaf pages.
+        pages: uint8, shape (count, page size); valid until the next step of the walk.
+        pgnos: uint64, shape (count,); likewise.
+    """
+
+    level: int
+    leaf: bool
+    pages: npt.NDArray[np.uint8]
+    pgnos: U64
+
+
+class Walk:
+    """Walks a database's tree chunk by chunk, all pages of a chunk in flight together."""
+
+    def __init__(self, engine: Engine, meta: Meta, db: Database, chunk_pages: int = 0) -> None:
+        self._engine = engine
+        self._status = Status(engine.path)
+        self._page_size = meta.layout.page_size
+        out = ffi.new("lio_walk **")
+        self._status.check(
+            lib.lio_walk_open(
+                engine.pointer,
+                meta_to_c(meta),
+                database_to_c(db),
+                chunk_pages,
+                out,
+                self._status.error,
+            )
+        )
+        self._pointer = owned(out[0], lib.lio_walk_close, engine.pointer)
+
+    def __iter__(self) -> Iterator[Chunk]:
+        chunk = ffi.new("lio_chunk *")
+        while True:
+            code = lib.lio_walk_next(self._pointer, SLICE_MS, chunk, self._status.error)
+            if code == lib.LIO_PENDING:
+                continue
+            self._status.check(code)
+            if not chunk.count:
+                return
+            count = int(chunk.count)
+            pages = np.frombuffer(
+                ffi.buffer(chunk.pages, count * self._page_size), np.uint8
+            ).reshape(count, self._page_size)
+            pgnos = np.frombuffer(ffi.buffer(chunk.pgnos, count * 8), np.uint64)
+            yield Chunk(int(chunk.level), bool(chunk.leaf), pages, pgnos)
+
+    def close(self) -> None:
+        if self._pointer is not None:
+            pointer, self._pointer = self._pointer, None
+            ffi.release(pointer)
+
+    def __enter__(self) -> Walk:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def leaf_extents(
+    layout: Layout, chunk: Chunk, path: str
+) -> tuple[Extents, npt.NDArray[np.uint32]]:
+    """Decodes a chunk of leaves.
+
+    Returns:
+        The extents (dtype ``EXTENT``, key order), and the overflow pages each value owns
+        (uint32; 0: it lies in the leaf).
+    """
+    c_layout = layout_to_c(layout)
+    pages = pointer_to(chunk.pages, "uint8_t *")
+    count = len(chunk.pgnos)
+    entries = int(lib.lio_leaves_entries(c_layout, pages, count))
+    extents = np.empty(entries, EXTENT)
+    overflow = np.empty(entries, np.uint32)
+    made = ffi.new("size_t *")
+    status = Status(path)
+    status.check(
+        lib.lio_leaves_extents(
+            c_layout,
+            pages,
+            pointer_to(chunk.pgnos, "uint64_t *"),
+            count,
+            pointer_to(extents, "lio_extent *"),
+            pointer_to(overflow, "uint32_t *"),
+            entries,
+            made,
+            status.error,
+        )
+    )
+    return extents[: int(made[0])], overflow[: int(made[0])]
+
+
+def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
+    """The record of the named database ``name``, read from the main one.
+
+    LMDB 1.0 ends names with a NUL byte, which is added here.
+
+    Raises:
+        LookupError: there is none.
+        IncompatibleError: ``name`` is the key of a plain record.
+        CorruptedError, ShortReadError, OSError.
+    """
+    out = ffi.new("lio_db *")
+    status = Status(engine.path)
+    key = name + _name_end(meta.layout)
+    code = lib.lio_db_find(engine.pointer, meta_to_c(meta), key, len(key), out, status.error)
+    if code == lib.LIO_NOTFOUND:
+        text = name.decode(errors="backslashreplace")
+        raise LookupError(f"{engine.path}: there is no database named '{text}'")
+    status.check(code)
+    return database_of(out)
+
+
+def _name_end(layout: Layout) -> bytes:
+    """What ends the key of a named database in this data format."""
+    return b"" if layout.version == 1 else b"\0"
+
+
+def leaf_databases(layout: Layout, chunk: Chunk, path: str) -> list[tuple[bytes, Database]]:
+    """The named databases whose records lie on a chunk of the main database's leaves.
+
+    Names are as ``find_database`` takes them.
+    """
+    end = _name_end(layout)
+    c_layout = layout_to_c(layout)
+    pages, pgnos = pointer_to(chunk.pages, "uint8_t *"), pointer_to(chunk.pgnos, "uint64_t *")
+    page, index = ffi.new("uint32_t *"), ffi.new("uint32_t *")
+    node, db = ffi.new("lio_node *"), ffi.new("lio_db *")
+    status = Status(path)
+    found: list[tuple[bytes, Database]] = []
+    while True:
+        code = lib.lio_leaves_database(
+            c_layout, pages, pgnos, len(chunk.pgnos), page, index, node, db, status.error
+        )
+        if code == lib.LIO_NOTFOUND:
+            return found
+        status.check(code)
+        found.append(
+            (bytes(ffi.buffer(node.key, node.key_size)).removesuffix(end), database_of(db))
+        )

@@ -1,0 +1,112 @@
+"""Memory for engines to fill, and the views and bytes made of it (csrc/buffer.h)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lmdbio._core.status import U64, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+class Memory:
+    """Memory of our own, fit for any engine (csrc/buffer.h).
+
+    Attributes:
+        address: of the first byte.
+        size: bytes.
+    """
+
+    ALIGNMENT = int(lib.LIO_BUFFER_ALIGNMENT)
+    HUGE_PAGE = int(lib.LIO_HUGE_PAGE_BYTES)
+    #: From here on it has huge pages.
+    HUGE_BYTES_MIN = int(lib.LIO_HUGE_BYTES_MIN)
+
+    __slots__ = ("_owner", "address", "size")
+
+    def __init__(self, size: int) -> None:
+        pointer = lib.lio_buffer_open(size)
+        if pointer == ffi.NULL:
+            raise MemoryError(f"no memory for a buffer of {size} bytes")
+        self._owner = ffi.gc(pointer, lib.lio_buffer_close, size)
+        self.address = int(ffi.cast("uintptr_t", pointer))
+        self.size = size
+
+
+class MemoryPool:
+    """Memory that comes back: spares the page faults of fresh memory for every batch.
+
+    ``take`` gives a ``Memory`` that returns to the pool when nobody refers to it any more. At
+    most ``SPARES`` pieces wait to be taken again.
+    """
+
+    SPARES = 2
+
+    def __init__(self) -> None:
+        self._spare: list[Memory] = []
+
+    def take(self, size: int) -> Memory:
+        """At least ``size`` bytes; what they hold is undefined."""
+        for _ in range(len(self._spare)):
+            try:
+                found = self._spare.pop(0)
+            except IndexError:  # another thread took it
+                break
+            if size <= found.size <= max(4 * size, 1 << 20):
+                return _Taken(found, self)
+        # Batches differ in size a little: some room lets the next one fit too.
+        return _Taken(Memory(size + size // 4), self)
+
+    def _give(self, memory: Memory) -> None:
+        if len(self._spare) < self.SPARES:
+            self._spare.append(memory)
+
+
+class _Taken(Memory):
+    """Memory on loan from a pool."""
+
+    __slots__ = ("_memory", "_pool")
+
+    def __init__(self, memory: Memory, pool: MemoryPool) -> None:
+        self._memory, self._pool = memory, pool
+        self.address, self.size = memory.address, memory.size
+
+    def __del__(self) -> None:
+        self._pool._give(self._memory)
+
+
+def lend(address: int, size: int, keep: object = None) -> Any:
+    """An exporter of ``size`` bytes at ``address`` that can be weakly referenced.
+
+    Every memoryview, slice and array made from it keeps it alive, so a dead weak reference
+    proves that no view is left. ``keep`` is kept alive by the exporter.
+    """
+    pointer = ffi.cast("char *", address)
+    if keep is not None:
+        pointer = ffi.gc(pointer, lambda _pointer, _keep=keep: None)
+    return ffi.buffer(pointer, size)
+
+
+def address_of(buffer: object) -> int:
+    """Where the bytes of a writable buffer lie; the caller keeps it alive."""
+    return int(ffi.cast("uintptr_t", ffi.from_buffer("uint8_t[]", buffer)))
+
+
+def bytes_list(buffer: int, size: int, offsets: U64, lengths: U64) -> list[bytes]:
+    """Cuts ``bytes`` objects out of ``size`` bytes at address ``buffer``, in one call."""
+    count = len(offsets)
+    offsets = np.ascontiguousarray(offsets, np.uint64)
+    lengths = np.ascontiguousarray(lengths, np.uint64)
+    if count and int((offsets + lengths).max()) > size:
+        raise ValueError(f"a record ends beyond its buffer of {size} bytes")
+    out: list[Any] = [None] * count
+    if lib.lio_glue_bytes(
+        id(out),
+        ffi.cast("uint8_t *", buffer),
+        pointer_to(offsets, "uint64_t *"),
+        pointer_to(lengths, "uint64_t *"),
+        count,
+    ):
+        raise MemoryError(f"no memory for {count} records")
+    return out

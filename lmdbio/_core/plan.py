@@ -1,0 +1,77 @@
+"""Extents made into reads and slices (csrc/plan.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core.status import EXTENT, REQUEST, U64, Extents, Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+@dataclass(frozen=True, slots=True)
+class PlanTotals:
+    """Sums over a plan, in bytes and items (csrc/plan.h)."""
+
+    buffer_bytes: int
+    record_bytes: int
+    needed_bytes: int
+    waste_bytes: int
+    regions: int
+    requests: int
+
+
+_TOTALS_FIELDS = tuple(PlanTotals.__dataclass_fields__)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The reads for some records, and where each record will lie in the buffer.
+
+    Attributes:
+        requests: dtype ``REQUEST``.
+        slices: uint64, one per extent in the caller's order: its first byte in the buffer.
+        totals: sums.
+    """
+
+    requests: npt.NDArray[Any]
+    slices: U64
+    totals: PlanTotals
+
+
+def make_plan(
+    extents: Extents, *, gap_bytes_max: int, request_bytes_max: int, alignment: int
+) -> Plan:
+    """Plans the reads of ``extents`` (csrc/plan.h). Pure."""
+    extents = np.ascontiguousarray(extents, EXTENT)
+    options = ffi.new(
+        "lio_plan_options *",
+        {
+            "gap_bytes_max": gap_bytes_max,
+            "request_bytes_max": request_bytes_max,
+            "alignment": alignment,
+        },
+    )
+    out = ffi.new("lio_plan **")
+    status = Status()
+    status.check(
+        lib.lio_plan_make(
+            pointer_to(extents, "lio_extent *"), len(extents), options, out, status.error
+        )
+    )
+    owner = ffi.gc(out[0], lib.lio_plan_free)
+    totals = ffi.new("lio_plan_totals *")
+    lib.lio_plan_get_totals(owner, totals)
+    count = int(totals.requests)
+    requests = np.frombuffer(
+        ffi.buffer(lib.lio_plan_requests(owner), count * REQUEST.itemsize), REQUEST
+    ).copy()
+    slices = np.frombuffer(
+        ffi.buffer(lib.lio_plan_slices(owner), len(extents) * 8), np.uint64
+    ).copy()
+    return Plan(
+        requests, slices, PlanTotals(*(int(getattr(totals, name)) for name in _TOTALS_FIELDS))
+    )

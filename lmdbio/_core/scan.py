@@ -1,0 +1,97 @@
+"""Records read ahead of a cursor, in blocks (csrc/scan.h)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lmdbio import errors
+from lmdbio._core.cursor import Cursor, owned
+from lmdbio._core.engine import Engine
+from lmdbio._core.status import SLICE_MS, Status
+from lmdbio._lmdbio import ffi, lib
+
+
+class Scan:
+    """The records from a cursor on, read ahead in blocks (csrc/scan.h)."""
+
+    __slots__ = ("_cursor", "_engines", "_pointer", "_status")
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        move: int,
+        *,
+        values: bool,
+        advised: bool,
+        dense: bool,
+        block_bytes_max: int,
+    ) -> None:
+        options = ffi.new("lio_scan_options *")
+        options.move, options.want_values, options.advised = move, values, advised
+        options.dense = dense
+        options.block_bytes_max = block_bytes_max
+        self._cursor = cursor
+        #: Held as long as the scan is.
+        self._engines = [cursor.engine.pointer]
+        self._status = Status(cursor.engine.path)
+        out = ffi.new("lio_scan **")
+        self._status.check(lib.lio_scan_open(cursor.pointer, options, out, self._status.error))
+        self._pointer = owned(out[0], lib.lio_scan_close, self._engines)
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_scan *``."""
+        if self._pointer is None:
+            raise errors.Error("Attempt to operate on closed/deleted/dropped object.")
+        return self._pointer
+
+    def advance(self) -> int:
+        """Makes the next block current; its number of records, 0 at the end."""
+        count = ffi.new("size_t *")
+        while True:
+            code = lib.lio_scan_next(self.pointer, SLICE_MS, count, self._status.error)
+            if code == lib.LIO_NOTFOUND:
+                return 0
+            if code != lib.LIO_PENDING:
+                self._status.check(code)
+                return int(count[0])
+
+    def go_past(self, engine: Engine | None) -> None:
+        """From the next block on ``engine`` reads what large blocks hold; None: as before."""
+        pointer = ffi.NULL if engine is None else engine.pointer
+        if engine is not None and pointer not in self._engines:
+            self._engines.append(pointer)
+        lib.lio_scan_go_past(self.pointer, pointer)
+
+    def past(self) -> tuple[int, float]:
+        """Bytes that such engines have read, and the seconds that they took, so far."""
+        size, duration = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+        lib.lio_scan_past(self.pointer, size, duration)
+        return int(size[0]), int(duration[0]) / 1e9
+
+    def load(self, first: int, count: int) -> int:
+        """Has up to ``count`` records from ``first`` on in memory; how many."""
+        loaded = ffi.new("size_t *", count)
+        self._status.check(lib.lio_scan_load(self.pointer, first, loaded, self._status.error))
+        return int(loaded[0])
+
+    def records(
+        self, first: int, count: int, *, keys: bool, values: bool
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Keys and values (empty lists where not wanted) of some of the loaded records."""
+        key_list: list[Any] = [None] * count if keys else []
+        value_list: list[Any] = [None] * count if values else []
+        self._status.check(
+            lib.lio_glue_scan(
+                self.pointer,
+                first,
+                count,
+                id(key_list) if keys else 0,
+                id(value_list) if values else 0,
+                self._status.error,
+            )
+        )
+        return key_list, value_list
+
+    def close(self) -> None:
+        self._pointer = None

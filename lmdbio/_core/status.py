@@ -1,0 +1,50 @@
+"""What every part of the seam uses: status codes made into exceptions, and array types."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import errors
+from lmdbio._lmdbio import ffi, lib
+
+SLICE_MS = 100
+NEWEST = 2**64 - 1
+
+#: Structured dtype of ``lio_extent``.
+EXTENT = np.dtype([("offset", "<u8"), ("length", "<u8")])
+#: Structured dtype of ``lio_read``: one request and the address it fills.
+READ = np.dtype([("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("into", "<u8")])
+#: Structured dtype of ``lio_request``.
+REQUEST = np.dtype(
+    [("offset", "<u8"), ("length", "<u8"), ("needed", "<u8"), ("buffer_offset", "<u8")]
+)
+
+Extents = npt.NDArray[Any]  # of dtype EXTENT
+U64 = npt.NDArray[np.uint64]
+
+
+class Status:
+    """A reusable ``lio_error`` and the name of the file its calls are about."""
+
+    __slots__ = ("error", "path")
+
+    def __init__(self, path: str = "") -> None:
+        self.error = ffi.new("lio_error *")
+        self.path = path
+
+    def exception(self, code: int) -> Exception:
+        e = self.error
+        reason = ffi.string(e.reason).decode("utf-8", "replace")
+        return errors.from_status(code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path)
+
+    def check(self, code: int) -> None:
+        if code != lib.LIO_OK:
+            raise self.exception(code)
+
+
+def pointer_to(array: npt.NDArray[Any], ctype: str) -> Any:
+    """The address of a C-contiguous array as a C pointer; the caller keeps the array alive."""
+    return ffi.cast(ctype, array.ctypes.data)
