@@ -715,6 +715,15 @@ def to_transfers(
     show_default=True, help="No round begins that would end later.",
 )  # fmt: skip
 @click.option(
+    "--limit-seconds", type=click.FloatRange(min=0, min_open=True), default=300.0,
+    show_default=True, help="A single run that takes longer is ended and counts as failed.",
+)  # fmt: skip
+@click.option(
+    "--checksum", is_flag=True,
+    help="Look at every byte of every value, by a checksum, as a decoder would.",
+)  # fmt: skip
+@click.option("--db", default="", metavar="NAME", help="A named database. [default: the main one]")
+@click.option(
     "--json", "json_file", type=PATH, metavar="FILE",
     help="Every sample. [default: beside the page, bench.json]",
 )  # fmt: skip
@@ -733,6 +742,9 @@ def bench(
     cold: bool,
     bytes_max: int | None,
     seconds_max: float,
+    limit_seconds: float,
+    checksum: bool,
+    db: str,
     json_file: Path | None,
     html_file: Path,
 ) -> None:
@@ -741,8 +753,9 @@ def bench(
     Everybody reads the same records of the same file, or as many bytes of it, in turns, each run
     in processes of its own on a cold page cache. A plain reader with IOR's transfers and blocks
     is built in; fio and ior take part where they are installed, and their commands are shown.
-    No provenance file is needed; the main database is read. What py-lmdb reads is compared with
-    what lmdbio reads before anything is timed.
+    No provenance file is needed. What py-lmdb reads is compared with what lmdbio reads before
+    anything is timed. Ctrl-C or SIGTERM ends it and every process that it started; what was
+    measured up to then is written.
 
     Read the result so: the plain readers say what the storage gives for requests of each size;
     py-lmdb far below them is what lmdbio can win; lmdbio below them is what it still loses. Look
@@ -751,10 +764,13 @@ def bench(
     \b
     Contestants:
         lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random
-        open, records, read, reader     lmdbio.open, Records in order, Records.read, Reader;
-                                        with an engine: open-direct, read-mmap, reader-pread ...
+        open, records, slices, read,    lmdbio.open; Records in order, by slices, by batches;
+        reader                          Reader; with an engine: open-direct, reader-pread ...
+        lmdb-buffers, open-buffers,     with buffers=True, checksums always included
+        open-mmap-buffers
         plain-pread, plain-direct       built in: one request at a time
-        fio-pread, fio-direct           the same by fio; fio-queue: 8 requests in flight
+        fio-pread, fio-direct           the same by fio; fio-queue: 8 requests in flight,
+                                        fio-queue-32, fio-queue-128, fio-uring-32: more
         ior-pread, ior-direct           the same by ior
 
     \b
@@ -763,6 +779,8 @@ def bench(
         lmdbio bench train_lmdb --access random --contestants 'lmdb*,read*'
         lmdbio bench train_lmdb --access strided --processes 8
         lmdbio bench train_lmdb --contestants raw --transfer 4K,16K,64K,256K,1M,4M,16M,64M
+        lmdbio bench train_lmdb --warm --contestants lmdb,open --checksum
+        lmdbio bench train_lmdb --db images --limit-seconds 30
         lmdbio bench train_lmdb --repeats 1 --bytes-max 16M          a quick look
     """
     from lmdbio.bench import micro, screen, trials
@@ -784,13 +802,17 @@ def bench(
         bytes_max=bytes_max,
         json_file=json_file or html_file.with_suffix(".json"),
         html_file=html_file,
+        limit_seconds=limit_seconds,
+        consume=checksum,
+        db=db,
     )
     console = wide_console()
     found = micro.run(options, console)
     screen.show(found, console)
     console.print(f"[dim]{html_file} and {options.json_file}, {found.seconds:.0f} s[/]")
     if found.interrupted:
-        raise KeyboardInterrupt
+        click.echo("lmdbio: interrupted", err=True)
+        sys.exit(128 + found.interrupted)
     if not found.sound:
         sys.exit(1)
 

@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
@@ -65,3 +66,15 @@ def surroundings(
         if name.startswith("LMDBIO_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="session")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The small data set of the benchmarks' tests."""
+    from benching import SMALL
+
+    from lmdbio.bench import datasets
+
+    made, reused = datasets.ensure(SMALL, tmp_path_factory.mktemp("sets"))
+    assert not reused
+    return made

@@ -270,6 +270,8 @@ def merge(samples: list[measure.Sample]) -> measure.Sample:
         fetched_bytes=total("fetched_bytes"),
         read_calls=total("read_calls"),
         major_faults=sum(sample.major_faults for sample in samples),
+        # Shared memory counts once for each rank that touched it: a bound from above.
+        peak_bytes=total("peak_bytes"),
     )
 
 

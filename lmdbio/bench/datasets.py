@@ -6,6 +6,9 @@ committed every 1,000 puts, in key order. Two sets:
     cifar   3 x 32 x 32 raw bytes, one size for all
     jpeg    JPEG files (real ones: any decoder opens them), every size different
 
+For figures that are to be compared with other machines' a third kind is plain: ``fixed``, random
+bytes of one size under keys such as ``00000042``.
+
 A set is reused when its manifest fits and its bytes hash to what was written.
 Source: caffe.proto, message Datum; convert_imageset.cpp.
 """
@@ -52,6 +55,8 @@ JPEG_MEDIAN_BYTES = 110_000
 JPEG_SIGMA = 0.6  # of the log of the size, about what ImageNet's training set has
 JPEG_BYTES_MIN, JPEG_BYTES_MAX = 22_000, 600_000
 COMMENT_BYTES_MAX = 2000
+#: Of random bytes, of which the values of "fixed" are pieces.
+POOL_BYTES = 16 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +65,10 @@ class Recipe:
 
     Attributes:
         name: also the folder's name.
-        kind: "cifar" or "jpeg".
+        kind: "cifar", "jpeg" or "fixed".
         value_bytes_min: records are added until the values together have this size.
         seed: of everything that looks random.
+        record_bytes: of a value, for "fixed".
     """
 
     name: str
@@ -70,6 +76,7 @@ class Recipe:
     value_bytes_min: int
     seed: int = 1
     version: int = VERSION
+    record_bytes: int = 0
 
 
 CIFAR = Recipe("cifar", "cifar", 504_000_000)
@@ -200,9 +207,22 @@ def jpeg_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
         index += 1
 
 
+def fixed_records(recipe: Recipe) -> Iterator[tuple[bytes, bytes]]:
+    """Values of one size, endless: the record's number, then a piece of a pool of random bytes."""
+    rng = np.random.default_rng(recipe.seed)
+    pool = rng.bytes(max(POOL_BYTES, 2 * recipe.record_bytes))
+    index = 0
+    while True:
+        for at in rng.integers(0, len(pool) - recipe.record_bytes, COMMIT_PUTS).tolist():
+            number = index.to_bytes(8, "little")[: recipe.record_bytes]
+            yield b"%08d" % index, number + pool[at + len(number) : at + recipe.record_bytes]
+            index += 1
+
+
 RECORDS: dict[str, Callable[[Recipe], Iterator[tuple[bytes, bytes]]]] = {
     "cifar": cifar_records,
     "jpeg": jpeg_records,
+    "fixed": fixed_records,
 }
 
 

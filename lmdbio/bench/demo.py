@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import Progress
 
 from lmdbio.bench import contestants, datasets, measure, processes, report
-from lmdbio.bench.bars import bars
+from lmdbio.bench.bars import bars, by_steps
 from lmdbio.bench.contestants import BATCH, IN_ORDER, SHUFFLED, Job
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.bench.report import MIB, Report, Row
@@ -166,21 +165,6 @@ def check_room(plan: Plan) -> None:
         raise OSError(
             f"{plan.data}: the data sets need {needed // MIB:,} MiB, {free // MIB:,} are free"
         )
-
-
-def by_steps(progress: Progress, task: Any, total: int) -> Any:
-    """A callback that takes every value's size and moves the bar in steps."""
-    pending = 0
-    step = max(1, total // 200)
-
-    def advance(size: int) -> None:
-        nonlocal pending
-        pending += size
-        if pending >= step:
-            progress.update(task, advance=pending, visible=True)
-            pending = 0
-
-    return advance
 
 
 def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:

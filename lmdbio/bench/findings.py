@@ -70,6 +70,7 @@ class Row:
 
     Attributes:
         trial: who, with which transfers.
+        work: what it reads; several rows have one in common as a rule.
         command: of fio and ior, as run.
         runs: the timed ones.
         wrong: why it failed, or what differed.
@@ -77,6 +78,7 @@ class Row:
     """
 
     trial: Trial
+    work: Workload
     command: tuple[str, ...] = ()
     runs: list[Outcome] = field(default_factory=list)
     wrong: str = ""
@@ -138,13 +140,13 @@ class Findings:
 
     Attributes:
         machine: and the storage.
-        workload: the records that everyone read.
+        workload: the records that everyone read, unless a row says otherwise.
         rows: one per trial.
         cold: asked for.
         repeats: rounds asked for.
         began: date and time, UTC.
         seconds: that all of it took.
-        interrupted: by Ctrl-C.
+        interrupted: by which signal; 0: it was not.
         notes: what a reader of the figures should know.
         versions: of the programs.
     """
@@ -156,7 +158,7 @@ class Findings:
     repeats: int = 0
     began: str = ""
     seconds: float = 0.0
-    interrupted: bool = False
+    interrupted: int = 0
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
 
@@ -274,7 +276,7 @@ def as_json(findings: Findings) -> dict[str, Any]:
         "schema": SCHEMA,
         "began": findings.began,
         "seconds": findings.seconds,
-        "interrupted": findings.interrupted,
+        "interrupted": bool(findings.interrupted),
         "machine": asdict(findings.machine),
         "versions": findings.versions,
         "workload": trials.as_json(findings.workload),

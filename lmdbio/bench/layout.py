@@ -104,9 +104,11 @@ def lay_out(
     return made if made.bytes else None
 
 
-def fio_command(layout: Layout, path: str, *, direct: bool, depth: int = 1) -> list[str]:
-    """fio, reading the same: synchronously, or with ``depth`` requests in flight."""
-    engine = ["--ioengine=psync"] if depth == 1 else ["--ioengine=libaio", f"--iodepth={depth}"]
+def fio_command(
+    layout: Layout, path: str, *, direct: bool, depth: int = 1, queue: str = "libaio"
+) -> list[str]:
+    """fio, reading the same: synchronously, or by ``queue`` with ``depth`` requests in flight."""
+    engine = ["--ioengine=psync"] if depth == 1 else [f"--ioengine={queue}", f"--iodepth={depth}"]
     each = layout.bytes // layout.processes
     command = [
         "fio", "--name=lmdbio", f"--filename={path}", "--readonly", "--invalidate=0",

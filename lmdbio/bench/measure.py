@@ -8,6 +8,8 @@ Counters are read before and after the timed part, by the process that does the 
     calls      read system calls (/proc/self/io syscr)
     device     requests and bytes the block device served meanwhile, for whomever
     switches   times the process gave the processor up, or lost it (getrusage)
+    peak       memory that the process had at most, over what it had before (VmHWM): of its own,
+               shared with others, and mapped from files
 
 A figure is called cold only if the data file was seen to be out of the page cache.
 """
@@ -72,6 +74,7 @@ class Sample:
     device_requests: int | None
     device_bytes: int | None
     cold: bool
+    peak_bytes: int | None = None
 
     @property
     def mib_per_second(self) -> float:
@@ -176,6 +179,27 @@ def process_counters() -> dict[str, int]:
     return {name: int(value) for name, _, value in (line.partition(":") for line in lines)}
 
 
+def status_bytes(name: str) -> int | None:
+    """A line of /proc/self/status that is a size."""
+    for line in (read_text("/proc/self/status") or "").splitlines():
+        if line.startswith(f"{name}:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def begin_peak() -> int | None:
+    """Forgets the most memory that this process ever had; returns what it has now.
+
+    None where the kernel cannot forget it.
+    """
+    try:
+        # Source: proc(5), clear_refs: 5 sets VmHWM to VmRSS.
+        Path("/proc/self/clear_refs").write_text("5\n", encoding="ascii")
+    except OSError:
+        return None
+    return status_bytes("VmRSS")
+
+
 def switches() -> int:
     """Context switches of this process up to now, asked for or not."""
     used = resource.getrusage(resource.RUSAGE_SELF)
@@ -199,13 +223,13 @@ def timed(read: Callable[[], tuple[int, int]], path: Path, *, cold: bool) -> Sam
         path: the data file.
         cold: what ``drop_cache`` said just before.
     """
-    device = device_counters(path)
+    device, base = device_counters(path), begin_peak()
     before, used = process_counters(), resource.getrusage(resource.RUSAGE_SELF)
     begun = time.perf_counter()
     records, value_bytes = read()
     seconds = time.perf_counter() - begun
     now, after = resource.getrusage(resource.RUSAGE_SELF), process_counters()
-    served = device_counters(path)
+    served, peak = device_counters(path), status_bytes("VmHWM")
     return Sample(
         seconds=seconds,
         cpu_seconds=now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime,
@@ -217,6 +241,7 @@ def timed(read: Callable[[], tuple[int, int]], path: Path, *, cold: bool) -> Sam
         device_requests=served[0] - device[0] if device and served else None,
         device_bytes=served[1] - device[1] if device and served else None,
         cold=cold,
+        peak_bytes=max(0, peak - base) if peak is not None and base is not None else None,
     )
 
 

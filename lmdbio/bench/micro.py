@@ -2,46 +2,64 @@
 
     locate the records -> verify every reader of records -> alternate everybody -> write it down
 
-Ctrl-C ends it at any point: what was measured up to then is written.
+Ctrl-C, SIGTERM or SIGHUP ends it at any point: what was measured up to then is written.
 """
 
 from __future__ import annotations
 
 import importlib.util
 import json
+import math
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
 import lmdb
+import numpy as np
 from rich.console import Console
+from rich.progress import Progress, TaskID
 
 import lmdbio
 from lmdbio.bench import layout, measure, processes, readers, trials
 from lmdbio.bench.bars import bars
 from lmdbio.bench.findings import Findings, Row, as_json
 from lmdbio.bench.page import page
+from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
-from lmdbio.bench.trials import CONTESTANTS, Trial, Workload
+from lmdbio.bench.trials import CONTESTANTS, KEYED, Trial, Workload
 from lmdbio.locate import open_source
 from lmdbio.provenance import data_file, find_sidecar
 
-__all__ = ["BYTES_MAX", "BYTES_MAX_RANDOM", "Options", "run"]
+__all__ = [
+    "BYTES_MAX",
+    "BYTES_MAX_RANDOM",
+    "Options",
+    "Workplace",
+    "alternate",
+    "describe",
+    "missing",
+    "run",
+    "verify",
+    "versions",
+    "warm",
+    "workplace",
+]
 
 KIB, MIB = 2**10, 2**20
 #: From requests that cost more than their bytes to those that cost their bytes alone.
 TRANSFERS = (64 * KIB, MIB, 16 * MIB)
 #: Of the file, read by one run: enough for a steady rate, little enough for many runs.
 BYTES_MAX, BYTES_MAX_RANDOM = 128 * MIB, 32 * MIB
-#: A contestant that is this slow has hung.
-RUN_SECONDS_MAX = 300.0
+#: From here on a run is said to take its time.
+SECONDS_SILENT = 3.0
 MODULE = "lmdbio.bench.runner"
 
 
@@ -60,6 +78,9 @@ class Options:
         repeats: timed runs of each.
         cold: put the file out of the page cache before each run.
         seconds_max: no further run begins after so long.
+        limit_seconds: a run that takes longer has failed.
+        consume: look at every byte of every value, by a checksum.
+        db: a named database, "" for the main one.
         bytes_max: of the file, read by each run; None: ``BYTES_MAX``, ``BYTES_MAX_RANDOM``.
         json_file, html_file: where to write.
     """
@@ -76,6 +97,9 @@ class Options:
     bytes_max: int | None
     json_file: Path
     html_file: Path
+    limit_seconds: float = SECONDS_MAX
+    consume: bool = False
+    db: str = ""
 
 
 def run(options: Options, console: Console) -> Findings:
@@ -87,7 +111,7 @@ def run(options: Options, console: Console) -> Findings:
     """
     begun = time.monotonic()
     with console.status("locate the records"):
-        work, sidecar = describe(options)
+        work = described(options)
     for file in (options.json_file, options.html_file):
         file.parent.mkdir(parents=True, exist_ok=True)
     found = Findings(
@@ -98,20 +122,29 @@ def run(options: Options, console: Console) -> Findings:
         began=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"),
         versions=versions(),
     )
-    with workplace(work) as bench:
-        bench.sidecar = sidecar
+    with workplace() as bench:
+        bench.warm, bench.consume = not options.cold, options.consume
+        bench.limit_seconds = options.limit_seconds
         made = trials.make_trials(
             work, options.contestants, options.transfers or sizes(work), missing(work)
         )
-        found.rows = [Row(trial, bench.command(trial)) for trial in made]
+        found.rows = [bench.row(trial, work) for trial in made]
         try:
-            verify(bench, found, console)
-            if not options.cold:
-                warm(Path(work.data_file), work.file_bytes, console)
-            alternate(bench, found, options, begun, console)
-        except KeyboardInterrupt:
-            found.interrupted = True
+            with processes.ended_by_signals():
+                verify(bench, found.rows, console)
+                if not options.cold:
+                    warm(Path(work.data_file), work.file_bytes, console)
+                ending = begun + options.seconds_max
+                rounds = alternate(bench, found.rows, options.repeats, console, ending=ending)
+        except KeyboardInterrupt as interrupt:
+            found.interrupted = getattr(interrupt, "number", signal.SIGINT)
             found.notes.append("Interrupted: the figures are of what was measured up to then.")
+        else:
+            if rounds < options.repeats:
+                found.notes.append(
+                    f"Stopped after {rounds} of {options.repeats} rounds: "
+                    f"{options.seconds_max:g} s were up (--seconds-max)."
+                )
     found.notes += remarks(found)
     found.seconds = time.monotonic() - begun
     write(found, options)
@@ -131,35 +164,67 @@ def versions() -> dict[str, str]:
     return told
 
 
-def describe(options: Options) -> tuple[Workload, Path]:
-    """The records that everybody will read, and where a sidecar would lie."""
-    data = data_file(options.path)
-    with open_source(options.path) as source:
+def described(options: Options) -> Workload:
+    """The records that everybody will read."""
+    usual = BYTES_MAX_RANDOM if options.access == "random" else BYTES_MAX
+    return describe(
+        options.path,
+        options.access,
+        processes=options.processes,
+        batch=options.batch,
+        bytes_max=options.bytes_max or usual,
+        db=options.db,
+    )
+
+
+def describe(
+    path: Path, access: str, *, processes: int, batch: int, bytes_max: int, db: str = ""
+) -> Workload:
+    """A workload on a data set.
+
+    Args:
+        path: the environment.
+        access: see ``trials``.
+        processes: that read at the same time.
+        batch: records of a batch, over all processes.
+        bytes_max: of the file's records; rounded up to a whole batch.
+        db: a named database, "" for the main one.
+
+    Raises:
+        OSError, lmdb.Error: it cannot be read.
+        ValueError: it holds too little.
+    """
+    data = data_file(path)
+    named = f"{data}, database {db!r}" if db else str(data)
+    with open_source(path, db=db or None) as source:
         if source.count == 0:
-            raise ValueError(f"{data}: the data set holds no records: there is nothing to read")
-        bytes_max = options.bytes_max or (
-            BYTES_MAX_RANDOM if options.access == "random" else BYTES_MAX
-        )
-        batch = min(options.batch, source.count)
+            raise ValueError(f"{named}: the data set holds no records: there is nothing to read")
+        batch = min(batch, source.count)
+        # Several databases share a file: what counts is this one's records.
+        every = source.extents(np.arange(source.count, dtype=np.uint64)) if db else None
+        own = int(every["length"].sum()) if every is not None else source.used_bytes
         work = Workload(
-            path=str(options.path.absolute()),
+            path=str(path.absolute()),
             data_file=str(data.absolute()),
-            access=options.access,
-            processes=options.processes,
+            access=access,
+            processes=processes,
             batch=batch,
-            count=trials.records_wanted(source.count, source.used_bytes, batch, bytes_max),
+            count=trials.records_wanted(source.count, max(1, own), batch, bytes_max),
             total=source.count,
             file_bytes=source.used_bytes,
             located_by=source.locate,
+            db=db,
         )
         extents = source.extents(work.indices())
-    if work.count < options.processes or batch < options.processes:
-        raise ValueError(f"{data}: fewer records in a batch than processes ({options.processes})")
-    pages = trials.page_bytes(extents["offset"], extents["length"])
+    if batch < processes:
+        raise ValueError(f"{named}: fewer records in a batch than processes ({processes})")
+    if access == "hot":
+        pages = work.count * trials.page_bytes(extents["offset"][:1], extents["length"][:1])
+    else:
+        pages = trials.page_bytes(extents["offset"], extents["length"])
     if pages == 0:
-        raise ValueError(f"{data}: all values are empty: there is nothing to read")
-    described = replace(work, value_bytes=int(extents["length"].sum()), page_bytes=pages)
-    return described, find_sidecar(data)
+        raise ValueError(f"{named}: all values are empty: there is nothing to read")
+    return replace(work, value_bytes=int(extents["length"].sum()), page_bytes=pages)
 
 
 def sizes(work: Workload) -> tuple[int, ...]:
@@ -170,26 +235,41 @@ def sizes(work: Workload) -> tuple[int, ...]:
 
 
 class Workplace:
-    """Starts runs, and keeps what they share in a folder of its own."""
+    """Starts runs, and keeps what they share in a folder of its own.
 
-    def __init__(self, work: Workload, folder: Path) -> None:
-        self.work, self.folder = work, folder
-        self.sidecar: Path | None = None
-        self.keys = ""
+    Attributes:
+        warm: leave the page cache as it is before a run.
+        consume: look at every byte of every value.
+        drop_all: put everything out of the page cache before a cold run, not only the data.
+        limit_seconds: a run that takes longer has failed.
+        environment: variables for the runs.
+    """
 
-    def command(self, trial: Trial) -> tuple[str, ...]:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.warm = self.consume = self.drop_all = False
+        self.limit_seconds = SECONDS_MAX
+        self.environment: Mapping[str, str] = {}
+        self.keys: dict[Workload, str] = {}
+
+    def row(self, trial: Trial, work: Workload) -> Row:
+        """A row for the findings, nothing measured yet."""
+        return Row(trial, work, self.command(trial, work))
+
+    def command(self, trial: Trial, work: Workload) -> tuple[str, ...]:
         """The command line of fio or ior; empty for everybody else."""
-        one, made = trial.contestant, self.work.layout(trial.transfer or layout.GRAIN)
+        one, made = trial.contestant, work.layout(trial.transfer or layout.GRAIN)
         if trial.skipped or made is None:
             return ()
         if one.kind == "fio":
-            data = self.work.data_file
-            return tuple(layout.fio_command(made, data, direct=one.direct, depth=one.depth))
-        if one.kind == "ior":
-            mpi = processes.mpiexec()
             return tuple(
-                layout.ior_command(made, self.link(), self.summary, mpi, direct=one.direct)
+                layout.fio_command(
+                    made, work.data_file, direct=one.direct, depth=one.depth, queue=one.queue
+                )
             )
+        if one.kind == "ior":
+            mpi, link = processes.mpiexec(), self.link(work)
+            return tuple(layout.ior_command(made, link, self.summary, mpi, direct=one.direct))
         return ()
 
     @property
@@ -197,52 +277,61 @@ class Workplace:
         """Where ior writes."""
         return str(self.folder / "ior.json")
 
-    def link(self) -> str:
+    def link(self, work: Workload) -> str:
         """Another name of the data file: whatever ior removes at its end, it is not the data."""
         link = self.folder / "data"
-        if not link.is_symlink():
-            link.symlink_to(self.work.data_file)
+        link.unlink(missing_ok=True)
+        link.symlink_to(work.data_file)
         return str(link)
 
-    def order(self, row: Row, *, warm: bool, verify: bool) -> Order:
-        one = row.trial.contestant
-        keyed = self.work.access == "random" and one.kind in ("lmdb", "open")
-        if keyed and not self.keys:
-            self.keys = str(write_keys(self.work, self.folder / "keys"))
+    def keys_of(self, work: Workload) -> str:
+        """A file with the keys of the records to read, written once."""
+        if work not in self.keys:
+            self.keys[work] = str(write_keys(work, self.folder / f"keys{len(self.keys)}"))
+        return self.keys[work]
+
+    def order(self, row: Row, *, verify: bool) -> Order:
+        keyed = row.work.access in KEYED and row.trial.contestant.kind in ("lmdb", "open")
+        sidecar = find_sidecar(row.work.data_file)
         return Order(
-            workload=self.work,
+            workload=row.work,
             trial=row.trial,
-            keys=self.keys if keyed else "",
-            warm=warm,
+            keys=self.keys_of(row.work) if keyed else "",
+            warm=self.warm,
             verify=verify,
+            consume=self.consume,
             command=row.command,
             summary=self.summary,
-            drop=(str(self.sidecar),)
-            if self.sidecar is not None and self.sidecar.exists()
-            else (),
+            drop=(str(sidecar),) if sidecar.exists() else (),
+            drop_all=self.drop_all,
         )
 
-    def start(self, row: Row, *, warm: bool = False, verify: bool = False) -> Outcome:
+    def start(
+        self, row: Row, *, verify: bool = False, waiting: processes.Waiting | None = None
+    ) -> Outcome:
         """Does one run.
 
         Raises:
             RunFailed: it failed.
         """
-        order = self.order(row, warm=warm, verify=verify)
+        order = self.order(row, verify=verify)
         python = [sys.executable, "-m", MODULE]
         if ranks_by_mpi(order):
-            mpiexec = [processes.mpiexec() or "mpiexec", "-n", str(self.work.processes)]
+            mpiexec = [processes.mpiexec() or "mpiexec", "-n", str(row.work.processes)]
             # mpi4py's runner ends all ranks when one of them raises.
             python = [*mpiexec, sys.executable, "-m", "mpi4py", "-m", MODULE]
-        environment = processes.inherited()
+        environment = {**processes.inherited(), **self.environment}
         command = [*python, json.dumps(asdict(order))]
-        return Outcome.parse(processes.call(command, row.title, environment, RUN_SECONDS_MAX))
+        return Outcome.parse(
+            processes.call(command, row.title, environment, self.limit_seconds, waiting)
+        )
 
 
 @contextmanager
-def workplace(work: Workload) -> Iterator[Workplace]:
+def workplace() -> Iterator[Workplace]:
+    """A place to run things from, whose folder goes with it."""
     with tempfile.TemporaryDirectory(prefix="lmdbio-bench-") as folder:
-        yield Workplace(work, Path(folder))
+        yield Workplace(Path(folder))
 
 
 def write_keys(work: Workload, file: Path) -> Path:
@@ -250,8 +339,8 @@ def write_keys(work: Workload, file: Path) -> Path:
     wanted = work.indices().tolist()
     missing_keys = set(wanted)
     keys: dict[int, bytes] = {}
-    env = readers.opened(lmdbio, work.path, {})
-    with env, env.begin() as txn:
+    env, txn = readers.opened(lmdbio, work.path, {}, work.db)
+    with env, txn:
         for index, key in enumerate(txn.cursor().iternext(keys=True, values=False)):
             if index in missing_keys:
                 keys[index] = key
@@ -277,24 +366,40 @@ def missing(work: Workload) -> dict[str, str]:
     return absent
 
 
-def verify(bench: Workplace, found: Findings, console: Console) -> None:
+def verify(bench: Workplace, rows: Sequence[Row], console: Console) -> None:
     """Compares what each reader of records hands out with what py-lmdb does."""
-    rows = [row for row in found.rows if not (row.trial.skipped or row.trial.contestant.raw)]
-    if not rows:
+    wanted = [row for row in rows if not (row.trial.skipped or row.trial.contestant.raw)]
+    if not wanted:
         return
+    references: dict[Workload, int] = {}
     with bars(console, sizes=False) as progress:
-        task = progress.add_task("verify", total=len(rows) + 1)
-        reference = bench.start(Row(Trial("lmdb")), warm=True, verify=True).digest
-        progress.advance(task)
-        for row in rows:
-            progress.update(task, description=f"verify {row.title}")
+        task = progress.add_task("verify", total=len(wanted))
+        for row in wanted:
+            waiting = told(progress, task, f"verify {row.title}", bench.limit_seconds)
+            # The processes share the records, so that one process reads the same.
+            alone = replace(row.work, processes=1)
             try:
-                row.verified = bench.start(row, warm=True, verify=True).digest == reference
+                if alone not in references:
+                    first = Row(Trial("lmdb"), alone)
+                    references[alone] = bench.start(first, verify=True, waiting=waiting).digest
+                outcome = bench.start(row, verify=True, waiting=waiting)
+                row.verified = outcome.digest == references[alone]
                 row.wrong = "" if row.verified else "its records differ from py-lmdb's"
             except processes.RunFailed as error:
                 row.wrong = str(error)
             progress.advance(task)
         progress.update(task, description="verify")
+
+
+def told(progress: Progress, task: TaskID, text: str, limit: float) -> processes.Waiting:
+    """Shows what runs, and how long it has taken once that is long."""
+    progress.update(task, description=text)
+
+    def waiting(seconds: float) -> None:
+        if seconds >= SECONDS_SILENT:
+            progress.update(task, description=f"{text}: {seconds:.0f} of at most {limit:g} s")
+
+    return waiting
 
 
 def warm(data: Path, size: int, console: Console) -> None:
@@ -306,53 +411,66 @@ def warm(data: Path, size: int, console: Console) -> None:
 
 
 def alternate(
-    bench: Workplace, found: Findings, options: Options, begun: float, console: Console
-) -> None:
-    """Runs everybody in turn, again and again, as long as there is time."""
-    rows = {row.trial: row for row in found.rows if not row.wrong}
-    rounds = trials.turns(list(rows), options.repeats)
+    bench: Workplace,
+    rows: Sequence[Row],
+    repeats: int,
+    console: Console,
+    *,
+    ending: float = math.inf,
+    title: str = "measure",
+) -> int:
+    """Runs everybody in turn, again and again, as long as there is time.
+
+    Args:
+        bench: starts the runs.
+        rows: who takes part; they get the runs, or what was wrong with one.
+        repeats: rounds.
+        console: for the progress.
+        ending: of ``time.monotonic``; no round begins that would end later.
+        title: of the progress.
+
+    Returns:
+        The rounds that were begun and ended.
+    """
+    running = [row for row in rows if not (row.wrong or row.trial.skipped)]
     longest = 0.0
     with bars(console, sizes=False) as progress:
-        task = progress.add_task("measure", total=sum(map(len, rounds)))
-        for number, turn in enumerate(rounds):
+        task = progress.add_task(title, total=repeats * len(running))
+        for number in range(repeats):
             started = time.monotonic()
-            if number and started + longest - begun > options.seconds_max:
-                found.notes.append(stopped(number, options))
+            if number and started + longest > ending:
                 progress.update(task, total=progress.tasks[task].completed)
-                break
-            for trial in turn:
-                if time.monotonic() - begun > options.seconds_max:
-                    found.notes.append(stopped(number, options))
-                    return
-                progress.update(task, description=f"measure {rows[trial].label}")
-                one_run(bench, rows[trial], found, warm=not options.cold)
+                return number
+            # Every other time backwards: whatever else the machine does meets all alike.
+            for row in running if number % 2 == 0 else running[::-1]:
+                if time.monotonic() > ending:
+                    return number
+                text = f"{title} {row.label}"
+                one_run(bench, row, told(progress, task, text, bench.limit_seconds))
                 progress.advance(task)
             longest = max(longest, time.monotonic() - started)
-        progress.update(task, description="measure")
+        progress.update(task, description=title)
+    return repeats
 
 
-def one_run(bench: Workplace, row: Row, found: Findings, *, warm: bool) -> None:
-    """One timed run of one trial; a failure is its last."""
+def one_run(bench: Workplace, row: Row, waiting: processes.Waiting | None = None) -> None:
+    """One timed run of one row; a failure is its last."""
     if row.wrong:
         return
     try:
-        outcome = bench.start(row, warm=warm)
+        outcome = bench.start(row, waiting=waiting)
     except processes.RunFailed as error:
         row.wrong = str(error)
         return
-    expected = row.trial.bytes if row.trial.contestant.raw else found.workload.value_bytes
+    expected = row.trial.bytes if row.trial.contestant.raw else row.work.value_bytes
     got = outcome.sample.value_bytes if outcome.sample else 0
     if got != expected:
         row.wrong = f"read {got:,} bytes instead of {expected:,}"
         return
+    if row.runs and row.runs[0].digest != outcome.digest:
+        row.wrong = "two runs read different bytes"
+        return
     row.runs.append(outcome)
-
-
-def stopped(rounds: int, options: Options) -> str:
-    return (
-        f"Stopped after {rounds} of {options.repeats} rounds: {options.seconds_max:g} s were up "
-        "(--seconds-max)."
-    )
 
 
 def remarks(found: Findings) -> list[str]:

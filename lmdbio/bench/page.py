@@ -120,12 +120,17 @@ def page(findings: Findings) -> str:
         facts_section(findings),
         help_section(findings),
     ]  # fmt: skip
+    body = f"{heading(findings, name)}{tiles(findings)}{''.join(filter(None, sections))}"
+    return document(f"lmdbio bench: {name}", body)
+
+
+def document(title: str, body: str, style: str = "") -> str:
+    """A page of this look."""
     return (
         '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/>'
         '<meta name="viewport" content="width=device-width, initial-scale=1"/>'
-        f"<title>lmdbio bench: {escape(name)}</title><style>{STYLE}</style></head><body><main>"
-        f"{heading(findings, name)}{tiles(findings)}{''.join(filter(None, sections))}"
-        "</main></body></html>\n"
+        f"<title>{escape(title)}</title><style>{STYLE}{style}</style></head><body><main>"
+        f"{body}</main></body></html>\n"
     )
 
 

@@ -1,4 +1,8 @@
-"""Starts contestants: each job in a process, or in ranks, that end with it."""
+"""Starts contestants: each job in a process, or in ranks, that end with it.
+
+However a run ends (by itself, too late, by Ctrl-C, SIGTERM or SIGHUP), nothing that it started
+is left: fio's jobs and MPI's ranks have sessions of their own, so they are looked up.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +14,78 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from lmdbio.bench.contestants import CONTESTANTS, Answer, Job
 
-__all__ = ["RunFailed", "call", "inherited", "mpiexec", "start", "unavailable"]
+__all__ = [
+    "SECONDS_MAX",
+    "Ended",
+    "RunFailed",
+    "Waiting",
+    "call",
+    "ended_by_signals",
+    "inherited",
+    "mpiexec",
+    "start",
+    "unavailable",
+]
 
+#: A contestant that is this slow has hung.
 SECONDS_MAX = 300.0
+#: From SIGTERM, upon which fio and mpiexec end what they started, to SIGKILL.
+SECONDS_TO_END = 2.0
 MODULE = "lmdbio.bench.contestants"
+
+#: Called about once a second with the seconds that a run has taken up to then.
+Waiting = Callable[[float], None]
 
 
 class RunFailed(Exception):
     """A contestant died, hung or gave no answer; the message has its last words."""
+
+
+class Ended(KeyboardInterrupt):
+    """A signal other than Ctrl-C asked for the end."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end what is inside as Ctrl-C does; the first signal alone counts.
+
+    What is inside cleans up meanwhile. Outside of the main thread it does nothing: there Python
+    takes no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, _frame: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+
+    # Who was started with a signal ignored (nohup) goes on ignoring it.
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def mpiexec() -> str | None:
@@ -68,8 +130,65 @@ def environment(job: Job) -> dict[str, str]:
     return found
 
 
+def descendants(pid: int) -> dict[int, int]:
+    """Descriptors (pidfd) of all that a process has started, by process; to be closed."""
+    found: dict[int, int] = {}
+    waiting = [pid]
+    while waiting:
+        parent = waiting.pop()
+        for path in Path(f"/proc/{parent}/task").glob("*/children"):
+            # A process may end at any moment.
+            with contextlib.suppress(OSError):
+                for child in map(int, path.read_text(encoding="ascii").split()):
+                    if child not in found:
+                        found[child] = os.pidfd_open(child)
+                        waiting.append(child)
+    return found
+
+
+def end(process: subprocess.Popen[str]) -> None:
+    """Ends a process, its group and all its descendants, whatever group these are in."""
+    below = descendants(process.pid)
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            for descriptor in below.values():
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(descriptor, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.communicate(timeout=SECONDS_TO_END)
+    finally:
+        for descriptor in below.values():
+            os.close(descriptor)
+
+
+def outputs(
+    process: subprocess.Popen[str], title: str, seconds_max: float, waiting: Waiting | None
+) -> tuple[str, str]:
+    """What a process writes until it ends: output and errors.
+
+    Raises:
+        RunFailed: it took over ``seconds_max``.
+    """
+    begun = time.monotonic()
+    while True:
+        passed = time.monotonic() - begun
+        if passed >= seconds_max:
+            raise RunFailed(f"{title}: no answer after {seconds_max:g} s (the limit)")
+        try:
+            return process.communicate(timeout=min(1.0, seconds_max - passed))
+        except subprocess.TimeoutExpired:
+            if waiting is not None:
+                waiting(time.monotonic() - begun)
+
+
 def call(
-    command: list[str], title: str, environment: dict[str, str], seconds_max: float
+    command: list[str],
+    title: str,
+    environment: dict[str, str],
+    seconds_max: float,
+    waiting: Waiting | None = None,
 ) -> dict[str, Any]:
     """Runs a command in a process group of its own; returns the JSON in its last line.
 
@@ -86,15 +205,11 @@ def call(
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=seconds_max)
-    except subprocess.TimeoutExpired as error:
-        raise RunFailed(f"{title}: no answer after {seconds_max:.0f} s") from error
+        out, err = outputs(process, title, seconds_max, waiting)
     finally:
-        # Whatever is left of it, ranks included, also after Ctrl-C.
+        # Also after Ctrl-C.
         if process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.communicate()
+            end(process)
     if process.returncode != 0:
         words = err.strip().splitlines()[-1:] or [f"exit status {process.returncode}"]
         raise RunFailed(f"{title}: {words[0]}")

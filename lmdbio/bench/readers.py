@@ -1,13 +1,15 @@
 """The loops in which data sets are read, one for each surface of py-lmdb and lmdbio.
 
 py-lmdb and ``lmdbio.open`` run one and the same function, which is handed the module. Each loop
-opens, reads and closes, and returns how many records and bytes of values it handed out. What
+opens, reads and closes, and returns how many records it handed out, and a sum over the values:
+of ``consume``, which is their length, or a checksum where every byte is to be looked at. What
 it hands out it shows to ``check``; at the end of each batch it calls ``lap``, if there is one.
 """
 
 from __future__ import annotations
 
 import itertools
+import zlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import numpy.typing as npt
 
 __all__ = [
     "Check",
+    "Consume",
     "Lap",
     "Totals",
     "by_batch",
@@ -24,24 +27,63 @@ __all__ = [
     "by_key",
     "by_reader",
     "by_sequence",
+    "by_slices",
+    "checksum",
 ]
 
 #: Called with record index, key (None where the reader has none) and value.
 Check = Callable[[int, Any, Any], None]
 Lap = Callable[[], None]
-#: Records, and bytes of values.
+#: Called with a value, bytes or a memoryview.
+Consume = Callable[[Any], int]
+#: Records, and the sum of ``Consume`` over their values.
 Totals = tuple[int, int]
 
+#: From here on numpy's sum is faster than a call of zlib (measured: 3 KB 5.8 against 2.8 us,
+#: 192 KB 24 against 66 us).
+WORDS_FROM = 32 << 10
 
-def opened(module: Any, path: str, options: dict[str, Any]) -> Any:
-    """An environment for reading, with the keywords that loaders use."""
+
+def word_sum(value: Any) -> int:
+    """The sum of 64-bit words, and of the bytes after the last whole one."""
+    words = np.frombuffer(value, np.uint64, len(value) // 8)
+    total = int(np.add.reduce(words))
+    return total + sum(bytes(value[8 * len(words) :]))
+
+
+def checksum(value_bytes: int) -> Consume:
+    """The fastest sum that looks at every byte of values of about this size."""
+    small: Consume = zlib.crc32
+    return word_sum if value_bytes >= WORDS_FROM else small
+
+
+def opened(module: Any, path: str, options: dict[str, Any], db: str = "") -> tuple[Any, Any]:
+    """An environment for reading, with the keywords that loaders use, and a transaction on it.
+
+    Args:
+        module: lmdb or lmdbio.
+        path: of the environment.
+        options: further keywords of ``open``; ``buffers`` goes to ``begin``.
+        db: a named database, "" for the main one.
+    """
+    options = dict(options)
+    buffers = options.pop("buffers", False)
     if not Path(path).is_dir():
-        options = options | {"subdir": False}
-    return module.open(path, readonly=True, lock=False, **options)
+        options["subdir"] = False
+    env = module.open(path, readonly=True, lock=False, max_dbs=int(bool(db)), **options)
+    handle = env.open_db(db.encode(), create=False) if db else None
+    return env, env.begin(db=handle, buffers=buffers)
 
 
 def by_cursor(
-    module: Any, path: str, runs: Sequence[range], check: Check | None, **options: Any
+    module: Any,
+    path: str,
+    runs: Sequence[range],
+    check: Check | None,
+    *,
+    consume: Consume = len,
+    db: str = "",
+    **options: Any,
 ) -> Totals:
     """Runs of records in key order; those between them are stepped over, as Caffe's ranks do.
 
@@ -50,11 +92,12 @@ def by_cursor(
         path: of the environment.
         runs: record indices, ascending, no two adjacent.
         check: is shown every value.
-        options: keywords of ``open``.
+        consume: see the module.
+        db, options: see ``opened``.
     """
-    records = value_bytes = 0
-    env = opened(module, path, options)
-    with env, env.begin() as txn:
+    records = total = 0
+    env, txn = opened(module, path, options, db)
+    with env, txn:
         cursor = txn.cursor()
         at: int | None = None
         for run in runs:
@@ -67,14 +110,14 @@ def by_cursor(
             if check is None:
                 for _key, value in taken:
                     records += 1
-                    value_bytes += len(value)
+                    total += consume(value)
             else:
                 for index, (key, value) in zip(run, taken, strict=False):
                     check(index, key, value)
                     records += 1
-                    value_bytes += len(value)
+                    total += consume(value)
             at = run.stop - 1  # an iterator that was left stands on what it handed out last
-    return records, value_bytes
+    return records, total
 
 
 def step_over(cursor: Any, steps: int) -> None:
@@ -90,6 +133,9 @@ def by_key(
     batches: Sequence[Sequence[tuple[int, bytes]]],
     check: Check | None,
     lap: Lap | None = None,
+    *,
+    consume: Consume = len,
+    db: str = "",
     **options: Any,
 ) -> Totals:
     """``get`` for each record of a batch: what a map-style data set does.
@@ -98,22 +144,26 @@ def by_key(
         module: lmdb or lmdbio.
         path: of the environment.
         batches: index and key of each record.
-        check, lap: see the module.
-        options: keywords of ``open``.
+        check, lap, consume: see the module.
+        db, options: see ``opened``.
     """
-    records = value_bytes = 0
-    env = opened(module, path, options)
-    with env, env.begin() as txn:
+    records = total = 0
+    env, txn = opened(module, path, options, db)
+    with env, txn:
+        get = txn.get
         for batch in batches:
-            values = [txn.get(key) for _, key in batch]
-            records += len(values)
-            value_bytes += sum(map(len, values))
+            if check is None:
+                for _, key in batch:
+                    total += consume(get(key))
+            else:
+                for index, key in batch:
+                    value = get(key)
+                    check(index, key, value)
+                    total += consume(value)
+            records += len(batch)
             if lap is not None:
                 lap()
-            if check is not None:
-                for (index, key), value in zip(batch, values, strict=True):
-                    check(index, key, value)
-    return records, value_bytes
+    return records, total
 
 
 def by_batch(
@@ -121,30 +171,67 @@ def by_batch(
     batches: Sequence[npt.NDArray[np.uint64]],
     check: Check | None,
     lap: Lap | None = None,
+    *,
+    consume: Consume = len,
     **options: Any,
 ) -> Totals:
     """``Records.read`` for each batch of indices; ``options`` are keywords of ``Records``."""
     import lmdbio
 
-    records = value_bytes = 0
+    records = total = 0
     with lmdbio.Records(path, **options) as values:
         for indices in batches:
             batch = values.read(indices)
             records += len(batch)
-            value_bytes += int(batch.lengths.sum())
+            total += batch_sum(batch, consume)
             if lap is not None:
                 lap()
             if check is not None:
                 for i, index in enumerate(indices.tolist()):
                     check(index, None, batch[i])
-    return records, value_bytes
+    return records, total
 
 
-def by_sequence(path: str, runs: Sequence[range], check: Check | None, **options: Any) -> Totals:
+def batch_sum(batch: Any, consume: Consume) -> int:
+    """Over the values of a batch; it knows their lengths without looking at them."""
+    return int(batch.lengths.sum()) if consume is len else sum(map(consume, batch))
+
+
+def by_slices(
+    path: str,
+    slices: Sequence[range],
+    check: Check | None,
+    *,
+    consume: Consume = len,
+    **options: Any,
+) -> Totals:
+    """``Records`` a slice at a time; ``options`` are keywords of ``Records``."""
+    import lmdbio
+
+    records = total = 0
+    with lmdbio.Records(path, **options) as values:
+        for one in slices:
+            part = values[one.start : one.stop]
+            if check is not None:
+                for index, value in zip(one, part, strict=True):
+                    check(index, None, value)
+            records += len(part)
+            total += sum(map(consume, part))
+    return records, total
+
+
+def by_sequence(
+    path: str,
+    runs: Sequence[range],
+    check: Check | None,
+    *,
+    consume: Consume = len,
+    **options: Any,
+) -> Totals:
     """``Records`` as a sequence: iteration from the first record on, else a slice a run."""
     import lmdbio
 
-    records = value_bytes = 0
+    records = total = 0
     with lmdbio.Records(path, **options) as values:
         for run in runs:
             first = run.start == 0
@@ -153,8 +240,8 @@ def by_sequence(path: str, runs: Sequence[range], check: Check | None, **options
                 if check is not None:
                     check(index, None, value)
                 records += 1
-                value_bytes += len(value)
-    return records, value_bytes
+                total += consume(value)
+    return records, total
 
 
 def by_reader(
@@ -165,18 +252,25 @@ def by_reader(
     *,
     comm: Any = None,
     mode: Any = "auto",
+    consume: Consume = len,
+    db: str = "",
 ) -> Totals:
     """``Reader``, on every rank of ``comm``; each sees its share of each global batch."""
     import lmdbio
 
-    records = value_bytes = 0
+    records = total = 0
     with lmdbio.Reader(
-        path, batch_size=batch_size, comm=comm, iterations=iterations, mode=mode
+        path,
+        batch_size=batch_size,
+        comm=comm,
+        iterations=iterations,
+        mode=mode,
+        db=db or None,
     ) as reader:
         for batch in reader:
             records += len(batch)
-            value_bytes += int(batch.lengths.sum())
+            total += batch_sum(batch, consume)
             if check is not None:
                 for i, index in enumerate(batch.indices.tolist()):
                     check(index, None, batch[i])
-    return records, value_bytes
+    return records, total

@@ -25,7 +25,7 @@ from lmdbio.bench import measure, plain, readers
 from lmdbio.bench.contestants import merge, timed_ranks
 from lmdbio.bench.layout import Layout
 from lmdbio.bench.readers import Check, Lap, Totals
-from lmdbio.bench.trials import Trial, Workload
+from lmdbio.bench.trials import KEYED, Trial, Workload
 
 __all__ = ["Order", "Outcome", "ranks_by_mpi", "run"]
 
@@ -40,9 +40,11 @@ class Order:
             look records up by key; "" for accesses in order.
         warm: leave the page cache as it is.
         verify: hash what is read instead of timing it.
+        consume: look at every byte, by adding up checksums.
         command: of fio or ior; empty for the others.
         summary: the file in which ior leaves its JSON.
         drop: further files that a cold run finds out of the page cache (the sidecar).
+        drop_all: a cold run finds nothing at all there, as far as this user may bring that about.
     """
 
     workload: Workload
@@ -50,9 +52,11 @@ class Order:
     keys: str = ""
     warm: bool = False
     verify: bool = False
+    consume: bool = False
     command: tuple[str, ...] = ()
     summary: str = ""
     drop: tuple[str, ...] = ()
+    drop_all: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Order:
@@ -68,6 +72,19 @@ class Order:
         assert made is not None
         return made
 
+    @property
+    def consumes(self) -> bool:
+        """Whether values are added up by checksum; who reads bytes has none."""
+        one = self.trial.contestant
+        return not one.raw and not self.verify and (self.consume or one.buffers)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What every loop over records takes."""
+        work = self.workload
+        mean = work.value_bytes // max(1, work.count)
+        return {"consume": readers.checksum(mean) if self.consumes else len}
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -78,7 +95,8 @@ class Outcome:
             after verifying.
         switches: context switches; None: not known.
         laps: seconds of each batch, for random access.
-        digest: of every record read, the same whatever the order in which they came.
+        digest: of every record read, or the sum of checksums: the same whatever the order in
+            which they came; 0 where neither was asked for.
     """
 
     sample: measure.Sample | None = None
@@ -132,15 +150,18 @@ def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Ca
         )  # fmt: skip
     if one.kind in ("lmdb", "open"):
         return prepare_environment(order, rank, check, lap)
-    if one.kind == "records":
-        runs = work.runs(rank)
-        return lambda: readers.by_sequence(work.path, runs, check, engine=one.engine)
     if one.kind == "reader":
         return lambda: by_reader(order, check)
+    options: dict[str, Any] = order.options | {"engine": one.engine, "db": work.db or None}
+    if one.kind == "records":
+        runs = work.runs(rank)
+        return lambda: readers.by_sequence(work.path, runs, check, **options)
     batches = work.batches(rank)
+    if one.kind == "slices":
+        slices = [range(int(part[0]), int(part[-1]) + 1) for part in batches]
+        return lambda: readers.by_slices(work.path, slices, check, **options)
     # A part of an epoch stands for a set that finds no room in memory.
-    ahead = None if work.whole or work.access != "random" else False
-    options = {"engine": one.engine, "readahead": ahead}
+    options["readahead"] = None if work.whole or work.access not in KEYED else False
     return lambda: readers.by_batch(work.path, batches, check, lap, **options)
 
 
@@ -149,7 +170,9 @@ def prepare_environment(
 ) -> Callable[[], Totals]:
     """py-lmdb, or lmdbio in its clothes."""
     work, one = order.workload, order.trial.contestant
-    options: dict[str, Any] = {"readahead": one.readahead}
+    options: dict[str, Any] = order.options | {"readahead": one.readahead, "db": work.db}
+    if one.buffers:
+        options["buffers"] = True
     module: Any
     if one.kind == "lmdb":
         import lmdb as module
@@ -157,7 +180,7 @@ def prepare_environment(
         import lmdbio as module
 
         options["engine"] = one.engine
-    if work.access != "random":
+    if work.access not in KEYED:
         runs = work.runs(rank)
         return lambda: readers.by_cursor(module, work.path, runs, check, **options)
     text = Path(order.keys).read_text(encoding="ascii").split()
@@ -175,7 +198,8 @@ def by_reader(order: Order, check: Check | None, comm: Any = None) -> Totals:
     if engine != "auto":
         found = Mode.resolve("auto", provenance=work.located_by == "provenance")
         mode = replace(found, engine=engine)
-    return readers.by_reader(work.path, work.batch, work.iterations, check, comm=comm, mode=mode)
+    options = order.options | {"db": work.db, "mode": mode}
+    return readers.by_reader(work.path, work.batch, work.iterations, check, comm=comm, **options)
 
 
 def drop(order: Order) -> bool:
@@ -184,12 +208,13 @@ def drop(order: Order) -> bool:
         return False
     for path in order.drop:
         measure.drop_file(Path(path))
-    return measure.drop_file(Path(order.workload.data_file))
+    dropped = measure.drop_cache if order.drop_all else measure.drop_file
+    return dropped(Path(order.workload.data_file))
 
 
 def one_rank(order: Order, rank: int, pipe: Any) -> None:
     """Process ``rank`` of a run: says that it is ready, waits, reads, tells what it cost."""
-    laps = Laps() if order.workload.access == "random" else None
+    laps = Laps() if order.workload.access in KEYED else None
     digest = Digest() if order.verify else None
     read = prepare(order, rank, digest, laps)
     pipe.send(None)
@@ -322,6 +347,15 @@ def run_command(order: Order) -> Outcome:
     return Outcome(sample, found["switches"])
 
 
+def weighed(order: Order, outcome: Outcome | None) -> Outcome | None:
+    """Of a run that added up checksums: these are the digest, and the bytes are the workload's."""
+    if outcome is None or outcome.sample is None or not order.consumes:
+        return outcome
+    total = outcome.sample.value_bytes % 2**64
+    sample = replace(outcome.sample, value_bytes=order.workload.value_bytes)
+    return replace(outcome, sample=sample, digest=total)
+
+
 def ranks_by_mpi(order: Order) -> bool:
     """Whether the processes of a run are MPI's ranks."""
     return order.trial.contestant.kind == "reader" and order.workload.processes > 1
@@ -331,7 +365,8 @@ def run(order: Order) -> Outcome | None:
     """Does a run; None on ranks other than 0."""
     if order.command:
         return run_command(order)
-    return run_ranks(order) if ranks_by_mpi(order) else run_processes(order)
+    outcome = run_ranks(order) if ranks_by_mpi(order) else run_processes(order)
+    return weighed(order, outcome)
 
 
 def main(argument: str) -> None:

@@ -2,7 +2,8 @@
 
 Everybody reads the same records of the same file, or as many bytes of it. ``sequential`` gives
 each process one contiguous part; ``strided`` is Caffe's order, in which process p takes its
-share of each global batch; ``random`` takes batches of records from all over the file.
+share of each global batch; ``random`` takes batches of records from all over the file, and
+``hot`` one and the same record again and again.
 """
 
 from __future__ import annotations
@@ -29,11 +30,12 @@ __all__ = [
     "make_trials",
     "page_bytes",
     "records_wanted",
-    "turns",
 ]
 
 ACCESSES = ("sequential", "strided", "random")
 IN_ORDER = ("sequential", "strided")
+#: In batches of records that are asked for one by one; "hot" is no matter of storage.
+KEYED = ("random", "hot")
 #: Pages of memory and of the page cache; nothing less is read.
 PAGE_BYTES = 4096
 
@@ -47,7 +49,7 @@ class Workload:
     Attributes:
         path: of the environment, as given.
         data_file: of the environment.
-        access: see the module.
+        access: see the module; one of ACCESSES, or "hot".
         processes: that read at the same time.
         batch: records of a batch, over all processes.
         count: records read, over all processes; whole batches.
@@ -57,6 +59,7 @@ class Workload:
         file_bytes: that the data set uses of its file.
         located_by: "provenance" or "scan".
         seed: of the random choice.
+        db: a named database, "" for the main one.
     """
 
     path: str
@@ -71,6 +74,7 @@ class Workload:
     file_bytes: int = 0
     located_by: str = "scan"
     seed: int = 1
+    db: str = ""
 
     @property
     def iterations(self) -> int:
@@ -93,6 +97,8 @@ class Workload:
 
     def indices(self) -> Indices:
         """The records of all processes, batch after batch."""
+        if self.access == "hot":
+            return np.full(self.count, self.total // 2, dtype=np.uint64)
         if self.access != "random":
             return np.arange(self.count, dtype=np.uint64)
         chosen = np.random.default_rng(self.seed).choice(self.total, self.count, replace=False)
@@ -159,12 +165,15 @@ class Contestant:
 
     Attributes:
         title: as shown.
-        kind: which loop: "lmdb", "open", "records", "read", "reader"; or "plain", "fio", "ior",
-            which read bytes rather than records.
+        kind: which loop: "lmdb", "open", "records", "slices", "read", "reader"; or "plain",
+            "fio", "ior", which read bytes rather than records.
         accesses: that it can do.
         engine: of lmdbio; of the others "pread" or "direct".
         readahead: py-lmdb's keyword.
+        buffers: of ``begin``: values are memoryviews. Then every byte is always looked at,
+            since some views fetch nothing by themselves.
         depth: fio's requests in flight.
+        queue: fio's engine for more than one of them.
     """
 
     title: str
@@ -172,7 +181,9 @@ class Contestant:
     accesses: tuple[str, ...] = ACCESSES
     engine: str = "auto"
     readahead: bool = True
+    buffers: bool = False
     depth: int = 1
+    queue: str = "libaio"
 
     @property
     def family(self) -> str:
@@ -199,6 +210,7 @@ def _surfaces() -> dict[str, Contestant]:
     surfaces = (
         ("open", "lmdbio.open", ACCESSES, ("pread", "direct", "mmap")),
         ("records", "Records, in order", IN_ORDER, ("pread", "direct", "staged", "mmap")),
+        ("slices", "Records, slices", IN_ORDER, ("pread", "direct", "staged", "mmap")),
         ("read", "Records.read", ACCESSES, ("pread", "direct", "staged", "mmap")),
         ("reader", "Reader", IN_ORDER, ("pread", "direct", "staged")),
     )
@@ -213,12 +225,22 @@ def _surfaces() -> dict[str, Contestant]:
 CONTESTANTS: dict[str, Contestant] = {
     "lmdb": Contestant("py-lmdb", "lmdb"),
     "lmdb-noreadahead": Contestant("py-lmdb, no readahead", "lmdb", readahead=False),
+    "lmdb-buffers": Contestant("py-lmdb, buffers", "lmdb", buffers=True),
     **_surfaces(),
+    "open-buffers": Contestant("lmdbio.open, buffers", "open", buffers=True),
+    "open-mmap-buffers": Contestant(
+        "lmdbio.open, mmap, buffers", "open", engine="mmap", buffers=True
+    ),
     "plain-pread": Contestant("plain pread", "plain", engine="pread"),
     "plain-direct": Contestant("plain O_DIRECT", "plain", engine="direct"),
     "fio-pread": Contestant("fio pread", "fio", engine="pread"),
     "fio-direct": Contestant("fio O_DIRECT", "fio", engine="direct"),
     "fio-queue": Contestant("fio O_DIRECT, 8 in flight", "fio", engine="direct", depth=8),
+    "fio-queue-32": Contestant("fio O_DIRECT, 32 in flight", "fio", engine="direct", depth=32),
+    "fio-queue-128": Contestant("fio O_DIRECT, 128 in flight", "fio", engine="direct", depth=128),
+    "fio-uring-32": Contestant(
+        "fio O_DIRECT, io_uring, 32 in flight", "fio", engine="direct", depth=32, queue="io_uring"
+    ),
     # A part of a file in random order is more than IOR can be asked for: -z takes a whole one.
     "ior-pread": Contestant("ior pread", "ior", IN_ORDER, "pread"),
     "ior-direct": Contestant("ior O_DIRECT", "ior", IN_ORDER, "direct"),
@@ -289,7 +311,7 @@ def make_trials(
     for name in names:
         one = CONTESTANTS[name]
         why = (missing or {}).get(name, "")
-        if workload.access not in one.accesses:
+        if ("random" if workload.access == "hot" else workload.access) not in one.accesses:
             why = why or ("takes a whole file at random" if one.raw else "reads in order only")
         if not one.raw or why:
             made.append(Trial(name, bytes=workload.page_bytes, skipped=why))
@@ -299,12 +321,6 @@ def make_trials(
             why = "" if layout else "a process has fewer bytes to read than one transfer"
             made.append(Trial(name, transfer, layout.bytes if layout else 0, why))
     return made
-
-
-def turns(trials: Sequence[Trial], repeats: int) -> list[list[Trial]]:
-    """The rounds: everyone who runs, every other time backwards."""
-    running = [trial for trial in trials if not trial.skipped]
-    return [running if turn % 2 == 0 else running[::-1] for turn in range(repeats)]
 
 
 def as_json(workload: Workload) -> dict[str, Any]:
