@@ -1,0 +1,339 @@
+"""Measures everything that lmdbio has to hold: speed, processor time and memory.
+
+    python benchmarks/targets/run.py --data FOLDER [--only cold,warm] [--rounds 7] [--html FILE]
+
+Makes three data sets in FOLDER (2 GiB of values each) unless they are there, then goes through
+the cells of cells.py: calibrates the plain readers, compares what everybody reads, and alternates
+everybody round by round, each run in processes of its own. What must hold is judged at the end;
+the JSON has every sample.
+
+The exit status is 0 if all was reached, 1 if something was not, 2 if something has no figure,
+and 128 and the signal's number if it was interrupted. Figures measured up to then are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+import lmdb  # noqa: E402
+import places  # noqa: E402
+import show  # noqa: E402
+from cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen  # noqa: E402
+from rich.console import Console  # noqa: E402
+from show import Measured, Report  # noqa: E402
+
+from lmdbio.bench import datasets, measure, micro, processes, trials  # noqa: E402
+from lmdbio.bench.bars import bars, by_steps  # noqa: E402
+from lmdbio.bench.datasets import Recipe  # noqa: E402
+from lmdbio.bench.findings import Findings, Row  # noqa: E402
+from lmdbio.bench.micro import Workplace  # noqa: E402
+from lmdbio.bench.trials import Trial, Workload  # noqa: E402
+from lmdbio.convert import convert  # noqa: E402
+from lmdbio.provenance import find_sidecar  # noqa: E402
+
+MIB = 2**20
+#: Of the file: enough to tell one setting of a plain reader from another.
+CALIBRATION_BYTES = 256 * MIB
+#: Of the file, for comparing what everybody reads.
+VERIFY_BYTES = 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to do.
+
+    Attributes:
+        data: folder of the data sets.
+        use: environments to take instead of making one, by the name of the set.
+        groups, sets: which rules, on which data sets.
+        rounds: timed runs of each.
+        limit_seconds: a run that takes longer has failed.
+        scale: of the bytes of every set and run; 1 but for trying out.
+        verify: compare what everybody reads before timing it.
+    """
+
+    data: Path
+    use: dict[str, Path] = field(default_factory=dict)
+    groups: tuple[str, ...] = GROUPS
+    sets: tuple[str, ...] = tuple(SETS)
+    rounds: int = 7
+    limit_seconds: float = 120.0
+    scale: float = 1.0
+    verify: bool = True
+
+    def bytes(self, size: int) -> int:
+        return max(1, int(size * self.scale))
+
+
+# --- the command line -----------------------------------------------------------------------
+
+
+def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in text.split(","))
+    for word in words:
+        if word not in known:
+            raise argparse.ArgumentTypeError(f"{word!r}: there are {', '.join(known)}")
+    return words
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    # fmt: off
+    add = parser.add_argument
+    add("--data", type=Path, default=Path("target-data"), metavar="FOLDER",
+        help="of the data sets (7 GB); kept, and reused (target-data)")
+    add("--use", action="append", default=[], metavar="SET=PATH",
+        help=f"measure this environment and make none; SET: {', '.join(SETS)}. Nothing is "
+        "written to it: convert it first")
+    add("--only", type=lambda text: words_of(GROUPS, text), default=GROUPS, metavar="GROUPS",
+        help=f"of {','.join(GROUPS)}")
+    add("--sets", type=lambda text: words_of(tuple(SETS), text), default=tuple(SETS),
+        metavar="SETS", help=f"of {','.join(SETS)}")
+    add("--rounds", type=int, default=7, help="timed runs of each (7)")
+    add("--limit-seconds", type=float, default=120.0,
+        help="a single run that takes longer has failed (120)")
+    add("--scale", type=float, default=1.0,
+        help="of the bytes of all sets and runs, for a quick look (1)")
+    add("--no-verify", action="store_true", help="do not compare what everybody reads first")
+    add("--json", type=Path, metavar="FILE", help="every sample")
+    add("--html", type=Path, metavar="FILE", help="a page with drawings")
+    # fmt: on
+    asked = parser.parse_args(words)
+    if asked.rounds < 1 or asked.limit_seconds <= 0 or not 0 < asked.scale <= 1:
+        parser.error("--rounds is from 1, --limit-seconds above 0, --scale above 0 and up to 1")
+    asked.environments = {}
+    for word in asked.use:
+        name, _, path = word.partition("=")
+        if name not in SETS or not path:
+            parser.error(f"--use {word}: write SET=PATH; SET: {', '.join(SETS)}")
+        asked.environments[name] = Path(path)
+    return asked
+
+
+# --- data sets ------------------------------------------------------------------------------
+
+
+def recipe(name: str, options: Options) -> Recipe:
+    return Recipe(f"fixed-{name}", "fixed", options.bytes(SET_BYTES), record_bytes=SETS[name])
+
+
+def prepare(name: str, options: Options, console: Console) -> Path:
+    """The environment of a set, made and converted if it is not there.
+
+    Raises:
+        OSError: there is no room.
+    """
+    if name in options.use:
+        return options.use[name]
+    wanted = recipe(name, options)
+    path = options.data / wanted.name
+    if datasets.existing(wanted, path) is None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        free, needed = shutil.disk_usage(path.parent).free, int(1.5 * wanted.value_bytes_min)
+        if needed > free:
+            raise OSError(f"{path}: {needed // MIB:,} MiB are needed, {free // MIB:,} are free")
+        with bars(console, sizes=True) as progress:
+            task = progress.add_task(f"write {wanted.name}", total=wanted.value_bytes_min)
+            datasets.write(wanted, path, by_steps(progress, task, wanted.value_bytes_min))
+    if not find_sidecar(path / "data.mdb").exists():
+        with console.status(f"convert {wanted.name}"):
+            convert(path)
+    return path
+
+
+# --- a cell ---------------------------------------------------------------------------------
+
+
+class Cells:
+    """Measures cells, one after the other, into a report."""
+
+    def __init__(self, options: Options, report: Report, console: Console) -> None:
+        self.options, self.report, self.console = options, report, console
+        #: What was wrong with what somebody read; "" if nothing was.
+        self.compared: dict[tuple[str, str, str, int], str] = {}
+
+    def measure(self, cell: Cell, folder: Path) -> None:
+        """Whatever happens, what was measured up to then is in the report.
+
+        Raises:
+            OSError, lmdb.Error, ValueError: the data set cannot be read.
+        """
+        made = Measured(cell)
+        self.report.cells.append(made)
+        self.console.rule(f"{len(self.report.cells)}. {cell.name}", align="left", style="dim")
+        try:
+            with places.at(cell.place, folder) as place, micro.workplace() as bench:
+                made.place, made.link = place.words, place.link
+                bench.warm = bench.consume = cell.warm
+                bench.drop_all = True
+                bench.limit_seconds = self.options.limit_seconds
+                bench.environment = {**place.environment, **dict(cell.environment)}
+                self.rows(bench, made, place.folder)
+                if self.options.verify:
+                    self.compare(bench, made, folder)
+                self.alternate(bench, made)
+        except places.Unavailable as error:
+            made.why = str(error)
+
+    def work(self, cell: Cell, lane: Lane, folder: Path, bytes_max: int = 0) -> Workload:
+        """What a lane reads."""
+        return micro.describe(
+            folder,
+            cell.access,
+            processes=lane.processes,
+            batch=cell.batch,
+            bytes_max=self.options.bytes(bytes_max or lane.bytes_max or cell.bytes_max),
+        )
+
+    def rows(self, bench: Workplace, made: Measured, folder: Path) -> None:
+        """Everybody who takes part, the plain readers with their best setting."""
+        cell = made.cell
+        for lane in cell.lanes:
+            work = self.work(cell, lane, folder)
+            if made.findings is None:
+                made.findings = Findings(
+                    measure.machine(Path(work.data_file)), work,
+                    cold=not cell.warm, repeats=self.options.rounds, versions=micro.versions(),
+                )  # fmt: skip
+            if lane.name == PLAIN:
+                made.rows[PLAIN] = self.calibrate(bench, made, work, folder)
+                continue
+            (trial,) = trials.make_trials(work, [lane.contestant], (), micro.missing(work))
+            made.rows[lane.name] = [bench.row(trial, work)]
+
+    def calibrate(
+        self, bench: Workplace, made: Measured, work: Workload, folder: Path
+    ) -> list[Row]:
+        """The best setting of each plain program, whose figures are yet to be measured.
+
+        If none could be run, all that was tried, with what went wrong.
+        """
+        cell = made.cell
+        part = self.work(cell, Lane(PLAIN), folder, min(cell.bytes_max, CALIBRATION_BYTES))
+        absent = micro.missing(part)
+        names = [name for name in cell.plain if name not in absent]
+        # What is built in makes the requests of ior.
+        names = names or ["plain-pread", "plain-direct"]
+        sizes = [size or part.record_bytes for size in cell.transfers]
+        tried = [bench.row(trial, part) for trial in trials.make_trials(part, names, sizes)]
+        made.calibration = tried
+        micro.alternate(bench, tried, 1, self.console, title="calibrate")
+        best: dict[str, Row] = {}
+        for row in tried:
+            if row.rates and row.rates[0] > max(best.get(row.family, row).rates[0], 0.0):
+                best[row.family] = row
+            elif row.rates:
+                best.setdefault(row.family, row)
+        chosen_trials = [
+            trials.make_trials(work, [row.trial.name], [row.trial.transfer])[0]
+            for row in best.values()
+        ]
+        return [bench.row(trial, work) for trial in chosen_trials] or tried
+
+    def compare(self, bench: Workplace, made: Measured, folder: Path) -> None:
+        """Compares a part of what everybody reads with py-lmdb's; once for each way of reading.
+
+        The file is the same at every place: it is read where it lies.
+        """
+        cell = made.cell
+        if cell.access == "hot":
+            return
+        pending = {}
+        for lane in cell.lanes:
+            key = (cell.dataset, cell.access, lane.contestant, lane.processes)
+            if lane.name != PLAIN and key not in self.compared:
+                work = self.work(cell, lane, folder, min(cell.bytes_max, VERIFY_BYTES))
+                pending[key] = Row(Trial(lane.contestant, bytes=work.page_bytes), work)
+        micro.verify(bench, list(pending.values()), self.console)
+        self.compared |= {key: row.wrong for key, row in pending.items()}
+        for lane in cell.lanes:
+            key = (cell.dataset, cell.access, lane.contestant, lane.processes)
+            for row in made.rows[lane.name] if lane.name != PLAIN else ():
+                row.wrong = row.wrong or self.compared[key]
+                row.verified = not row.wrong
+
+    def alternate(self, bench: Workplace, made: Measured) -> None:
+        """The rounds; who adds up to another checksum than most is wrong."""
+        assert made.findings is not None
+        work, rows = made.findings.workload, made.every
+        made.findings.rows = rows
+        if made.cell.warm:
+            micro.warm(Path(work.data_file), work.file_bytes, self.console)
+        micro.alternate(bench, rows, self.options.rounds, self.console)
+        for row in rows:
+            same = [other for other in rows if other.work == row.work and other.runs]
+            if (
+                row.runs
+                and row.runs[0].digest != same[0].runs[0].digest
+                and not row.trial.contestant.raw
+            ):
+                row.wrong = f"its values add up to something else than those of {same[0].label}"
+
+
+# --- the order of events --------------------------------------------------------------------
+
+
+def run(options: Options, console: Console, report: Report) -> None:
+    """Goes through the cells; fills the report as it goes."""
+    cells = Cells(options, report, console)
+    folders: dict[str, Path] = {}
+    for cell in chosen(options.groups, options.sets, CELLS):
+        if cell.dataset not in folders:
+            folders[cell.dataset] = prepare(cell.dataset, options, console)
+        cells.measure(cell, folders[cell.dataset])
+
+
+def status(report: Report) -> int:
+    """What the command ends with."""
+    if report.interrupted:
+        return 128 + report.interrupted
+    verdicts = report.verdicts
+    if not verdicts or any(one.ratio is None for one in verdicts):
+        return 2
+    return int(any(one.reached is False for one in verdicts))
+
+
+def main(words: list[str]) -> int:
+    asked = parse(words)
+    options = Options(
+        asked.data, asked.environments, asked.only, asked.sets, asked.rounds,
+        asked.limit_seconds, asked.scale, not asked.no_verify,
+    )  # fmt: skip
+    # A file or a pipe has no width of its own.
+    console = Console(width=None if sys.stdout.isatty() else 150)
+    report = Report(datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"), sys.argv)
+    begun = time.monotonic()
+    try:
+        with processes.ended_by_signals():
+            run(options, console, report)
+    except KeyboardInterrupt as interrupt:
+        report.interrupted = getattr(interrupt, "number", signal.SIGINT)
+    except (OSError, ValueError, lmdb.Error) as error:
+        report.failed = str(error)
+    report.seconds = time.monotonic() - begun
+    show.show(report, console)
+    if asked.json:
+        show.save_json(report, asked.json)
+    if asked.html:
+        show.save_page(report, asked.html)
+    if report.failed:
+        print(f"run.py: {report.failed}", file=sys.stderr)
+        return 2
+    return status(report)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
