@@ -169,10 +169,11 @@ int lio_engine_fd(const lio_engine *engine)
     return engine->kind->fd(engine->source);
 }
 
-int lio_engine_cached(lio_engine *engine, uint64_t *bytes, lio_error *error)
+int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
+                      lio_error *error)
 {
     int fd = lio_engine_fd(engine);
-    if (fd < 0 || !lio_cached_bytes(fd, 0, 0, bytes))
+    if (fd < 0 || !lio_cached_bytes(fd, offset, length, bytes))
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
                         "the kernel does not say what is in the page cache");
     return LIO_OK;

@@ -72,9 +72,11 @@ int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error);
 /* The descriptor behind the engine (borrowed), -1 for memory. */
 int lio_engine_fd(const lio_engine *engine);
 
-/* How many of the file's bytes are in the page cache now. LIO_ERR_UNSUPPORTED where the kernel
- * cannot say (before Linux 6.5, or in a sandbox), and for memory. */
-int lio_engine_cached(lio_engine *engine, uint64_t *bytes, lio_error *error);
+/* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
+ * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and
+ * for memory. */
+int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
+                      lio_error *error);
 
 /* What was read since open. */
 void lio_engine_counters(lio_engine *engine, lio_counters *out);

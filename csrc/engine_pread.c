@@ -6,12 +6,12 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/sysmacros.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include "buffer.h"
 #include "engine_kind.h"
+#include "storage.h"
 
 struct lio_source {
     int fd;
@@ -113,7 +113,7 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
 int lio_pread_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source;
-    struct stat status;
+    lio_storage storage;
     int fd, code = lio_open_file(path, &fd, error);
     if (code != LIO_OK)
         return code;
@@ -123,7 +123,8 @@ int lio_pread_open(const char *path, lio_source **out, lio_error *error)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     }
     source->fd = fd;
-    source->has_disk = fstat(fd, &status) == 0 && major(status.st_dev) != 0;
+    lio_storage_look(fd, &storage);
+    source->has_disk = storage.disk;
     *out = source;
     return LIO_OK;
 }

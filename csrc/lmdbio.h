@@ -14,6 +14,7 @@
 #include "format.h"
 #include "buffer.h"
 #include "plan.h"
+#include "storage.h"
 #include "engine.h"
 #include "locate.h"
 #include "provenance.h"

@@ -17,17 +17,15 @@ import threading
 from typing import Literal
 
 from lmdbio import _core, forked
+from lmdbio.choice import PAST_CACHE_RATE_MIN
 from lmdbio.errors import Error
-from lmdbio.locate import on_local_disk
 
 __all__ = ["Bypass"]
 
 #: Smaller reads are better cached. Their memory has huge pages (csrc/buffer.h).
 BATCH_BYTES_MIN = 4 << 20
-#: Slower than this, per second, the disk is no substitute for memory: NVMe is faster, SATA, and
-#: most disks of the cloud, are not. Looked at every RATE_BYTES, since a batch or two say little;
-#: the first of these count for nothing, since in them the huge pages are made.
-RATE_BYTES_MIN = 512 << 20
+#: The disk's rate is looked at every so many bytes, since a batch or two say little; the first
+#: of these count for nothing, since in them the huge pages are made.
 RATE_BYTES = 64 << 20
 #: More than one in so many of the file's bytes in the page cache: read them there.
 CACHED_SHARE = 8
@@ -42,7 +40,7 @@ class Bypass:
         engine: reads through the page cache; any other kind has no bypass.
         size: bytes of the file that are in use.
         depth: requests in flight.
-        wanted: False: never pass by.
+        wanted: False: never pass by (``Choice.past_cache``).
         kind: "direct", or "staged" for memory without huge pages.
         readers: who share the file, each reading another part of it.
     """
@@ -94,8 +92,6 @@ class Bypass:
         O_DIRECT may be refused, descriptors be used up, or the right to open the file be gone.
         """
         try:
-            if not on_local_disk(self._given.fd):
-                return None
             cached = self._given.cached_bytes()
             # Where the kernel does not say what is cached, nothing is passed by.
             if cached is None or CACHED_SHARE * cached > self._size:
@@ -117,7 +113,7 @@ class Bypass:
         self._ended = ended
         slow = False
         if self._window >= RATE_BYTES:
-            slow = self._warm and self._window < RATE_BYTES_MIN * self._seconds
+            slow = self._warm and self._window < PAST_CACHE_RATE_MIN * self._seconds
             self._window, self._seconds, self._warm = 0, 0.0, True
         if slow or self.once_over:
             self._pays = False

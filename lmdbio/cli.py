@@ -27,16 +27,21 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from lmdbio import _core, provenance, staleness
+from lmdbio import _core, calibration, provenance, staleness, storage
 from lmdbio import convert as conversion
+from lmdbio import tune as tuning
 from lmdbio import verify as verification
 from lmdbio._core import Engine, Extents, Meta, Plan
 from lmdbio.assignment import Schedule
+from lmdbio.calibration import Stored
+from lmdbio.choice import ACCESSES, Choice, choose, wished
+from lmdbio.choice import STREAM_REQUEST_BYTES_MAX as READER_REQUEST_BYTES
 from lmdbio.errors import ProvenanceError, StaleError
 from lmdbio.locate import Source, open_source
 from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.provenance import Provenance, name_text
-from lmdbio.reader import REQUEST_BYTES_MAX as READER_REQUEST_BYTES
+from lmdbio.storage import Storage
+from lmdbio.tune import Tuning
 
 __all__ = ["cli", "main"]
 
@@ -59,6 +64,19 @@ DB_FLAGS = {
     0x10: "dupfixed",
     0x20: "integerdup",
     0x40: "reversedup",
+}
+#: Who reads in which way, and which of the choices concern it.
+USERS = {"stream": "Reader", "batch": "Records", "single": "lmdbio.open"}
+LABELS = {
+    "engine": "engine",
+    "depth": "depth",
+    "request_bytes_max": "request",
+    "gap_bytes_max": "gap",
+}
+CHOSEN = {
+    "stream": tuple(LABELS),
+    "batch": tuple(LABELS),
+    "single": ("engine", "depth"),
 }
 #: What a deep check calls the hints that differ, for people.
 HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inode"}
@@ -118,6 +136,7 @@ def cli() -> None:
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio plan train_lmdb        the reads for some records, without doing them
+        lmdbio tune train_lmdb        how does its storage like to be read; remembered
         lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
         lmdbio demo                   write data, race py-lmdb, draw the result
     """
@@ -319,13 +338,15 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
     """Tell what PATH is, and what will happen when it is opened.
 
     Shows format, newest transaction and databases; whether there is a provenance file, whether
-    it is good, and whether opening will hash pages (the deep check) and how many; and how the
-    file can be read.
+    it is good, and whether opening will hash pages (the deep check) and how many; what is under
+    the file, and how it is read for that reason: each choice, where it comes from (a variable of
+    the environment, lmdbio tune, or the facts) and why. Keywords count more than all of these.
 
     \b
     Examples:
         lmdbio info train_lmdb
         lmdbio info train_lmdb --json | jq .sidecar.status
+        LMDBIO_DEPTH=16 lmdbio info train_lmdb --json | jq .choices.batch
     """
     data = provenance.data_file(path)
     with Engine(data) as engine:
@@ -336,10 +357,9 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
             "meta": meta,
             "databases": list_databases(engine, meta),
             "sidecar": sidecar_status(engine, meta, provenance.find_sidecar(data, sidecar)),
-            "engines": {
-                "pread": engine_status(data, "pread"),
-                "direct": engine_status(data, "direct"),
-            },
+            "storage": (under := storage.look(engine, thorough=True)),
+            "tuned": (tuned := calibration_status(under)),
+            "choices": choices(under, tuned),
             "lmdb": {
                 "py_lmdb": lmdb.__version__,
                 "lmdb": ".".join(map(str, lmdb.version())),
@@ -394,13 +414,19 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
     return found
 
 
-def engine_status(data: Path, kind: str) -> dict[str, Any]:
-    """Whether a file can be read in this way, and at which alignment."""
+def calibration_status(under: Storage) -> Stored | None:
+    """What ``tune`` keeps of a file system; None where there is no place for it."""
     try:
-        with Engine(data, kind) as engine:
-            return {"usable": True, "alignment": engine.alignment}
-    except (OSError, lmdb.Error) as error:
-        return {"usable": False, "reason": one_line(error)}
+        return calibration.load(calibration.identity(under))
+    except RuntimeError:
+        return None
+
+
+def choices(under: Storage, tuned: Stored | None) -> dict[str, Choice]:
+    """How the file would be read, for each use."""
+    environment = wished()
+    measured = tuned.calibration if tuned is not None else None
+    return {use: choose(use, under, measured, environment=environment) for use in ACCESSES}
 
 
 def print_info(found: dict[str, Any]) -> None:
@@ -438,13 +464,178 @@ def print_info(found: dict[str, Any]) -> None:
         deep = sidecar["deep_check"]
         when = "runs at the next open: reads" if deep.due else "not due; it would read"
         facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
-    for kind, state in found["engines"].items():
-        told = f"alignment {state['alignment']}" if state["usable"] else f"no: {state['reason']}"
-        facts.append((f"  engine {kind}", told))
+    facts += storage_facts(found["storage"])
+    facts.append(("  tuned", tuned_text(found["tuned"])))
     facts.append(
         ("  library", f"py-lmdb {found['lmdb']['py_lmdb']}, LMDB {found['lmdb']['lmdb']}")
     )
     print_facts(facts)
+    click.echo()
+    print_choices(found["choices"])
+
+
+def storage_facts(under: Storage) -> list[tuple[str, str]]:
+    """What is known of it, for people."""
+    kind = under.file_system or "unknown"
+    told = [f"{kind} on {under.source}" if under.source else kind]
+    told.append("a disk of this machine" if under.disk else "no disk of this machine")
+    if under.rotational is not None:
+        told.append("rotational" if under.rotational else "not rotational")
+    if under.block_bytes:
+        told.append(f"blocks of {size(under.block_bytes)}")
+    facts = [("  storage", ", ".join(told))]
+    if under.stripes is not None:
+        count, each = under.stripes.count, under.stripes.bytes
+        facts.append(("  stripes", f"{size(each)} on each of {plural(count, 'server')}"))
+    ahead = under.readahead_bytes
+    facts.append(("  readahead", "unknown" if ahead is None else f"{size(ahead)}, by the kernel"))
+    if under.direct is None:
+        direct = "unknown"
+    elif under.direct:
+        direct = f"yes, in multiples of {under.direct_alignment} bytes"
+    else:
+        direct = "no"
+    facts.append(("  O_DIRECT", direct))
+    share = under.cached_share
+    cached = "unknown" if share is None else f"{size(under.cached_bytes or 0)}, {share:.0%}"
+    facts.append(("  page cache", cached))
+    return facts
+
+
+def tuned_text(tuned: Stored | None) -> str:
+    if tuned is None:
+        return "no: there is no folder to keep it in"
+    if tuned.calibration is None:
+        return tuned.note or "no (lmdbio tune measures)"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(tuned.calibration.measured))
+    return f"{when}, {tuned.file}"
+
+
+def chosen(choice: Choice, name: str) -> str:
+    """A choice, for people."""
+    value = getattr(choice, name)
+    if name == "engine":
+        return f"{value}, past cache" if choice.past_cache else str(value)
+    return str(value) if name == "depth" else size(value)
+
+
+def print_choices(found: dict[str, Choice]) -> None:
+    """Every choice, where it comes from, and why."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("read by", "choice", "", "from", "because"):
+        table.add_column(column, no_wrap=column != "because")
+    for use, choice in found.items():
+        for name in CHOSEN[use]:
+            reason = choice.reasons[name]
+            row = (LABELS[name], chosen(choice, name), reason.origin, reason.text)
+            table.add_row(USERS[use] if name == "engine" else "", *row)
+    console = wide_console()
+    console.print(table, highlight=False)
+
+
+# --- tune --------------------------------------------------------------------------------
+
+
+@cli.command()
+@click.argument("path", type=PATH)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0, min_open=True), default=tuning.SECONDS,
+    show_default=True, help="For all trials together.",
+)  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Measure and show, keep nothing.")
+@click.option("--forget", is_flag=True, help="Measure nothing; remove what is kept.")
+@json_option
+def tune(path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool) -> None:
+    """Measure how the storage under PATH likes to be read, and remember it.
+
+    Requests of 4 KiB to 16 MiB, 1 to 64 of them in flight, in order and at random, through the
+    page cache and past it, each for a moment, on data that is not in the page cache (what is
+    read is put out of it first). The result is kept for the whole file system, in
+    $XDG_CACHE_HOME/lmdbio/tuned (default ~/.cache), and used whenever a file of it is opened;
+    keywords and LMDBIO_ENGINE, LMDBIO_DEPTH, LMDBIO_REQUEST_BYTES, LMDBIO_GAP_BYTES count more.
+
+    Do it while the storage is as busy as it usually is, with a data set of some hundred MiB.
+
+    \b
+    Examples:
+        lmdbio tune train_lmdb
+        lmdbio tune /lustre/me/train_lmdb --seconds 30
+        lmdbio tune train_lmdb --dry-run --json | jq .samples
+        lmdbio tune train_lmdb --forget
+    """
+    if forget:
+        with Engine(provenance.data_file(path)) as engine:
+            identity = calibration.identity(storage.look(engine, thorough=True))
+        gone = calibration.forget(identity)
+        if as_json:
+            print_json({"identity": identity, "forgotten": gone})
+        else:
+            click.echo(f"{identity}: {'forgotten' if gone else 'nothing was kept'}")
+        return
+    with bar(f"tune {path}") as progress:
+        made = tuning.measure(path, seconds=seconds, progress=progress)
+    if made.calibration is None:
+        reasons = sorted({reason for _, reason in made.left_out})
+        raise ValueError(f"{path}: nothing could be measured: {'; '.join(reasons)}")
+    before = choices(made.storage, calibration_status(made.storage))
+    now = Stored(made.calibration, calibration.file_of(made.calibration.identity))
+    kept = None if dry_run else calibration.store(made.calibration)
+    after = choices(made.storage, now)
+    if as_json:
+        rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in made.calibration.samples]
+        left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
+        print_json(
+            {
+                "identity": made.calibration.identity,
+                "storage": made.storage,
+                "seconds": made.seconds,
+                "bytes": made.bytes,
+                "samples": rates,
+                "left_out": left,
+                "choices_before": before,
+                "choices": after,
+                "kept": kept,
+            }
+        )
+        return
+    print_tuning(made)
+    print_changes(before, after)
+    click.echo(f"kept in {kept}" if kept is not None else "not kept (--dry-run)")
+
+
+def print_tuning(made: Tuning) -> None:
+    assert made.calibration is not None
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("engine", "pattern", "request", "depth", "MiB/s", "requests/s", "latency ms"):
+        table.add_column(column, justify="left" if column in ("engine", "pattern") else "right")
+    for s in sorted(made.calibration.samples, key=lambda s: (s.pattern, s.kind)):
+        rate = f"{s.rate / 2**20:,.0f}"
+        table.add_row(
+            s.kind, s.pattern, size(s.request_bytes), str(s.depth), rate,
+            f"{s.requests / s.seconds:,.0f}", f"{1e3 * s.latency:.2f}",
+        )  # fmt: skip
+    click.echo(
+        f"{made.calibration.identity}: {size(made.bytes)} of cold data in {made.seconds:.1f} s"
+    )
+    wide_console().print(table, highlight=False)
+    for trial, reason in made.left_out:
+        click.echo(f"left out: {trial}: {reason}")
+
+
+def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
+    """What is done differently from now on."""
+    changes = [
+        (use, name)
+        for use in after
+        for name in CHOSEN[use]
+        if chosen(before[use], name) != chosen(after[use], name)
+    ]
+    if not changes:
+        click.echo("Nothing is done differently now.")
+    for use, name in changes:
+        was, now = chosen(before[use], name), chosen(after[use], name)
+        why = after[use].reasons[name].text
+        click.echo(f"{USERS[use]}: {LABELS[name]} {now} instead of {was}: {why}")
 
 
 # --- plan --------------------------------------------------------------------------------

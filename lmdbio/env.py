@@ -35,9 +35,10 @@ from typing import Any, cast
 
 import lmdb
 
-from lmdbio import _core, forked, snapshot
+from lmdbio import _core, forked, snapshot, storage
 from lmdbio._core import WANT_KEY
 from lmdbio.bypass import Bypass
+from lmdbio.choice import READAHEAD_BYTES_LARGE, Choice, Wish
 from lmdbio.cursor import CHUNK_RECORDS as CHUNK_RECORDS
 from lmdbio.cursor import STEPS_BEFORE_SCAN as STEPS_BEFORE_SCAN
 from lmdbio.cursor import STEPS_BEFORE_SCAN_MAX as STEPS_BEFORE_SCAN_MAX
@@ -52,7 +53,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate import READAHEAD_BYTES_LARGE, on_local_disk, readahead_bytes
+from lmdbio.locate import choose_way, open_engine
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
@@ -121,9 +122,10 @@ class Environment:
         path: folder, or file with ``subdir=False``.
         map_size: bytes; only shown by ``info()``.
         lock: hold reader slots.
-        engine: how to read: "pread", "direct", "mmap" (csrc/engine.h); "auto" is "pread", but
-            long iterations pass by the page cache while that is as good (``lmdbio.bypass``).
-        depth: requests in flight.
+        engine: how to read: "pread", "direct", "mmap" (csrc/engine.h), or "auto": chosen
+            (``lmdbio.choice``), long iterations past the page cache while that is as good
+            (``lmdbio.bypass``).
+        depth: requests in flight; None: chosen.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: values that iteration reads ahead, twice.
 
@@ -153,7 +155,7 @@ class Environment:
         lib_version: int | None = None,
         *,
         engine: str = "auto",
-        depth: int = 8,
+        depth: int | None = None,
         cache_bytes: int = CACHE_BYTES,
         block_bytes_max: int = BLOCK_BYTES_MAX,
     ) -> None:
@@ -197,27 +199,38 @@ class Environment:
         self._bypass: Bypass | None = None
         file = os.path.join(self._path, "data.mdb") if subdir else self._path  # noqa: PTH118
         try:
-            self._engine = _core.Engine(file, "pread" if engine == "auto" else engine, depth)
+            self._engine = _core.Engine(file)
         except OSError as error:
             raise lmdb_error(self._path, error.errno or 0) from error
-        self._advised = readahead_bytes(self._engine.fd) < READAHEAD_BYTES_LARGE
-        # A disk of this machine is passed by, or does not mind the order.
-        self._dense = self._advised and not on_local_disk(self._engine.fd)
         try:
+            choice = self._choose(Wish(engine, depth))
             meta = _core.read_meta(self._engine)
             self._check_version(meta.layout.version)
             self._version, self._page_size = meta.layout.version, meta.layout.page_size
             self._bypass = Bypass(
                 self._engine,
                 (meta.last_pgno + 1) * self._page_size,
-                depth=depth,
-                wanted=engine == "auto",
+                depth=choice.depth,
+                wanted=choice.past_cache,
             )
             if lock:
                 self._acquire()
         except BaseException:
             self.close()
             raise
+
+    def _choose(self, wish: Wish) -> Choice:
+        """How to read: opens the engine that was chosen instead of the first one."""
+        first = self._open_engine()
+        found = storage.look(first, cached=False)
+        self._advised = (found.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
+        # A disk of this machine is passed by, or does not mind the order.
+        self._dense = self._advised and not found.disk
+        choice = choose_way(first, "single", wish)
+        if (choice.engine, choice.depth) != (first.kind, first.depth):
+            self._engine = open_engine(first, choice)
+            first.close()
+        return choice
 
     def __reduce__(self) -> Any:
         """Pickles as the call that opened it: the copy opens the file anew."""

@@ -12,25 +12,24 @@ from __future__ import annotations
 import os
 import warnings
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, staleness
+from lmdbio import _core, calibration, staleness, storage
 from lmdbio import provenance as sidecars
+from lmdbio.choice import Access, Choice, Wish, choose, wished
 from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
 from lmdbio.staleness import Check
 
 __all__ = [
-    "READAHEAD_BYTES_LARGE",
     "Check",
     "Locate",
     "Source",
+    "choose_way",
     "open_engine",
     "open_source",
-    "readahead_bytes",
 ]
 
 Locate = Literal["auto", "provenance", "scan"]
@@ -105,9 +104,13 @@ class Source:
                 f"opened, {now} now); open it again, and run lmdbio convert again"
             )
 
-    def open_engine(self, kind: str = "auto", *, depth: int, stream: bool) -> _core.Engine:
+    def choose_way(self, access: Access, keyword: Wish | None = None) -> Choice:
+        """How to read these records (``choose_way``)."""
+        return choose_way(self._pages, access, keyword)
+
+    def open_engine(self, choice: Choice) -> _core.Engine:
         """The engine that reads these records (``open_engine``)."""
-        return open_engine(self._pages, kind, depth=depth, stream=stream)
+        return open_engine(self._pages, choice)
 
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""
@@ -256,71 +259,46 @@ def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _core.Ex
     return np.concatenate(parts) if parts else np.empty(0, _core.EXTENT)
 
 
-#: From here on the kernel's own readahead makes a stream as fast as requests in flight do.
-READAHEAD_BYTES_LARGE = 1 << 20
-
-
-def readahead_bytes(fd: int) -> int:
-    """How far the kernel reads ahead on the file system of ``fd``; 0 when it does not say."""
-    device = os.fstat(fd).st_dev
-    name = f"{os.major(device)}:{os.minor(device)}"
-    for place in (
-        f"/sys/class/bdi/{name}/read_ahead_kb",
-        f"/sys/dev/block/{name}/../queue/read_ahead_kb",
-    ):
-        try:
-            return int(Path(place).read_text(encoding="ascii")) << 10
-        except (OSError, ValueError):
-            continue
-    return 0
-
-
-def on_local_disk(fd: int) -> bool:
-    """Whether a file lies on a block device of this machine.
-
-    Network and FUSE file systems have device numbers of their own making, major 0.
-    """
-    return os.major(os.fstat(fd).st_dev) != 0
-
-
-def open_engine(
-    pages: _core.Engine, kind: str = "auto", *, depth: int, stream: bool
-) -> _core.Engine:
-    """Opens the engine that reads records, on the very file that ``pages`` has open.
-
-    By its name it could be another one by now: data sets are replaced by rename.
-
-    "auto" goes through the page cache, so that what is asked for again is found there (local
-    disks may be read past it, ``lmdbio.bypass``). Streams from other file systems use O_DIRECT,
-    unless half of the file is in the page cache already, the kernel reads far ahead by itself,
-    or the file system refuses.
+def choose_way(engine: _core.Engine, access: Access, keyword: Wish | None = None) -> Choice:
+    """How to read the file of ``engine``: by what was asked for, measured, and is under it.
 
     Args:
-        pages: an engine on the data file.
-        kind: "auto", "pread", "direct", "staged" or "mmap".
-        depth: requests in flight.
-        stream: the file will be read from one end to the other.
+        access: what for.
+        keyword: what the caller asked for.
+
+    Raises:
+        ValueError: a variable of the environment makes no sense.
     """
-    if kind != "auto":
-        return pages.again(kind, depth)
-    cached = pages.again("pread", depth)
-    if not stream:
+    environment = wished()
+    kept = calibration.find(engine)
+    if kept is not None and kept.note:
+        warnings.warn(kept.note, stacklevel=3)
+    found = storage.look(engine, cached=False)
+    if access == "stream" and not found.disk:
+        found = storage.look(engine)
+    return choose(
+        access,
+        found,
+        kept.calibration if kept is not None else None,
+        keyword=keyword,
+        environment=environment,
+    )
+
+
+def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
+    """Opens the engine that reads records, on the very file that ``pages`` has open.
+
+    By its name it could be another one by now: data sets are replaced by rename. Where nobody
+    asked for O_DIRECT by name and the file system refuses it, the page cache serves.
+    """
+    try:
+        engine = pages.again(choice.engine, choice.depth)
+    except IncompatibleError:
+        if choice.demanded:
+            raise
+        engine = pages.again("pread", choice.depth)
+    if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
         # Plans ask for what they need, gaps included; what the kernel would add to each read
         # of a batch of images was two fifths of it.
-        os.posix_fadvise(cached.fd, 0, 0, os.POSIX_FADV_RANDOM)
-    if (
-        not stream
-        or on_local_disk(cached.fd)
-        or readahead_bytes(cached.fd) >= READAHEAD_BYTES_LARGE
-        or 2 * (cached.cached_bytes() or 0) >= cached.size()
-    ):
-        return cached
-    try:
-        direct = pages.again("direct", depth)
-    except IncompatibleError:
-        return cached
-    except BaseException:
-        cached.close()
-        raise
-    cached.close()
-    return direct
+        os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
+    return engine

@@ -33,23 +33,19 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
-from lmdbio.bypass import Bypass
+from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
+from lmdbio.choice import Choice, Wish
 from lmdbio.errors import Error, PeerError
 from lmdbio.locate import Check, Locate, Source, open_source
 from lmdbio.memory import FootprintBound, budget_bytes
 from lmdbio.mode import AUTO, Mode
-from lmdbio.plan import GAP_BYTES_MAX, PAGE_BYTES
+from lmdbio.plan import PAGE_BYTES
 
 __all__ = ["Reader", "ReaderStats"]
 
-#: Bytes per request. One 16 MB request alone was measured at a third of the speed of four in
-#: flight, so a block is cut rather than read in one piece.
-REQUEST_BYTES_MAX = 2 * 2**20
 #: What a block aims for where block_iterations is derived: several requests in flight, and a
 #: window whose pages are not a large part of what is read through it.
 BLOCK_BYTES_TARGET = 8 * 2**20
-#: Requests in flight per root.
-DEPTH = 8
 #: A slot may be so much larger than the bound, for gaps that are read over.
 GAP_ALLOWANCE = 1.25
 #: Extents asked of the source at once while the bound is computed.
@@ -108,6 +104,7 @@ class _Work:
     engine: _core.Engine
     bypass: Bypass
     mode: Mode
+    choice: Choice
 
     def state(self) -> _State:
         inode = os.fstat(self.engine.fd).st_ino
@@ -171,12 +168,11 @@ class _Filler(threading.Thread):
         schedule: Schedule,
         team: int,
         work: _Work,
-        gap_bytes_max: int,
         request_bytes_max: int,
     ) -> None:
         super().__init__(name="lmdbio-filler", daemon=False)
         self._seat, self._schedule, self._team, self._work = seat, schedule, team, work
-        self._gap, self._request = gap_bytes_max, request_bytes_max
+        self._gap, self._request = work.choice.gap_bytes_max, request_bytes_max
         self._quit = threading.Event()
         self._pid = os.getpid()
         self.error: BaseException | None = None
@@ -378,6 +374,10 @@ def _integer(name: str, value: Any, lowest: int | None) -> int:
     return number
 
 
+def _optional(name: str, value: Any, lowest: int) -> int | None:
+    return None if value is None else _integer(name, value, lowest)
+
+
 @dataclass(frozen=True, slots=True)
 class _Asked:
     """A Reader's arguments, checked, in the form in which ranks compare them."""
@@ -395,9 +395,10 @@ class _Asked:
     ranks_per_node: int | None
     memory_bytes_max: int
     memory_given: bool
-    depth: int
-    gap_bytes_max: int
-    request_bytes_max: int
+    #: What these leave open, each root chooses for its own node's storage.
+    depth: int | None
+    gap_bytes_max: int | None
+    request_bytes_max: int | None
 
     #: Copies of one data set may lie elsewhere on each node; memory is each machine's own.
     PER_NODE = ("path", "provenance")
@@ -435,8 +436,8 @@ class Reader:
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
-            else by a scan; with coalescing; past the page cache while that is as good
-            (``lmdbio.bypass``), also on file systems whose own readahead is small.
+            else by a scan; with coalescing; by an engine that is chosen (``lmdbio.choice``),
+            past the page cache while that is as good (``lmdbio.bypass``).
         assignment: "strided", as Caffe does, or "blocked" (``lmdbio.assignment``).
         start: the first record; any integer.
         iterations: how many; None: endless.
@@ -451,7 +452,8 @@ class Reader:
             memory available to the process.
         depth: requests in flight per root.
         gap_bytes_max: unneeded bytes worth reading to save a request.
-        request_bytes_max: bytes per request.
+        request_bytes_max: bytes per request. None, for any of these three: chosen
+            (``lmdbio.choice``).
 
     Raises:
         ValueError: an argument makes no sense, differs between ranks, the data set is empty,
@@ -478,9 +480,9 @@ class Reader:
         check: Check = "fast",
         ranks_per_node: int | None = None,
         memory_bytes_max: int | None = None,
-        depth: int = DEPTH,
-        gap_bytes_max: int = GAP_BYTES_MAX,
-        request_bytes_max: int = REQUEST_BYTES_MAX,
+        depth: int | None = None,
+        gap_bytes_max: int | None = None,
+        request_bytes_max: int | None = None,
     ) -> None:
         self._closed = True  # until it is open
         self._pid = os.getpid()
@@ -502,19 +504,17 @@ class Reader:
                 mode=mode,
                 assignment=assignment,
                 start=_integer("start", start, None),
-                iterations=None if iterations is None else _integer("iterations", iterations, 0),
+                iterations=_optional("iterations", iterations, 0),
                 slots=_integer("slots", slots, 2),
                 db=db.encode() if isinstance(db, str) else db,
                 provenance=None if provenance is None else os.fsdecode(provenance),
                 check=check,
-                ranks_per_node=(
-                    None if emulated is None else _integer("ranks_per_node", emulated, 1)
-                ),
+                ranks_per_node=_optional("ranks_per_node", emulated, 1),
                 memory_bytes_max=budget_bytes(memory_bytes_max),
                 memory_given=memory_bytes_max is not None,
-                depth=_integer("depth", depth, 1),
-                gap_bytes_max=_integer("gap_bytes_max", gap_bytes_max, 0),
-                request_bytes_max=_integer("request_bytes_max", request_bytes_max, 1),
+                depth=_optional("depth", depth, 1),
+                gap_bytes_max=_optional("gap_bytes_max", gap_bytes_max, 0),
+                request_bytes_max=_optional("request_bytes_max", request_bytes_max, 1),
             )
 
         job = share.connect(comm)
@@ -568,27 +568,34 @@ class Reader:
             )
             room = _Room(plain, plain.team_of(job.rank), asked, budget, apart)
 
-            def bound_and_propose() -> tuple[int, Mode] | None:
+            def bound_and_propose() -> int | None:
                 if work is None:
                     return None
                 room.measure(work)
-                return room.propose(work.mode.block_iterations), work.mode
+                return room.propose(work.mode.block_iterations)
 
-            proposals = job.together(bound_and_propose)
-            k = min(told[0] for told in proposals if told is not None)
+            k = min(told for told in job.together(bound_and_propose) if told is not None)
+
+            def settle() -> Mode | None:
+                if work is None:
+                    return None
+                if room.block_bytes(k) < BATCH_BYTES_MIN:
+                    work.end_bypass()  # no block would take it
+                return work.mode
+
+            modes = job.together(settle)
             schedule = replace(plain, block_iterations=k)
             server = job.node[split[own_node][root].start]
-            served = proposals[server]
+            served = modes[server]
             assert served is not None
-            self.mode = replace(served[1], block_iterations=k, roots_per_node=len(split[own_node]))
+            self.mode = replace(served, block_iterations=k, roots_per_node=len(split[own_node]))
             seat = share.take_seat(
                 job, split[own_node], room.layout(k) if work is not None else None
             )
             self.count, self.schedule = count, schedule
             self._team = schedule.team_of(job.rank)
             if work is not None:
-                request = room.request_bytes_max
-                filler = _Filler(seat, schedule, self._team, work, asked.gap_bytes_max, request)
+                filler = _Filler(seat, schedule, self._team, work, room.request_bytes_max)
                 work = None
         finally:
             if work is not None:
@@ -618,13 +625,19 @@ class Reader:
         )
         try:
             mode = Mode.resolve(asked.mode, provenance=source.locate == "provenance")
-            kind = "auto" if auto else mode.engine
-            engine = source.open_engine(kind, depth=asked.depth, stream=True)
+            wish = Wish(
+                None if auto else mode.engine,
+                asked.depth,
+                asked.request_bytes_max,
+                asked.gap_bytes_max,
+            )
+            choice = source.choose_way("stream", wish)
+            engine = source.open_engine(choice)
             bypass = Bypass(
                 engine,
                 source.used_bytes,
-                depth=asked.depth,
-                wanted=kind == "auto",
+                depth=choice.depth,
+                wanted=choice.past_cache,
                 kind="staged",
                 readers=roots,
             )
@@ -632,7 +645,7 @@ class Reader:
         except BaseException:
             source.close()
             raise
-        return _Work(source, engine, bypass, mode)
+        return _Work(source, engine, bypass, mode, choice)
 
     @staticmethod
     def _agree_count(states: Sequence[_State | None]) -> int:
@@ -872,7 +885,7 @@ class _Room:
         self._budget, self._apart = budget, apart
         self._rows = schedule.team_rows(team)
         self._alignment = share.SLOT_ALIGNMENT
-        self.request_bytes_max = asked.request_bytes_max
+        self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
 
     def measure(self, work: _Work) -> None:
@@ -880,7 +893,7 @@ class _Room:
         grain = _grain(work.engine)
         page = os.sysconf("SC_PAGE_SIZE")
         self._alignment = max(share.SLOT_ALIGNMENT, page, grain)
-        self.request_bytes_max = -(-self._asked.request_bytes_max // grain) * grain
+        self.request_bytes_max = -(-work.choice.request_bytes_max // grain) * grain
         count = self._schedule.count
         self._bound = FootprintBound(count, grain)
         for first in range(0, count, EXTENTS_CHUNK):
@@ -910,6 +923,10 @@ class _Room:
         scattered = bound.runs(schedule.runs(self._team), k)
         return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
 
+    def block_bytes(self, k: int) -> int:
+        """What a block of ``k`` iterations needs on average."""
+        return self._bound.total * self._rows * k // self._schedule.count
+
     def _fits(self, k: int) -> bool:
         slot = self._table_bytes(k) + self._data_bytes(k)
         return self._apart + self._asked.slots * slot <= self._budget
@@ -928,7 +945,7 @@ class _Room:
         if k != AUTO:
             return k
         schedule = self._schedule
-        each = max(1, self._bound.total * self._rows // schedule.count)
+        each = max(1, self.block_bytes(1))
         best = min(BLOCK_BYTES_TARGET // each, schedule.count // schedule.batch_size)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.

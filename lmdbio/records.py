@@ -13,10 +13,11 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.bypass import Bypass
+from lmdbio.choice import Wish
 from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
-from lmdbio.plan import GAP_BYTES_MAX, REQUEST_BYTES_MAX, PlanOptions, plan_reads, spread
+from lmdbio.plan import PlanOptions, plan_reads, spread
 
 __all__ = ["Records"]
 
@@ -41,11 +42,11 @@ class Records(Sequence[bytes]):
         locate: "auto", "provenance" or "scan" (``locate.open_source``).
         provenance: the sidecar or the folder it is in.
         check: "fast", "deep" or "always".
-        engine: "auto", "pread", "direct" or "mmap".
-            "auto" reads large batches past the page cache while that is as good
-            (``lmdbio.bypass``), everything else through it.
+        engine: "auto", "pread", "direct", "staged" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
+            What is "auto" or None of these four is chosen (``lmdbio.choice``); ``choice`` says
+            what, and why.
         readahead: bring the whole file to memory behind random reads (``lmdbio.image``), as
             far as the reads made so far are worth it. None: if there is room; False: never.
         memory_bytes_max: what that may take in this process, bytes; None: as
@@ -66,9 +67,9 @@ class Records(Sequence[bytes]):
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
         engine: str = "auto",
-        depth: int = 32,
-        gap_bytes_max: int = GAP_BYTES_MAX,
-        request_bytes_max: int = REQUEST_BYTES_MAX,
+        depth: int | None = None,
+        gap_bytes_max: int | None = None,
+        request_bytes_max: int | None = None,
         readahead: bool | None = None,
         memory_bytes_max: int | None = None,
         subdir: bool | None = None,
@@ -87,14 +88,16 @@ class Records(Sequence[bytes]):
             "memory_bytes_max": memory_bytes_max,
             "subdir": subdir,
         }
-        self._options = PlanOptions(gap_bytes_max, request_bytes_max)
         self._source = open_source(
             path, db=db, locate=locate, provenance=provenance, check=check, subdir=subdir
         )
         try:
-            self._engine = self._source.open_engine(engine, depth=depth, stream=False)
+            wish = Wish(engine, depth, request_bytes_max, gap_bytes_max)
+            choice = self.choice = self._source.choose_way("batch", wish)
+            self._options = PlanOptions(choice.gap_bytes_max, choice.request_bytes_max)
+            self._engine = self._source.open_engine(choice)
             size = self._source.used_bytes
-            self._bypass = Bypass(self._engine, size, depth=depth, wanted=engine == "auto")
+            self._bypass = Bypass(self._engine, size, depth=choice.depth, wanted=choice.past_cache)
             self._image = Image(
                 self._engine,
                 size,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import databases
@@ -18,13 +19,13 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import _core, bypass
+from lmdbio import _core, bypass, storage
 from lmdbio import records as records_room
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.plan import plan_reads
 
 COUNT, BYTES = 400, 100_000
-on_local_disk = bypass.on_local_disk
+look = storage.look
 
 
 def value(index: int) -> bytes:
@@ -40,12 +41,20 @@ def path(tmp_path_factory):
     return folder
 
 
+def lies_on(monkeypatch, *, disk: bool) -> None:
+    monkeypatch.setattr(
+        storage,
+        "look",
+        lambda *args, **kwargs: replace(look(*args, **kwargs), disk=disk, file_system="some"),
+    )
+
+
 @pytest.fixture(autouse=True)
 def cold_local_disk(monkeypatch):
     """What the file system of the temporary folder is like must not decide."""
-    monkeypatch.setattr(bypass, "on_local_disk", lambda fd: True)
+    lies_on(monkeypatch, disk=True)
     monkeypatch.setattr(_core.Engine, "cached_bytes", lambda self: 0)
-    monkeypatch.setattr(bypass, "RATE_BYTES_MIN", 0)  # how fast this disk is must not either
+    monkeypatch.setattr(bypass, "PAST_CACHE_RATE_MIN", 0)  # how fast this disk is must not either
 
 
 def passes_by(records: lmdbio.Records) -> bool:
@@ -106,7 +115,7 @@ def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_mem
 def test_it_ends_when_the_disk_is_slow(path, refuses_direct, monkeypatch):
     if refuses_direct:
         pytest.skip(refuses_direct)
-    monkeypatch.setattr(bypass, "RATE_BYTES_MIN", 1 << 50)
+    monkeypatch.setattr(bypass, "PAST_CACHE_RATE_MIN", 1 << 50)
     monkeypatch.setattr(bypass, "RATE_BYTES", 1)
     with lmdbio.Records(path) as records:
         check(records, np.arange(100))
@@ -125,7 +134,7 @@ def test_it_does_not_begin_where_the_file_is_or_may_be_cached(path, monkeypatch,
 
 
 def test_it_does_not_begin_on_network_and_fuse_file_systems(path, monkeypatch):
-    monkeypatch.setattr(bypass, "on_local_disk", lambda fd: False)
+    lies_on(monkeypatch, disk=False)
     with lmdbio.Records(path) as records:
         assert not passes_by(records)
         check(records, np.arange(100))
@@ -302,7 +311,7 @@ def test_a_child_reads_past_the_page_cache_too(path):
 
 def test_a_file_without_a_block_device_is_not_on_a_local_disk():
     with Path("/proc/self/stat").open("rb") as file:
-        assert not on_local_disk(file.fileno())
+        assert not _core.look_at(file.fileno()).disk
 
 
 def test_batches_have_huge_pages_only_when_they_are_large():

@@ -20,6 +20,7 @@ import pytest
 
 import lmdbio
 from lmdbio import image, snapshot
+from lmdbio.choice import Wish
 
 COUNT = 1500
 LIMIT_SECONDS = 60
@@ -298,7 +299,8 @@ def test_reads_under_way_end_before_the_memory_they_fill(path):
             request_bytes_max=4096,
             alignment=4096,
         )
-        engine = records._source.open_engine("direct", depth=1, stream=False)
+        choice = records._source.choose_way("batch", Wish("direct", depth=1))
+        engine = records._source.open_engine(choice)
         memory = Memory(plan.totals.buffer_bytes)
         ticket = engine.submit_plan(plan, memory.address, memory)
         engine.close()

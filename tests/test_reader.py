@@ -25,10 +25,12 @@ import numpy as np
 import pytest
 
 from lmdbio import _core, reader
+from lmdbio.choice import Access, Choice, Wish, choose
 from lmdbio.convert import convert
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
+from lmdbio.storage import Storage
 
 COUNT = 211
 
@@ -358,9 +360,11 @@ class Source:
         self.armed = self.armed or len(indices) < self.count
         return out
 
-    def open_engine(self, kind: str, *, depth: int, stream: bool) -> _core.Engine:
-        del stream
-        return _core.Engine(self.path, "pread" if kind == "auto" else kind, depth)
+    def choose_way(self, access: Access, keyword: Wish) -> Choice:
+        return choose(access, Storage(), keyword=keyword)
+
+    def open_engine(self, choice: Choice) -> _core.Engine:
+        return _core.Engine(self.path, choice.engine, choice.depth)
 
     def guard(self) -> None:
         pass

@@ -31,6 +31,7 @@ from lmdbio._core.memory import Memory, MemoryPool, address_of, bytes_list, lend
 from lmdbio._core.plan import Plan, make_plan
 from lmdbio._core.scan import Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
+from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.window import Window, detach, populate
 
 __all__ = [
@@ -46,6 +47,7 @@ __all__ = [
     "EmptyKeyError",
     "Engine",
     "Extents",
+    "Ground",
     "Layout",
     "Memory",
     "MemoryPool",
@@ -72,6 +74,7 @@ __all__ = [
     "leaf_databases",
     "leaf_extents",
     "lend",
+    "look_at",
     "make_plan",
     "meta_bytes",
     "newest_txnid",

@@ -169,8 +169,12 @@ class Engine:
 
     def cached_bytes(self) -> int | None:
         """Bytes of the file in the page cache now; None where the kernel cannot say."""
+        return self.cached_bytes_in(0, 0)
+
+    def cached_bytes_in(self, offset: int, length: int) -> int | None:
+        """The same for ``length`` bytes from ``offset`` on; 0: to the end of the file."""
         out = ffi.new("uint64_t *")
-        code = lib.lio_engine_cached(self.pointer, out, self._status.error)
+        code = lib.lio_engine_cached(self.pointer, offset, length, out, self._status.error)
         if code == lib.LIO_ERR_UNSUPPORTED:
             return None
         self._status.check(code)

@@ -1,0 +1,64 @@
+#include "storage.h"
+
+#include <stddef.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+/* linux/stat.h has these, but in older editions not all, and it quarrels with sys/stat.h. */
+enum { WANT_MOUNT_ID = 0x1000, WANT_DIRECT = 0x2000, EMPTY_PATH = 0x1000 };
+
+/* struct statx of the kernel, as far as it is used here. */
+typedef struct {
+    uint32_t mask;
+    uint32_t unused[35];
+    uint64_t mount_id;
+    uint32_t direct_memory_alignment, direct_offset_alignment;
+    uint32_t later[24];
+} kernel_statx;
+
+_Static_assert(sizeof(kernel_statx) == 256, "struct statx has 256 bytes");
+_Static_assert(offsetof(kernel_statx, mount_id) == 0x90, "stx_mnt_id");
+_Static_assert(offsetof(kernel_statx, direct_offset_alignment) == 0x9c, "stx_dio_offset_align");
+
+/* Disks of this machine, whose file systems make up a device number: btrfs, bcachefs, ZFS. */
+static bool makes_up_its_device(uint64_t magic)
+{
+    return magic == 0x9123683e || magic == 0xca451a4e || magic == 0x2fc12fc1;
+}
+
+static void look_at_statx(int fd, lio_storage *out)
+{
+    kernel_statx found;
+    memset(&found, 0, sizeof found);
+    if (syscall(SYS_statx, fd, "", EMPTY_PATH, WANT_MOUNT_ID | WANT_DIRECT, &found) != 0)
+        return;
+    if ((found.mask & WANT_MOUNT_ID) != 0)
+        out->mount_id = found.mount_id;
+    if ((found.mask & WANT_DIRECT) != 0) {
+        out->direct_known = true;
+        out->direct_alignment = found.direct_offset_alignment;
+    }
+}
+
+void lio_storage_look(int fd, lio_storage *out)
+{
+    struct stat status;
+    struct statfs system;
+    *out = (lio_storage){0};
+    if (fstatfs(fd, &system) == 0) {
+        out->magic = (uint64_t)system.f_type & 0xffffffffu;
+        memcpy(&out->id, &system.f_fsid, sizeof out->id);
+    }
+    if (fstat(fd, &status) == 0) {
+        out->block_bytes = (uint64_t)status.st_blksize;
+        out->device_major = major(status.st_dev);
+        out->device_minor = minor(status.st_dev);
+        /* Network and FUSE file systems have numbers of their own making too, of major 0. */
+        out->disk = out->device_major != 0 || makes_up_its_device(out->magic);
+    }
+    look_at_statx(fd, out);
+}

@@ -1,0 +1,25 @@
+/* storage: what is under an open file, as far as the kernel says. Reads nothing of the file,
+ * and never fails: what is not known is 0.
+ */
+#ifndef LIO_STORAGE_H
+#define LIO_STORAGE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct {
+    uint64_t magic;            /* statfs's f_type, such as 0xEF53 for ext4                     */
+    uint64_t id;               /* statfs's f_fsid: the file system's own, where it has one     */
+    uint64_t block_bytes;      /* stat's st_blksize: what the file system likes to be asked    */
+    uint64_t mount_id;         /* in /proc/self/mountinfo                                      */
+    uint32_t device_major;     /* of stat's st_dev                                             */
+    uint32_t device_minor;
+    uint32_t direct_alignment; /* of offsets for O_DIRECT (STATX_DIOALIGN, from Linux 6.1 on)  */
+    bool direct_known;         /* the kernel said it: then an alignment of 0 means no O_DIRECT */
+    bool disk;                 /* a disk of this machine is under the file system              */
+} lio_storage;
+
+/* `fd` may be any number; a bad one gives zeros. */
+void lio_storage_look(int fd, lio_storage *out);
+
+#endif

@@ -1,0 +1,247 @@
+"""Calibration: what ``lmdbio tune`` measured of a file system, and where that is kept.
+
+One small JSON file for each file system in the user's cache folder, under a name made of the
+file system's identity; it appears whole or not at all. Whoever opens a data set reads it
+(``find``) if there is one. One that is damaged, or of another version, is as good as none, and
+the note says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from lmdbio import _core, storage
+from lmdbio.storage import Storage
+
+__all__ = [
+    "Calibration",
+    "Pattern",
+    "Sample",
+    "Stored",
+    "file_of",
+    "find",
+    "forget",
+    "identity",
+    "load",
+    "store",
+]
+
+#: Of the file's form and of what its figures mean: others are not used.
+VERSION = 1
+#: One is a few KiB; what is larger was not written here.
+FILE_BYTES_MAX = 1 << 20
+
+Pattern: TypeAlias = Literal["stream", "random"]
+Kind: TypeAlias = Literal["pread", "direct"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One way of reading, measured on cold data.
+
+    Attributes:
+        kind: "pread" (through the page cache) or "direct".
+        pattern: "stream" (each request follows the last one) or "random".
+        request_bytes: of each request.
+        depth: requests in flight.
+        requests: made.
+        seconds: that they took together.
+    """
+
+    kind: Kind
+    pattern: Pattern
+    request_bytes: int
+    depth: int
+    requests: int
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        return self.requests * self.request_bytes
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second."""
+        return self.bytes / self.seconds
+
+    @property
+    def latency(self) -> float:
+        """Seconds from asking to having, on average."""
+        return self.seconds * min(self.depth, self.requests) / self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured of one file system.
+
+    Attributes:
+        identity: of the file system (``identity``).
+        measured: when, seconds since 1970.
+        samples: in the order measured.
+    """
+
+    identity: str
+    measured: float
+    samples: tuple[Sample, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is kept of a file system.
+
+    Attributes:
+        calibration: None if there is none that can be used.
+        file: where it is, or would be.
+        note: why one that is there is not used, else "".
+    """
+
+    calibration: Calibration | None
+    file: Path
+    note: str = ""
+
+
+def identity(storage: Storage) -> str:
+    """What stays the same of a file system from one mount to the next.
+
+    Local disks by their own number; others, whose numbers are given at mounting, by what is
+    mounted, so that all nodes that mount a store know it by the same name.
+    """
+    what = f"{storage.id:016x}" if storage.disk and storage.id else storage.source or "unknown"
+    return f"{storage.file_system or 'unknown'} {what}"
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "lmdbio" / "tuned"
+
+
+def file_of(identity: str) -> Path:
+    """Where the calibration of a file system is kept.
+
+    Raises:
+        RuntimeError: this user has no home.
+    """
+    mark = hashlib.blake2b(os.fsencode(identity), digest_size=16).hexdigest()
+    return _folder() / f"{mark}.json"
+
+
+def find(engine: _core.Engine) -> Stored | None:
+    """What is kept of the file system of ``engine``'s file; None where nothing is.
+
+    For every open: it costs next to nothing where nothing was ever tuned.
+    """
+    try:
+        if not _folder().is_dir():
+            return None
+    except (OSError, RuntimeError):
+        return None
+    found = load(identity(storage.look(engine, cached=False, thorough=True)))
+    return found if found.calibration is not None or found.note else None
+
+
+def load(identity: str) -> Stored:
+    """What is kept of a file system. Never raises for what is in the file.
+
+    Raises:
+        RuntimeError: this user has no home.
+    """
+    file = file_of(identity)
+    try:
+        with file.open("rb") as opened:
+            text = opened.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return Stored(None, file)
+    except OSError as error:
+        return Stored(None, file, f"{file}: cannot be read ({error.strerror}), and is not used")
+    try:
+        return Stored(_decode(text, identity), file)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        note = f"{file}: no calibration that can be used ({reason}); run lmdbio tune again"
+        return Stored(None, file, note)
+
+
+def store(calibration: Calibration) -> Path:
+    """Keeps a calibration; returns where.
+
+    Raises:
+        OSError, RuntimeError: the user's cache folder cannot be written to.
+    """
+    file = file_of(calibration.identity)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(_encode(calibration), indent=1), encoding="utf-8")
+        part.replace(file)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+    return file
+
+
+def forget(identity: str) -> bool:
+    """Removes what is kept of a file system; False where nothing was.
+
+    Raises:
+        OSError, RuntimeError: it cannot be removed.
+    """
+    try:
+        file_of(identity).unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _encode(calibration: Calibration) -> dict[str, Any]:
+    return {"version": VERSION, **asdict(calibration)}
+
+
+def _decode(text: bytes, identity: str) -> Calibration:
+    """Every value is checked: it decides how much memory is taken."""
+    if len(text) > FILE_BYTES_MAX:
+        raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    if found.get("version") != VERSION:
+        raise ValueError(f"version {found.get('version')!r}, not {VERSION}")
+    if found.get("identity") != identity:
+        raise ValueError("it is of another file system")
+    samples = found["samples"]
+    if not isinstance(samples, list) or not samples:
+        raise ValueError("no samples")
+    return Calibration(identity, _positive(found, "measured"), tuple(map(_sample, samples)))
+
+
+def _sample(found: dict[str, Any]) -> Sample:
+    if found["kind"] not in get_args(Kind) or found["pattern"] not in get_args(Pattern):
+        raise ValueError(f"a sample of {found['kind']!r}, {found['pattern']!r}")
+    return Sample(
+        kind=found["kind"],
+        pattern=found["pattern"],
+        request_bytes=_count(found, "request_bytes", 1 << 30),
+        depth=_count(found, "depth", 256),
+        requests=_count(found, "requests", 1 << 40),
+        seconds=_positive(found, "seconds"),
+    )
+
+
+def _count(found: dict[str, Any], name: str, most: int) -> int:
+    value = found[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _positive(found: dict[str, Any], name: str) -> float:
+    value = found[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}")
+    return float(value)

@@ -1,0 +1,441 @@
+"""Choice: engine, depth, size of requests and gaps, for one way of using a file. Pure.
+
+    keyword  >  environment variable  >  what ``lmdbio tune`` measured  >  what is under the file
+
+All defaults stand here, each with its reason; none of them changes what is read, only how fast.
+
+| access | who | what it is like |
+|---|---|---|
+| "stream" | ``Reader`` | large blocks, mostly in the file's order |
+| "batch" | ``Records`` | some records from anywhere, all asked for at once |
+| "single" | ``lmdbio.open`` | pages and values one by one, and blocks once a cursor runs |
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias, get_args
+
+from lmdbio.calibration import Calibration, Pattern, Sample
+from lmdbio.memory import parse_bytes
+from lmdbio.storage import Storage
+
+__all__ = [
+    "ACCESSES",
+    "Access",
+    "Choice",
+    "ENGINES",
+    "GAP_BYTES_MAX",
+    "READAHEAD_BYTES_LARGE",
+    "Reason",
+    "REQUEST_BYTES_MAX",
+    "VARIABLES",
+    "Wish",
+    "choose",
+    "wished",
+]
+
+Access: TypeAlias = Literal["stream", "batch", "single"]
+ACCESSES: tuple[Access, ...] = get_args(Access)
+Origin: TypeAlias = Literal["keyword", "environment", "tune", "facts"]
+
+ENGINES = ("auto", "pread", "direct", "staged", "mmap")
+DEPTH_MAX = 256  # csrc/engine.c
+#: Reads begin and end on these boundaries, whatever the engine: the kernel reads no less, and
+#: records on neighbouring pages then touch, so that they share a read without a gap.
+PAGE_BYTES = 4096
+
+#: At 1.5 GB/s 64 KiB cost 40 us, less than a request's latency on any storage.
+GAP_BYTES_MAX = 64 << 10
+#: Of batches: several in flight at 1 MiB reach what a local disk gives; larger ones only make
+#: the first byte later.
+REQUEST_BYTES_MAX = 1 << 20
+#: Of streams: one 16 MiB request alone was measured at a third of the speed of four in flight,
+#: so blocks are cut; below 2 MiB their memory's huge pages are not used.
+STREAM_REQUEST_BYTES_MAX = 2 << 20
+#: Larger requests than this leave too few of them in a block to be in flight together.
+REQUEST_BYTES_LARGEST = 8 << 20
+#: In order, eight requests of a stream's size cover any storage's latency.
+STREAM_DEPTH = 8
+#: At random each request is a place of its own, and disks sort them.
+BATCH_DEPTH = 32
+#: Where there is no disk, a request takes long and goes to one of several servers: the more are
+#: asked, the less often one has nothing to do. On the modelled store 32 give 121 MB/s, 64 124.
+FAR_BATCH_DEPTH = 64
+SINGLE_DEPTH = 8
+#: From here on the kernel's own readahead makes a stream as fast as requests in flight do.
+READAHEAD_BYTES_LARGE = 1 << 20
+#: So much of the file in the page cache already: it is read there.
+CACHED_SHARE = 0.5
+#: Slower than this, per second, a disk is no substitute for memory: NVMe is faster, SATA, and
+#: most disks of the cloud, are not.
+PAST_CACHE_RATE_MIN = 512 << 20
+#: A measured setting is taken instead of another if it is better by this much: storage swings.
+BETTER = 1.1
+#: What is read past the page cache is found by nobody again, so it must gain more than that.
+BETTER_PAST_CACHE = 1.25
+#: The least depth, and the smallest request, that give so much of the best.
+ENOUGH = 0.95
+
+#: Variables of the environment, by the field that they set.
+VARIABLES = {
+    "engine": "LMDBIO_ENGINE",
+    "depth": "LMDBIO_DEPTH",
+    "request_bytes_max": "LMDBIO_REQUEST_BYTES",
+    "gap_bytes_max": "LMDBIO_GAP_BYTES",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What somebody asked for; None: no wish."""
+
+    engine: str | None = None
+    depth: int | None = None
+    request_bytes_max: int | None = None
+    gap_bytes_max: int | None = None
+
+
+FIELDS = tuple(field.name for field in fields(Wish))
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """Where a choice comes from, and why."""
+
+    origin: Origin
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """How a file is read.
+
+    Attributes:
+        access: for which use.
+        engine: "pread", "direct", "staged" or "mmap".
+        past_cache: large reads pass by the page cache while that is as good
+            (``lmdbio.bypass``); only with "pread" that nobody asked for by name.
+        depth: requests in flight.
+        request_bytes_max: largest single request.
+        gap_bytes_max: bytes nobody asked for that are read to save a request.
+        reasons: of the four, by name.
+    """
+
+    access: Access
+    engine: str
+    past_cache: bool
+    depth: int
+    request_bytes_max: int
+    gap_bytes_max: int
+    reasons: Mapping[str, Reason]
+
+    @property
+    def demanded(self) -> bool:
+        """The engine was asked for by name: no other will do."""
+        return self.reasons["engine"].origin in ("keyword", "environment")
+
+
+# --- wishes -------------------------------------------------------------------------------
+
+
+def wished(environ: Mapping[str, str] = os.environ) -> Wish:
+    """What the environment asks for.
+
+    Raises:
+        ValueError: a value makes no sense; names the variable.
+    """
+    found: dict[str, Any] = {}
+    for field, variable in VARIABLES.items():
+        text = environ.get(variable, "").strip()
+        if text:
+            found[field] = _PARSERS[field](text, variable)
+    return Wish(**found)
+
+
+def _parse_engine(text: str, variable: str) -> str | None:
+    if text.casefold() not in ENGINES:
+        raise ValueError(f"{variable} must be one of {', '.join(ENGINES)}, not {text!r}")
+    return None if text.casefold() == "auto" else text.casefold()
+
+
+def _parse_depth(text: str, variable: str) -> int:
+    depth = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= depth <= DEPTH_MAX:
+        raise ValueError(f"{variable} must be a number from 1 to {DEPTH_MAX}, not {text!r}")
+    return depth
+
+
+def _parse_request(text: str, variable: str) -> int:
+    size = parse_bytes(text, variable)
+    if size % PAGE_BYTES:
+        raise ValueError(f"{variable} must be a multiple of {PAGE_BYTES} bytes, not {text!r}")
+    return size
+
+
+def _parse_gap(text: str, variable: str) -> int:
+    return 0 if text == "0" else parse_bytes(text, variable)
+
+
+_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
+    "engine": _parse_engine,
+    "depth": _parse_depth,
+    "request_bytes_max": _parse_request,
+    "gap_bytes_max": _parse_gap,
+}
+
+
+# --- choosing -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A value of one field and its reason, before any wish."""
+
+    value: Any
+    reason: Reason
+    past_cache: bool = False
+
+
+def choose(
+    access: Access,
+    storage: Storage,
+    tuned: Calibration | None = None,
+    *,
+    keyword: Wish | None = None,
+    environment: Wish | None = None,
+) -> Choice:
+    """How to read a file.
+
+    Args:
+        access: what for.
+        storage: what is under it (``lmdbio.storage.look``).
+        tuned: what was measured there.
+        keyword: what the caller asked for.
+        environment: what ``wished`` found.
+    """
+    found = _from_facts(access, storage)
+    if tuned is not None:
+        found.update(_from_samples(access, storage, tuned.samples, found))
+    past_cache = found["engine"].past_cache
+    values = {name: found[name].value for name in FIELDS}
+    reasons = {name: found[name].reason for name in FIELDS}
+    for name in FIELDS:
+        asked, named = getattr(keyword or Wish(), name), getattr(environment or Wish(), name)
+        if asked is not None and asked != "auto":
+            values[name], reasons[name] = asked, Reason("keyword", "asked for")
+        elif named is not None:
+            values[name] = named
+            reasons[name] = Reason("environment", f"{VARIABLES[name]}={named}")
+    demanded = reasons["engine"].origin in ("keyword", "environment")
+    return Choice(
+        access=access,
+        past_cache=past_cache and not demanded,
+        reasons=reasons,
+        **values,
+    )
+
+
+# --- from what is under the file ----------------------------------------------------------
+
+
+def _fact(value: Any, text: str, *, past_cache: bool = False) -> _Found:
+    return _Found(value, Reason("facts", text), past_cache)
+
+
+def _from_facts(access: Access, storage: Storage) -> dict[str, _Found]:
+    return {
+        "engine": _engine_from_facts(access, storage),
+        "depth": _depth_from_facts(access, storage),
+        "request_bytes_max": _request_from_facts(access, storage),
+        "gap_bytes_max": _fact(
+            GAP_BYTES_MAX, f"to read {_size(GAP_BYTES_MAX)} takes less than a request's latency"
+        ),
+    }
+
+
+def _engine_from_facts(access: Access, storage: Storage) -> _Found:
+    if storage.in_memory:
+        return _fact("pread", f"a file of {storage.file_system} is in memory already")
+    if storage.disk:
+        return _fact(
+            "pread",
+            "a disk of this machine: read again, a file is found in the page cache; large reads "
+            "pass by it while the disk is as good as a cache",
+            past_cache=True,
+        )
+    if access != "stream":
+        return _fact(
+            "pread", "no disk of this machine: what is asked for again should be in memory"
+        )
+    readahead = storage.readahead_bytes or 0
+    if readahead >= READAHEAD_BYTES_LARGE:
+        return _fact("pread", f"the kernel reads {_size(readahead)} ahead of a stream by itself")
+    if (storage.cached_share or 0.0) >= CACHED_SHARE:
+        return _fact("pread", f"{storage.cached_share:.0%} of the file is in the page cache")
+    if storage.direct is False:
+        return _fact("pread", "the file system has no O_DIRECT")
+    return _fact(
+        "direct",
+        f"no disk of this machine, and the kernel reads only {_size(readahead)} ahead: large "
+        "requests in flight are faster without the page cache",
+    )
+
+
+def _depth_from_facts(access: Access, storage: Storage) -> _Found:
+    if access == "single":
+        return _fact(SINGLE_DEPTH, "pages are asked for a few at a time")
+    usual = STREAM_DEPTH if access == "stream" else BATCH_DEPTH
+    if storage.stripes is not None and 2 * storage.stripes.count > usual:
+        depth = min(2 * storage.stripes.count, 64)
+        return _fact(depth, f"two for each of {storage.stripes.count} servers, at most 64")
+    if access == "stream":
+        return _fact(usual, "large requests in order: so many cover any latency")
+    if storage.disk or storage.in_memory:
+        return _fact(usual, "a disk sorts what it has to do")
+    return _fact(FAR_BATCH_DEPTH, "no disk of this machine: latency, and servers to be kept busy")
+
+
+def _request_from_facts(access: Access, storage: Storage) -> _Found:
+    if access != "stream":
+        return _fact(REQUEST_BYTES_MAX, "several of this size in flight use a disk's bandwidth")
+    unit = storage.stripes.bytes if storage.stripes is not None else storage.block_bytes or 0
+    if STREAM_REQUEST_BYTES_MAX < unit <= REQUEST_BYTES_LARGEST and unit % PAGE_BYTES == 0:
+        what = "a stripe" if storage.stripes is not None else "a block of the file system"
+        return _fact(unit, f"{what} has {_size(unit)}")
+    return _fact(
+        STREAM_REQUEST_BYTES_MAX, "several of this size in flight are faster than one larger one"
+    )
+
+
+# --- from what was measured ---------------------------------------------------------------
+
+
+def _measured(value: Any, text: str, *, past_cache: bool = False) -> _Found:
+    return _Found(value, Reason("tune", text), past_cache)
+
+
+def _from_samples(
+    access: Access, storage: Storage, samples: tuple[Sample, ...], facts: Mapping[str, _Found]
+) -> dict[str, _Found]:
+    """What the samples say better than the facts do; other fields are absent."""
+    pattern: Pattern = "stream" if access == "stream" else "random"
+    mine = tuple(sample for sample in samples if sample.pattern == pattern)
+    found = {
+        "engine": _engine_from_samples(storage, mine, facts["engine"]),
+        "gap_bytes_max": _gap_from_samples(samples),
+    }
+    if access == "stream":
+        found.update(_stream_from_samples(mine, facts))
+    elif access == "batch":
+        found["depth"] = _depth_from_samples(mine, facts["depth"].value)
+    return {name: what for name, what in found.items() if what is not None}
+
+
+def _best(samples: tuple[Sample, ...], kind: str) -> Sample | None:
+    """The fastest; small requests say nothing of bandwidth."""
+    large = (s for s in samples if s.kind == kind and s.request_bytes >= 64 << 10)
+    return max(large, key=lambda sample: sample.rate, default=None)
+
+
+def _engine_from_samples(
+    storage: Storage, samples: tuple[Sample, ...], facts: _Found
+) -> _Found | None:
+    past, through = _best(samples, "direct"), _best(samples, "pread")
+    if past is None or through is None or storage.in_memory:
+        return None
+    if facts.value == "pread" and (storage.cached_share or 0.0) >= CACHED_SHARE:
+        return None
+    told = f"measured {_rate(past)} past the page cache, {_rate(through)} through it"
+    if storage.disk:
+        pays = past.rate >= PAST_CACHE_RATE_MIN and past.rate >= BETTER * through.rate
+        more = "large reads pass by it" if pays else "too little to give up the cache"
+        return _measured("pread", f"{told}: {more}", past_cache=pays)
+    # To leave the way that the facts suggest takes more than to keep to it.
+    factor = BETTER_PAST_CACHE if facts.value == "pread" else 1 / BETTER
+    return _measured("direct" if past.rate >= factor * through.rate else "pread", told)
+
+
+def _series(samples: tuple[Sample, ...], by: str) -> tuple[Sample, ...]:
+    """The samples that differ in ``by`` alone: the longest such series, the first of equals."""
+    others = [name for name in ("kind", "request_bytes", "depth") if name != by]
+    groups: dict[tuple[Any, ...], tuple[Sample, ...]] = {}
+    for sample in samples:
+        alike = tuple(getattr(sample, name) for name in others)
+        groups[alike] = (*groups.get(alike, ()), sample)
+    longest: tuple[Sample, ...] = ()
+    for group in groups.values():
+        longest = group if len(group) > len(longest) else longest
+    return longest
+
+
+def _depth_from_samples(samples: tuple[Sample, ...], usual: int) -> _Found | None:
+    """The least depth that is fast enough; None where the usual one is."""
+    series = _series(samples, "depth")
+    best = max(series, key=lambda sample: sample.rate, default=None)
+    if best is None or len(series) < 2:
+        return None
+    if any(s.depth == usual and BETTER * s.rate >= best.rate for s in series):
+        return None
+    enough = min((s for s in series if s.rate >= ENOUGH * best.rate), key=lambda s: s.depth)
+    return _measured(
+        enough.depth,
+        f"measured {_rate(enough)} at this depth, {_rate(best)} at best (at {best.depth})",
+    )
+
+
+def _stream_from_samples(
+    samples: tuple[Sample, ...], facts: Mapping[str, _Found]
+) -> dict[str, _Found]:
+    """Depth and size of requests that were measured together; nothing where the usual do."""
+    kind = "direct" if any(sample.kind == "direct" for sample in samples) else "pread"
+    series = [s for s in samples if s.kind == kind and s.request_bytes <= REQUEST_BYTES_LARGEST]
+    if len(series) < 2:
+        return {}
+    best = max(series, key=lambda sample: sample.rate)
+    usual = (facts["depth"].value, facts["request_bytes_max"].value)
+    if any((s.depth, s.request_bytes) == usual and BETTER * s.rate >= best.rate for s in series):
+        return {}
+    enough = min(
+        (s for s in series if s.rate >= ENOUGH * best.rate),
+        key=lambda sample: sample.depth * sample.request_bytes,
+    )
+    text = (
+        f"measured {_rate(enough)} with {enough.depth} requests of {_size(enough.request_bytes)}, "
+        f"{_rate(best)} at best"
+    )
+    return {
+        "depth": _measured(enough.depth, text),
+        "request_bytes_max": _measured(enough.request_bytes, text),
+    }
+
+
+def _gap_from_samples(samples: tuple[Sample, ...]) -> _Found | None:
+    """What a stream brings in the time that one more small request takes, many being in flight."""
+    small = [s for s in samples if s.pattern == "random" and s.request_bytes == PAGE_BYTES]
+    large = [s for s in samples if s.request_bytes >= 64 << 10]
+    if not small or not large:
+        return None
+    most = max(small, key=lambda sample: sample.rate)
+    bandwidth = max(sample.rate for sample in large)
+    requests = most.rate / most.request_bytes
+    gap = int(bandwidth / requests) // PAGE_BYTES * PAGE_BYTES
+    gap = max(PAGE_BYTES, min(gap, REQUEST_BYTES_MAX))
+    return _measured(
+        gap,
+        f"measured {requests:,.0f} small requests a second, and {bandwidth / 2**20:,.0f} MiB/s",
+    )
+
+
+def _rate(sample: Sample) -> str:
+    return f"{sample.rate / 2**20:,.0f} MiB/s"
+
+
+def _size(count: int) -> str:
+    return (
+        f"{count >> 20} MiB"
+        if count >= 1 << 20 and not count % (1 << 20)
+        else (f"{count / 1024:,.0f} KiB")
+    )
