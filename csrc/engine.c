@@ -9,6 +9,7 @@
  */
 #include "engine.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -23,11 +24,15 @@
 
 #include "engine_kind.h"
 #include "extent.h"
+#include "trace.h"
 
 enum { DEPTH_MAX = 256, STACK_BYTES = 128 * 1024 };
 
 /* Above this, copying from the page cache is worth a thread of its own. */
 enum { PEEK_BYTES_MAX = 256 * 1024 };
+
+enum { TALLIED = sizeof(lio_tally) / sizeof(uint64_t) };
+static_assert(sizeof(lio_tally) % sizeof(uint64_t) == 0, "a tally is counts alone");
 
 typedef struct pool {
     pthread_mutex_t lock;
@@ -58,6 +63,10 @@ struct lio_engine {
     uint32_t depth;
     _Atomic(pool *) pool; /* NULL until the first submit */
     _Atomic uint64_t requests, bytes;
+    _Atomic uint64_t tally[TALLIED]; /* a lio_tally */
+    _Atomic(lio_trace *) trace;      /* NULL: none was ever asked for */
+    uint32_t number;                 /* in the trace */
+    _Atomic uint32_t in_flight;      /* while traced */
 };
 
 /* --- opening and closing ------------------------------------------------------------- */
@@ -151,6 +160,7 @@ void lio_engine_close(lio_engine *engine)
     if (owner != NULL && owner->pid == getpid())
         pool_close(owner);
     engine->kind->close(engine->source);
+    lio_trace_close(engine->trace);
     free(engine);
 }
 
@@ -185,9 +195,72 @@ void lio_engine_counters(lio_engine *engine, lio_counters *out)
     out->bytes = engine->bytes;
 }
 
+/* --- what is counted and traced -------------------------------------------------------- */
+
+void lio_engine_trace(lio_engine *engine, lio_trace *trace, uint32_t engine_number)
+{
+    lio_trace *none = NULL;
+    if (engine->trace != NULL)
+        return;
+    lio_trace_share(trace);
+    engine->number = engine_number; /* nobody looks at it before the next line */
+    if (!atomic_compare_exchange_strong(&engine->trace, &none, trace))
+        lio_trace_close(trace);
+}
+
+void lio_engine_tally(const lio_engine *engine, lio_tally *out)
+{
+    uint64_t counts[TALLIED];
+    for (size_t i = 0; i < TALLIED; i++)
+        counts[i] = atomic_load_explicit(&engine->tally[i], memory_order_relaxed);
+    memcpy(out, counts, sizeof *out);
+}
+
+static void add(_Atomic uint64_t *count, uint64_t amount)
+{
+    if (amount != 0)
+        (void)atomic_fetch_add_explicit(count, amount, memory_order_relaxed);
+}
+
+void lio_engine_count(lio_engine *engine, const lio_tally *more)
+{
+    uint64_t counts[TALLIED];
+    memcpy(counts, more, sizeof counts);
+    for (size_t i = 0; i < TALLIED; i++)
+        add(&engine->tally[i], counts[i]);
+}
+
+void lio_engine_handed_out(lio_engine *engine, uint64_t located, uint64_t records,
+                           uint64_t record_bytes)
+{
+    add(&engine->tally[offsetof(lio_tally, located_records) / sizeof(uint64_t)], located);
+    add(&engine->tally[offsetof(lio_tally, records) / sizeof(uint64_t)], records);
+    add(&engine->tally[offsetof(lio_tally, record_bytes) / sizeof(uint64_t)], record_bytes);
+}
+
+static void note(lio_engine *engine, lio_span span)
+{
+    lio_trace *trace = engine->trace;
+    if (!lio_trace_is_on(trace))
+        return;
+    span.engine = engine->number;
+    lio_trace_note(trace, &span);
+}
+
+void lio_engine_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns, uint64_t amount)
+{
+    uint64_t now = lio_now_ns();
+    lio_tally more = {0};
+    assert(stage < LIO_STAGES);
+    more.stage_ns[stage] = now - begun_ns;
+    lio_engine_count(engine, &more);
+    note(engine, (lio_span){.queued_ns = begun_ns, .begun_ns = begun_ns, .ended_ns = now,
+                            .amount = amount, .kind = stage, .count = 1});
+}
+
 /* --- one request --------------------------------------------------------------------- */
 
-static int perform(lio_engine *engine, const lio_read *read, lio_error *error)
+static int perform_quietly(lio_engine *engine, const lio_read *read, lio_error *error)
 {
     uint64_t received = 0, calls = 0;
     int code;
@@ -197,6 +270,36 @@ static int perform(lio_engine *engine, const lio_read *read, lio_error *error)
     (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
     (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
     return code;
+}
+
+/* Does one request and, while that is on, traces it. `queued_ns`: when it was submitted, 0: now. */
+static int perform(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
+                   lio_error *error)
+{
+    lio_span span = {.offset = read->offset, .amount = read->length, .count = 1,
+                     .kind = read->into == NULL ? LIO_SPAN_POPULATE : LIO_SPAN_REQUEST};
+    int code;
+    if (!lio_trace_is_on(engine->trace))
+        return perform_quietly(engine, read, error);
+    span.depth = atomic_fetch_add(&engine->in_flight, 1) + 1;
+    span.begun_ns = lio_now_ns();
+    span.queued_ns = queued_ns != 0 ? queued_ns : span.begun_ns;
+    code = perform_quietly(engine, read, error);
+    span.ended_ns = lio_now_ns();
+    span.depth_after = atomic_fetch_sub(&engine->in_flight, 1) - 1;
+    span.failed = (uint32_t)code;
+    note(engine, span);
+    return code;
+}
+
+/* The same for a thread of the pool, which counts how long that took. */
+static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
+                           lio_error *error)
+{
+    uint64_t begun = lio_now_ns();
+    (void)perform(engine, read, queued_ns, error);
+    lio_engine_count(engine, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
+                                          .service_ns = lio_now_ns() - begun});
 }
 
 /* Serves a request from the page cache if that can be done at once. */
@@ -236,13 +339,6 @@ static void queue_append(pool *owner, lio_ticket *ticket)
         owner->first = ticket;
     owner->last = ticket;
     owner->queued += ticket->count;
-}
-
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
 /* Drops what has not begun. */
@@ -303,7 +399,7 @@ static void *carry(void *argument)
             break;
         read = queue_take(owner, &ticket);
         (void)pthread_mutex_unlock(&owner->lock);
-        (void)perform(owner->engine, read, &error);
+        perform_queued(owner->engine, read, ticket->submitted_ns, &error);
         (void)pthread_mutex_lock(&owner->lock);
         ticket->running--;
         if (error.code != LIO_OK && ticket->error.code == LIO_OK) {
@@ -311,7 +407,7 @@ static void *carry(void *argument)
             queue_remove(owner, ticket);
         }
         if (has_ended(ticket)) {
-            ticket->ended_ns = now_ns();
+            ticket->ended_ns = lio_now_ns();
             (void)pthread_cond_broadcast(&owner->done);
         }
     }
@@ -399,7 +495,7 @@ static int ticket_make(pool *owner, size_t count, lio_ticket **out, lio_error *e
     if (ticket == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for %zu reads", count);
     ticket->owner = owner;
-    ticket->submitted_ns = now_ns();
+    ticket->submitted_ns = lio_now_ns();
     *out = ticket;
     return LIO_OK;
 }
@@ -429,6 +525,22 @@ static int ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
     return LIO_OK;
 }
 
+/* What the page cache served at once is one span. */
+static void note_cached(lio_engine *engine, const lio_read *reads, size_t count,
+                        const lio_ticket *ticket)
+{
+    lio_span span = {.kind = LIO_SPAN_CACHED, .queued_ns = ticket->submitted_ns,
+                     .begun_ns = ticket->submitted_ns, .count = (uint32_t)(count - ticket->count)};
+    if (span.count == 0 || !lio_trace_is_on(engine->trace))
+        return;
+    for (size_t i = 0; i < count; i++)
+        span.amount += reads[i].length;
+    for (size_t i = 0; i < ticket->count; i++)
+        span.amount -= ticket->reads[i].length;
+    span.ended_ns = lio_now_ns();
+    note(engine, span);
+}
+
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
                       lio_error *error)
 {
@@ -444,6 +556,7 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
     for (size_t i = 0; i < count; i++)
         if (!peek(engine, &reads[i]))
             ticket->reads[ticket->count++] = reads[i];
+    note_cached(engine, reads, count, ticket);
     return ticket_start(ticket, out, error);
 }
 
@@ -570,7 +683,7 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
         return LIO_OK;
     if (count == 1) { /* nothing to overlap with: spare two thread switches */
         code = check_reads(reads, count, error);
-        return code != LIO_OK ? code : perform(engine, reads, error);
+        return code != LIO_OK ? code : perform(engine, reads, 0, error);
     }
     code = lio_engine_submit(engine, reads, count, &ticket, error);
     if (code != LIO_OK)

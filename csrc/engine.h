@@ -26,6 +26,7 @@
 
 #include "extent.h"
 #include "status.h"
+#include "trace.h"
 
 typedef struct lio_engine lio_engine;
 typedef struct lio_ticket lio_ticket; /* a batch of requests under way */
@@ -80,6 +81,24 @@ int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint
 
 /* What was read since open. */
 void lio_engine_counters(lio_engine *engine, lio_counters *out);
+
+/* Notes requests in `trace`, while that is on, under the number `engine_number`. For ever: an
+ * engine has one trace at most, and is an owner of it until it is closed. */
+void lio_engine_trace(lio_engine *engine, lio_trace *trace, uint32_t engine_number);
+
+/* What was counted since open, by the engine and those who read with it. */
+void lio_engine_tally(const lio_engine *engine, lio_tally *out);
+
+/* Counts more. */
+void lio_engine_count(lio_engine *engine, const lio_tally *more);
+
+/* The same for records found, records handed out and bytes of their values. */
+void lio_engine_handed_out(lio_engine *engine, uint64_t located, uint64_t records,
+                           uint64_t record_bytes);
+
+/* A stage that began at `begun_ns` has ended now: counts its time, and notes it. `amount`: see
+ * lio_span. */
+void lio_engine_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns, uint64_t amount);
 
 /* Queues `count` requests (copied) and returns at once. */
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,

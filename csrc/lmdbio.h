@@ -13,6 +13,7 @@
 #include "extent.h"
 #include "format.h"
 #include "buffer.h"
+#include "trace.h"
 #include "plan.h"
 #include "storage.h"
 #include "engine.h"

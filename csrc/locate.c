@@ -50,6 +50,7 @@ static int read_head(lio_engine *engine, uint8_t *head, uint64_t length, uint64_
                      .needed = size < length ? size : length,
                      .into = head};
     int code = lio_engine_read(engine, &read, 1, error);
+    lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = length});
     if (code == LIO_OK)
         code = lio_meta_parse(head, read.needed, size, txnid, out, error);
     return code;
@@ -85,6 +86,7 @@ int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint8_t *into,
     if (head == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, span, 0, "no memory for meta pages");
     code = lio_engine_read(engine, &read, 1, error);
+    lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = span});
     if (code == LIO_OK && txnid != NULL)
         code = lio_meta_txnid(layout, head, txnid, error);
     if (code == LIO_OK && into != NULL)
@@ -256,6 +258,8 @@ static int submit(lio_walk *walk, batch *pages, lio_error *error)
                                               .into = pages->pages + (size_t)i * page_size};
         }
     }
+    lio_engine_count(walk->engine, &(lio_tally){.page_requests = count,
+                                                .page_bytes = (uint64_t)pages->count * page_size});
     return lio_engine_submit(walk->engine, walk->reads, count, &pages->ticket, error);
 }
 
@@ -472,6 +476,7 @@ static int read_page(lio_engine *engine, const lio_layout *layout, uint64_t pgno
                         "a branch leads to page %" PRIu64 ", outside the %" PRIu64
                         " pages in use", pgno, layout->page_limit);
     code = lio_engine_read(engine, &read, 1, error);
+    lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = layout->page_size});
     return code != LIO_OK ? code : lio_page_check(layout, page, pgno, type, error);
 }
 

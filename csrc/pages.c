@@ -201,6 +201,7 @@ static int pin_read(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, li
     s->pgno = pgno;
     s->pins = 0;
     code = lio_engine_read(pages->engine, &read, 1, error);
+    lio_engine_count(pages->engine, &(lio_tally){.page_requests = 1, .page_bytes = span});
     if (code == LIO_OK)
         code = lio_page_check(&pages->layout, s->page, pgno, type, error);
     if (code != LIO_OK) {
@@ -297,6 +298,8 @@ static int read_aligned(lio_pages *pages, const lio_extent *where, uint64_t alig
                                   from / pages->layout.page_size, where->length, error);
     if (code == LIO_OK)
         memcpy(into, memory + (where->offset - start), (size_t)where->length);
+    lio_engine_count(pages->engine, &(lio_tally){.planned_bytes = span,
+                                                 .gap_bytes = span - where->length});
     free(memory);
     return code;
 }
@@ -312,6 +315,8 @@ int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
     if (alignment > 1 || where->length < 32 * 1024)
         return read_aligned(pages, where, alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : alignment,
                             into, error);
+    lio_engine_count(pages->engine, &(lio_tally){.planned_bytes = header + where->length,
+                                                 .gap_bytes = header});
     code = lio_engine_read(pages->engine, &reads[0], 1, error);
     if (code == LIO_OK)
         code = lio_engine_read(pages->engine, &reads[1], 1, error);

@@ -123,6 +123,9 @@ static int batch_read(const readahead *a, batch *b, lio_error *error)
                                  &b->ticket, error);
     if (code != LIO_OK)
         b->count = 0;
+    lio_engine_count(lio_pages_engine(a->leader.pages),
+                     &(lio_tally){.page_requests = code == LIO_OK ? b->read_count : 0,
+                                  .page_bytes = (uint64_t)b->count * a->leader.layout.page_size});
     return code;
 }
 

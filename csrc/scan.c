@@ -215,14 +215,16 @@ static int append(const lio_scan *scan, block *b, const lio_item *item, lio_erro
     return code;
 }
 
-/* Plans the reads of some extents, and makes the buffer large enough. */
-static int plan_reads(const lio_engine *engine, const lio_extent *extents, size_t count,
-                      lio_plan **plan, uint8_t **buffer, uint64_t *capacity, lio_read **reads,
+/* Plans the reads of some extents, each with a page's header before its value, and makes the
+ * buffer large enough. */
+static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent *extents,
+                      size_t count, lio_plan **plan, uint8_t **buffer, uint64_t *capacity, lio_read **reads,
                       size_t *read_count, lio_error *error)
 {
     lio_plan_options options = {GAP_BYTES_MAX, REQUEST_BYTES_MAX, lio_engine_alignment(engine)};
     lio_plan_totals totals;
     const lio_request *requests;
+    uint64_t begun = lio_now_ns();
     int code = lio_plan_make(extents, count, &options, plan, error);
     if (code != LIO_OK)
         return code;
@@ -245,6 +247,11 @@ static int plan_reads(const lio_engine *engine, const lio_extent *extents, size_
         (*reads)[i] = (lio_read){requests[i].offset, requests[i].length, requests[i].needed,
                                  *buffer + requests[i].buffer_offset};
     *read_count = totals.requests;
+    lio_engine_stage(scan->engine, LIO_STAGE_PLAN, begun, totals.buffer_bytes);
+    lio_engine_count(scan->engine,
+                     &(lio_tally){.planned_bytes = totals.buffer_bytes,
+                                  .gap_bytes = totals.waste_bytes +
+                                               count * scan->layout.header_size});
     return LIO_OK;
 }
 
@@ -294,7 +301,7 @@ static int submit(lio_scan *scan, block *b, lio_error *error)
             advise(scan, b);
         return LIO_OK;
     }
-    code = plan_reads(engine, b->extents, b->extent_count, &b->plan, &b->buffer,
+    code = plan_reads(scan, engine, b->extents, b->extent_count, &b->plan, &b->buffer,
                       &b->buffer_capacity, &reads, &count, error);
     if (code != LIO_OK)
         return code;
@@ -309,6 +316,7 @@ static void collect(lio_scan *scan, block *b)
 {
     lio_item item;
     lio_pages *pages = lio_cursor_pages(scan->cursor);
+    uint64_t begun = lio_now_ns();
     int code = LIO_OK;
     block_clear(b);
     lio_pages_lock(pages);
@@ -322,6 +330,8 @@ static void collect(lio_scan *scan, block *b)
         scan->failed = code;
     }
     lio_pages_unlock(pages);
+    lio_engine_stage(scan->engine, LIO_STAGE_LOCATE, begun, b->count);
+    lio_engine_handed_out(scan->engine, b->count, 0, 0);
     code = submit(scan, b, &scan->failure);
     if (code != LIO_OK) {
         scan->failed = code;
@@ -375,7 +385,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
     block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
     lio_plan_totals totals;
-    uint64_t submitted, ended;
+    uint64_t submitted, ended, begun;
     int code = LIO_OK;
     if (next->state == EMPTY)
         collect(scan, next);
@@ -389,8 +399,11 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
         look_ahead(scan, next);
         collect(scan, other);
     }
-    if (next->ticket != NULL)
+    begun = lio_now_ns();
+    if (next->ticket != NULL) {
         code = lio_ticket_wait(next->ticket, timeout_ms, error);
+        lio_engine_stage(scan->engine, LIO_STAGE_WAIT, begun, next->value_bytes);
+    }
     if (code == LIO_OK)
         code = check_headers(scan, next->plan, next->buffer, next->extents, next->extent_count,
                              error);
@@ -424,19 +437,24 @@ static int load_piece(lio_scan *scan, const block *b, size_t first, size_t count
     piece *p = &scan->loaded;
     lio_read *reads;
     size_t read_count;
+    uint64_t begun, bytes = 0;
     int code;
     lio_plan_free(p->plan);
     p->plan = NULL;
     p->first_extent = first;
     p->extent_count = 0;
-    code = plan_reads(scan->engine, b->extents + first, count, &p->plan, &p->buffer,
+    code = plan_reads(scan, scan->engine, b->extents + first, count, &p->plan, &p->buffer,
                       &p->capacity, &reads, &read_count, error);
     if (code != LIO_OK)
         return code;
+    begun = lio_now_ns();
+    for (size_t i = 0; i < read_count; i++)
+        bytes += reads[i].length;
     for (size_t i = 0; read_count <= 4 && i < read_count && code == LIO_OK; i++)
         code = lio_engine_read(scan->engine, &reads[i], 1, error); /* by this very thread */
     if (read_count > 4)
         code = lio_engine_read(scan->engine, reads, read_count, error);
+    lio_engine_stage(scan->engine, LIO_STAGE_WAIT, begun, bytes);
     free(reads);
     if (code == LIO_OK)
         code = check_headers(scan, p->plan, p->buffer, b->extents + first, count, error);
@@ -473,6 +491,8 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
             /* A large value ends a piece, and is none itself. */
             if (last == first)
                 last++;
+            else
+                bytes -= e->value_size;
             extents--;
             break;
         }
@@ -481,9 +501,11 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
         scan->loaded.extent_count = 0;
     if (b->plan == NULL && extents != 0)
         code = load_piece(scan, b, first_extent, extents, error);
-    if (code == LIO_OK)
-        *count = last - first;
-    return code;
+    if (code != LIO_OK)
+        return code;
+    *count = last - first;
+    lio_engine_handed_out(scan->engine, 0, *count, scan->options.want_values ? bytes : 0);
+    return LIO_OK;
 }
 
 int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)

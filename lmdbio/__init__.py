@@ -17,6 +17,8 @@ from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, Sta
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
 from lmdbio.records import Records
+from lmdbio.stats import Stats
+from lmdbio.tracing import trace
 
 __all__ = [
     "Batch",
@@ -30,8 +32,10 @@ __all__ = [
     "Records",
     "ShortReadError",
     "StaleError",
+    "Stats",
     "Transaction",
     "open",
+    "trace",
     "version",
 ]
 

@@ -87,6 +87,8 @@ static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, li
         code = lio_glue_put(list, 1, item->data, item->data_size, &room, error);
         if (code == LIO_OK && item->data == NULL && item->data_size != 0)
             code = lio_value_read(pages, &item->where, (uint8_t *)room, error);
+        if (code == LIO_OK)
+            lio_engine_handed_out(lio_pages_engine(pages), 0, 1, item->data_size);
     }
     lio_pages_unlock(pages);
     return code;
@@ -100,15 +102,18 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
     int code;
     lio_pages_lock(pages);
     code = lio_cursor_move(cursor, move, key, key_size, data, data_size, NULL, error);
+    if (code == LIO_OK)
+        lio_engine_handed_out(lio_pages_engine(pages), 1, 0, 0);
     if (code == LIO_OK && wanted != 0)
         code = lio_glue_item(cursor, wanted, list, error);
     lio_pages_unlock(pages);
     return code;
 }
 
-/* Makes one bytes object in a list. A value that is not in memory is read into it. */
+/* Makes one bytes object in a list. A value that is not in memory is read into it, and `*begun`,
+ * when the copying began, becomes the end of that. */
 static int lio_glue_record(const lio_scan *scan, const lio_record *record, int is_value,
-                           uintptr_t list, size_t at, lio_error *error)
+                           uintptr_t list, size_t at, uint64_t *begun, lio_error *error)
 {
     const uint8_t *bytes = is_value ? record->value : record->key;
     uint64_t size = is_value ? record->value_size : record->key_size;
@@ -117,7 +122,10 @@ static int lio_glue_record(const lio_scan *scan, const lio_record *record, int i
     if (item != NULL && bytes == NULL && size != 0) {
         uint8_t *room = (uint8_t *)PyBytes_AsString(item);
         Py_BEGIN_ALLOW_THREADS
+        *begun = lio_now_ns();
         code = lio_value_read(lio_scan_pages(scan), &record->where, room, error);
+        lio_engine_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun, size);
+        *begun = lio_now_ns();
         Py_END_ALLOW_THREADS
     }
     if (code != LIO_OK) {
@@ -135,17 +143,21 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
                          uintptr_t values, lio_error *error)
 {
     PyGILState_STATE state;
+    uint64_t begun, bytes = 0;
     int code = LIO_OK;
     lio_pages_lock(lio_scan_pages(scan)); /* before the GIL, see lio_glue_put */
     state = PyGILState_Ensure();
+    begun = lio_now_ns();
     for (size_t i = 0; i < count && code == LIO_OK; i++) {
         lio_record record;
         code = lio_scan_record(scan, first + i, &record, error);
         if (keys != 0 && code == LIO_OK)
-            code = lio_glue_record(scan, &record, 0, keys, i, error);
+            code = lio_glue_record(scan, &record, 0, keys, i, &begun, error);
         if (values != 0 && code == LIO_OK)
-            code = lio_glue_record(scan, &record, 1, values, i, error);
+            code = lio_glue_record(scan, &record, 1, values, i, &begun, error);
+        bytes += values != 0 && code == LIO_OK ? record.value_size : 0;
     }
+    lio_engine_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_COPY, begun, bytes);
     PyGILState_Release(state);
     lio_pages_unlock(lio_scan_pages(scan));
     return code;

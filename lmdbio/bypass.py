@@ -61,7 +61,7 @@ class Bypass:
         self._seconds = self._ended = 0.0
         self._warm = False
         self._direct: _core.Engine | None = None
-        self._counters = _core.Counters(0, 0)  # of an engine that is closed
+        self._counters, self._tally = _core.Counters(0, 0), _core.Tally()  # of a closed engine
         self._guard = threading.Lock()  # of opening and closing
         forked.register(self)
         #: None: not yet known.
@@ -123,6 +123,11 @@ class Bypass:
         direct = self._direct
         return self._counters if direct is None else direct.counters()
 
+    def tally(self) -> _core.Tally:
+        """What was counted on this way; also after ``close``."""
+        direct = self._direct
+        return self._tally if direct is None else direct.tally()
+
     def close(self) -> None:
         """Closes the file. May be called twice."""
         with self._guard:
@@ -131,3 +136,4 @@ class Bypass:
             if direct is not None:
                 self._counters = direct.counters()
                 direct.close()
+                self._tally = direct.tally()

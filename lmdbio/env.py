@@ -35,7 +35,7 @@ from typing import Any, cast
 
 import lmdb
 
-from lmdbio import _core, forked, snapshot, storage
+from lmdbio import _core, forked, snapshot, storage, tracing
 from lmdbio._core import WANT_KEY
 from lmdbio.bypass import Bypass
 from lmdbio.choice import READAHEAD_BYTES_LARGE, Choice, Wish
@@ -54,6 +54,7 @@ from lmdbio.errors import (
     lmdb_error,
 )
 from lmdbio.locate import choose_way, open_engine
+from lmdbio.stats import Stats, Tally
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
@@ -197,6 +198,8 @@ class Environment:
         self._slots: snapshot.Slots | None = None
         self._engine: _core.Engine | None = None
         self._bypass: Bypass | None = None
+        self._last = Stats()
+        self._tally = Tally(self._engines)
         file = os.path.join(self._path, "data.mdb") if subdir else self._path  # noqa: PTH118
         try:
             self._engine = _core.Engine(file)
@@ -417,6 +420,20 @@ class Environment:
             txn.abort()
         self._map_size = int(map_size)
 
+    def _engines(self) -> Stats:
+        """What the engines counted."""
+        engine, bypass = self._engine, self._bypass
+        if engine is not None and bypass is not None:
+            self._last = Stats.of(engine.tally() + bypass.tally())
+        return self._last
+
+    def stats(self) -> Stats:
+        """What was read so far, by all transactions; also after ``close``. Not in py-lmdb.
+
+        Single gets and moves are counted, and not timed: that would be felt.
+        """
+        return self._tally.stats()
+
     def stat(self) -> dict[str, int]:
         """Sizes and counts of the main database."""
         meta, _ = self._newest(None)
@@ -479,6 +496,7 @@ class Environment:
         slots, self._slots = self._slots, None
         if slots is not None:
             slots.release()
+        self._engines()
         self._engine = self._bypass = None  # closed with the last call that uses them
 
     def __enter__(self) -> Environment:
@@ -530,6 +548,7 @@ class Transaction:
         if db is not None and not isinstance(db, _Database):
             raise TypeError("invalid type")
         engine = env._open_engine()
+        tracing.touch()
         self._env, self._db, self._buffers = env, db, bool(buffers)
         self._engine, self._bypass = engine, env._open_bypass()
         self._meta, self._pages = self._snapshot()

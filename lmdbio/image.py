@@ -166,6 +166,11 @@ class Image:
         reads["into"] = offsets + np.uint64(self.address)
         return self._engine.submit(reads, self._map)
 
+    def tally(self) -> _core.Tally:
+        """What the stream has read; also after ``close``."""
+        engine = self._engine
+        return _core.Tally() if engine is None else engine.tally()
+
     def close(self) -> None:
         """Stops the stream. What was lent stays. May be called twice."""
         with self._lock:

@@ -112,6 +112,10 @@ class Source:
         """The engine that reads these records (``open_engine``)."""
         return open_engine(self._pages, choice)
 
+    def tally(self) -> _core.Tally:
+        """What locating and guarding have read; also after ``close``."""
+        return self._pages.tally()
+
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""
         self._pages.close()

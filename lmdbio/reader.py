@@ -19,18 +19,18 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import weakref
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from time import monotonic_ns
 from types import TracebackType
 from typing import Any, NamedTuple, cast, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, share
+from lmdbio import _core, share, tracing
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
 from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
@@ -40,8 +40,9 @@ from lmdbio.locate import Check, Locate, Source, open_source
 from lmdbio.memory import FootprintBound, budget_bytes
 from lmdbio.mode import AUTO, Mode
 from lmdbio.plan import PAGE_BYTES
+from lmdbio.stats import Stats, Tally
 
-__all__ = ["Reader", "ReaderStats"]
+__all__ = ["Reader"]
 
 #: What a block aims for where block_iterations is derived: several requests in flight, and a
 #: window whose pages are not a large part of what is read through it.
@@ -52,31 +53,6 @@ GAP_ALLOWANCE = 1.25
 EXTENTS_CHUNK = 2**18
 #: Bytes of a table row: offset and length, uint64 each.
 ROW_BYTES = 16
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderStats:
-    """What one rank's Reader has done so far.
-
-    Attributes:
-        iterations, records, record_bytes: handed out by this rank.
-        wait_seconds: spent in asking for batches, for want of data.
-        blocks: published by this rank's filling thread (0 on ranks that are no roots).
-        requests, read_bytes: read by it.
-        fill_seconds: spent by it in waiting for reads, ``idle_seconds`` for a free slot.
-        window_bytes: shared memory that this rank owns.
-    """
-
-    iterations: int = 0
-    records: int = 0
-    record_bytes: int = 0
-    wait_seconds: float = 0.0
-    blocks: int = 0
-    requests: int = 0
-    read_bytes: int = 0
-    fill_seconds: float = 0.0
-    idle_seconds: float = 0.0
-    window_bytes: int = 0
 
 
 # --- the filling thread ------------------------------------------------------------------
@@ -110,9 +86,14 @@ class _Work:
         inode = os.fstat(self.engine.fd).st_ino
         return _State(self.source.path, inode, self.source.meta.txnid, self.source.count)
 
-    def counters(self) -> _core.Counters:
-        through, past = self.engine.counters(), self.bypass.counters()
-        return _core.Counters(through.requests + past.requests, through.bytes + past.bytes)
+    def stats(self) -> Stats:
+        """What the engines counted; also after ``close``."""
+        pages = self.source.tally()
+        return replace(
+            Stats.of(self.engine.tally() + self.bypass.tally()),
+            page_requests=pages.requests,
+            page_bytes=pages.bytes,
+        )
 
     def stage_bytes(self) -> int:
         """What reads that pass by the page cache need of memory, beside the window."""
@@ -169,6 +150,7 @@ class _Filler(threading.Thread):
         team: int,
         work: _Work,
         request_bytes_max: int,
+        tally: Tally,
     ) -> None:
         super().__init__(name="lmdbio-filler", daemon=False)
         self._seat, self._schedule, self._team, self._work = seat, schedule, team, work
@@ -176,9 +158,7 @@ class _Filler(threading.Thread):
         self._quit = threading.Event()
         self._pid = os.getpid()
         self.error: BaseException | None = None
-        self.blocks = 0
-        self.fill_seconds = self.idle_seconds = 0.0
-        self._counters = _core.Counters(0, 0)
+        self._blocks, self._tally = 0, tally
 
     def run(self) -> None:
         try:
@@ -189,15 +169,11 @@ class _Filler(threading.Thread):
             self.error = error
             self._seat.abort(error)
         finally:
-            self._counters = self._work.counters()
             self._work.close()
 
-    def counters(self) -> _core.Counters:
-        """What was read so far."""
-        if self.is_alive():
-            with contextlib.suppress(ValueError):  # it ends right now
-                return self._work.counters()
-        return self._counters
+    def engines(self) -> Stats:
+        """What the engines counted; also after the end."""
+        return self._work.stats()
 
     def stop(self) -> None:
         """Ends the filling soon, also when others would need more."""
@@ -222,7 +198,9 @@ class _Filler(threading.Thread):
         blocks = self._schedule.blocks
         if blocks is not None and block >= blocks:
             return None
+        begun = monotonic_ns()
         extents = self._work.source.extents(self._schedule.team_records(block, self._team))
+        begun = self._tally.located(begun, len(extents))
         room = self._seat.layout.data_bytes
         for gap in (self._gap, self._gap // 4, self._gap // 16, 0):
             plan = _core.make_plan(
@@ -232,6 +210,7 @@ class _Filler(threading.Thread):
                 alignment=_grain(self._work.engine),
             )
             if plan.totals.buffer_bytes <= room:
+                self._tally.planned(begun, plan.totals)
                 return _Block(plan, np.ascontiguousarray(extents["length"], np.uint64))
         raise RuntimeError(
             f"block {block} needs {plan.totals.buffer_bytes} bytes, more than the {room} that "
@@ -241,7 +220,7 @@ class _Filler(threading.Thread):
     def _slot_is_free(self, block: int, *, wait: bool) -> bool:
         """Whether the slot of ``block`` may be filled; with ``wait``, waits until it may."""
         released = max(0, block - self._seat.layout.slots + 1)
-        begun = time.perf_counter()
+        begun = monotonic_ns()
         while True:
             ready = self._seat.control.wait_released(
                 self._seat.root, self._seat.team, released, _core.SLICE_MS if wait else 0
@@ -250,7 +229,8 @@ class _Filler(threading.Thread):
                 raise _Stopped
             self._alive()
             if ready or not wait:
-                self.idle_seconds += time.perf_counter() - begun
+                if wait:
+                    self._tally.idled(begun)
                 return ready
 
     def _fill(self) -> None:
@@ -264,7 +244,9 @@ class _Filler(threading.Thread):
                     into = address + self._seat.layout.table_bytes
                     past = self._work.bypass.engine(planned.plan.totals.buffer_bytes)
                     engine = past or self._work.engine
+                    begun = monotonic_ns()
                     ticket = engine.submit_plan(planned.plan, into, self._seat)
+                    self._tally.submitted(begun)
                     flying.append(_Flight(ticket, address, planned, past is not None))
                     block += 1
                     planned = self._plan(block)
@@ -277,15 +259,15 @@ class _Filler(threading.Thread):
 
     def _land(self, flight: _Flight) -> None:
         """Waits for the oldest block's reads and publishes it."""
-        begun = time.perf_counter()
+        begun = monotonic_ns()
         flight.ticket.wait(self._alive)
         times = flight.ticket.times
         flight.ticket.close()
         self._work.source.guard()
         self._write_table(flight.address, flight.block)
-        self._seat.control.publish(self._seat.root, self.blocks + 1)
-        self.blocks += 1
-        self.fill_seconds += time.perf_counter() - begun
+        self._seat.control.publish(self._seat.root, self._blocks + 1)
+        self._blocks += 1
+        self._tally.filled(begun, times, flight.block.plan.totals.buffer_bytes)
         if flight.past:
             self._work.bypass.took(flight.block.plan.totals.buffer_bytes, times)
 
@@ -530,6 +512,10 @@ class Reader:
 
     def _open(self, job: share.Job, asked: _Asked, budgets: Sequence[int]) -> None:
         self._asked, self.rank, self.size = asked, job.rank, job.size
+        self._filler: _Filler | None = None
+        self._tally = Tally(self._engines)
+        if job.size > 1:
+            tracing.name_rank(job.rank)
         roots_wanted = Mode.resolve(asked.mode, provenance=False)
         split = [share.teams(node, roots_wanted.roots(len(node))) for node in job.nodes]
         own_node = job.nodes.index(job.node)
@@ -595,7 +581,9 @@ class Reader:
             self.count, self.schedule = count, schedule
             self._team = schedule.team_of(job.rank)
             if work is not None:
-                filler = _Filler(seat, schedule, self._team, work, room.request_bytes_max)
+                filler = _Filler(
+                    seat, schedule, self._team, work, room.request_bytes_max, self._tally
+                )
                 work = None
         finally:
             if work is not None:
@@ -604,7 +592,6 @@ class Reader:
         self._next = 0
         self._batch: Batch | None = None
         self._rows = schedule.rows(0, job.rank)
-        self._stats = ReaderStats(window_bytes=seat.window_bytes)
         self._closed = False
         self._ended = False
         _readers.add(self)
@@ -690,22 +677,15 @@ class Reader:
         self._let_go(iteration)
         block, step = self.schedule.block_of(iteration)
         self._pins.advance(block)
-        begun = time.perf_counter()
+        begun = monotonic_ns()
         while not self._seat.control.wait_published(self._seat.root, block):
             self._check()
         self._check()
-        waited = time.perf_counter() - begun
+        self._tally.waited(begun, "wait for a block")
         batch = self._take(iteration, block, step)
         self._batch = batch
         self._next = iteration + 1
-        done = self._stats
-        self._stats = replace(
-            done,
-            iterations=done.iterations + 1,
-            records=done.records + len(batch),
-            record_bytes=done.record_bytes + int(batch.lengths.sum()),
-            wait_seconds=done.wait_seconds + waited,
-        )
+        self._tally.iterated(batch.lengths)
         return batch
 
     def _usable(self) -> None:
@@ -853,20 +833,18 @@ class Reader:
 
     # --- what it did ----------------------------------------------------------------------
 
-    def stats(self) -> ReaderStats:
-        """What this rank has done so far; also after ``close``."""
+    def _engines(self) -> Stats:
+        """What the engines counted that this rank reads with."""
         filler = self._filler
-        if filler is None:
-            return self._stats
-        counters = filler.counters()
-        return replace(
-            self._stats,
-            blocks=filler.blocks,
-            requests=counters.requests,
-            read_bytes=counters.bytes,
-            fill_seconds=filler.fill_seconds,
-            idle_seconds=filler.idle_seconds,
-        )
+        return Stats() if filler is None else filler.engines()
+
+    def stats(self) -> Stats:
+        """What this rank has done so far; also after ``close``.
+
+        A rank that reads for others has their records among those it located and planned, and
+        only its own among those handed out.
+        """
+        return replace(self._tally.stats(), window_bytes=self._seat.window_bytes)
 
     def __repr__(self) -> str:
         if not hasattr(self, "_seat"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from time import monotonic_ns
 from typing import Any, SupportsIndex, overload
 
 import numpy as np
@@ -18,6 +20,7 @@ from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
 from lmdbio.plan import PlanOptions, plan_reads, spread
+from lmdbio.stats import Stats, Tally
 
 __all__ = ["Records"]
 
@@ -108,6 +111,7 @@ class Records(Sequence[bytes]):
             self._source.close()
             raise
         self._pool = _core.MemoryPool()
+        self._tally = Tally(self._engines)
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -143,9 +147,12 @@ class Records(Sequence[bytes]):
         at = at + len(self) if at < 0 else at
         if not 0 <= at < len(self):
             raise IndexError(f"record {index} of {len(self)}")
+        begun = monotonic_ns()
         extent = self._source.extents(np.array([at], np.uint64))[0]
+        found = monotonic_ns()
         value = self._engine.read(int(extent["offset"]), int(extent["length"]))
         self._source.guard()
+        self._tally.single(begun, found, len(value))
         return value
 
     def __iter__(self) -> Iterator[bytes]:
@@ -166,8 +173,10 @@ class Records(Sequence[bytes]):
             IndexError: an index out of range.
             OSError, Error: the file cannot be read, or has moved on.
         """
+        tally, begun = self._tally, monotonic_ns()
         wanted = self._normalise(indices)
         extents = self._source.extents(wanted)
+        at = tally.located(begun, len(wanted))
         image = self._image
         if image.complete():
             self._source.guard()
@@ -175,26 +184,34 @@ class Records(Sequence[bytes]):
             offsets = extents["offset"]
         else:
             plan = plan_reads(extents, self._options)
+            at = tally.planned(at, plan.totals)
             size = plan.totals.buffer_bytes
             spent = plan.totals.requests * self._options.gap_bytes_max
             image.earn(size if self._bypass.once_over else spent - size)
+            at = tally.waited(at, "stream ahead")
             memory = self._pool.take(size)
-            self._read_plan(plan, memory)
+            at = self._read_plan(plan, memory, at)
             # Also vouches for what the image received up to now.
             self._source.guard()
+            tally.waited(at)
             address, keep = memory.address, memory
             offsets = plan.slices
+        lengths = np.ascontiguousarray(extents["length"])
+        tally.handed_out(lengths)
         return Batch.over(
-            address, size, indices=wanted, offsets=offsets, lengths=extents["length"], keep=keep
+            address, size, indices=wanted, offsets=offsets, lengths=lengths, keep=keep
         )
 
-    def _read_plan(self, plan: _core.Plan, memory: _core.Memory) -> None:
+    def _read_plan(self, plan: _core.Plan, memory: _core.Memory, begun: int) -> int:
+        """Reads a plan; since ``begun`` it is submitted, since what is returned waited for."""
         size = plan.totals.buffer_bytes
         direct = self._bypass.engine(size)
-        if direct is None:
-            self._engine.read_plan(plan, memory.address, memory)
-            return
-        self._bypass.took(size, direct.read_plan(plan, memory.address, memory))
+        with (direct or self._engine).submit_plan(plan, memory.address, memory) as ticket:
+            waiting = self._tally.submitted(begun)
+            ticket.wait()
+            if direct is not None:
+                self._bypass.took(size, ticket.times)
+        return waiting
 
     def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
         given = np.asarray(indices)
@@ -231,6 +248,7 @@ class Records(Sequence[bytes]):
         """
         at, step, target = 0, 64, BLOCK_BYTES // 16
         while at < len(indices):
+            begun = monotonic_ns()
             extents = self._source.extents(indices[at : at + step])
             ends = np.cumsum(extents["length"], dtype=np.uint64)
             taken = np.cumsum(spread(extents, self._options.gap_bytes_max))
@@ -239,6 +257,7 @@ class Records(Sequence[bytes]):
                 int(np.searchsorted(taken, 2 * target, side="right")),
             )
             take = max(1, take)
+            self._tally.located(begun, take)
             yield extents[:take]
             at += min(take, len(extents))
             mean = max(1, int(ends[-1]) // len(extents))
@@ -247,20 +266,29 @@ class Records(Sequence[bytes]):
 
     def _hand_out(self, block: _Block) -> Iterator[list[bytes]]:
         with block:
+            begun = monotonic_ns()
             block.wait()
             if block.past:
                 self._bypass.took(block.size, block.times)
             self._source.guard()
+            self._tally.waited(begun)
             for at in range(0, block.count, CUT):
                 yield block.values(at, at + CUT)
 
-    def stats(self) -> dict[str, int]:
-        """Requests and bytes read so far, those of locating apart."""
-        through, past = self._engine.counters(), self._bypass.counters()
-        return {
-            "requests": through.requests + past.requests,
-            "bytes": through.bytes + past.bytes,
-        }
+    def _engines(self) -> Stats:
+        """What the engines counted."""
+        pages, ahead = self._source.tally(), self._image.tally()
+        return replace(
+            Stats.of(self._engine.tally() + self._bypass.tally()),
+            page_requests=pages.requests,
+            page_bytes=pages.bytes,
+            ahead_requests=ahead.requests,
+            ahead_bytes=ahead.bytes,
+        )
+
+    def stats(self) -> Stats:
+        """What this process has read with this object so far; also after ``close``."""
+        return self._tally.stats()
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid."""
@@ -280,7 +308,10 @@ class _Block:
     """Records under way into memory of their own."""
 
     def __init__(self, records: Records, extents: _core.Extents) -> None:
+        self._tally = records._tally
+        begun = monotonic_ns()
         self._plan = plan_reads(extents, records._options)
+        begun = self._tally.planned(begun, self._plan.totals)
         self._lengths = np.ascontiguousarray(extents["length"])
         self.count, self.size = len(extents), self._plan.totals.buffer_bytes
         self._memory = records._pool.take(self.size)
@@ -289,18 +320,19 @@ class _Block:
         self._ticket = (past or records._engine).submit_plan(
             self._plan, self._memory.address, self._memory
         )
+        self._tally.submitted(begun)
 
     def wait(self) -> None:
         self._ticket.wait()
         self.times = self._ticket.times
 
     def values(self, start: int, stop: int) -> list[bytes]:
-        return _core.bytes_list(
-            self._memory.address,
-            self._memory.size,
-            self._plan.slices[start:stop],
-            self._lengths[start:stop],
+        begun, lengths = monotonic_ns(), self._lengths[start:stop]
+        values = _core.bytes_list(
+            self._memory.address, self._memory.size, self._plan.slices[start:stop], lengths
         )
+        self._tally.copied(begun, lengths)
+        return values
 
     def close(self) -> None:
         self._ticket.close()

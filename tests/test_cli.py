@@ -384,7 +384,7 @@ def test_plan_shows_the_reads_that_records_would_make(data: Path) -> None:
     with lmdbio.Records(data, locate="scan", readahead=False) as records:
         records.read(wanted)
         made = records.stats()
-    assert (rank["requests"], rank["buffer_bytes"]) == (made["requests"], made["bytes"])
+    assert (rank["requests"], rank["buffer_bytes"]) == (made.requests, made.read_bytes)
 
 
 def test_a_closed_standard_output_makes_no_traceback(data: Path) -> None:

@@ -59,9 +59,9 @@ def test_records_are_the_same_before_while_and_after_the_file_comes_to_memory(pa
             check(batch, indices)
             kept.append((batch, indices))
         assert phases == {False, True}, "both phases were met"
-        before = records.stats()["requests"]
+        before = records.stats().requests
         check(records.read(range(COUNT)), range(COUNT))
-        assert records.stats()["requests"] == before, "nothing more is read"
+        assert records.stats().requests == before, "nothing more is read"
     for batch, indices in kept:
         check(batch, indices)
 

@@ -24,14 +24,15 @@ from lmdbio._core.cursor import (
     Pages,
     UnplacedError,
 )
-from lmdbio._core.engine import Counters, Engine, Ticket
+from lmdbio._core.engine import Counters, Engine, Tally, Ticket
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
 from lmdbio._core.memory import Memory, MemoryPool, address_of, bytes_list, lend
-from lmdbio._core.plan import Plan, make_plan
+from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
+from lmdbio._core.trace import SpanKind, Traced, ring
 from lmdbio._core.window import Window, detach, populate
 
 __all__ = [
@@ -56,10 +57,14 @@ __all__ = [
     "NoDuplicatesError",
     "Pages",
     "Plan",
+    "PlanTotals",
     "READ",
     "SLICE_MS",
     "Scan",
+    "SpanKind",
+    "Tally",
     "Ticket",
+    "Traced",
     "UnplacedError",
     "WANT_KEY",
     "WANT_VALUE",
@@ -80,4 +85,5 @@ __all__ = [
     "newest_txnid",
     "populate",
     "read_meta",
+    "ring",
 ]

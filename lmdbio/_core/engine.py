@@ -14,6 +14,7 @@ from lmdbio import errors
 from lmdbio._core.memory import Memory
 from lmdbio._core.plan import Plan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Status, pointer_to
+from lmdbio._core.trace import ring
 from lmdbio._lmdbio import ffi, lib
 
 
@@ -23,6 +24,34 @@ class Counters:
 
     requests: int
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What reading with an engine has come to (``lio_counters``, ``lio_tally``)."""
+
+    requests: int = 0
+    bytes: int = 0
+    located_records: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    planned_bytes: int = 0
+    gap_bytes: int = 0
+    page_requests: int = 0
+    page_bytes: int = 0
+    queued_requests: int = 0
+    queue_ns: int = 0
+    service_ns: int = 0
+    locate_ns: int = 0
+    plan_ns: int = 0
+    wait_ns: int = 0
+    copy_ns: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+
+
+_TALLIED = Tally.__slots__[2:-4]
 
 
 class Ticket:
@@ -125,6 +154,8 @@ class Engine:
             )
         )
         self._pointer = ffi.gc(out[0], lib.lio_engine_close)
+        self._last = Tally()
+        ring.follow(self)
 
     @classmethod
     def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
@@ -138,6 +169,8 @@ class Engine:
             lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
         )
         self._pointer = ffi.gc(out[0], lambda p, _held=held: lib.lio_engine_close(p))
+        self._last = Tally()
+        ring.follow(self)
         return self
 
     def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
@@ -184,6 +217,21 @@ class Engine:
         out = ffi.new("lio_counters *")
         lib.lio_engine_counters(self.pointer, out)
         return Counters(requests=int(out.requests), bytes=int(out.bytes))
+
+    def tally(self) -> Tally:
+        """What was counted since it was opened; after ``close``, until then."""
+        pointer = self._pointer
+        if pointer is None:
+            return self._last
+        reads, counts = ffi.new("lio_counters *"), ffi.new("lio_tally *")
+        lib.lio_engine_counters(pointer, reads)
+        lib.lio_engine_tally(pointer, counts)
+        return Tally(
+            int(reads.requests),
+            int(reads.bytes),
+            *(int(getattr(counts, name)) for name in _TALLIED),
+            *map(int, counts.stage_ns),
+        )
 
     def again(self, kind: str, depth: int) -> Engine:
         """Opens the same file once more, also when its name stands for another one by now.
@@ -271,6 +319,7 @@ class Engine:
 
         May be called twice.
         """
+        self._last = self.tally()
         self._pointer = None
 
     def __enter__(self) -> Engine:
