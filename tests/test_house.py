@@ -57,6 +57,7 @@ ROOMS = (
     "order",
     "placement",
     "simulate",
+    "timeline",
     "bench",
     "cli",
     "__init__",

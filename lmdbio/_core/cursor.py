@@ -155,8 +155,8 @@ class Cursor:
             UnplacedError, NoDuplicatesError, EmptyKeyError: a move that cannot be.
             CorruptedError, ShortReadError, OSError: from the file.
         """
-        code = lib.lio_cursor_move(
-            self.pointer, move, key, len(key), value, len(value), ffi.NULL, self._error
+        code = lib.lio_glue_move(
+            self.pointer, move, key, len(key), value, len(value), 0, 0, self._error
         )
         if code == lib.LIO_OK:
             return True

@@ -76,6 +76,9 @@ class Ring:
     used by those after it.
     """
 
+    #: Spans that it holds.
+    capacity = CAPACITY
+
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._engines: dict[int, weakref.ref[Any]] = {}

@@ -7,6 +7,7 @@ each rank wrote down and by the clock.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -19,6 +20,7 @@ import data
 import launch
 import pytest
 
+from lmdbio import timeline
 from lmdbio.convert import convert
 
 pytestmark = pytest.mark.mpi
@@ -168,3 +170,36 @@ def test_a_really_small_dev_shm_is_a_clear_error(fixed: Path) -> None:
         assert len(refused) == 2, out
         assert ("free; take a smaller batch_size" if known == "known" else "ran out") in out
         assert out.count("works with less") == 2, out
+
+
+def test_each_rank_writes_a_trace_and_together_they_tell_what_was_done(
+    fixed: Path, tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        launch.command(4, "traced.py", fixed),
+        env=launch.environment({"LMDBIO_TRACE": str(tmp_path / "t.json")}),
+        capture_output=True,
+        text=True,
+        timeout=launch.TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    files = sorted(tmp_path.iterdir())
+    assert [file.name for file in files] == [f"t.r{rank}.json" for rank in range(4)]
+    traces = [timeline.load(file) for file in files]
+    assert [timeline.check(trace) for trace in traces] == [[]] * 4
+    merged = timeline.merge(traces)
+    assert timeline.check(merged) == []
+    stages = timeline.stages(merged)
+    assert {line.process.split()[1] for line in stages} == {"0", "1", "2", "3"}
+    roots = {line.process.split()[1] for line in stages if line.stage == "fill"}
+    assert roots == {"0", "2"}, "one rank of each node reads"
+
+    told = json.loads(done.stdout)
+    values = [len(data.fixed_value(i % data.FIXED)) for i in range(40 * 12)]
+    assert (told["records"], told["record_bytes"]) == (len(values), sum(values))
+    assert told["iterations"] == 160 and told["blocks"] == 20
+    fills = [line for line in stages if line.stage == "fill"]
+    assert sum(line.count for line in fills) == 20
+    assert sum(line.seconds for line in fills) == pytest.approx(told["fill_seconds"], abs=1e-4)
+    assert told["planned_bytes"] == told["read_bytes"] == sum(line.amount for line in fills)
