@@ -143,7 +143,7 @@ def test_a_link_bounds_what_can_be_reached() -> None:
     rule = Rule("model", "words", ("ours",), ("rival",), least=3.0, bounded_by_link=True)
     rows = {"ours": [row("open", [140])], "rival": [row("lmdb", [100])]}
     (one,) = judge(cell(rule), rows, link=150.0)
-    assert one.note == "its link ends at 1.50 times this py-lmdb"
+    assert one.note == "the link lets pass 1.50 times this py-lmdb's rate"
 
 
 def test_the_status_tells_reached_missed_and_interrupted() -> None:
@@ -265,7 +265,8 @@ def test_a_contestant_that_differs_or_is_absent_is_reported(
 
 def test_a_place_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "BENCHMARKS", Path("/nowhere"))
-    with pytest.raises(places.Unavailable, match="benchmarks/pfs"):
+    monkeypatch.delitem(sys.modules, "pfs_pfs", raising=False)
+    with pytest.raises(places.Unavailable, match=r"benchmarks/pfs/pfs\.py"):
         with places.at("model", Path("/nowhere")):
             pass
 

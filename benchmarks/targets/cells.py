@@ -12,7 +12,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = ["CELLS", "GROUPS", "PLAIN", "SETS", "Cell", "Lane", "Rule", "chosen"]
+__all__ = [
+    "CAP_BYTES",
+    "CAP_REQUESTS",
+    "CELLS",
+    "GROUPS",
+    "PLAIN",
+    "SETS",
+    "SET_BYTES",
+    "Cell",
+    "Lane",
+    "Rule",
+    "chosen",
+]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 
@@ -228,14 +240,14 @@ def at_random(dataset: str) -> Cell:
             Rule("random", "8 times a py-lmdb get loop without readahead", (READ.name,),
                  (BARE.name,), least=8.0),
         )  # fmt: skip
-    bytes_max = (20 if small else 128) * MIB
     return Cell(
         f"cold, random batches, {dataset}",
         dataset,
         "random",
-        (LMDB, replace(BARE, bytes_max=bytes_max), READ, BEST),
+        # The same for all: what py-lmdb's readahead brings too much serves later batches.
+        (LMDB, replace(BARE, bytes_max=0), READ, BEST),
         tuple(rules),
-        bytes_max=bytes_max,
+        bytes_max=(80 if small else 256) * MIB,
         transfers=(0,),
         plain=AT_RANDOM_PLAIN,
     )

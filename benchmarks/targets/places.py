@@ -7,12 +7,14 @@ with places.at("model", folder) as place:
 from __future__ import annotations
 
 import contextlib
-import importlib
+import importlib.util
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from cells import CAP_BYTES, CAP_REQUESTS
 
 __all__ = ["Place", "Unavailable", "at"]
 
@@ -31,55 +33,83 @@ class Place:
         folder: the environment, as seen there.
         words: what the place is, for people.
         link: MiB/s that its link lets pass, None if it has none.
-        environment: variables that the runs need there.
+        prefix: words before the command of each run there.
     """
 
     folder: Path
     words: str
     link: float | None = None
-    environment: Mapping[str, str] = field(default_factory=dict)
+    prefix: Sequence[str] = ()
 
 
-def neighbour(name: str) -> Any:
-    """A module of a folder beside this one, which it is named after.
+def neighbour(file: str) -> Any:
+    """A module of a folder beside this one.
 
     Raises:
         Unavailable: there is none.
     """
-    folder = BENCHMARKS / name
-    if not folder.is_dir():
-        raise Unavailable(f"there is no benchmarks/{name}")
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
-    return importlib.import_module(name)
+    path = BENCHMARKS / file
+    name = f"{path.parent.name}_{path.stem}"
+    if name in sys.modules:
+        return sys.modules[name]
+    if not path.is_file():
+        raise Unavailable(f"there is no benchmarks/{file}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 @contextlib.contextmanager
 def modelled(folder: Path) -> Iterator[Place]:
-    pfs = neighbour("pfs")
+    """Behind the modelled parallel file system."""
+    pfs = neighbour("pfs/pfs.py")
     constants = pfs.constants()
     with contextlib.ExitStack() as stack:
         try:
             store = stack.enter_context(pfs.mounted(folder, constants=constants))
         except (pfs.Missing, pfs.Failed) as error:
             raise Unavailable(str(error)) from error
-        link = constants["client_mb_s"] * 1e6 / 2**20
         words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
-        yield Place(store.mounts[0], f"modelled parallel file system ({words})", link)
+        yield Place(
+            store.mounts[0],
+            f"modelled parallel file system ({words})",
+            link=constants["client_mb_s"] * 1e6 / 2**20,
+        )
 
 
 @contextlib.contextmanager
-def at(kind: str, folder: Path) -> Iterator[Place]:
+def capped(folder: Path) -> Iterator[Place]:
+    """A copy on a device that gives so many bytes and requests a second."""
+    made = neighbour("capped/run.py")
+    with contextlib.ExitStack() as stack:
+        try:
+            disk = stack.enter_context(
+                made.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS)
+            )
+        except (made.Missing, made.Failed) as error:
+            raise Unavailable(str(error)) from error
+        # A shell that joins the control group before it becomes the command.
+        join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(disk.group / "cgroup.procs"))
+        words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
+        yield Place(disk.mount, words, prefix=join)
+
+
+@contextlib.contextmanager
+def as_it_lies(folder: Path) -> Iterator[Place]:
+    """The disk."""
+    yield Place(folder, "as it lies")
+
+
+PLACES = {"disk": as_it_lies, "model": modelled, "capped": capped}
+
+
+def at(kind: str, folder: Path) -> contextlib.AbstractContextManager[Place]:
     """The environment in ``folder``, at a place of this kind.
 
-    Raises:
-        Unavailable: this machine cannot have it.
+    Entering raises ``Unavailable`` where this machine cannot have it.
     """
-    if kind == "disk":
-        yield Place(folder, "as it lies")
-    elif kind == "model":
-        with modelled(folder) as place:
-            yield place
-    else:
-        assert kind == "capped"
-        raise Unavailable("there is no benchmarks/capped")
+    return PLACES[kind](folder)

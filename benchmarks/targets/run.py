@@ -180,7 +180,7 @@ class Cells:
                 bench.warm = bench.consume = cell.warm
                 bench.drop_all = True
                 bench.limit_seconds = self.options.limit_seconds
-                bench.environment = {**place.environment, **dict(cell.environment)}
+                bench.environment, bench.prefix = dict(cell.environment), place.prefix
                 self.rows(bench, made, place.folder)
                 if self.options.verify:
                     self.compare(bench, made, folder)
@@ -212,7 +212,10 @@ class Cells:
                 made.rows[PLAIN] = self.calibrate(bench, made, work, folder)
                 continue
             (trial,) = trials.make_trials(work, [lane.contestant], (), micro.missing(work))
-            made.rows[lane.name] = [bench.row(trial, work)]
+            row = bench.row(trial, work)
+            if lane.processes > 1:
+                row.called = f"{row.title}, {lane.processes} ranks"
+            made.rows[lane.name] = [row]
 
     def calibrate(
         self, bench: Workplace, made: Measured, work: Workload, folder: Path

@@ -149,6 +149,11 @@ def machine(report: Report) -> list[str]:
     return [machine_facts(found.machine)[0], f"versions     {versions}"]
 
 
+def notes(made: Measured) -> list[str]:
+    """What verdicts have to say, once each."""
+    return list(dict.fromkeys(one.note for one in made.verdicts if one.note))
+
+
 def commands(made: Measured) -> list[str]:
     """Of fio and ior, as run in turns with the others."""
     return [shlex.join(row.command) for row in made.every if row.command]
@@ -189,7 +194,7 @@ def show(report: Report, console: Console) -> None:
         for line in setting(made):
             console.print(line, style="dim", highlight=False, markup=False)
         console.print(table(made))
-        for note in dict.fromkeys(f"{one.lane}: {one.note}" for one in made.verdicts if one.note):
+        for note in notes(made):
             console.print(note, highlight=False, markup=False)
         for line in commands(made):
             console.print(line, style="dim", highlight=False, markup=False, soft_wrap=True)
@@ -239,62 +244,111 @@ def save_json(report: Report, file: Path) -> None:
     file.write_text(json.dumps(whole, indent=1) + "\n", encoding="utf-8")
 
 
+# --- the page -------------------------------------------------------------------------------
+
 STYLE = """
-h2.cell { font-size: 1.35rem; margin: 2.4rem 0 .2rem; }
-p.where { color: var(--quiet); margin: 0; font-size: .92rem; }
-td.words { white-space: normal; min-width: 12rem; } td.left, th.left { text-align: left; }
-td.words::before { display: none !important; }
-.reached { color: var(--plain); font-weight: 600; }
-.missed { color: var(--bad); font-weight: 600; }
+h2.cell { font-size: 1.35rem; margin: 2.6rem 0 .3rem; scroll-margin-top: 1rem; }
+td.left, th.left { text-align: left; } td.left::before { display: none !important; }
+tr.words td { border: 0; padding-top: .9rem; color: var(--quiet); font-style: italic; }
+tr.words td::before { display: none !important; }
+td.reached { color: var(--plain); font-weight: 600; }
+td.missed { color: var(--bad); font-weight: 600; }
+ul.notes { margin: .8rem 0 0; padding-left: 1.1rem; font-size: .9rem; color: var(--quiet); }
+a { color: inherit; }
 """
 CLASSES = {"reached": "reached", "NOT reached": "missed", "no figure": "missed"}
 
 
-def verdict_row(one: Verdict) -> str:
-    cells = (
-        ("words", one.words),
-        ("left", one.lane),
-        ("", f"{spread_text(one.measured)} {one.unit}"),
-        ("", spread_text(one.measure)),
-        ("left", one.rival),
-        ("", ratio_text(one)),
-        ("", one.bound),
-        (CLASSES.get(one.state, "left"), one.state),
-    )
-    return "".join(f'<td class="{kind}">{escape(text)}</td>' for kind, text in cells)
-
-
-def verdict_table(made: Measured) -> str:
-    heads = ("what must hold", "who", "measured", "against", "", "ratio", "target", "")
-    rows = "".join(f"<tr>{verdict_row(one)}</tr>" for one in made.verdicts)
-    notes = dict.fromkeys(f"{one.lane}: {one.note}" for one in made.verdicts if one.note)
-    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+def html_table(heads: Sequence[tuple[str, str]], rows: Sequence[str]) -> str:
+    """``heads``: class and text of each."""
+    head = "".join(f'<th class="{kind}">{escape(text)}</th>' for kind, text in heads)
     return (
-        f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>'
-        f"</div>{f'<ul>{listed}</ul>' if listed else ''}"
+        f'<div class="scroll"><table><thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 
 
-def cell_html(made: Measured) -> str:
-    facts = "".join(
-        f"<p class='where'>{escape(' '.join(line.split()))}</p>" for line in setting(made)
-    )
-    parts = [f'<h2 class="cell">{escape(made.cell.name)}</h2>{facts}']
-    parts.append(pages.section("Targets", "", verdict_table(made)))
+def html_row(cells: Sequence[tuple[str, str]]) -> str:
+    """``cells``: class and HTML of each."""
+    return "<tr>" + "".join(f'<td class="{kind}">{text}</td>' for kind, text in cells) + "</tr>"
+
+
+def verdict_rows(made: Measured) -> list[str]:
+    rows, words = [], ""
+    for one in made.verdicts:
+        if one.words != words:
+            words = one.words
+            rows.append(f'<tr class="words"><td colspan="7">{escape(words)}</td></tr>')
+        rows.append(
+            html_row(
+                (
+                    ("left", escape(one.lane)),
+                    (CLASSES.get(one.state, ""), escape(one.state)),
+                    ("", escape(one.bound)),
+                    ("", f"<b>{escape(ratio_text(one))}</b>"),
+                    ("", escape(f"{spread_text(one.measured)} {one.unit}")),
+                    ("", escape(spread_text(one.measure))),
+                    ("left", escape(one.rival)),
+                )
+            )
+        )
+    return rows
+
+
+def verdict_section(made: Measured) -> str:
+    heads = (
+        ("left", "who"), ("", ""), ("", "target"), ("", "ratio"), ("", "measured"),
+        ("", "against"), ("left", ""),
+    )  # fmt: skip
+    listed = "".join(f"<li>{escape(note)}</li>" for note in notes(made))
+    below = f'<ul class="notes">{listed}</ul>' if listed else ""
+    return pages.section("Targets", "", html_table(heads, verdict_rows(made)) + below)
+
+
+def facts_html(lines: Sequence[str]) -> str:
+    pairs = (line.partition(" ") for line in lines)
+    return "<dl>" + "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(text.strip())}</dd>" for name, _, text in pairs
+    ) + "</dl>"  # fmt: skip
+
+
+def cell_html(place: int, made: Measured) -> str:
+    parts = [
+        f'<h2 class="cell" id="cell{place}">{escape(made.cell.name)}</h2>',
+        verdict_section(made),
+    ]
     if made.findings is not None and made.findings.measured:
-        parts += [
-            pages.rates_section(made.findings),
-            pages.latencies_section(made.findings),
-            pages.table_section(made.findings),
-        ]
+        parts += [pages.rates_section(made.findings), pages.latencies_section(made.findings)]
+        parts.append(pages.table_section(made.findings))
     listed = "\n".join(commands(made))
     if listed:
         parts.append(pages.section("fio and ior commands", "", f"<pre>{escape(listed)}</pre>"))
+    if made.findings is not None:
+        parts.append(pages.section("Where and how", "", facts_html(setting(made))))
     return "".join(parts)
 
 
-def save_page(report: Report, file: Path) -> None:
+def summary_section(report: Report) -> str:
+    """One line for each cell."""
+    heads = (("left", "where and what"), ("", "reached"), ("", "not reached"), ("", "no figure"))
+    rows = []
+    for place, made in enumerate(report.cells):
+        states = [one.state for one in made.verdicts]
+        counts = [states.count(state) for state in CLASSES]
+        kinds = ("reached", "missed", "missed")
+        rows.append(
+            html_row(
+                [
+                    ("left", f'<a href="#cell{place}">{escape(made.cell.name)}</a>'),
+                    *((kind if n else "", str(n)) for kind, n in zip(kinds, counts, strict=True)),
+                ]
+            )
+        )
+    return pages.section("Summary", "", html_table(heads, rows) + facts_html(machine(report)))
+
+
+def page(report: Report) -> str:
+    """The whole page."""
     said = ", ".join(f"{count} {state}" for state, count in report.count.items())
     why = escape(report.failed or "Interrupted")
     ended = f'<p class="bad">{why}: not everything was measured.</p>'
@@ -303,6 +357,10 @@ def save_page(report: Report, file: Path) -> None:
         f'<h1>What must hold</h1><p class="verdict">{escape(said or "Nothing was measured")}.</p>'
         f"{ended if report.interrupted or report.failed else ''}</header>"
     )
-    body = heading + "".join(map(cell_html, report.cells))
+    cells = "".join(cell_html(place, made) for place, made in enumerate(report.cells))
+    return pages.document("lmdbio targets", heading + summary_section(report) + cells, STYLE)
+
+
+def save_page(report: Report, file: Path) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(pages.document("lmdbio targets", body, STYLE), encoding="utf-8")
+    file.write_text(page(report), encoding="utf-8")

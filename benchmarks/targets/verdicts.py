@@ -7,8 +7,8 @@ spread of these says how far the ratio can be trusted.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cells import Cell, Rule
@@ -125,9 +125,9 @@ def verdict(
     bare = Verdict(rule.group, cell.name, rule.words, lane, unit=unit, bound=bound)
     mine = best(rows.get(lane, ()), rule.quantity)
     if mine is None:
-        return replaced(bare, note=why or trouble(lane, rows.get(lane, ())))
+        return replace(bare, note=why or trouble(lane, rows.get(lane, ())))
     own = values(mine, rule.quantity)
-    bare = replaced(bare, measured=spread(own), note=warmth(cell, mine))
+    bare = replace(bare, measured=spread(own), note=warmth(cell, mine))
     if not rule.rivals:
         # A cap and a budget are numbers in the unit shown, but for bytes.
         number = rule.number / MIB if rule.quantity == "peak" else rule.number
@@ -135,12 +135,12 @@ def verdict(
     rival = best([row for name in rule.rivals for row in rows.get(name, ())], rule.quantity)
     if rival is None:
         said = [trouble(name, rows.get(name, ())) for name in rule.rivals]
-        return replaced(bare, note=why or "; ".join(said))
+        return replace(bare, note=why or "; ".join(said))
     other = values(rival, rule.quantity)
-    bare = replaced(bare, rival=rival.label)
+    bare = replace(bare, rival=rival.label)
     if rule.bounded_by_link and link is not None:
         most = link / statistics.median(other)
-        bare = replaced(bare, note=f"its link ends at {most:.2f} times this py-lmdb")
+        bare = replace(bare, note=f"the link lets pass {most:.2f} times this py-lmdb's rate")
     return compared(bare, rule, own, other)
 
 
@@ -154,15 +154,9 @@ def compared(bare: Verdict, rule: Rule, own: Sequence[float], other: Sequence[fl
         reached = ratio >= rule.least
     if rule.most is not None:
         reached = ratio <= rule.most
-    return replaced(
+    return replace(
         bare, measure=measure, ratio=ratio, ratios=(min(rounds), max(rounds)), reached=reached
     )
-
-
-def replaced(verdict: Verdict, **changes: Any) -> Verdict:
-    import dataclasses
-
-    return dataclasses.replace(verdict, **changes)
 
 
 def trouble(lane: str, rows: Sequence[Row]) -> str:
@@ -175,8 +169,3 @@ def warmth(cell: Cell, row: Row) -> str:
     """What a reader should know of a figure that was to be cold and is not."""
     cold = all(run.sample is not None and run.sample.cold for run in row.runs)
     return "" if cell.warm or cold else "not cold: the page cache could not be emptied"
-
-
-def unsettled(verdicts: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Those without a figure."""
-    return (one for one in verdicts if one.ratio is None)

@@ -52,10 +52,14 @@ def nice_ticks(top: float, wanted: int = 5) -> list[float]:
     return [i * step for i in range(math.ceil(top / step - 1e-9) + 1)]
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """1, 2 and 5 times the powers of ten that span the values, ends included."""
+def log_ticks(low: float, high: float, *, short: bool = False) -> list[float]:
+    """1, 2 and 5 times the powers of ten that span the values, ends included.
+
+    ``short``: the powers alone, for values that differ by orders of magnitude.
+    """
     first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
-    every = [factor * 10.0**power for power in range(first, last + 1) for factor in (1, 2, 5)]
+    factors = (1,) if short else (1, 2, 5)
+    every = [factor * 10.0**power for power in range(first, last + 2) for factor in factors]
     start = max((i for i, tick in enumerate(every) if tick <= low), default=0)
     stop = next((i for i, tick in enumerate(every) if tick >= high), len(every) - 1)
     return every[start : max(stop, start + 1) + 1]
@@ -93,13 +97,13 @@ def bar_svg(bar: Bar, top: float, ticks: Sequence[float]) -> str:
     )
 
 
-def range_svg(values: Sequence[float], ticks: Sequence[float], colour: str) -> str:
-    """Percentiles, ascending, on a logarithmic scale from the first tick to the last."""
+def range_svg(values: Sequence[float], ticks: Sequence[float], colour: str, unit: str) -> str:
+    """Values on a logarithmic scale from the first tick to the last; the first one is largest."""
 
     def place(value: float) -> float:
         return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
 
-    first, last = per_cent(place(values[0])), per_cent(place(values[-1]))
+    first, last = per_cent(place(min(values))), per_cent(place(max(values)))
     marks = "".join(
         f'<circle cx="{per_cent(place(value))}" cy="50%" r="{6 - number}" '
         f'fill="var(--{colour})" fill-opacity="{1 - 0.2 * number:g}"/>'
@@ -107,7 +111,7 @@ def range_svg(values: Sequence[float], ticks: Sequence[float], colour: str) -> s
     )
     return (
         '<svg class="bar" role="img" width="100%" height="22">'
-        f"<title>{', '.join(f'{value:.3g}' for value in values)} ms</title>"
+        f"<title>{', '.join(f'{value:.3g}' for value in values)} {unit}</title>"
         f"{grid([place(tick) for tick in ticks])}"
         f'<line x1="{first}" x2="{last}" y1="11" y2="11" stroke="var(--{colour})" '
         f'stroke-width="2"/>{marks}</svg>'

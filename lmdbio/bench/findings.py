@@ -75,6 +75,7 @@ class Row:
         runs: the timed ones.
         wrong: why it failed, or what differed.
         verified: its records were compared with py-lmdb's.
+        called: a name instead of the contestant's title.
     """
 
     trial: Trial
@@ -83,10 +84,11 @@ class Row:
     runs: list[Outcome] = field(default_factory=list)
     wrong: str = ""
     verified: bool = False
+    called: str = ""
 
     @property
     def title(self) -> str:
-        return self.trial.contestant.title
+        return self.called or self.trial.contestant.title
 
     @property
     def label(self) -> str:
@@ -217,9 +219,9 @@ class Findings:
         """Comparable rows; of a contestant with several transfers only the best one."""
         best: dict[str, Row] = {}
         for row in self.comparable:
-            other = best.setdefault(row.trial.name, row)
+            other = best.setdefault(row.title, row)
             if statistics.median(row.rates) > statistics.median(other.rates):
-                best[row.trial.name] = row
+                best[row.title] = row
         return list(best.values())
 
     def ratio(self, row: Row, to: Row | None) -> float | None:

@@ -243,6 +243,8 @@ class Workplace:
         drop_all: put everything out of the page cache before a cold run, not only the data.
         limit_seconds: a run that takes longer has failed.
         environment: variables for the runs.
+        prefix: words before the command of each run, such as those of a program that starts it
+            with less of something.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -250,6 +252,7 @@ class Workplace:
         self.warm = self.consume = self.drop_all = False
         self.limit_seconds = SECONDS_MAX
         self.environment: Mapping[str, str] = {}
+        self.prefix: Sequence[str] = ()
         self.keys: dict[Workload, str] = {}
 
     def row(self, trial: Trial, work: Workload) -> Row:
@@ -321,7 +324,7 @@ class Workplace:
             # mpi4py's runner ends all ranks when one of them raises.
             python = [*mpiexec, sys.executable, "-m", "mpi4py", "-m", MODULE]
         environment = {**processes.inherited(), **self.environment}
-        command = [*python, json.dumps(asdict(order))]
+        command = [*self.prefix, *python, json.dumps(asdict(order))]
         return Outcome.parse(
             processes.call(command, row.title, environment, self.limit_seconds, waiting)
         )
@@ -481,7 +484,7 @@ def remarks(found: Findings) -> list[str]:
             "The file could not be put out of the page cache (another process maps it, or the "
             "file system keeps its pages in memory): figures marked * are warm."
         )
-    if not work.whole and work.access == "random":
+    if found.cold and not work.whole and work.access == "random":
         said.append(
             "A part of an epoch is read, as of a set that is larger than memory: Records.read is "
             "told to bring nothing else to memory (readahead=False)."

@@ -25,11 +25,13 @@ STYLE = """
 :root { color-scheme: light dark;
   --paper: #f6f5f1; --card: #ffffff; --ink: #1d2530; --quiet: #626d7a; --rule: #e2e4e6;
   --py-lmdb: #87919d; --lmdbio: #1c6db0; --plain: #2b8a6b; --fio: #c4712a;
-  --fio-queue: #a93f5c; --ior: #7d55b3;  --bad: #b3322b; }
+  --fio-queue: #a93f5c; --fio-queue-32: #8c2f86; --fio-queue-128: #5b3aa6;
+  --fio-uring-32: #b0892a; --ior: #7d55b3; --bad: #b3322b; }
 @media (prefers-color-scheme: dark) { :root {
   --paper: #12161b; --card: #1a2027; --ink: #e3e7ec; --quiet: #97a2af; --rule: #2d353f;
   --py-lmdb: #8d98a5; --lmdbio: #58a6e4; --plain: #4fb894; --fio: #e3994f;
-  --fio-queue: #ea7d97; --ior: #b08be0;  --bad: #f0857e; } }
+  --fio-queue: #ea7d97; --fio-queue-32: #d98ad3; --fio-queue-128: #a392ea;
+  --fio-uring-32: #d9bd62; --ior: #b08be0; --bad: #f0857e; } }
 * { box-sizing: border-box; }
 body { margin: 0; background: var(--paper); color: var(--ink);
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, sans-serif; }
@@ -50,14 +52,16 @@ section > p { color: var(--quiet); margin: .15rem 0 .9rem; font-size: .92rem; }
 .tile b { display: block; font-size: 1.7rem; line-height: 1.2;
   font-variant-numeric: tabular-nums; }
 .tile span { color: var(--quiet); font-size: .85rem; display: block; }
-.row { display: grid; grid-template-columns: 15rem 1fr var(--room, 8rem); gap: .9rem;
+.row { display: grid; grid-template-columns: 18rem 1fr var(--room, 8rem); gap: .9rem;
   align-items: center; font-size: .92rem; margin-bottom: .2rem; }
 .rows.wide { --room: 14rem; }
 .value { font-variant-numeric: tabular-nums; text-align: right; white-space: nowrap; }
 .row small, td small { color: var(--quiet); }
 svg { display: block; overflow: visible; }
 svg text { fill: var(--quiet); font-size: 11px; font-family: inherit; }
-svg text.name { font-size: 12px; } svg text.level { font-size: 12px; font-weight: 600; }
+svg text.name { font-size: 12px; }
+svg text.level { font-size: 12px; font-weight: 600; paint-order: stroke; stroke: var(--card);
+  stroke-width: 4px; }
 .lines { width: 100%; height: auto; max-width: 52rem; margin: 0 auto; }
 .grid { stroke: var(--rule); stroke-width: 1; }
 .whisker { stroke: var(--ink); stroke-width: 1.2; stroke-opacity: .75; }
@@ -78,6 +82,7 @@ pre { margin: 0; padding: .6rem .8rem; background: var(--paper); border-radius: 
   font-size: .8rem; white-space: pre-wrap; overflow-wrap: anywhere; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: .6rem 0 0;
   font-size: .92rem; } dt { color: var(--quiet); } dd { margin: 0; overflow-wrap: anywhere; }
+dl.absent { grid-template-columns: minmax(0, 22rem) 1fr; }
 .prose p, .prose li { color: var(--ink); max-width: 46rem; }
 .bad { color: var(--bad); }
 @media (max-width: 40rem) {
@@ -85,7 +90,7 @@ dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; ma
   .row { display: flex; flex-wrap: wrap; justify-content: space-between; gap: 0 .6rem;
     margin-bottom: .4rem; }
   .row svg { order: 1; flex: 0 0 100%; } .pad { display: none; }
-  dl { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
+  dl, dl.absent { grid-template-columns: 1fr; gap: 0; } dd { margin-bottom: .5rem; }
   svg.lines text { font-size: 15px; } }
 """
 
@@ -112,8 +117,9 @@ def page(findings: Findings) -> str:
         ),
         costs_section(
             findings, "Context switches", "Per GiB, asked for or not. A page fault that waits for "
-            "the disk is one; so is each wait for a request. Less is better.",
-            lambda row: row.switches_per_gib,
+            "the disk is one; so is each wait for a request. Slowest, median, fastest run; "
+            "logarithmic; less is better.",
+            lambda row: row.switches_per_gib, logarithmic=True,
         ),
         table_section(findings),
         commands_section(findings),
@@ -246,8 +252,9 @@ def transfers_section(findings: Findings) -> str:
         for line in lines
     )
     lead = (
-        "What plain requests of each size get from this file; bands span all runs. Dashed: who "
-        "chooses its requests itself."
+        "What plain requests of each size get from this file; bands span all runs. Solid: "
+        "O_DIRECT. Dotted: through the page cache. Dashed from side to side: who chooses the "
+        "sizes of its requests itself."
     )
     return section(
         "Bandwidth against transfer size", lead, f'{drawn}<ul class="legend">{legend}</ul>'
@@ -273,7 +280,7 @@ def latencies_section(findings: Findings) -> str:
     parts = [
         line_of(
             row.label,
-            range_svg(values, ticks, row.shade),
+            range_svg(values, ticks, row.shade, "ms"),
             f"{figure(values[0])} <small>/ {' / '.join(map(figure, values[1:]))}</small>",
         )
         for row, values in rows
@@ -290,8 +297,14 @@ def latencies_section(findings: Findings) -> str:
 
 
 def costs_section(
-    findings: Findings, title: str, lead: str, cost: Callable[[Row], Spread | None]
+    findings: Findings,
+    title: str,
+    lead: str,
+    cost: Callable[[Row], Spread | None],
+    *,
+    logarithmic: bool = False,
 ) -> str:
+    """What a GiB costs each contestant; on a logarithmic scale where costs differ a lot."""
     rows = [
         (row, spread, (spread.min, spread.max))
         for row in findings.leading
@@ -300,7 +313,20 @@ def costs_section(
     if not rows or max(spread.max for _, spread, _ in rows) == 0:
         return ""
     rows.sort(key=lambda one: one[1].median)
-    return section(title, lead, bars(rows, lambda _: ""))
+    drawn = ranges(rows) if logarithmic else bars(rows, lambda _: "")
+    return section(title, lead, drawn)
+
+
+def ranges(rows: Sequence[tuple[Row, Spread, tuple[float, ...]]]) -> str:
+    """A line each from the least to the greatest, the median largest, on one logarithmic scale."""
+    shown = [[max(1.0, value) for value in (one.median, one.min, one.max)] for _, one, _ in rows]
+    ticks = log_ticks(min(map(min, shown)), max(map(max, shown)), short=True)
+    parts = [
+        line_of(row.label, range_svg(values, ticks, row.shade, ""), figure(spread.median))
+        for (row, spread, _), values in zip(rows, shown, strict=True)
+    ]
+    axis = axis_line(axis_html(ticks, logarithmic=True))
+    return f'<div class="rows">{"".join(parts)}{axis}</div>'
 
 
 def maybe(value: float | None, form: str = "") -> str:
@@ -359,17 +385,18 @@ def table_row(findings: Findings, row: Row) -> str:
 
 
 def absent(findings: Findings) -> str:
-    """Who has no figures, and why."""
-    said = [
-        (row.label, row.wrong or row.trial.skipped or "not measured", bool(row.wrong))
-        for row in findings.rows
-        if row.wrong or not row.rates
-    ]
+    """Who has no figures, and why; one line for all transfers of a contestant."""
+    said: dict[tuple[str, str, bool], list[str]] = {}
+    for row in findings.rows:
+        if row.wrong or not row.rates:
+            why = row.wrong or row.trial.skipped or "not measured"
+            sizes = said.setdefault((row.title, why, bool(row.wrong)), [])
+            sizes += [size_text(row.trial.transfer)] * bool(row.trial.transfer)
     items = "".join(
-        f'<dt>{escape(name)}</dt><dd class="{"bad" * bad}">{escape(why)}</dd>'
-        for name, why, bad in dict.fromkeys(said)
+        f'<dt>{escape(", ".join([name, *sizes]))}</dt><dd class="{"bad" * bad}">{escape(why)}</dd>'
+        for (name, why, bad), sizes in said.items()
     )
-    return f"<dl>{items}</dl>" if items else ""
+    return f'<dl class="absent">{items}</dl>' if items else ""
 
 
 def commands_section(findings: Findings) -> str:

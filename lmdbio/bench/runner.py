@@ -160,8 +160,9 @@ def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Ca
     if one.kind == "slices":
         slices = [range(int(part[0]), int(part[-1]) + 1) for part in batches]
         return lambda: readers.by_slices(work.path, slices, check, **options)
-    # A part of an epoch stands for a set that finds no room in memory.
-    options["readahead"] = None if work.whole or work.access not in KEYED else False
+    # A part of an epoch stands for a set that finds no room in memory, unless it is there.
+    room = work.whole or order.warm or work.access not in KEYED
+    options["readahead"] = None if room else False
     return lambda: readers.by_batch(work.path, batches, check, lap, **options)
 
 

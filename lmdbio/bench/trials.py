@@ -193,7 +193,10 @@ class Contestant:
     @property
     def shade(self) -> str:
         """Its colour's name."""
-        return self.family if self.depth == 1 else f"{self.family}-queue"
+        if self.depth == 1:
+            return self.family
+        deep = "" if self.depth == 8 else f"-{self.depth}"
+        return f"{self.family}-{'uring' if self.queue == 'io_uring' else 'queue'}{deep}"
 
     @property
     def raw(self) -> bool:
