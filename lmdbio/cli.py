@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import sys
 import time
 import warnings
@@ -104,9 +105,9 @@ def main() -> None:
     except click.ClickException as error:
         error.show()
         status = error.exit_code
-    except (KeyboardInterrupt, click.Abort):
+    except (KeyboardInterrupt, click.Abort) as interrupt:
         click.echo("lmdbio: interrupted", err=True)
-        status = 130
+        status = 128 + getattr(interrupt, "number", signal.SIGINT)
     except BrokenPipeError:
         # Whoever read our output has enough; Python's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -1142,7 +1143,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         raise click.ClickException(
             f"no {', no '.join(missing)} here; the demonstration needs: pip install 'lmdbio[demo]'"
         )
-    from lmdbio.bench import datasets, report
+    from lmdbio.bench import datasets, processes, report
     from lmdbio.bench import demo as demonstration
 
     console = wide_console(stderr=as_json)
@@ -1151,7 +1152,8 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         for recipe in (datasets.CIFAR, datasets.JPEG)
     )
     plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
-    made = demonstration.run(plan, console)
+    with processes.ended_by_signals():
+        made = demonstration.run(plan, console)
     report.show(made, console)
     if as_json:
         print_json(report.as_json(made))

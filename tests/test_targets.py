@@ -271,6 +271,27 @@ def test_a_place_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatc
             pass
 
 
+def test_runs_at_the_capped_device_are_held_to_its_caps(
+    small: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = [one for one in CELLS if one.name == "capped device, random batches, 3k"]
+    monkeypatch.setattr(run, "CELLS", [replace(wanted[0], bytes_max=1 << 40)])
+    # At 50 requests a second the first ones take a while already.
+    monkeypatch.setattr(places, "CAP_REQUESTS", 50)
+    report = show.Report("now")
+    options = run.Options(tmp_path, {"3k": small.path}, rounds=1, verify=False)
+    run.run(options, run.Console(quiet=True), report)
+    (made,) = report.cells
+    if made.why:
+        pytest.skip(made.why)
+    (one,) = made.verdicts
+    assert one.note == ""
+    (sample_of_it,) = [run.sample for run in made.every[0].runs]
+    assert sample_of_it is not None
+    assert sample_of_it.seconds > 0.1
+    assert "50 requests/s" in made.place
+
+
 def mounts() -> str:
     return "".join(line for line in Path("/proc/mounts").read_text().splitlines() if "pfs" in line)
 

@@ -22,7 +22,7 @@ BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
 class Unavailable(Exception):
-    """This machine lacks what the place needs; the message says what."""
+    """The place cannot be had here, or did not last; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,34 +68,30 @@ def modelled(folder: Path) -> Iterator[Place]:
     """Behind the modelled parallel file system."""
     pfs = neighbour("pfs/pfs.py")
     constants = pfs.constants()
-    with contextlib.ExitStack() as stack:
-        try:
-            store = stack.enter_context(pfs.mounted(folder, constants=constants))
-        except (pfs.Missing, pfs.Failed) as error:
-            raise Unavailable(str(error)) from error
-        words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
-        yield Place(
-            store.mounts[0],
-            f"modelled parallel file system ({words})",
-            link=constants["client_mb_s"] * 1e6 / 2**20,
-        )
+    words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
+    try:
+        with pfs.mounted(folder, constants=constants) as store:
+            yield Place(
+                store.mounts[0],
+                f"modelled parallel file system ({words})",
+                link=constants["client_mb_s"] * 1e6 / 2**20,
+            )
+    except (pfs.Missing, pfs.Failed) as error:
+        raise Unavailable(str(error)) from error
 
 
 @contextlib.contextmanager
 def capped(folder: Path) -> Iterator[Place]:
     """A copy on a device that gives so many bytes and requests a second."""
     made = neighbour("capped/run.py")
-    with contextlib.ExitStack() as stack:
-        try:
-            disk = stack.enter_context(
-                made.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS)
-            )
-        except (made.Missing, made.Failed) as error:
-            raise Unavailable(str(error)) from error
-        # A shell that joins the control group before it becomes the command.
-        join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(disk.group / "cgroup.procs"))
-        words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
-        yield Place(disk.mount, words, prefix=join)
+    words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
+    try:
+        with made.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS) as disk:
+            # A shell that joins the control group before it becomes the command.
+            join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(disk.group / "cgroup.procs"))
+            yield Place(disk.mount, words, prefix=join)
+    except (made.Missing, made.Failed) as error:
+        raise Unavailable(str(error)) from error
 
 
 @contextlib.contextmanager

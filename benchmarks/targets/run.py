@@ -166,11 +166,7 @@ class Cells:
         self.compared: dict[tuple[str, str, str, int], str] = {}
 
     def measure(self, cell: Cell, folder: Path) -> None:
-        """Whatever happens, what was measured up to then is in the report.
-
-        Raises:
-            OSError, lmdb.Error, ValueError: the data set cannot be read.
-        """
+        """Whatever happens, what was measured up to then is in the report."""
         made = Measured(cell)
         self.report.cells.append(made)
         self.console.rule(f"{len(self.report.cells)}. {cell.name}", align="left", style="dim")
@@ -185,8 +181,10 @@ class Cells:
                 if self.options.verify:
                     self.compare(bench, made, folder)
                 self.alternate(bench, made)
-        except places.Unavailable as error:
-            made.why = str(error)
+        except (places.Unavailable, OSError, ValueError, lmdb.Error) as error:
+            # The other cells may still do.
+            made.why = str(error) or type(error).__name__
+            self.console.print(made.why, style="bold yellow", markup=False, highlight=False)
 
     def work(self, cell: Cell, lane: Lane, folder: Path, bytes_max: int = 0) -> Workload:
         """What a lane reads."""
