@@ -52,6 +52,7 @@ struct lio_ticket {
     lio_ticket *next; /* in the pool's queue */
     size_t count, begun, running;
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
+    uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;
     lio_error error; /* code LIO_OK while none */
     lio_read reads[];
@@ -332,6 +333,7 @@ static int check_reads(const lio_read *reads, size_t count, lio_error *error)
 static void queue_append(pool *owner, lio_ticket *ticket)
 {
     ticket->queued = true;
+    ticket->queued_ns = lio_now_ns();
     ticket->next = NULL;
     if (owner->last != NULL)
         owner->last->next = ticket;
@@ -399,7 +401,7 @@ static void *carry(void *argument)
             break;
         read = queue_take(owner, &ticket);
         (void)pthread_mutex_unlock(&owner->lock);
-        perform_queued(owner->engine, read, ticket->submitted_ns, &error);
+        perform_queued(owner->engine, read, ticket->queued_ns, &error);
         (void)pthread_mutex_lock(&owner->lock);
         ticket->running--;
         if (error.code != LIO_OK && ticket->error.code == LIO_OK) {

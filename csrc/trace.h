@@ -33,7 +33,7 @@ enum lio_stage {
 };
 
 typedef struct {
-    uint64_t queued_ns; /* a request: when it was submitted; else begun_ns               */
+    uint64_t queued_ns; /* a request: when it began to wait for a thread; else begun_ns  */
     uint64_t begun_ns, ended_ns;
     uint64_t offset;    /* a request: in the file                                         */
     uint64_t amount;    /* records of LOCATE, else bytes                                  */

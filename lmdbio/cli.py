@@ -1055,6 +1055,12 @@ def sum_up(files: tuple[Path, ...], output: Path | None, as_json: bool) -> None:
         click.echo(f"{output}: {plural(len(merged['traceEvents']), 'event')}")
 
 
+def amount(line: timeline.Line) -> str:
+    if not line.amount:
+        return ""
+    return f"{line.amount:,} records" if line.stage == "locate" else size(line.amount)
+
+
 def stage_table(lines: list[timeline.Line]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("process")
@@ -1069,7 +1075,7 @@ def stage_table(lines: list[timeline.Line]) -> Table:
             f"{line.seconds:.3f}",
             f"{1e3 * line.seconds / line.count:.3f}",
             f"{1e3 * line.longest_seconds:.3f}",
-            f"{line.amount:,} records" if line.stage == "locate" else size(line.amount),
+            amount(line),
         )
     return table
 

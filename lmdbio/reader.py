@@ -467,6 +467,7 @@ class Reader:
         request_bytes_max: int | None = None,
     ) -> None:
         self._closed = True  # until it is open
+        begun = monotonic_ns()
         self._pid = os.getpid()
 
         def ask() -> _Asked:
@@ -507,6 +508,7 @@ class Reader:
         job.settle_nodes(asked.ranks_per_node)
         job.compare(compared, per_node=_Asked.PER_NODE)
         self._open(job, asked, [other.memory_bytes_max for other in all_asked])
+        tracing.note("open", begun, monotonic_ns(), {"file": asked.path})
 
     # --- making it ------------------------------------------------------------------------
 

@@ -12,7 +12,7 @@ from typing import Any, SupportsIndex, overload
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core
+from lmdbio import _core, tracing
 from lmdbio.batch import Batch
 from lmdbio.bypass import Bypass
 from lmdbio.choice import Wish
@@ -77,6 +77,7 @@ class Records(Sequence[bytes]):
         memory_bytes_max: int | None = None,
         subdir: bool | None = None,
     ) -> None:
+        begun = monotonic_ns()
         self._state: dict[str, Any] = {
             "path": os.fspath(Path(path).absolute()),
             "db": db,
@@ -112,6 +113,7 @@ class Records(Sequence[bytes]):
             raise
         self._pool = _core.MemoryPool()
         self._tally = Tally(self._engines)
+        tracing.note("open", begun, monotonic_ns(), {"file": self.path})
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -149,10 +151,9 @@ class Records(Sequence[bytes]):
             raise IndexError(f"record {index} of {len(self)}")
         begun = monotonic_ns()
         extent = self._source.extents(np.array([at], np.uint64))[0]
-        found = monotonic_ns()
         value = self._engine.read(int(extent["offset"]), int(extent["length"]))
         self._source.guard()
-        self._tally.single(begun, found, len(value))
+        self._tally.single(begun, len(value))
         return value
 
     def __iter__(self) -> Iterator[bytes]:
@@ -173,45 +174,46 @@ class Records(Sequence[bytes]):
             IndexError: an index out of range.
             OSError, Error: the file cannot be read, or has moved on.
         """
-        tally, begun = self._tally, monotonic_ns()
+        begun = monotonic_ns()
         wanted = self._normalise(indices)
         extents = self._source.extents(wanted)
-        at = tally.located(begun, len(wanted))
+        lengths = np.ascontiguousarray(extents["length"])
         image = self._image
         if image.complete():
             self._source.guard()
             address, size, keep = image.address, image.size, image.keep
             offsets = extents["offset"]
+            self._tally.lent(lengths)
         else:
+            located = monotonic_ns()
             plan = plan_reads(extents, self._options)
-            at = tally.planned(at, plan.totals)
+            planned = monotonic_ns()
             size = plan.totals.buffer_bytes
             spent = plan.totals.requests * self._options.gap_bytes_max
             image.earn(size if self._bypass.once_over else spent - size)
-            at = tally.waited(at, "stream ahead")
+            ahead = monotonic_ns()
             memory = self._pool.take(size)
-            at = self._read_plan(plan, memory, at)
+            submitted = self._read_plan(plan, memory)
             # Also vouches for what the image received up to now.
             self._source.guard()
-            tally.waited(at)
+            moments = begun, located, planned, ahead, submitted
+            self._tally.batch(moments, len(wanted), plan.totals)
             address, keep = memory.address, memory
             offsets = plan.slices
-        lengths = np.ascontiguousarray(extents["length"])
-        tally.handed_out(lengths)
         return Batch.over(
             address, size, indices=wanted, offsets=offsets, lengths=lengths, keep=keep
         )
 
-    def _read_plan(self, plan: _core.Plan, memory: _core.Memory, begun: int) -> int:
-        """Reads a plan; since ``begun`` it is submitted, since what is returned waited for."""
+    def _read_plan(self, plan: _core.Plan, memory: _core.Memory) -> int:
+        """Reads a plan; the moment at which it was submitted."""
         size = plan.totals.buffer_bytes
         direct = self._bypass.engine(size)
         with (direct or self._engine).submit_plan(plan, memory.address, memory) as ticket:
-            waiting = self._tally.submitted(begun)
+            submitted = monotonic_ns()
             ticket.wait()
             if direct is not None:
                 self._bypass.took(size, ticket.times)
-        return waiting
+        return submitted
 
     def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
         given = np.asarray(indices)

@@ -9,8 +9,10 @@ taken while others read may be a few records old, but no count is lost.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from time import monotonic_ns
@@ -35,7 +37,8 @@ class Stats:
     Attributes:
         records, record_bytes: handed out, repeats counted.
         located_records, locate_seconds: records whose place in the file was looked up, or found
-            by walking ahead of an iteration.
+            by walking ahead of an iteration. Not timed: single records, all of whose time is
+            ``wait_seconds``; records lent from memory; single gets.
         plan_seconds: making requests of places.
         planned_bytes: of the file, that were to be read for records.
         gap_bytes: of these, under no record: gaps that were read over to save a request, and the
@@ -138,6 +141,15 @@ def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6f}"
 
 
+def _told(totals: _core.PlanTotals) -> dict[str, int]:
+    """A plan, for a trace."""
+    return {
+        "requests": totals.requests,
+        "bytes": totals.buffer_bytes,
+        "gap_bytes": totals.waste_bytes,
+    }
+
+
 class Tally:
     """Adds up the stages of one surface, and notes them where a trace is taken.
 
@@ -149,8 +161,10 @@ class Tally:
             closed. It is not held, so that the owner can end.
     """
 
-    #: Arrays of lengths that wait to be added up: that costs more than all else here.
-    LENGTHS_MAX = 64
+    #: Arrays of lengths that wait to be added up, and items of the largest that may: no more than
+    #: stay in the processor's cache.
+    LENT_MAX = 8
+    LENGTHS_MAX = 4096
 
     def __init__(self, engines: Callable[[], Stats]) -> None:
         self._owner = weakref.WeakMethod(engines)
@@ -160,9 +174,9 @@ class Tally:
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
-        self._lengths: list[npt.NDArray[np.uint64]] = []
+        self._lent: deque[npt.NDArray[np.uint64]] = deque()
         self.records = self.record_bytes = self.located_records = 0
-        self.planned_bytes = self.gap_bytes = 0
+        self.planned_bytes = self.gap_bytes = self.singles = self.single_bytes = 0
         self.locate_ns = self.plan_ns = self.submit_ns = self.wait_ns = self.copy_ns = 0
         self.iterations = self.blocks = self.fill_ns = self.idle_ns = 0
 
@@ -191,12 +205,7 @@ class Tally:
             self.gap_bytes += totals.waste_bytes
             self.plan_ns += now - begun
         if tracing.is_on():
-            told = {
-                "requests": totals.requests,
-                "bytes": totals.buffer_bytes,
-                "gap_bytes": totals.waste_bytes,
-            }
-            tracing.note("plan", begun, now, told)
+            tracing.note("plan", begun, now, _told(totals))
         return now
 
     def submitted(self, begun: int) -> int:
@@ -219,39 +228,70 @@ class Tally:
     def copied(self, begun: int, lengths: npt.NDArray[np.uint64]) -> int:
         """Records of these lengths were made into objects, and handed out."""
         now = monotonic_ns()
+        size = int(lengths.sum())
         with self._lock:
             self.copy_ns += now - begun
+            self.records += len(lengths)
+            self.record_bytes += size
         if tracing.is_on():
-            tracing.note("copy", begun, now, {"records": len(lengths)})
-        self.handed_out(lengths)
+            tracing.note("copy", begun, now, {"records": len(lengths), "bytes": size})
         return now
 
-    def handed_out(self, lengths: npt.NDArray[np.uint64]) -> None:
-        """Records of these lengths, which nobody changes."""
+    def batch(self, moments: tuple[int, ...], records: int, totals: _core.PlanTotals) -> None:
+        """Records were read as they lie, in one go: one call costs less than five.
+
+        Args:
+            moments: when it began, and was located, planned, had let the stream behind random
+                reads go on, and was submitted.
+            records: how many.
+            totals: of the plan.
+        """
+        now = monotonic_ns()
+        begun, located, planned, ahead, submitted = moments
         with self._lock:
-            self.records += len(lengths)
-            self._lengths.append(lengths)
-            if len(self._lengths) == self.LENGTHS_MAX or len(lengths) > self.LENGTHS_MAX**2:
-                self._add_lengths()
+            self.records += records
+            self.record_bytes += totals.record_bytes
+            self.located_records += records
+            self.planned_bytes += totals.buffer_bytes
+            self.gap_bytes += totals.waste_bytes
+            self.locate_ns += located - begun
+            self.plan_ns += planned - located
+            self.submit_ns += submitted - ahead
+            self.wait_ns += now - submitted + ahead - planned
+        if tracing.is_on():
+            tracing.note("locate", begun, located, {"records": records})
+            tracing.note("plan", located, planned, _told(totals))
+            tracing.note("stream ahead", planned, ahead)
+            tracing.note("submit", ahead, submitted)
+            tracing.note("wait", submitted, now, {"bytes": totals.buffer_bytes})
 
-    def _add_lengths(self) -> None:
-        if self._lengths:
-            lengths, self._lengths = self._lengths, []
-            self.record_bytes += int(np.concatenate(lengths).sum())
+    def lent(self, lengths: npt.NDArray[np.uint64]) -> None:
+        """Records of these lengths, which nobody changes, were handed out of memory.
 
-    def single(self, begun: int, found: int, length: int) -> None:
-        """One record was located until ``found``, read, and handed out."""
+        That takes a few microseconds in all, so they are not timed, and added up later.
+        """
+        self._lent.append(lengths)
+        if len(self._lent) >= self.LENT_MAX or len(lengths) > self.LENGTHS_MAX:
+            with self._lock:
+                self._add_lent()
+
+    def _add_lent(self) -> None:
+        while self._lent:
+            with contextlib.suppress(IndexError):  # another thread took the last one
+                lengths = self._lent.popleft()
+                self.records += len(lengths)
+                self.located_records += len(lengths)
+                self.record_bytes += int(lengths.sum())
+
+    def single(self, begun: int, length: int) -> None:
+        """One record was located, read and handed out; all of that counts as waiting."""
         now = monotonic_ns()
         with self._lock:
-            self.located_records += 1
-            self.records += 1
-            self.record_bytes += length
-            self.planned_bytes += length
-            self.locate_ns += found - begun
-            self.wait_ns += now - found
+            self.singles += 1
+            self.single_bytes += length
+            self.wait_ns += now - begun
         if tracing.is_on():
-            tracing.note("locate", begun, found, {"records": 1})
-            tracing.note("wait", found, now, {"bytes": length})
+            tracing.note("wait", begun, now, {"bytes": length})
 
     def filled(self, begun: int, times: tuple[float, float], size: int) -> None:
         """A block was waited for and published; its reads had these times."""
@@ -274,22 +314,24 @@ class Tally:
 
     def iterated(self, lengths: npt.NDArray[np.uint64]) -> None:
         """A batch was handed out."""
+        size = int(lengths.sum())
         with self._lock:
             self.iterations += 1
-        self.handed_out(lengths)
+            self.records += len(lengths)
+            self.record_bytes += size
 
     def stats(self) -> Stats:
         """What was counted in this process."""
         engines = self._engines() - self._before
         with self._lock:
-            self._add_lengths()
+            self._add_lent()
             own = Stats(
-                records=self.records,
-                record_bytes=self.record_bytes,
-                located_records=self.located_records,
+                records=self.records + self.singles,
+                record_bytes=self.record_bytes + self.single_bytes,
+                located_records=self.located_records + self.singles,
                 locate_seconds=self.locate_ns / 1e9,
                 plan_seconds=self.plan_ns / 1e9,
-                planned_bytes=self.planned_bytes,
+                planned_bytes=self.planned_bytes + self.single_bytes,
                 gap_bytes=self.gap_bytes,
                 submit_seconds=self.submit_ns / 1e9,
                 wait_seconds=self.wait_ns / 1e9,

@@ -27,14 +27,18 @@ _PHASES = frozenset("XMCbei")
 
 
 def load(path: str | os.PathLike[str]) -> Trace:
-    """A trace file.
+    """A trace file; of one that was being written when its process was killed, what is whole.
 
     Raises:
         OSError: it cannot be read.
         ValueError: it is no trace that lmdbio wrote; the message names it.
     """
     try:
-        trace = json.loads(Path(path).read_text(encoding="utf-8"))
+        text = Path(path).read_text(encoding="utf-8")
+        try:
+            trace = json.loads(text)
+        except ValueError:
+            trace = json.loads(text.rpartition(",\n")[0] + "]}")
     except ValueError as error:  # of JSON, or of UTF-8
         raise ValueError(f"{os.fspath(path)}: is no trace: {error}") from None
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):

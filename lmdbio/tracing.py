@@ -9,8 +9,10 @@ them runs a counter of the requests in flight. All times are of CLOCK_MONOTONIC,
 processes of a machine share; what is needed to compare machines stands in ``otherData``.
 
 Nothing is held back for long: a thread writes what has come in ten times a second, and every
-write leaves a whole JSON file, whatever becomes of the process. What comes faster than that is
-dropped and counted. While no trace is taken, a stage asks one global and that is all.
+write leaves a whole JSON file, so that exceptions, Ctrl-C and fork do no harm. (Who is killed in
+the middle of a write leaves a torn last event, which ``lmdbio.timeline`` does without.) What
+comes faster than that is dropped and counted. While no trace is taken, a stage asks one global
+and that is all.
 """
 
 from __future__ import annotations

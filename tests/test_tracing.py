@@ -332,6 +332,8 @@ def test_a_process_that_is_ended_leaves_a_whole_trace(path, tmp_path, number):
     process.send_signal(number)
     process.communicate(timeout=20)
     assert process.returncode != 0
+    if number == signal.SIGINT:
+        json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     read = sound(tmp_path / "t.json")
     assert len(events(read, name="plan")) >= 5
 
@@ -457,6 +459,18 @@ def test_the_command_sums_up_and_merges(path, tmp_path):
     as_json = json.loads(CliRunner().invoke(cli, ["trace", str(out), "--json"]).output)
     assert {line["stage"] for line in as_json["stages"]} >= {"locate", "plan", "wait"}
     assert as_json["dropped"] == 0
+
+
+def test_of_a_torn_trace_all_but_the_last_event_is_read(path, tmp_path):
+    with lmdbio.trace(tmp_path / "t.json"), lmdbio.Records(path, readahead=False) as records:
+        records.read(range(200))
+    whole = sound(tmp_path / "t.json")
+    text = (tmp_path / "t.json").read_text(encoding="utf-8")
+    last = text.rindex(",\n")
+    for cut in (len(text) - 1, last + 9, last + 2):
+        (tmp_path / "torn.json").write_text(text[:cut], encoding="utf-8")
+        torn = sound(tmp_path / "torn.json")
+        assert len(torn["traceEvents"]) >= len(whole["traceEvents"]) - 1
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"traceEvents": []}', "\xff"])
