@@ -106,7 +106,8 @@ def plural(count: int, noun: str) -> str:
 
 def page(findings: Findings) -> str:
     """The whole page."""
-    name = Path(findings.workload.path).name
+    work = findings.workload
+    name = Path(work.path).name + (f", database {work.db}" if work.db else "")
     sections = [
         rates_section(findings),
         transfers_section(findings),

@@ -55,8 +55,9 @@ def cells(findings: Findings, row: Row) -> list[str]:
 def table(findings: Findings, *, narrow: bool = False) -> Table:
     """The one table. ``narrow``: for 80 columns; JSON and page have the rest."""
     work = findings.workload
+    named = f"database {work.db}, " if work.db else ""
     out = Table(
-        title=f"{work.access}, {work.page_bytes / MIB:,.0f} MiB, {work.processes} process"
+        title=f"{named}{work.access}, {work.page_bytes / MIB:,.0f} MiB, {work.processes} process"
         f"{'es' * (work.processes > 1)}",
         title_style="bold", header_style="bold", box=SIMPLE, pad_edge=False,
     )  # fmt: skip
