@@ -61,6 +61,7 @@ class Options:
         limit_seconds: a run that takes longer has failed.
         scale: of the bytes of every set and run; 1 but for trying out.
         verify: compare what everybody reads before timing it.
+        drop_all: put everything out of the page cache before a cold run, not the data alone.
     """
 
     data: Path
@@ -71,6 +72,7 @@ class Options:
     limit_seconds: float = 120.0
     scale: float = 1.0
     verify: bool = True
+    drop_all: bool = True
 
     def bytes(self, size: int) -> int:
         return max(1, int(size * self.scale))
@@ -108,6 +110,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--scale", type=float, default=1.0,
         help="of the bytes of all sets and runs, for a quick look (1)")
     add("--no-verify", action="store_true", help="do not compare what everybody reads first")
+    add("--drop-data-only", action="store_true",
+        help="put the data alone out of the page cache before cold runs; others may need theirs")
     add("--json", type=Path, metavar="FILE", help="every sample")
     add("--html", type=Path, metavar="FILE", help="a page with drawings")
     # fmt: on
@@ -174,7 +178,7 @@ class Cells:
             with places.at(cell.place, folder) as place, micro.workplace() as bench:
                 made.place, made.link = place.words, place.link
                 bench.warm = bench.consume = cell.warm
-                bench.drop_all = True
+                bench.drop_all = self.options.drop_all
                 bench.limit_seconds = self.options.limit_seconds
                 bench.environment, bench.prefix = dict(cell.environment), place.prefix
                 self.rows(bench, made, place.folder)
@@ -311,7 +315,7 @@ def main(words: list[str]) -> int:
     asked = parse(words)
     options = Options(
         asked.data, asked.environments, asked.only, asked.sets, asked.rounds,
-        asked.limit_seconds, asked.scale, not asked.no_verify,
+        asked.limit_seconds, asked.scale, not asked.no_verify, not asked.drop_data_only,
     )  # fmt: skip
     # A file or a pipe has no width of its own.
     console = Console(width=None if sys.stdout.isatty() else 150)
