@@ -420,11 +420,11 @@ const lio_layout *lio_cursor_layout(const lio_cursor *cursor)
     return &cursor->main.layout;
 }
 
-void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, uint32_t dense)
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max)
 {
     lio_pages_lock(cursor->main.pages);
     if (pages_max != 0) {
-        lio_readahead_open(&cursor->main, pages_max, dense != 0);
+        lio_readahead_open(&cursor->main, pages_max);
     } else if (cursor->main.lender != NULL) {
         if (lio_tree_return_leaf(&cursor->main))
             cursor->has_item = false; /* it lay in what is freed now */

@@ -76,7 +76,7 @@ const lio_item *lio_cursor_item(const lio_cursor *cursor);
 int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 
 /* Reads up to `pages_max` leaves ahead of forward moves, in growing batches that are under
- * way while earlier ones are used; 0 stops. `dense`: see readahead.h. */
-void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, uint32_t dense);
+ * way while earlier ones are used; 0 stops. */
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max);
 
 #endif

@@ -19,8 +19,9 @@ struct lio_source {
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
 };
 
-/* What populate() reads at a time where it must read. */
-enum { POPULATE_BYTES = 1 << 20 };
+/* What populate() reads at a time where it must read, again and again into the same memory,
+ * which thus stays in a core's cache. */
+enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 
 /* Linux moves at most this much in one call; a multiple of every page size. */
 static const uint64_t KERNEL_LIMIT = 0x7ffff000u & ~UINT64_C(0xffff);
@@ -144,30 +145,35 @@ static bool peek(lio_source *source, const lio_read *read)
            (ssize_t)read->length;
 }
 
-/* To read is to populate. */
+/* To read is to populate. What is read is not looked at. */
 static int populate_by_reading(lio_source *source, uint64_t offset, uint64_t length,
                                lio_error *error)
 {
-    uint8_t *scratch;
-    uint64_t received = 0, calls = 0, cached;
-    int code = LIO_OK;
+    uint8_t scratch[SCRATCH_BYTES];
+    struct iovec again[POPULATE_BYTES / SCRATCH_BYTES];
+    uint64_t cached;
+    ssize_t got = 0;
     if (source->keeps_nothing ||
         (lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length))
         return LIO_OK;
-    scratch = lio_buffer_open(POPULATE_BYTES);
-    if (scratch == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, offset, POPULATE_BYTES, 0,
-                        "no memory to read ahead");
-    for (uint64_t at = 0; at < length && code == LIO_OK; at += POPULATE_BYTES) {
+    for (size_t i = 0; i < POPULATE_BYTES / SCRATCH_BYTES; i++)
+        again[i] = (struct iovec){.iov_base = scratch, .iov_len = SCRATCH_BYTES};
+    for (uint64_t at = 0; at < length; at += (uint64_t)got) {
         uint64_t rest = length - at;
-        lio_read part = {offset + at, rest < POPULATE_BYTES ? rest : POPULATE_BYTES, 0, scratch};
-        code = lio_pread_all(source->fd, &part, 1, &received, &calls, error);
+        size_t parts = (size_t)((rest < POPULATE_BYTES ? rest : POPULATE_BYTES) / SCRATCH_BYTES);
+        again[0].iov_len = parts == 0 ? (size_t)rest : SCRATCH_BYTES;
+        do
+            got = preadv(source->fd, again, parts == 0 ? 1 : (int)parts, (off_t)(offset + at));
+        while (got < 0 && errno == EINTR);
+        if (got < 0)
+            return lio_fail_errno(error, errno, offset + at, rest, "cannot read ahead");
+        if (got == 0)
+            break;
     }
-    lio_buffer_close(scratch);
     /* A mount may go without a page cache (FUSE's direct_io, 9p); all would be read twice. */
-    if (received > 0 && lio_cached_bytes(source->fd, offset, length, &cached) && cached == 0)
+    if (got > 0 && lio_cached_bytes(source->fd, offset, length, &cached) && cached == 0)
         source->keeps_nothing = true;
-    return code;
+    return LIO_OK;
 }
 
 /* File systems without a disk (FUSE was seen to) drop advice as soon as a few requests are

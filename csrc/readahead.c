@@ -7,9 +7,7 @@
 enum {
     WINDOW_FIRST = 4,
     LEAF_REQUEST_BYTES = 1 << 20,
-    BATCH_ALIGNMENT = 4096,
-    STRETCH_BYTES_MAX = 32 << 20, /* no more is asked of the page cache ahead */
-    ADVICE_BYTES = 2 << 20        /* one thread brings this much at a time    */
+    BATCH_ALIGNMENT = 4096
 };
 
 /* Page numbers in key order, pages one after another. */
@@ -17,7 +15,6 @@ typedef struct {
     uint64_t *pgnos;
     uint8_t *memory;
     lio_read *reads;
-    lio_ticket *advice; /* the stretch is being brought to the page cache; NULL: not asked for */
     lio_ticket *ticket; /* NULL: not begun, or all there */
     uint32_t count, at, capacity, read_count;
 } batch;
@@ -27,7 +24,7 @@ typedef struct {
     lio_tree leader;
     batch batches[2];
     uint32_t window, pages_max, current;
-    bool started, ended, dense;
+    bool started, ended;
     pid_t pid;
 } readahead;
 
@@ -35,7 +32,6 @@ typedef struct {
 
 static void batch_drop(batch *b)
 {
-    lio_ticket_drop(&b->advice);
     lio_ticket_drop(&b->ticket);
     b->count = b->at = b->read_count = 0;
 }
@@ -69,7 +65,7 @@ static int batch_reserve(batch *b, uint32_t pages, uint32_t page_size)
 static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const uint8_t **page,
                 lio_error *error);
 
-void lio_readahead_open(lio_tree *tree, uint32_t pages_max, bool dense)
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max)
 {
     readahead *a = (readahead *)tree->lender;
     if (tree->db.depth < 2 ||
@@ -81,7 +77,6 @@ void lio_readahead_open(lio_tree *tree, uint32_t pages_max, bool dense)
         return;
     a->lender.find = find;
     a->pages_max = pages_max;
-    a->dense = dense;
     tree->lender = &a->lender;
 }
 
@@ -129,23 +124,6 @@ static int batch_read(const readahead *a, batch *b, lio_error *error)
     return code;
 }
 
-/* Asks for the whole stretch that the leaves of a batch span. False: it is too long, or the
- * engine goes past the page cache. */
-static bool advise(const readahead *a, batch *b)
-{
-    uint32_t size = a->leader.layout.page_size;
-    uint64_t low = UINT64_MAX, high = 0;
-    lio_extent stretch;
-    for (uint32_t i = 0; i < b->count; i++) {
-        low = b->pgnos[i] < low ? b->pgnos[i] : low;
-        high = b->pgnos[i] > high ? b->pgnos[i] : high;
-    }
-    stretch = (lio_extent){low * size, (high - low + 1) * size};
-    return stretch.length <= STRETCH_BYTES_MAX &&
-           lio_engine_populate(lio_pages_engine(a->leader.pages), &stretch, 1,
-                               ADVICE_BYTES, &b->advice, NULL) == LIO_OK;
-}
-
 /* Begins to read the next `window` leaves. Runs of adjacent pages become one request. */
 static int batch_submit(readahead *a, batch *b, lio_error *error)
 {
@@ -172,8 +150,7 @@ static int batch_submit(readahead *a, batch *b, lio_error *error)
     b->read_count = reads;
     if (b->count == 0)
         return LIO_OK;
-    if (!a->dense || !advise(a, b))
-        code = batch_read(a, b, error);
+    code = batch_read(a, b, error);
     a->window = a->window * 2 < a->pages_max ? a->window * 2 : a->pages_max;
     return code;
 }
@@ -202,15 +179,10 @@ static const uint8_t *batch_page(batch *b, uint64_t pgno, uint32_t size)
     return NULL;
 }
 
-static int batch_wait(const readahead *a, batch *b, lio_error *error)
+static int batch_wait(batch *b, lio_error *error)
 {
     int code = LIO_OK;
-    if (b->advice != NULL) {
-        (void)lio_ticket_wait(b->advice, -1, NULL); /* should it fail, the read says why */
-        lio_ticket_drop(&b->advice);
-        code = batch_read(a, b, error);
-    }
-    if (code == LIO_OK && b->ticket != NULL)
+    if (b->ticket != NULL)
         code = lio_ticket_wait(b->ticket, -1, error);
     lio_ticket_drop(&b->ticket);
     if (code != LIO_OK)
@@ -234,7 +206,7 @@ static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const u
         }
     if (found == NULL)
         return start(a, tree, error);
-    code = batch_wait(a, &a->batches[a->current], error);
+    code = batch_wait(&a->batches[a->current], error);
     if (code == LIO_OK)
         code = lio_page_check(&tree->layout, found, pgno, LIO_P_LEAF, error);
     if (code == LIO_OK && a->batches[a->current ^ 1].count == 0 && !a->ended)

@@ -6,11 +6,6 @@
  *
  * A tree that leaves the order in which they come (a search, a step back) starts it anew.
  *
- * Where the values between the leaves will be needed as well (`dense`), and go through the page
- * cache, the kernel is asked for the whole stretch of the file that a batch spans, once and in
- * order, and the leaves are taken from there: single pages picked out of a stream cost a server
- * a seek each, forth and back.
- *
  * For the rooms of csrc alone. The caller holds the lock of the tree's pages.
  */
 #ifndef LIO_READAHEAD_H
@@ -20,9 +15,9 @@
 
 /* cdef: skip */
 /* Becomes the lender of `tree`, at most `pages_max` (not 0) leaves ahead; if it is already,
- * changes that bound, and `dense`. Does nothing where a tree has one page, pages are no multiple of what the
+ * changes that bound. Does nothing where a tree has one page, pages are no multiple of what the
  * engine can read, or there is no memory. */
-void lio_readahead_open(lio_tree *tree, uint32_t pages_max, bool dense);
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max);
 
 /* `tree` has given its leaf back (lio_tree_return_leaf), or ends. Without a lender: nothing. */
 void lio_readahead_close(lio_tree *tree);

@@ -1,5 +1,6 @@
 #include "scan.h"
 
+#include <fcntl.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +17,9 @@ enum {
     REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
     ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
     ADVICE_BYTES = 2 << 20,        /* one thread brings this much at a time             */
+    STRETCH_PIECE_BYTES = 128 << 10, /* what a kernel asks of such file systems at once      */
+    STRETCH_AHEAD_MAX = 32 << 20,    /* of the block that was collected last                 */
+    STRETCH_TICKETS = 4,
     PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
     ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
     PAST_BYTES_MIN = 4 << 20,      /* blocks that may go past the page cache             */
@@ -41,6 +45,7 @@ typedef struct {
     lio_ticket *advice; /* see advise(); nobody waits for it */
     lio_plan *plan; /* NULL: its values are read piece by piece */
     bool past;
+    bool in_stretch; /* see stretch_ahead(); the leaves are there too */
     size_t count, capacity, extent_count, extent_capacity;
     uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
     uint64_t spread_bytes; /* of its extents: see spread() */
@@ -55,6 +60,14 @@ typedef struct {
     size_t first_extent, extent_count;
 } piece;
 
+/* The part of the file that the page cache is asked for, in the order of the file. */
+typedef struct {
+    uint64_t from, to; /* what was asked for     */
+    uint64_t used;     /* of it, by values so far */
+    lio_ticket *tickets[STRETCH_TICKETS]; /* nobody waits for them */
+    uint32_t next;                        /* the oldest of them    */
+} stretch;
+
 struct lio_scan {
     lio_cursor *cursor;
     lio_engine *engine;
@@ -65,6 +78,7 @@ struct lio_scan {
     uint64_t past_bytes, past_ns;
     block blocks[2];
     piece loaded;
+    stretch ahead;
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
     int failed; /* what ended collecting: LIO_NOTFOUND or an error */
@@ -80,7 +94,7 @@ static void block_clear(block *b)
     b->plan = NULL;
     b->count = b->extent_count = 0;
     b->arena_size = b->value_bytes = b->spread_bytes = 0;
-    b->past = false;
+    b->past = b->in_stretch = false;
     b->state = EMPTY;
 }
 
@@ -91,6 +105,13 @@ static void block_free(block *b)
     free(b->arena);
     free(b->extents);
     lio_buffer_close(b->buffer);
+}
+
+/* Where the file is asked for in order, what the kernel adds to single reads only disturbs. */
+static void own_readahead(const lio_scan *scan, int advice)
+{
+    if (scan->options.dense && scan->through_cache)
+        (void)posix_fadvise(lio_engine_fd(scan->engine), 0, 0, advice);
 }
 
 int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan **out,
@@ -113,6 +134,7 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
     scan->records_limit = RECORDS_FIRST;
     scan->through_cache =
         lio_engine_alignment(scan->engine) == 1 && lio_engine_fd(scan->engine) >= 0;
+    own_readahead(scan, POSIX_FADV_RANDOM);
     *out = scan;
     return LIO_OK;
 }
@@ -123,6 +145,9 @@ void lio_scan_close(lio_scan *scan)
         return;
     block_free(&scan->blocks[0]);
     block_free(&scan->blocks[1]);
+    own_readahead(scan, POSIX_FADV_NORMAL);
+    for (size_t i = 0; i < STRETCH_TICKETS; i++)
+        lio_ticket_free(scan->ahead.tickets[i]);
     lio_plan_free(scan->loaded.plan);
     lio_buffer_close(scan->loaded.buffer);
     lio_cursor_close(scan->cursor);
@@ -280,6 +305,76 @@ static void advise(const lio_scan *scan, block *b)
     free(ranges);
 }
 
+/* Where most values of a block lie, and how many bytes of these there are; false where they are
+ * all over the file. Single ones may lie elsewhere, in pages that were used before. */
+static bool most_of(const lio_scan *scan, const block *b, lio_extent *span, uint64_t *sum)
+{
+    uint64_t low = UINT64_MAX, high = 0, reach = 2 * scan->bytes_limit;
+    uint64_t middle = b->extent_count > 1 ? b->extents[b->extent_count / 2].offset : 0;
+    size_t count = 0;
+    *sum = 0;
+    for (size_t i = 0; i < b->extent_count; i++) {
+        const lio_extent *e = &b->extents[i];
+        if (e->offset + reach < middle || e->offset > middle + reach)
+            continue;
+        low = e->offset < low ? e->offset : low;
+        high = e->offset + e->length > high ? e->offset + e->length : high;
+        *sum += e->length;
+        count++;
+    }
+    if (count < 2 || count < b->extent_count - b->extent_count / 4)
+        return false;
+    *span = (lio_extent){low, high - low};
+    return true;
+}
+
+/* Asks for the stretch up to `goal`, unless what was asked for before is not there by far. */
+static void stretch_to(const lio_scan *scan, stretch *s, uint64_t goal)
+{
+    lio_ticket **ticket = &s->tickets[s->next];
+    lio_extent range = {s->to, goal - s->to};
+    if (goal <= s->to || (*ticket != NULL && lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING))
+        return;
+    lio_ticket_drop(ticket);
+    if (lio_engine_populate(scan->engine, &range, 1, STRETCH_PIECE_BYTES, ticket, NULL) !=
+        LIO_OK)
+        return; /* it only costs time */
+    s->next = (s->next + 1) % STRETCH_TICKETS;
+    s->to = goal;
+}
+
+/* Whether what was asked for up to now is used, at least half of it, also with a block more: where
+ * transactions took the pages of others, blocks go forth and back, and each alone looks sparse. */
+static bool stretch_goes_on(const lio_scan *scan, const stretch *s, const lio_extent *span,
+                            uint64_t sum)
+{
+    uint64_t high = span->offset + span->length, slack = 4 * scan->bytes_limit;
+    return s->to != 0 && span->offset <= s->to && high + 2 * STRETCH_AHEAD_MAX >= s->to &&
+           (high <= s->from || high - s->from <= 2 * (s->used + sum) + slack);
+}
+
+/* Where the values of a block lie dense, has the file brought to the page cache from there on,
+ * ahead of the scan. */
+static bool stretch_ahead(lio_scan *scan, const block *b)
+{
+    stretch *s = &scan->ahead;
+    uint64_t ahead = 2 * GROWTH * scan->bytes_limit, sum, end, goal;
+    lio_extent span;
+    if (!scan->options.dense || !most_of(scan, b, &span, &sum))
+        return false;
+    if (!stretch_goes_on(scan, s, &span, sum)) {
+        if (span.length / 2 > sum)
+            return false;
+        s->from = s->to = lio_round_down(span.offset, STRETCH_PIECE_BYTES);
+        s->used = 0;
+    }
+    s->used += sum;
+    end = scan->layout.page_limit * scan->layout.page_size;
+    goal = span.offset + span.length + (ahead < STRETCH_AHEAD_MAX ? ahead : STRETCH_AHEAD_MAX);
+    stretch_to(scan, s, goal < end ? lio_round_up(goal, STRETCH_PIECE_BYTES) : end);
+    return true;
+}
+
 /* A value larger than any block is better read where it is wanted. */
 static bool goes_past(const lio_scan *scan, const block *b)
 {
@@ -297,7 +392,8 @@ static int submit(lio_scan *scan, block *b, lio_error *error)
     if (b->extent_count == 0)
         return LIO_OK;
     if (engine == scan->engine && scan->through_cache) {
-        if (scan->options.advised)
+        b->in_stretch = stretch_ahead(scan, b);
+        if (scan->options.advised && !b->in_stretch)
             advise(scan, b);
         return LIO_OK;
     }
@@ -345,27 +441,17 @@ static void collect(lio_scan *scan, block *b)
     b->state = COLLECTED;
 }
 
-/* Most of the stretch of the file that the values of a block span is theirs. */
-static bool is_dense(const block *b)
-{
-    uint64_t low = UINT64_MAX, high = 0, sum = 0;
-    for (size_t i = 0; i < b->extent_count; i++) {
-        uint64_t end = b->extents[i].offset + b->extents[i].length;
-        low = b->extents[i].offset < low ? b->extents[i].offset : low;
-        high = end > high ? end : high;
-        sum += b->extents[i].length;
-    }
-    return b->extent_count > 1 && high - low <= 2 * sum;
-}
-
-/* Leaves ahead pay once a scan has shown that it goes on. */
+/* Leaves ahead pay once a scan has shown that it goes on, where nothing else brings them. */
 static void look_ahead(lio_scan *scan, const block *b)
 {
-    if (scan->options.move == LIO_MOVE_NEXT || scan->options.move == LIO_MOVE_NEXT_NODUP)
+    if (scan->options.move != LIO_MOVE_NEXT && scan->options.move != LIO_MOVE_NEXT_NODUP)
+        return;
+    if (b->in_stretch)
+        lio_cursor_read_ahead(scan->cursor, 0);
+    else
         lio_cursor_read_ahead(scan->cursor, b->extent_count != 0 || !scan->options.want_values
                                                 ? LEAVES_AHEAD_OVERFLOW
-                                                : LEAVES_AHEAD_INLINE,
-                              scan->options.dense && b->plan == NULL && is_dense(b));
+                                                : LEAVES_AHEAD_INLINE);
 }
 
 static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8_t *buffer,

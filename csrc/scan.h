@@ -29,7 +29,9 @@ typedef struct {
     /* An engine that goes through the page cache asks the kernel for each block ahead; for
      * file systems whose own readahead is small. */
     uint32_t advised;
-    uint32_t dense; /* and where values lie dense, for the leaves between them (readahead.h) */
+    /* and where values lie dense for the file around and after them, leaves included, in the
+     * order of the file: single pages picked out of a stream cost a server a seek each. */
+    uint32_t dense;
     uint64_t block_bytes_max; /* what one block's values take, unless a single one is larger */
 } lio_scan_options;
 
