@@ -694,3 +694,25 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
     lio_ticket_free(ticket);
     return code;
 }
+
+int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
+                       lio_error *error)
+{
+    uint64_t received = 0, calls = 0;
+    lio_span span = {.kind = LIO_SPAN_REQUEST, .depth = 1};
+    int code = check_reads(reads, count, error);
+    if (code != LIO_OK)
+        return code;
+    if (engine->kind != &lio_kind_pread) {
+        for (size_t i = 0; i < count && code == LIO_OK; i++)
+            code = perform(engine, &reads[i], 0, error);
+        return code;
+    }
+    if (count > 0)
+        span.offset = reads[0].offset;
+    span.queued_ns = span.begun_ns = lio_now_ns();
+    code = lio_pread_scatter(engine->source, reads, count, &received, &calls, error);
+    (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
+    return code;
+}

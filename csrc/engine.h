@@ -123,6 +123,12 @@ void lio_ticket_free(lio_ticket *ticket);
 /* The same for whatever `*ticket` is by now, which becomes NULL. */
 void lio_ticket_drop(lio_ticket **ticket);
 
+/* Reads what lies mostly one after another in the file, by the calling thread: neighbours, and
+ * what they leave between them, in one call to the kernel where the engine can (pread). All of
+ * each `length` must exist. */
+int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
+                       lio_error *error);
+
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 

@@ -37,6 +37,8 @@ extern const lio_kind lio_kind_memory;
 
 /* Each kind's own way to open its source. */
 int lio_pread_open(const char *path, lio_source **out, lio_error *error);
+int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
+                      uint64_t *received, uint64_t *calls, lio_error *error);
 int lio_direct_open(const char *path, lio_source **out, lio_error *error);
 int lio_mmap_open(const char *path, lio_source **out, lio_error *error);
 int lio_memory_open(const uint8_t *bytes, uint64_t size, lio_source **out, lio_error *error);

@@ -136,6 +136,65 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
     return lio_pread_all(source->fd, read, 1, received, calls, error);
 }
 
+/* Reads that the kernel serves in one call, and the gaps between them. */
+enum { SCATTER_PARTS = 64, SCATTER_GAP_MAX = 16 << 10, SCATTER_BYTES_MAX = 1 << 30 };
+
+typedef struct {
+    struct iovec parts[SCATTER_PARTS];
+    int count;
+    uint64_t bytes;
+} scatter;
+
+static void scatter_add(scatter *s, void *into, uint64_t length)
+{
+    s->parts[s->count++] = (struct iovec){.iov_base = into, .iov_len = (size_t)length};
+    s->bytes += length;
+}
+
+/* How many of the reads, from the first on, one call can serve. */
+static size_t scatter_make(const lio_read *reads, size_t count, void *gap, scatter *out)
+{
+    uint64_t end = reads[0].offset;
+    size_t i = 0;
+    out->count = 0;
+    out->bytes = 0;
+    while (i < count && reads[i].offset >= end && reads[i].offset - end <= SCATTER_GAP_MAX &&
+           out->count + 2 <= SCATTER_PARTS && reads[i].length <= SCATTER_BYTES_MAX - out->bytes) {
+        if (reads[i].offset > end)
+            scatter_add(out, gap, reads[i].offset - end);
+        scatter_add(out, reads[i].into, reads[i].length);
+        end = reads[i].offset + reads[i].length;
+        i++;
+    }
+    return i;
+}
+
+int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
+                      uint64_t *received, uint64_t *calls, lio_error *error)
+{
+    uint8_t gap[SCATTER_GAP_MAX];
+    int code = LIO_OK;
+    while (count > 0 && code == LIO_OK) {
+        scatter together;
+        size_t served = scatter_make(reads, count, gap, &together);
+        bool done = false;
+        if (served > 1) {
+            ++*calls;
+            done = preadv(source->fd, together.parts, together.count, (off_t)reads[0].offset) ==
+                   (ssize_t)together.bytes;
+            if (done)
+                *received += together.bytes;
+        }
+        served = served > 0 ? served : 1;
+        /* One by one where a signal, the end of the file or an error came between. */
+        for (size_t i = 0; !done && i < served && code == LIO_OK; i++)
+            code = lio_pread_all(source->fd, &reads[i], 1, received, calls, error);
+        reads += served;
+        count -= served;
+    }
+    return code;
+}
+
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
 static bool peek(lio_source *source, const lio_read *read)

@@ -25,6 +25,7 @@
 #include "readahead.h"
 #include "duplicates.h"
 #include "cursor.h"
+#include "stretch.h"
 #include "scan.h"
 
 #endif

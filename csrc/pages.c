@@ -317,9 +317,7 @@ int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
                             into, error);
     lio_engine_count(pages->engine, &(lio_tally){.planned_bytes = header + where->length,
                                                  .gap_bytes = header});
-    code = lio_engine_read(pages->engine, &reads[0], 1, error);
-    if (code == LIO_OK)
-        code = lio_engine_read(pages->engine, &reads[1], 1, error);
+    code = lio_engine_scatter(pages->engine, reads, 2, error);
     if (code == LIO_OK)
         code = lio_overflow_check(&pages->layout, head, reads[0].offset / pages->layout.page_size,
                                   where->length, error);

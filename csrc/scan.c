@@ -7,6 +7,7 @@
 
 #include "buffer.h"
 #include "plan.h"
+#include "stretch.h"
 
 enum {
     RECORDS_FIRST = 8,
@@ -18,8 +19,6 @@ enum {
     ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
     ADVICE_BYTES = 2 << 20,        /* one thread brings this much at a time             */
     STRETCH_PIECE_BYTES = 128 << 10, /* what a kernel asks of such file systems at once      */
-    STRETCH_AHEAD_MAX = 32 << 20,    /* of the block that was collected last                 */
-    STRETCH_TICKETS = 4,
     PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
     ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
     PAST_BYTES_MIN = 4 << 20,      /* blocks that may go past the page cache             */
@@ -45,7 +44,7 @@ typedef struct {
     lio_ticket *advice; /* see advise(); nobody waits for it */
     lio_plan *plan; /* NULL: its values are read piece by piece */
     bool past;
-    bool in_stretch; /* see stretch_ahead(); the leaves are there too */
+    bool in_stretch; /* and the leaves between its values are there too */
     size_t count, capacity, extent_count, extent_capacity;
     uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
     uint64_t spread_bytes; /* of its extents: see spread() */
@@ -60,14 +59,6 @@ typedef struct {
     size_t first_extent, extent_count;
 } piece;
 
-/* The part of the file that the page cache is asked for, in the order of the file. */
-typedef struct {
-    uint64_t from, to; /* what was asked for     */
-    uint64_t used;     /* of it, by values so far */
-    lio_ticket *tickets[STRETCH_TICKETS]; /* nobody waits for them */
-    uint32_t next;                        /* the oldest of them    */
-} stretch;
-
 struct lio_scan {
     lio_cursor *cursor;
     lio_engine *engine;
@@ -78,7 +69,7 @@ struct lio_scan {
     uint64_t past_bytes, past_ns;
     block blocks[2];
     piece loaded;
-    stretch ahead;
+    lio_stretch *stretch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
     int failed; /* what ended collecting: LIO_NOTFOUND or an error */
@@ -110,7 +101,7 @@ static void block_free(block *b)
 /* Where the file is asked for in order, what the kernel adds to single reads only disturbs. */
 static void own_readahead(const lio_scan *scan, int advice)
 {
-    if (scan->options.dense && scan->through_cache)
+    if (scan->stretch != NULL)
         (void)posix_fadvise(lio_engine_fd(scan->engine), 0, 0, advice);
 }
 
@@ -134,6 +125,9 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
     scan->records_limit = RECORDS_FIRST;
     scan->through_cache =
         lio_engine_alignment(scan->engine) == 1 && lio_engine_fd(scan->engine) >= 0;
+    if (options->dense && scan->through_cache)
+        scan->stretch = lio_stretch_open(
+            scan->engine, scan->layout.page_limit * scan->layout.page_size, STRETCH_PIECE_BYTES);
     own_readahead(scan, POSIX_FADV_RANDOM);
     *out = scan;
     return LIO_OK;
@@ -146,8 +140,7 @@ void lio_scan_close(lio_scan *scan)
     block_free(&scan->blocks[0]);
     block_free(&scan->blocks[1]);
     own_readahead(scan, POSIX_FADV_NORMAL);
-    for (size_t i = 0; i < STRETCH_TICKETS; i++)
-        lio_ticket_free(scan->ahead.tickets[i]);
+    lio_stretch_close(scan->stretch);
     lio_plan_free(scan->loaded.plan);
     lio_buffer_close(scan->loaded.buffer);
     lio_cursor_close(scan->cursor);
@@ -305,76 +298,6 @@ static void advise(const lio_scan *scan, block *b)
     free(ranges);
 }
 
-/* Where most values of a block lie, and how many bytes of these there are; false where they are
- * all over the file. Single ones may lie elsewhere, in pages that were used before. */
-static bool most_of(const lio_scan *scan, const block *b, lio_extent *span, uint64_t *sum)
-{
-    uint64_t low = UINT64_MAX, high = 0, reach = 2 * scan->bytes_limit;
-    uint64_t middle = b->extent_count > 1 ? b->extents[b->extent_count / 2].offset : 0;
-    size_t count = 0;
-    *sum = 0;
-    for (size_t i = 0; i < b->extent_count; i++) {
-        const lio_extent *e = &b->extents[i];
-        if (e->offset + reach < middle || e->offset > middle + reach)
-            continue;
-        low = e->offset < low ? e->offset : low;
-        high = e->offset + e->length > high ? e->offset + e->length : high;
-        *sum += e->length;
-        count++;
-    }
-    if (count < 2 || count < b->extent_count - b->extent_count / 4)
-        return false;
-    *span = (lio_extent){low, high - low};
-    return true;
-}
-
-/* Asks for the stretch up to `goal`, unless what was asked for before is not there by far. */
-static void stretch_to(const lio_scan *scan, stretch *s, uint64_t goal)
-{
-    lio_ticket **ticket = &s->tickets[s->next];
-    lio_extent range = {s->to, goal - s->to};
-    if (goal <= s->to || (*ticket != NULL && lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING))
-        return;
-    lio_ticket_drop(ticket);
-    if (lio_engine_populate(scan->engine, &range, 1, STRETCH_PIECE_BYTES, ticket, NULL) !=
-        LIO_OK)
-        return; /* it only costs time */
-    s->next = (s->next + 1) % STRETCH_TICKETS;
-    s->to = goal;
-}
-
-/* Whether what was asked for up to now is used, at least half of it, also with a block more: where
- * transactions took the pages of others, blocks go forth and back, and each alone looks sparse. */
-static bool stretch_goes_on(const lio_scan *scan, const stretch *s, const lio_extent *span,
-                            uint64_t sum)
-{
-    uint64_t high = span->offset + span->length, slack = 4 * scan->bytes_limit;
-    return s->to != 0 && span->offset <= s->to && high + 2 * STRETCH_AHEAD_MAX >= s->to &&
-           (high <= s->from || high - s->from <= 2 * (s->used + sum) + slack);
-}
-
-/* Where the values of a block lie dense, has the file brought to the page cache from there on,
- * ahead of the scan. */
-static bool stretch_ahead(lio_scan *scan, const block *b)
-{
-    stretch *s = &scan->ahead;
-    uint64_t ahead = 2 * GROWTH * scan->bytes_limit, sum, end, goal;
-    lio_extent span;
-    if (!scan->options.dense || !most_of(scan, b, &span, &sum))
-        return false;
-    if (!stretch_goes_on(scan, s, &span, sum)) {
-        if (span.length / 2 > sum)
-            return false;
-        s->from = s->to = lio_round_down(span.offset, STRETCH_PIECE_BYTES);
-        s->used = 0;
-    }
-    s->used += sum;
-    end = scan->layout.page_limit * scan->layout.page_size;
-    goal = span.offset + span.length + (ahead < STRETCH_AHEAD_MAX ? ahead : STRETCH_AHEAD_MAX);
-    stretch_to(scan, s, goal < end ? lio_round_up(goal, STRETCH_PIECE_BYTES) : end);
-    return true;
-}
-
 /* A value larger than any block is better read where it is wanted. */
 static bool goes_past(const lio_scan *scan, const block *b)
 {
@@ -392,7 +315,10 @@ static int submit(lio_scan *scan, block *b, lio_error *error)
     if (b->extent_count == 0)
         return LIO_OK;
     if (engine == scan->engine && scan->through_cache) {
-        b->in_stretch = stretch_ahead(scan, b);
+        b->in_stretch =
+            b->extent_count > 1 &&
+            lio_stretch_cover(scan->stretch, b->extents, b->extent_count, scan->bytes_limit,
+                              2 * GROWTH * scan->bytes_limit) != 0;
         if (scan->options.advised && !b->in_stretch)
             advise(scan, b);
         return LIO_OK;

@@ -16,6 +16,11 @@
 static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t *offsets,
                           const uint64_t *lengths, size_t count);
 
+/* Fills the list at address `list` (length >= first + count, filled with None) from `first` on
+ * with bytes objects into which these extents of the file are read, by lio_engine_scatter. */
+static int lio_glue_read(lio_engine *engine, const lio_extent *extents, size_t first, size_t count,
+                         uintptr_t list, lio_error *error);
+
 /* What of an item is wanted, in lio_glue_item and lio_glue_move. */
 enum { LIO_WANT_KEY = 1, LIO_WANT_VALUE = 2 };
 
@@ -31,6 +36,11 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
 /* Fills the lists `keys` and `values` (length `count`; 0: not wanted) with the loaded records
  * [first, first + count) of the scan; large values are read here. */
 static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
+                         uintptr_t values, lio_error *error);
+
+/* lio_scan_load, and the same for what is loaded then: appends to the lists (empty ones, made for
+ * this; 0: not wanted). `*count` as in lio_scan_load. */
+static int lio_glue_load(lio_scan *scan, size_t first, size_t *count, uintptr_t keys,
                          uintptr_t values, lio_error *error);
 
 /* cdef: skip */
@@ -50,6 +60,49 @@ static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t 
     }
     PyGILState_Release(state);
     return result;
+}
+
+/* As many of the objects as one call of the kernel serves. */
+enum { LIO_GLUE_READS = 32 };
+
+/* Makes the objects, and says where they are to be filled. Returns how many it could make. */
+static size_t lio_glue_rooms(const lio_extent *extents, size_t count, uintptr_t list,
+                             size_t first, lio_read *reads)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    size_t made = 0;
+    for (; made < count; made++) {
+        const lio_extent *e = &extents[made];
+        PyObject *item = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)e->length);
+        if (item == NULL)
+            break;
+        reads[made] = (lio_read){e->offset, e->length, e->length,
+                                 (uint8_t *)PyBytes_AsString(item)};
+        if (PyList_SetItem((PyObject *)list, (Py_ssize_t)(first + made), item) < 0)
+            break;
+    }
+    if (made < count)
+        PyErr_Clear();
+    PyGILState_Release(state);
+    return made;
+}
+
+/* The list is nobody else's until this returns, so no one sees the objects half filled. */
+static int lio_glue_read(lio_engine *engine, const lio_extent *extents, size_t first, size_t count,
+                         uintptr_t list, lio_error *error)
+{
+    lio_read reads[LIO_GLUE_READS];
+    int code = LIO_OK;
+    while (count > 0 && code == LIO_OK) {
+        size_t now = count < LIO_GLUE_READS ? count : LIO_GLUE_READS;
+        if (lio_glue_rooms(extents, now, list, first, reads) < now)
+            return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for a record");
+        code = lio_engine_scatter(engine, reads, now, error);
+        extents += now;
+        first += now;
+        count -= now;
+    }
+    return code;
 }
 
 /* The lock of the pages is held while the GIL is waited for here. That cannot block: nobody
@@ -160,6 +213,38 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
     lio_engine_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_COPY, begun, bytes);
     PyGILState_Release(state);
     lio_pages_unlock(lio_scan_pages(scan));
+    return code;
+}
+
+/* Lengthens a list by `count` times None. */
+static int lio_glue_lengthen(uintptr_t list, size_t count)
+{
+    for (size_t i = 0; list != 0 && i < count; i++)
+        if (PyList_Append((PyObject *)list, Py_None) < 0)
+            return -1;
+    return 0;
+}
+
+static int lio_glue_load(lio_scan *scan, size_t first, size_t *count, uintptr_t keys,
+                         uintptr_t values, lio_error *error)
+{
+    lio_pages *pages = lio_scan_pages(scan);
+    PyGILState_STATE state;
+    int code, made;
+    lio_pages_lock(pages); /* before the GIL, see lio_glue_put */
+    code = lio_scan_load(scan, first, count, error);
+    if (code == LIO_OK) {
+        state = PyGILState_Ensure();
+        made = lio_glue_lengthen(keys, *count);
+        if (made == 0)
+            made = lio_glue_lengthen(values, *count);
+        if (made < 0)
+            PyErr_Clear();
+        PyGILState_Release(state);
+        code = made < 0 ? lio_fail(error, LIO_ERR_NOMEM, 0, 0, *count, "no memory for records")
+                        : lio_glue_scan(scan, first, *count, keys, values, error);
+    }
+    lio_pages_unlock(pages);
     return code;
 }
 #endif

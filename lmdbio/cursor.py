@@ -441,6 +441,7 @@ class _Run:
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
         self._block = self._first = self._chunk = 0
         self._hint: Any = iter(())
+        #: Key and value (of duplicates) of the block before.
         self._tail: tuple[bytes, bytes] | None = None
 
     @property
@@ -450,20 +451,21 @@ class _Run:
 
     def fill(self, *, keys: bool, buffers: bool) -> Iterator[Any] | None:
         """The next chunk as an iterator over what is wanted; None at the end."""
-        if self._chunk:
-            # What says where we are must outlive the records, and whatever fails below.
-            at = self._first + self._chunk
-            names, data = self._scan.records(at - 1, 1, keys=True, values=self._dup)
-            self._tail = names[0], data[0] if data else b""
-            self._first, self._chunk = at, 0
+        # What was handed out last stays the place also when what follows fails.
+        self._first, self._chunk = self._first + self._chunk, 0
         if self._first == self._block:
+            self._tail = self.last(keys=True, values=self._dup)
             self._block = self._first = 0
             self._block = self._scan.advance()
             if self._block == 0:
                 return None
             self._pass_by()
-        loaded = self._scan.load(self._first, min(CHUNK_RECORDS, self._block - self._first))
-        names, data = self._scan.records(self._first, loaded, keys=keys, values=self.values)
+        names, data = self._scan.load(
+            self._first,
+            min(CHUNK_RECORDS, self._block - self._first),
+            keys=keys,
+            values=self.values,
+        )
         lead: list[Any] = names if keys else data
         pair: list[Any] = data
         if buffers:
@@ -471,7 +473,7 @@ class _Run:
             # come between a key and its value.
             lead = [memoryview(part) for part in lead]
             pair = [memoryview(part) for part in pair] if keys else pair
-        self._chunk = loaded
+        self._chunk = len(lead)
         self._hint = iter(lead)
         return zip(self._hint, pair, strict=False) if keys and self.values else self._hint
 
@@ -489,7 +491,7 @@ class _Run:
 
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Key and value of the record last handed out; None: nothing was."""
-        if not self._chunk:
+        if not self._first + self._chunk:
             return self._tail
         at = self._first + self._chunk - length_hint(self._hint) - 1
         names, data = self._scan.records(at, 1, keys=keys, values=values)

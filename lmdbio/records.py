@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, tracing
 from lmdbio.batch import Batch
-from lmdbio.bypass import Bypass
+from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
 from lmdbio.choice import Wish
 from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
@@ -26,8 +26,13 @@ __all__ = ["Records"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
-#: Records cut into bytes objects at a time: few enough to stay in the processor's cache.
+#: Bytes and records made into objects at a time: few enough to stay in the processor's cache.
+CUT_BYTES = 192 << 10
 CUT = 256
+#: What one thread asks the page cache for at once: a disk takes as much as it gets; other file
+#: systems see single requests, which must come in order (csrc/stretch.h).
+DISK_PIECE_BYTES = 2 << 20
+PIECE_BYTES = 128 << 10
 
 
 class Records(Sequence[bytes]):
@@ -231,10 +236,11 @@ class Records(Sequence[bytes]):
 
     def _blocks(self, indices: npt.NDArray[np.uint64]) -> Iterator[list[bytes]]:
         """Values of ``indices`` in order, a few at a time, the next block being read meanwhile."""
-        started: list[_Block] = []
+        started: list[_Block | _Direct] = []
+        stretch = self._open_stretch()
         try:
             for part in self._cut(indices):
-                started.append(_Block(self, part))
+                started.append(self._begin(part, stretch))
                 if len(started) == 2:
                     yield from self._hand_out(started.pop(0))
             while started:
@@ -242,6 +248,32 @@ class Records(Sequence[bytes]):
         finally:
             for block in started:
                 block.close()
+            stretch.close()
+
+    def _open_stretch(self) -> _core.Stretch:
+        piece = DISK_PIECE_BYTES if _core.look_at(self._engine.fd).disk else PIECE_BYTES
+        return _core.Stretch(self._engine, self._source.used_bytes, piece=piece)
+
+    def _begin(self, extents: _core.Extents, stretch: _core.Stretch) -> _Block | _Direct:
+        """Past the page cache where that is as good; through it straight into the objects.
+
+        Records that do not lie dense are read by a plan, into memory from which they are cut.
+        """
+        plan = None
+        size = int(extents["length"].sum())
+        if self._bypass.engine(max(size, BATCH_BYTES_MIN)) is not None:
+            plan = self._plan(extents)
+            if self._bypass.engine(plan.totals.buffer_bytes) is not None:
+                return _Block(self, extents, plan)
+        if stretch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
+            return _Direct(self, extents)
+        return _Block(self, extents, plan or self._plan(extents))
+
+    def _plan(self, extents: _core.Extents) -> _core.Plan:
+        begun = monotonic_ns()
+        plan = plan_reads(extents, self._options)
+        self._tally.planned(begun, plan.totals)
+        return plan
 
     def _cut(self, indices: npt.NDArray[np.uint64]) -> Iterator[_core.Extents]:
         """Extents in pieces of about ``BLOCK_BYTES``, the first ones smaller.
@@ -266,16 +298,14 @@ class Records(Sequence[bytes]):
             target = min(2 * target, BLOCK_BYTES)
             step = max(1, min(target // mean + 1, 1 << 16))
 
-    def _hand_out(self, block: _Block) -> Iterator[list[bytes]]:
+    def _hand_out(self, block: _Block | _Direct) -> Iterator[list[bytes]]:
         with block:
             begun = monotonic_ns()
             block.wait()
-            if block.past:
-                self._bypass.took(block.size, block.times)
-            self._source.guard()
             self._tally.waited(begun)
-            for at in range(0, block.count, CUT):
-                yield block.values(at, at + CUT)
+            step = min(CUT, max(1, CUT_BYTES // max(1, block.record_bytes // block.count)))
+            for at in range(0, block.count, step):
+                yield block.values(at, at + step)
 
     def _engines(self) -> Stats:
         """What the engines counted."""
@@ -309,24 +339,24 @@ class Records(Sequence[bytes]):
 class _Block:
     """Records under way into memory of their own."""
 
-    def __init__(self, records: Records, extents: _core.Extents) -> None:
-        self._tally = records._tally
+    def __init__(self, records: Records, extents: _core.Extents, plan: _core.Plan) -> None:
+        self._records, self._plan, self._tally = records, plan, records._tally
         begun = monotonic_ns()
-        self._plan = plan_reads(extents, records._options)
-        begun = self._tally.planned(begun, self._plan.totals)
         self._lengths = np.ascontiguousarray(extents["length"])
-        self.count, self.size = len(extents), self._plan.totals.buffer_bytes
-        self._memory = records._pool.take(self.size)
-        past = records._bypass.engine(self.size)
-        self.past, self.times = past is not None, (0.0, 0.0)
+        self.count, self.record_bytes = len(extents), plan.totals.record_bytes
+        self._memory = records._pool.take(plan.totals.buffer_bytes)
+        past = records._bypass.engine(plan.totals.buffer_bytes)
+        self._past = past is not None
         self._ticket = (past or records._engine).submit_plan(
-            self._plan, self._memory.address, self._memory
+            plan, self._memory.address, self._memory
         )
         self._tally.submitted(begun)
 
     def wait(self) -> None:
         self._ticket.wait()
-        self.times = self._ticket.times
+        if self._past:
+            self._records._bypass.took(self._plan.totals.buffer_bytes, self._ticket.times)
+        self._records._source.guard()
 
     def values(self, start: int, stop: int) -> list[bytes]:
         begun, lengths = monotonic_ns(), self._lengths[start:stop]
@@ -340,6 +370,49 @@ class _Block:
         self._ticket.close()
 
     def __enter__(self) -> _Block:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Direct:
+    """Records that are read where they are wanted; a stretch brings them to the page cache."""
+
+    def __init__(self, records: Records, extents: _core.Extents) -> None:
+        self._source, self._tally = records._source, records._tally
+        begun = monotonic_ns()
+        self._each = _core.EachRead(records._engine, extents)
+        self._lengths = np.ascontiguousarray(extents["length"])
+        self.count, self.record_bytes = len(extents), int(self._lengths.sum())
+        size = self.record_bytes
+        self._tally.planned(
+            begun,
+            _core.PlanTotals(
+                buffer_bytes=size,
+                record_bytes=size,
+                needed_bytes=size,
+                waste_bytes=0,
+                regions=self.count,
+                requests=self.count,
+            ),
+        )
+
+    def wait(self) -> None:
+        pass
+
+    def values(self, start: int, stop: int) -> list[bytes]:
+        begun = monotonic_ns()
+        found = self._each.values(start, stop)
+        self._source.guard()
+        self._tally.waited(begun)
+        self._tally.handed_out(self._lengths[start:stop])
+        return found
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> _Direct:
         return self
 
     def __exit__(self, *_: object) -> None:

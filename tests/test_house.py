@@ -78,6 +78,7 @@ C_ROOMS = (
     "readahead",
     "duplicates",
     "cursor",
+    "stretch",
     "scan",
     "provenance",
     "window",

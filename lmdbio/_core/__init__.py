@@ -24,7 +24,7 @@ from lmdbio._core.cursor import (
     Pages,
     UnplacedError,
 )
-from lmdbio._core.engine import Counters, Engine, Tally, Ticket
+from lmdbio._core.engine import Counters, EachRead, Engine, Tally, Ticket
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
 from lmdbio._core.memory import Memory, MemoryPool, address_of, bytes_list, lend
@@ -32,6 +32,7 @@ from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
+from lmdbio._core.stretch import Stretch
 from lmdbio._core.trace import SpanKind, Traced, ring
 from lmdbio._core.window import Window, detach, populate
 
@@ -45,6 +46,7 @@ __all__ = [
     "Cursor",
     "Database",
     "EXTENT",
+    "EachRead",
     "EmptyKeyError",
     "Engine",
     "Extents",
@@ -62,6 +64,7 @@ __all__ = [
     "SLICE_MS",
     "Scan",
     "SpanKind",
+    "Stretch",
     "Tally",
     "Ticket",
     "Traced",

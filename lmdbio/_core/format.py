@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from lmdbio._core.engine import Engine
@@ -56,6 +57,7 @@ def database_of(c: Any) -> Database:
     return Database(*(int(getattr(c, name)) for name in _DB_FIELDS))
 
 
+@lru_cache(maxsize=64)  # asked for at each look at the meta pages, and only read
 def layout_to_c(layout: Layout) -> Any:
     return ffi.new("lio_layout *", {name: getattr(layout, name) for name in _LAYOUT_FIELDS})
 

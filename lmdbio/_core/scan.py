@@ -14,7 +14,7 @@ from lmdbio._lmdbio import ffi, lib
 class Scan:
     """The records from a cursor on, read ahead in blocks (csrc/scan.h)."""
 
-    __slots__ = ("_cursor", "_engines", "_pointer", "_status")
+    __slots__ = ("_count", "_cursor", "_engines", "_pointer", "_status")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Scan:
         #: Held as long as the scan is.
         self._engines = [cursor.engine.pointer]
         self._status = Status(cursor.engine.path)
+        self._count = ffi.new("size_t *")
         out = ffi.new("lio_scan **")
         self._status.check(lib.lio_scan_open(cursor.pointer, options, out, self._status.error))
         self._pointer = owned(out[0], lib.lio_scan_close, self._engines)
@@ -69,11 +70,25 @@ class Scan:
         lib.lio_scan_past(self.pointer, size, duration)
         return int(size[0]), int(duration[0]) / 1e9
 
-    def load(self, first: int, count: int) -> int:
-        """Has up to ``count`` records from ``first`` on in memory; how many."""
-        loaded = ffi.new("size_t *", count)
-        self._status.check(lib.lio_scan_load(self.pointer, first, loaded, self._status.error))
-        return int(loaded[0])
+    def load(
+        self, first: int, count: int, *, keys: bool, values: bool
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Reads up to ``count`` records from ``first`` on: see ``records``."""
+        key_list: list[Any] = []
+        value_list: list[Any] = []
+        loaded = self._count
+        loaded[0] = count
+        code = lib.lio_glue_load(
+            self.pointer,
+            first,
+            loaded,
+            id(key_list) if keys else 0,
+            id(value_list) if values else 0,
+            self._status.error,
+        )
+        if code != lib.LIO_OK:
+            raise self._status.exception(code)
+        return key_list, value_list
 
     def records(
         self, first: int, count: int, *, keys: bool, values: bool

@@ -1,0 +1,37 @@
+/* stretch: the part of a file that is brought to the page cache ahead of who reads it.
+ *
+ *   ... |  used  |  asked for, in the order of the file  | ...
+ *                                                        `to`
+ *
+ * Records that follow each other by key lie mostly one after another, but with pages of the tree
+ * between them, and forth and back where transactions took the pages of others. Asked for one by
+ * one each jump costs a server a seek. So the file around them is asked for whole, in order, as
+ * long as at least half of it is used.
+ *
+ * Nothing waits for it, and what cannot be asked for only costs time. One caller at a time.
+ */
+#ifndef LIO_STRETCH_H
+#define LIO_STRETCH_H
+
+#include <stddef.h>
+
+#include "engine.h"
+#include "extent.h"
+
+typedef struct lio_stretch lio_stretch;
+
+/* For an engine that goes through the page cache, borrowed. `file_end`: there is nothing to ask
+ * for beyond. `piece`: bytes that one thread asks for at once. NULL: no memory, or another
+ * engine. */
+lio_stretch *lio_stretch_open(lio_engine *engine, uint64_t file_end, uint64_t piece);
+
+/* The reader is about to come to some records, in blocks of about `block_bytes`: has the file
+ * there brought to the page cache, and up to `ahead` bytes beyond. 0: they do not lie dense, the
+ * stretch is of no use for them, or it is NULL. */
+int lio_stretch_cover(lio_stretch *stretch, const lio_extent *records, size_t count,
+                      uint64_t block_bytes, uint64_t ahead);
+
+/* Ends what is under way. NULL is fine. */
+void lio_stretch_close(lio_stretch *stretch);
+
+#endif

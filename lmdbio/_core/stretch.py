@@ -1,0 +1,49 @@
+"""A part of a file brought to the page cache ahead of who reads it (csrc/stretch.h)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lmdbio._core.engine import Engine
+from lmdbio._core.status import EXTENT, Extents, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+class Stretch:
+    """Brings a file to the page cache, in its order, ahead of who reads it (csrc/stretch.h).
+
+    Args:
+        engine: goes through the page cache; others have no stretch. Kept alive.
+        file_end: nothing is asked for beyond, bytes.
+        piece: bytes that one thread asks for at once.
+    """
+
+    __slots__ = ("_pointer",)
+
+    def __init__(self, engine: Engine, file_end: int, *, piece: int) -> None:
+        pointer: Any = lib.lio_stretch_open(engine.pointer, file_end, piece)
+        self._pointer = pointer
+        if pointer != ffi.NULL:
+            self._pointer = ffi.gc(
+                pointer, lambda p, _engine=engine.pointer: lib.lio_stretch_close(p)
+            )
+
+    def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> bool:
+        """Has the file around some records, and ``ahead`` bytes more, there by and by.
+
+        Returns:
+            False: they do not lie dense enough for that.
+        """
+        extents = np.ascontiguousarray(extents, EXTENT)
+        pointer = self._pointer if self._pointer is not None else ffi.NULL
+        return bool(
+            lib.lio_stretch_cover(
+                pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead
+            )
+        )
+
+    def close(self) -> None:
+        """Ends what is under way. May be called twice."""
+        self._pointer = None
