@@ -420,15 +420,20 @@ const lio_layout *lio_cursor_layout(const lio_cursor *cursor)
     return &cursor->main.layout;
 }
 
-void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max)
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past)
 {
     lio_pages_lock(cursor->main.pages);
     if (pages_max != 0) {
-        lio_readahead_open(&cursor->main, pages_max);
+        lio_readahead_open(&cursor->main, pages_max, past);
     } else if (cursor->main.lender != NULL) {
         if (lio_tree_return_leaf(&cursor->main))
             cursor->has_item = false; /* it lay in what is freed now */
         lio_readahead_close(&cursor->main);
     }
     lio_pages_unlock(cursor->main.pages);
+}
+
+void lio_cursor_past(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns)
+{
+    lio_readahead_past(&cursor->main, bytes, duration_ns);
 }

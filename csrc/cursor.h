@@ -76,7 +76,11 @@ const lio_item *lio_cursor_item(const lio_cursor *cursor);
 int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 
 /* Reads up to `pages_max` leaves ahead of forward moves, in growing batches that are under
- * way while earlier ones are used; 0 stops. */
-void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max);
+ * way while earlier ones are used; 0 stops. `past`
+ * (NULL: none) reads large batches; it must live until the reading ahead stops. */
+void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past);
+
+/* How many bytes such engines have read since reading ahead began, and how long it took. */
+void lio_cursor_past(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns);
 
 #endif

@@ -710,9 +710,17 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
     }
     if (count > 0)
         span.offset = reads[0].offset;
-    span.queued_ns = span.begun_ns = lio_now_ns();
+    if (lio_trace_is_on(engine->trace))
+        span.queued_ns = span.begun_ns = lio_now_ns();
     code = lio_pread_scatter(engine->source, reads, count, &received, &calls, error);
     (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
     (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
+    if (!lio_trace_is_on(engine->trace))
+        return code;
+    span.ended_ns = lio_now_ns();
+    span.amount = received;
+    span.count = (uint32_t)calls;
+    span.failed = (uint32_t)code;
+    note(engine, span);
     return code;
 }

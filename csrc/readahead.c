@@ -4,10 +4,12 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "buffer.h"
+
 enum {
     WINDOW_FIRST = 4,
     LEAF_REQUEST_BYTES = 1 << 20,
-    BATCH_ALIGNMENT = 4096
+    PAST_BYTES_MIN = 4 << 20 /* batches that may go past the page cache */
 };
 
 /* Page numbers in key order, pages one after another. */
@@ -15,6 +17,7 @@ typedef struct {
     uint64_t *pgnos;
     uint8_t *memory;
     lio_read *reads;
+    uint64_t past_bytes; /* 0: through the page cache */
     lio_ticket *ticket; /* NULL: not begun, or all there */
     uint32_t count, at, capacity, read_count;
 } batch;
@@ -22,6 +25,8 @@ typedef struct {
 typedef struct {
     lio_lender lender; /* first: a pointer to it is a pointer to the whole */
     lio_tree leader;
+    lio_engine *past; /* NULL: none */
+    uint64_t past_bytes, past_ns;
     batch batches[2];
     uint32_t window, pages_max, current;
     bool started, ended;
@@ -34,6 +39,7 @@ static void batch_drop(batch *b)
 {
     lio_ticket_drop(&b->ticket);
     b->count = b->at = b->read_count = 0;
+    b->past_bytes = 0;
 }
 
 static void batch_free(batch *b)
@@ -41,7 +47,7 @@ static void batch_free(batch *b)
     batch_drop(b);
     free(b->pgnos);
     free(b->reads);
-    free(b->memory);
+    lio_buffer_close(b->memory);
     memset(b, 0, sizeof *b);
 }
 
@@ -52,8 +58,7 @@ static int batch_reserve(batch *b, uint32_t pages, uint32_t page_size)
     batch_free(b);
     b->pgnos = calloc(pages, sizeof *b->pgnos);
     b->reads = calloc(pages, sizeof *b->reads);
-    b->memory = aligned_alloc(BATCH_ALIGNMENT,
-                              lio_round_up((uint64_t)pages * page_size, BATCH_ALIGNMENT));
+    b->memory = lio_buffer_open((uint64_t)pages * page_size);
     if (b->pgnos == NULL || b->reads == NULL || b->memory == NULL) {
         batch_free(b);
         return LIO_ERR_NOMEM;
@@ -65,7 +70,7 @@ static int batch_reserve(batch *b, uint32_t pages, uint32_t page_size)
 static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const uint8_t **page,
                 lio_error *error);
 
-void lio_readahead_open(lio_tree *tree, uint32_t pages_max)
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past)
 {
     readahead *a = (readahead *)tree->lender;
     if (tree->db.depth < 2 ||
@@ -77,6 +82,7 @@ void lio_readahead_open(lio_tree *tree, uint32_t pages_max)
         return;
     a->lender.find = find;
     a->pages_max = pages_max;
+    a->past = past != NULL && tree->layout.page_size % lio_engine_alignment(past) == 0 ? past : NULL;
     tree->lender = &a->lender;
 }
 
@@ -90,6 +96,13 @@ void lio_readahead_close(lio_tree *tree)
     batch_free(&a->batches[1]);
     free(a);
     tree->lender = NULL;
+}
+
+void lio_readahead_past(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns)
+{
+    const readahead *a = (const readahead *)tree->lender;
+    *bytes = a != NULL ? a->past_bytes : 0;
+    *duration_ns = a != NULL ? a->past_ns : 0;
 }
 
 /* --- reading -------------------------------------------------------------------------- */
@@ -114,10 +127,13 @@ static int leader_step(lio_tree *leader, uint64_t *pgno, lio_error *error)
 
 static int batch_read(const readahead *a, batch *b, lio_error *error)
 {
-    int code = lio_engine_submit(lio_pages_engine(a->leader.pages), b->reads, b->read_count,
-                                 &b->ticket, error);
+    uint64_t bytes = (uint64_t)b->count * a->leader.layout.page_size;
+    bool past = a->past != NULL && bytes >= PAST_BYTES_MIN;
+    int code = lio_engine_submit(past ? a->past : lio_pages_engine(a->leader.pages), b->reads,
+                                 b->read_count, &b->ticket, error);
     if (code != LIO_OK)
         b->count = 0;
+    b->past_bytes = past && code == LIO_OK ? bytes : 0;
     lio_engine_count(lio_pages_engine(a->leader.pages),
                      &(lio_tally){.page_requests = code == LIO_OK ? b->read_count : 0,
                                   .page_bytes = (uint64_t)b->count * a->leader.layout.page_size});
@@ -179,11 +195,18 @@ static const uint8_t *batch_page(batch *b, uint64_t pgno, uint32_t size)
     return NULL;
 }
 
-static int batch_wait(batch *b, lio_error *error)
+static int batch_wait(readahead *a, batch *b, lio_error *error)
 {
+    uint64_t submitted, ended;
     int code = LIO_OK;
     if (b->ticket != NULL)
         code = lio_ticket_wait(b->ticket, -1, error);
+    if (code == LIO_OK && b->ticket != NULL && b->past_bytes != 0) {
+        lio_ticket_times(b->ticket, &submitted, &ended);
+        a->past_bytes += b->past_bytes;
+        a->past_ns += ended - submitted; /* one batch at a time is under way */
+        b->past_bytes = 0;
+    }
     lio_ticket_drop(&b->ticket);
     if (code != LIO_OK)
         batch_drop(b);
@@ -206,7 +229,7 @@ static int find(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const u
         }
     if (found == NULL)
         return start(a, tree, error);
-    code = batch_wait(&a->batches[a->current], error);
+    code = batch_wait(a, &a->batches[a->current], error);
     if (code == LIO_OK)
         code = lio_page_check(&tree->layout, found, pgno, LIO_P_LEAF, error);
     if (code == LIO_OK && a->batches[a->current ^ 1].count == 0 && !a->ended)

@@ -16,8 +16,12 @@
 /* cdef: skip */
 /* Becomes the lender of `tree`, at most `pages_max` (not 0) leaves ahead; if it is already,
  * changes that bound. Does nothing where a tree has one page, pages are no multiple of what the
- * engine can read, or there is no memory. */
-void lio_readahead_open(lio_tree *tree, uint32_t pages_max);
+ * engine can read, or there is no memory. `past` reads large batches from now on (NULL: the
+ * pages' own engine does); it must live until the lender is closed. */
+void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past);
+
+/* How many bytes such engines have read for this lender, and how long it took. */
+void lio_readahead_past(const lio_tree *tree, uint64_t *bytes, uint64_t *duration_ns);
 
 /* `tree` has given its leaf back (lio_tree_return_leaf), or ends. Without a lender: nothing. */
 void lio_readahead_close(lio_tree *tree);

@@ -373,11 +373,15 @@ static void look_ahead(lio_scan *scan, const block *b)
     if (scan->options.move != LIO_MOVE_NEXT && scan->options.move != LIO_MOVE_NEXT_NODUP)
         return;
     if (b->in_stretch)
-        lio_cursor_read_ahead(scan->cursor, 0);
+        lio_cursor_read_ahead(scan->cursor, 0, NULL);
+    else if (b->extent_count != 0 || !scan->options.want_values)
+        lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_OVERFLOW, NULL);
+    else if (scan->past == NULL)
+        lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_INLINE, NULL);
     else
-        lio_cursor_read_ahead(scan->cursor, b->extent_count != 0 || !scan->options.want_values
-                                                ? LEAVES_AHEAD_OVERFLOW
-                                                : LEAVES_AHEAD_INLINE);
+        lio_cursor_read_ahead(
+            scan->cursor,
+            (uint32_t)(scan->options.block_bytes_max / scan->layout.page_size) + 1, scan->past);
 }
 
 static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8_t *buffer,
@@ -547,8 +551,9 @@ void lio_scan_go_past(lio_scan *scan, lio_engine *engine)
 
 void lio_scan_past(const lio_scan *scan, uint64_t *bytes, uint64_t *duration_ns)
 {
-    *bytes = scan->past_bytes;
-    *duration_ns = scan->past_ns;
+    lio_cursor_past(scan->cursor, bytes, duration_ns);
+    *bytes += scan->past_bytes;
+    *duration_ns += scan->past_ns;
 }
 
 lio_pages *lio_scan_pages(const lio_scan *scan)

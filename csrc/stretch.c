@@ -16,7 +16,9 @@ struct lio_stretch {
     uint64_t from, to;            /* what was asked for       */
     uint64_t used;                /* of it, by records so far */
     lio_ticket *tickets[TICKETS]; /* nobody waits for them    */
+    uint64_t asked[TICKETS];      /* where each begins        */
     uint32_t next;                /* the oldest of them       */
+    bool useless;                 /* nothing stays in a page cache here */
 };
 
 /* Where most of some records lie. */
@@ -26,9 +28,11 @@ typedef struct {
 
 lio_stretch *lio_stretch_open(lio_engine *engine, uint64_t file_end, uint64_t piece)
 {
+    lio_ticket *none = NULL;
     lio_stretch *s;
-    if (lio_engine_alignment(engine) != 1 || lio_engine_fd(engine) < 0)
+    if (lio_engine_populate(engine, NULL, 0, piece, &none, NULL) != LIO_OK)
         return NULL;
+    lio_ticket_free(none);
     s = calloc(1, sizeof *s);
     if (s == NULL)
         return NULL;
@@ -81,18 +85,23 @@ static void extend(lio_stretch *s, uint64_t goal)
     lio_ticket **ticket = &s->tickets[s->next];
     lio_extent range = {s->to, goal - s->to};
     uint64_t cached;
+    int fd = lio_engine_fd(s->engine);
     if (goal <= s->to)
         return;
-    if (lio_cached_bytes(lio_engine_fd(s->engine), range.offset, range.length, &cached) &&
-        cached >= range.length) {
+    if (lio_cached_bytes(fd, range.offset, range.length, &cached) && cached >= range.length) {
         s->to = goal;
         return;
     }
-    if (*ticket != NULL && lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING)
-        return;
-    lio_ticket_drop(ticket);
+    if (*ticket != NULL) {
+        if (lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING)
+            return;
+        /* A mount may go without a page cache (FUSE's direct_io, 9p). */
+        s->useless = lio_cached_bytes(fd, s->asked[s->next], s->piece, &cached) && cached == 0;
+        lio_ticket_drop(ticket);
+    }
     if (lio_engine_populate(s->engine, &range, 1, s->piece, ticket, NULL) != LIO_OK)
         return;
+    s->asked[s->next] = range.offset;
     s->next = (s->next + 1) % TICKETS;
     s->to = goal;
 }
@@ -102,7 +111,8 @@ int lio_stretch_cover(lio_stretch *s, const lio_extent *records, size_t count,
 {
     place at;
     uint64_t goal;
-    if (s == NULL || count == 0 || !find_most(records, count, 2 * block_bytes, &at))
+    if (s == NULL || s->useless || count == 0 ||
+        !find_most(records, count, 2 * block_bytes, &at))
         return 0;
     if (!goes_on(s, &at, 4 * block_bytes)) {
         if ((at.high - at.low) / 2 > at.bytes)

@@ -318,3 +318,24 @@ def test_batches_have_huge_pages_only_when_they_are_large():
     small, large = _core.Memory(1 << 20), _core.Memory(bypass.BATCH_BYTES_MIN)
     assert large.address % _core.Memory.HUGE_PAGE == 0
     assert small.address % _core.Memory.ALIGNMENT == 0
+
+
+def test_leaves_that_are_the_data_pass_by_too(tmp_path, refuses_direct):
+    if refuses_direct:
+        pytest.skip(refuses_direct)
+    count, size = 60_000, 900
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(
+        env, ((b"%08d" % i, b"%09d" % i * 100) for i in range(count)), commit_every=999
+    )
+    env.close()
+    with (
+        lmdbio.open(str(tmp_path / "env"), readonly=True, lock=False) as env,
+        env.begin() as txn,
+    ):
+        for i, (key, read) in enumerate(txn.cursor()):
+            assert key == b"%08d" % i and read == b"%09d" % i * 100
+        assert i == count - 1
+        past, through = env._bypass.counters().bytes, env._engine.counters().bytes
+        assert past > count * size / 2
+        assert past + through <= 1.2 * (tmp_path / "env" / "data.mdb").stat().st_size

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from lmdbio import _core
-from lmdbio.errors import InvalidError, ShortReadError
+from lmdbio.errors import Error, InvalidError, ShortReadError
 
 SIZE = 1_000_003  # no multiple of anything
 CONTENT = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
@@ -204,7 +204,7 @@ def test_a_closed_engine_says_so(tmp_path):
     engine = _core.Engine(tmp_path / "file")
     engine.close()
     engine.close()
-    with pytest.raises(ValueError, match="closed"):
+    with pytest.raises(Error, match="closed"):
         engine.read(0, 1)
 
 
@@ -278,3 +278,24 @@ def test_a_file_system_without_a_disk_is_read_ahead_by_reading(tmp_path):
             for offset, length in ((0, len(content)), (4096, 1 << 20), (6 << 20, 64 << 20)):
                 with engine.populate(offset, length) as ticket:
                     ticket.wait()
+
+
+def test_ranges_are_read_straight_into_objects_wherever_they_lie(engine):
+    if engine.alignment != 1:
+        pytest.skip(f"{engine.kind} reads at multiples of {engine.alignment} only")
+    rng = np.random.default_rng(4)
+    neighbours = [(at, 900) for at in range(0, 200_000, 1000)]  # in one call with their gaps
+    scattered = [(int(at), 5000) for at in rng.integers(0, SIZE - 5000, 50)]
+    pieces = [*neighbours, (SIZE, 0), *scattered, (0, SIZE), (7, 0), (8, 1), (9, 1), (5, 20)]
+    each = _core.EachRead(engine, np.array(pieces, _core.EXTENT))
+    assert each.values(0, len(pieces) + 9) == [CONTENT[o : o + n] for o, n in pieces]
+    assert each.values(3, 4) == [CONTENT[3000:3900]]
+    assert each.values(len(pieces), len(pieces)) == []
+
+
+def test_a_range_beyond_the_end_is_refused_among_good_ones(engine):
+    if engine.alignment != 1:
+        pytest.skip(f"{engine.kind} reads at multiples of {engine.alignment} only")
+    pieces = [(SIZE - 3000, 1000), (SIZE - 2000, 1000), (SIZE - 1000, 1001)]
+    with pytest.raises(ShortReadError, match="1001"):
+        _core.EachRead(engine, np.array(pieces, _core.EXTENT)).values(0, 3)

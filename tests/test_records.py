@@ -202,3 +202,15 @@ def test_a_word_that_is_no_choice_is_refused_with_the_choices(built, knob):
     path = built(PLAIN[0], 1)
     with pytest.raises(ValueError, match=rf"{knob} must be one of '\w+', .*not 'nope'"):
         lmdbio.Records(path, **{knob: "nope"})
+
+
+def test_closed_records_say_so_also_under_their_own_iterator(sample):
+    records = lmdbio.Records(sample)
+    iteration = iter(records)
+    next(iteration)
+    records.close()
+    with pytest.raises(lmdbio.Error, match="closed"):
+        list(iteration)
+    for ask in (lambda: records[0], lambda: records[:2], lambda: records.read([0])):
+        with pytest.raises(lmdbio.Error, match="closed"):
+            ask()

@@ -181,7 +181,7 @@ class Engine:
     def pointer(self) -> Any:
         """The ``lio_engine *``, for other rooms of this file."""
         if self._pointer is None:
-            raise ValueError(f"{self.path}: the engine is closed")
+            raise errors.Error(f"{self.path}: was closed before it was read")
         return self._pointer
 
     @property
