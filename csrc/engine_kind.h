@@ -50,8 +50,7 @@ int lio_file_size(int fd, uint64_t *size, lio_error *error);
 /* How many of `length` bytes (0: to the end of the file) are in the page cache; false where
  * the kernel cannot say. */
 bool lio_cached_bytes(int fd, uint64_t offset, uint64_t length, uint64_t *bytes);
-/* pread until `length` bytes, the end of the file, or, with `alignment` > 1, a count that is
- * no multiple of it (only the end of the file gives one). */
+/* pread until `length` bytes or the end of the file, from multiples of `alignment` on. */
 int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
                   uint64_t *calls, lio_error *error);
 int lio_short_read(const lio_read *read, uint64_t received, lio_error *error);

@@ -23,6 +23,9 @@ struct lio_source {
  * which thus stays in a core's cache. */
 enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 
+/* How often a read that ended off the alignment, not at the end of the file, is made again. */
+enum { IN_VAIN_MAX = 64 };
+
 /* Linux moves at most this much in one call; a multiple of every page size. */
 static const uint64_t KERNEL_LIMIT = 0x7ffff000u & ~UINT64_C(0xffff);
 
@@ -82,10 +85,24 @@ int lio_short_read(const lio_read *read, uint64_t received, lio_error *error)
                     "the file ends too early");
 }
 
+/* A direct read that is cut short may end at any sector; a rest that is not aligned is dropped
+ * and read again. False at the end of the file, and when nothing comes of it. */
+static bool read_on(int fd, const lio_read *read, uint32_t alignment, uint64_t *got,
+                    uint32_t *in_vain)
+{
+    uint64_t size, whole = *got & ~((uint64_t)alignment - 1);
+    if (*got >= read->needed || lio_file_size(fd, &size, NULL) != LIO_OK ||
+        read->offset + *got >= size || ++*in_vain > IN_VAIN_MAX)
+        return false;
+    *got = whole;
+    return true;
+}
+
 int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
                   uint64_t *calls, lio_error *error)
 {
     uint64_t got = 0;
+    uint32_t in_vain = 0;
     int code = LIO_OK;
     if (read->offset > INT64_MAX || read->length > INT64_MAX - read->offset)
         return lio_fail(error, LIO_ERR_ARGUMENT, read->offset, read->length, 0,
@@ -102,7 +119,7 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
             break;
         }
         got += (uint64_t)now;
-        if (now == 0 || got % alignment != 0)
+        if (now == 0 || (got % alignment != 0 && !read_on(fd, read, alignment, &got, &in_vain)))
             break;
     }
     *received += got;
