@@ -10,6 +10,7 @@
 struct lio_cursor {
     bool has_sub; /* DUPSORT */
     bool has_item;
+    int32_t owed; /* the direction of a step that reached its record and failed to enter it */
     lio_item item; /* of the last move */
     lio_tree main, sub; /* the keys; the current one's values */
 };
@@ -92,6 +93,15 @@ static int move_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_error
     return code == LIO_OK ? enter(c, side, out, error) : code;
 }
 
+/* Enters the record that a step has reached. Should that fail, the same step made again enters
+ * it: no record is passed over in silence. */
+static int arrive(lio_cursor *c, int32_t direction, lio_item *out, lio_error *error)
+{
+    int code = enter(c, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, out, error);
+    c->owed = code == LIO_OK || code == LIO_NOTFOUND ? 0 : direction;
+    return code;
+}
+
 /* Moves among the duplicates of one key, which ends with LIO_NOTFOUND. */
 static int sub_step(lio_cursor *c, int32_t direction, lio_item *out, lio_error *error)
 {
@@ -128,7 +138,7 @@ static int move_next(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
         }
     }
     code = lio_tree_next(t, error);
-    return code == LIO_OK ? enter(c, LIO_EDGE_FIRST, out, error) : code;
+    return code == LIO_OK ? arrive(c, 1, out, error) : code;
 }
 
 static int move_prev(lio_cursor *c, uint32_t move, lio_item *out, lio_error *error)
@@ -161,7 +171,7 @@ static int move_prev(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
         }
     }
     code = lio_tree_prev(t, error);
-    return code == LIO_OK ? enter(c, LIO_EDGE_LAST, out, error) : code;
+    return code == LIO_OK ? arrive(c, -1, out, error) : code;
 }
 
 /* First or last duplicate of the current key. */
@@ -273,9 +283,21 @@ static int move_set(lio_cursor *c, uint32_t move, const uint8_t *key, size_t key
     return code;
 }
 
+/* +1, -1, or 0 for a move that is no step from key to key. */
+static int32_t step_direction(uint32_t move)
+{
+    if (move == LIO_MOVE_NEXT || move == LIO_MOVE_NEXT_NODUP)
+        return 1;
+    return move == LIO_MOVE_PREV || move == LIO_MOVE_PREV_NODUP ? -1 : 0;
+}
+
 static int dispatch(lio_cursor *c, uint32_t move, const uint8_t *key, size_t key_size,
                     const uint8_t *data, size_t data_size, lio_item *out, lio_error *error)
 {
+    int32_t owed = c->owed;
+    c->owed = 0;
+    if (owed != 0 && owed == step_direction(move) && c->main.placed)
+        return arrive(c, owed, out, error);
     switch (move) {
     case LIO_MOVE_FIRST:
         return move_edge(c, LIO_EDGE_FIRST, out, error);

@@ -1,6 +1,7 @@
 #include "tree.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 /* --- levels --------------------------------------------------------------------------- */
 
@@ -162,10 +163,30 @@ static int count_run(lio_tree *t, int32_t direction, lio_error *error)
     return LIO_OK;
 }
 
+/* From the node that level `height - 1` stands on down to a leaf. */
+static int down(lio_tree *t, int32_t direction, lio_error *error)
+{
+    lio_node node;
+    int code;
+    do {
+        code = lio_tree_node(t, &node, error);
+        if (code == LIO_OK)
+            code = push(t, node.child, error);
+        if (code != LIO_OK)
+            return code;
+        if (direction < 0)
+            lio_tree_leaf(t)->index = lio_tree_leaf(t)->count - 1;
+    } while (t->height < lio_tree_levels(t));
+    return LIO_OK;
+}
+
+/* The levels that are left stay pinned until others stand in their place: a step that fails
+ * changes nothing and can be made again. Only a lender's leaf may be gone by then. */
 int lio_tree_sibling(lio_tree *t, int32_t direction, lio_error *error)
 {
-    uint32_t up = t->height - 1;
-    lio_node node;
+    uint32_t up = t->height - 1, height = t->height, count;
+    lio_level left[LIO_DEPTH_MAX];
+    bool lent = false;
     int code;
     do {
         if (up == 0)
@@ -173,20 +194,25 @@ int lio_tree_sibling(lio_tree *t, int32_t direction, lio_error *error)
         up--;
     } while (direction > 0 ? t->stack[up].index + 1 >= t->stack[up].count
                            : t->stack[up].index == 0);
-    drop_to(t, up + 1);
+    count = height - up - 1;
+    memcpy(left, &t->stack[up + 1], count * sizeof left[0]);
+    t->height = up + 1;
     t->stack[up].index += (uint32_t)direction;
-    do {
-        code = lio_tree_node(t, &node, error);
-        if (code == LIO_OK)
-            code = push(t, node.child, error);
-        if (code != LIO_OK) {
+    code = down(t, direction, error);
+    for (uint32_t i = 0; i < count; i++)
+        lent = lent || left[i].pin == NULL;
+    if (code == LIO_OK || lent) {
+        for (uint32_t i = 0; i < count; i++)
+            level_drop(&left[i]);
+        if (code != LIO_OK)
             lio_tree_clear(t);
-            return code;
-        }
-        if (direction < 0)
-            lio_tree_leaf(t)->index = lio_tree_leaf(t)->count - 1;
-    } while (t->height < lio_tree_levels(t));
-    return LIO_OK;
+        return code;
+    }
+    drop_to(t, up + 1);
+    t->stack[up].index -= (uint32_t)direction;
+    memcpy(&t->stack[up + 1], left, count * sizeof left[0]);
+    t->height = height;
+    return code;
 }
 
 int lio_tree_edge(lio_tree *t, enum lio_edge edge, lio_error *error)
@@ -217,6 +243,8 @@ int lio_tree_next(lio_tree *t, lio_error *error)
     if (code == LIO_NOTFOUND) {
         t->at_end = true;
         t->run = 0;
+    } else if (code != LIO_OK && t->run > 0) {
+        t->run--; /* it may be made again any number of times */
     }
     return code;
 }
@@ -234,6 +262,8 @@ int lio_tree_prev(lio_tree *t, lio_error *error)
     code = lio_tree_sibling(t, -1, error);
     if (code == LIO_NOTFOUND)
         t->run = 0;
+    else if (code != LIO_OK && t->run > 0)
+        t->run--;
     return code;
 }
 

@@ -71,7 +71,8 @@ int lio_tree_edge(lio_tree *tree, enum lio_edge edge, lio_error *error);
 int lio_tree_next(lio_tree *tree, lio_error *error);
 int lio_tree_prev(lio_tree *tree, lio_error *error);
 
-/* To the leaf after (1) or before (-1) this one. LIO_NOTFOUND leaves everything as it was. */
+/* To the leaf after (1) or before (-1) this one. LIO_NOTFOUND leaves everything as it was, an
+ * error too, but that a tree on a lender's leaf is cleared. */
 int lio_tree_sibling(lio_tree *tree, int32_t direction, lio_error *error);
 
 /* To `key` (`exact`), or to the first key not below it. LIO_ERR_ARGUMENT: an empty key. */
