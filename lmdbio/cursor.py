@@ -96,6 +96,10 @@ class Cursor:
         record = txn._record_of(db)
         self._txn = txn
         self._placed = self._keyless = False
+        # The last move could not be made; or it was, but could not be proved to have stayed in
+        # the snapshot. A step may be made again, and passes over nothing.
+        self._failed = False
+        self._unproved: Move | None = None
         self._guard = threading.RLock()  # of the run
         self._run: _Run | None = None
         self._dup = bool(record.flags & 0x04)
@@ -138,11 +142,12 @@ class Cursor:
         run = self._run
         if run is None:
             return
-        self._run = None
         place = run.last(keys=True, values=self._dup)
-        run.end()
         if place is not None:
+            # Should this fail, the run stays, which knows where we are.
             self._c.move(Move.BOTH if self._dup else Move.SET, *place)
+        self._run = None
+        run.end()
 
     def _move(self, move: Move, key: bytes = b"", value: bytes = b"") -> bool:
         if self._run is not None:
@@ -152,9 +157,10 @@ class Cursor:
             raise closed_error()
         # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
         keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
-        self._placed = self._keyless = False
+        again, self._unproved = self._unproved is move, None
+        self._placed = self._keyless = self._failed = False
         try:
-            placed = cursor.move(move, key, value)
+            placed = again or cursor.move(move, key, value)
         except _core.UnplacedError:
             if move is Move.CURRENT:
                 return False
@@ -164,10 +170,17 @@ class Cursor:
         except _core.EmptyKeyError:
             raise lmdb_error("mdb_cursor_get", MDB_BAD_VALSIZE) from None
         except CorruptedError:
+            self._failed = True
             self._txn._verify()
             raise
+        except (OSError, MemoryError):
+            self._failed = True
+            raise
+        if placed and not key:
+            self._unproved = move
+        self._failed = True
         self._txn._verify()
-        self._placed = placed
+        self._placed, self._failed, self._unproved = placed, False, None
         self._keyless = keyless and placed and cursor.holds_duplicates()
         return placed
 
@@ -477,6 +490,10 @@ class _Run:
         self._hint = iter(lead)
         return zip(self._hint, pair, strict=False) if keys and self.values else self._hint
 
+    def take_back(self) -> None:
+        """The last chunk is handed out to nobody; the next one holds the same records."""
+        self._chunk = 0
+
     def _pass_by(self) -> None:
         """Asks for the way of the blocks to come, and tells how fast the last one was."""
         self._blocks += 1
@@ -533,11 +550,12 @@ class _Iterator:
 
     def _advance(self) -> Any:
         cursor = self._cursor
-        if not cursor._is_placed():
+        if not cursor._is_placed() and not (cursor._failed and self._started):
             raise StopIteration
         if not self._started:
+            item = cursor._peek(self._wanted)
             self._started = True
-            return cursor._peek(self._wanted)
+            return item
         if cursor._run is None and self._steps >= self._wait and self._scans():
             self._begin()
         run = cursor._run
@@ -554,7 +572,10 @@ class _Iterator:
             self._steps = 0
             raise StopIteration
         self._steps += 1
-        return cursor._get(self._wanted)
+        self._started = False  # until it is handed out
+        item = cursor._get(self._wanted)
+        self._started = True
+        return item
 
     def _scans(self) -> bool:
         """Whether reading ahead pays, and leaves a position that can be found again."""
@@ -583,9 +604,12 @@ class _Iterator:
             return None
         try:
             chunk = run.fill(keys=bool(self._wanted & WANT_KEY), buffers=cursor._txn._buffers)
-        except BaseException:
             cursor._txn._verify()
-            cursor._settle()
+        except BaseException:
+            run.take_back()
+            try:
+                cursor._txn._verify()
+            finally:
+                cursor._settle()
             raise
-        cursor._txn._verify()
         return chunk
