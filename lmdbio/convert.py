@@ -367,9 +367,19 @@ class Draft:
 
     def write(self, content: bytes, offset: int) -> None:
         view = memoryview(content)
-        while view:
-            written = os.pwrite(self.fd, view, offset)
-            view, offset = view[written:], offset + written
+        try:
+            while view:
+                written = os.pwrite(self.fd, view, offset)
+                view, offset = view[written:], offset + written
+        except OSError as e:
+            raise _unwritable(e, self.target) from e
+
+    def sync(self) -> None:
+        """Returns when what was written is on the disk."""
+        try:
+            os.fsync(self.fd)
+        except OSError as e:
+            raise _unwritable(e, self.target) from e
 
     def publish(self, overwrite: bool) -> None:
         """Gives the file its name. Before this returns, the old one, if any, still has it."""
@@ -377,13 +387,14 @@ class Draft:
             self.path.replace(self.target)
         else:
             _link(self.path, self.target)
-        folder = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # Some network file systems know no fsync of folders; the rename is still atomic.
-            with contextlib.suppress(OSError):
+        # Some network file systems know no fsync of folders, and there may be no descriptor
+        # left; the rename is done, and atomic, all the same.
+        with contextlib.suppress(OSError):
+            folder = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
                 os.fsync(folder)
-        finally:
-            os.close(folder)
+            finally:
+                os.close(folder)
 
     def __enter__(self) -> Draft:
         return self
@@ -524,7 +535,7 @@ class Writer:
         stored = compress(raw)
         self._draft.write(stored, self._at)
         self._draft.write(pack_preamble(self._at, stored, len(raw)), 0)
-        os.fsync(self._draft.fd)
+        self._draft.sync()
         return self._at + len(stored)
 
 

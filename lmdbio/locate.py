@@ -9,6 +9,7 @@ order.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import warnings
 from dataclasses import dataclass
@@ -303,6 +304,7 @@ def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
         engine = pages.again("pread", choice.depth)
     if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
         # Plans ask for what they need, gaps included; what the kernel would add to each read
-        # of a batch of images was two fifths of it.
-        os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
+        # of a batch of images was two fifths of it. Advice may be refused.
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
     return engine

@@ -605,7 +605,13 @@ class Provenance:
     def _pread(self, offset: int, length: int) -> bytes:
         pieces = []
         while length:
-            piece = os.pread(self._fd, length, offset)
+            try:
+                piece = os.pread(self._fd, length, offset)
+            except OSError as e:
+                told = (
+                    f"{os.strerror(e.errno or 0)}: cannot read ({length} bytes at offset {offset})"
+                )
+                raise OSError(e.errno, told, os.fspath(self.path)) from e
             if not piece:
                 raise ProvenanceError(
                     f"{self.path}: is cut: {length} bytes are missing at offset {offset}"
