@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import errno
+import mmap
 import os
 import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from types import TracebackType
@@ -53,6 +55,8 @@ GAP_ALLOWANCE = 1.25
 EXTENTS_CHUNK = 2**18
 #: Bytes of a table row: offset and length, uint64 each.
 ROW_BYTES = 16
+#: Address space that must be there before the filling thread is started: twice a usual stack.
+LAUNCH_BYTES = 16 * 2**20
 
 
 # --- the filling thread ------------------------------------------------------------------
@@ -159,6 +163,28 @@ class _Filler(threading.Thread):
         self._pid = os.getpid()
         self.error: BaseException | None = None
         self._blocks, self._tally = 0, tally
+
+    def launch(self) -> None:
+        """Starts the thread.
+
+        Room for its stack and its first steps is looked for before: a thread that finds none
+        ends without a word, and ``start`` would wait for it for ever.
+
+        Raises:
+            MemoryError, OSError: there is no room, or no thread to be had.
+        """
+        path = self._work.source.path
+        try:
+            with mmap.mmap(-1, LAUNCH_BYTES):
+                pass
+        except OSError as error:
+            self._work.close()
+            raise MemoryError(f"{path}: no memory for a thread that reads") from error
+        try:
+            self.start()
+        except RuntimeError as error:
+            self._work.close()
+            raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
 
     def run(self) -> None:
         try:
@@ -501,13 +527,17 @@ class Reader:
             )
 
         job = share.connect(comm)
-        all_asked = job.together(ask)
-        asked = all_asked[job.rank]
-        compared = [other.compared() for other in all_asked]
-        job.compare([{"ranks_per_node": one["ranks_per_node"]} for one in compared])
-        job.settle_nodes(asked.ranks_per_node)
-        job.compare(compared, per_node=_Asked.PER_NODE)
-        self._open(job, asked, [other.memory_bytes_max for other in all_asked])
+        try:
+            all_asked = job.together(ask)
+            asked = all_asked[job.rank]
+            compared = [other.compared() for other in all_asked]
+            job.compare([{"ranks_per_node": one["ranks_per_node"]} for one in compared])
+            job.settle_nodes(asked.ranks_per_node)
+            job.compare(compared, per_node=_Asked.PER_NODE)
+            self._open(job, asked, [other.memory_bytes_max for other in all_asked])
+        except Exception:
+            job.free()  # all ranks are here: whatever failed was told to everybody
+            raise
         tracing.note("open", begun, monotonic_ns(), {"file": asked.path})
 
     # --- making it ------------------------------------------------------------------------
@@ -594,11 +624,17 @@ class Reader:
         self._next = 0
         self._batch: Batch | None = None
         self._rows = schedule.rows(0, job.rank)
+        try:
+            job.together_local(lambda: None if filler is None else filler.launch())
+        except Exception:
+            if filler is not None:
+                filler.stop()
+                filler.finish()
+            seat.abandon()  # all ranks are here
+            raise
         self._closed = False
         self._ended = False
         _readers.add(self)
-        if filler is not None:
-            filler.start()
 
     @staticmethod
     def _open_work(asked: _Asked, roots: int) -> _Work:
@@ -785,6 +821,16 @@ class Reader:
         pinned = self._pinned_slots()
         self._seat.leave(pinned, closes=False)
         self._seat.keep()
+        self._seat.bequeath(self._is_unused())
+
+    def _is_unused(self) -> Callable[[], bool]:
+        """Says later, without this Reader, whether its window is used no more."""
+        filler, pins = self._filler, self._pins
+
+        def is_unused() -> bool:
+            return (filler is None or not filler.is_alive()) and not pins.blocks()
+
+        return is_unused
 
     def close(self) -> None:
         """Ends reading and frees the window. Collective over the node; may be repeated.
@@ -798,10 +844,11 @@ class Reader:
         self._closed = True
         try:
             self._seat.leave(self._pinned_slots(), closes=True)
-            self._seat.close(self._finish)
+            self._seat.close(self._finish, self._is_unused())
         except BaseException as error:
             self._seat.abort(error)
             self._seat.keep()
+            self._seat.bequeath(self._is_unused())
             raise
 
     def _finish(self) -> None:

@@ -21,9 +21,11 @@ nobody. Without a communicator one process does all and mpi4py is not imported.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +58,8 @@ SLOT_ALIGNMENT = 4096
 CLOSE_GRACE_S = 10.0
 #: Populated per call, bytes: so that signals are seen between.
 POPULATE_BYTES = 256 * 2**20
+#: Numbers of this process's windows.
+_numbers = itertools.count()
 
 
 def describe(error: BaseException) -> str:
@@ -202,6 +206,11 @@ class Job:
         self.node = next(node for node in nodes if self.rank in node)
         self.node_rank = self.node.index(self.rank)
 
+    def free(self) -> None:
+        """Gives back what ``connect`` took, where no window came of it. Collective."""
+        if self._node_comm:
+            self._node_comm.Free()
+
     def same_machine(self) -> list[int]:
         """Job ranks on this rank's machine."""
         if self._comm is None:
@@ -243,7 +252,10 @@ def connect(comm: Any) -> Job:
     shared = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     job._node_comm = shared
     lowest = shared.allgather(comm.rank)[0]
-    job._places = comm.allgather(Place(_machine(), lowest, shared.rank))
+    left = _left_windows()
+    told = comm.allgather((Place(_machine(), lowest, shared.rank), sorted(left)))
+    job._places = [place for place, _ in told]
+    _free_left(left, [names for _, names in told])
     return job
 
 
@@ -266,6 +278,31 @@ def teams(node: Sequence[int], roots: int) -> list[range]:
     return [split_share(len(node), roots, root) for root in range(roots)]
 
 
+# --- windows that nobody freed -----------------------------------------------------------
+
+#: Windows of Readers that ended without being closed, after an error say, and when their memory
+#: is used no more. To free one is collective, so it waits for the next collective moment.
+_left: list[tuple[SharedMemory, Callable[[], bool]]] = []
+
+
+def _left_windows() -> dict[tuple[int, int], SharedMemory]:
+    """Those that this rank uses no more, by name."""
+    _left[:] = [one for one in _left if not one[0].gone]
+    return {memory.name: memory for memory, is_unused in _left if is_unused()}
+
+
+def _free_left(own: dict[tuple[int, int], SharedMemory], told: Sequence[Sequence[Any]]) -> None:
+    """Frees the windows that all their ranks are here for. Collective.
+
+    Args:
+        told: names of the windows that each rank uses no more.
+    """
+    ranks = Counter(name for names in told for name in names)
+    for name in sorted(own):
+        if ranks[name] == own[name].ranks:
+            own[name].free()
+
+
 # --- the window --------------------------------------------------------------------------
 
 
@@ -275,6 +312,8 @@ class SharedMemory:
     Attributes:
         parts: address of each node rank's part.
         size: bytes of this rank's part.
+        ranks: how many share it.
+        name: the same on all of them, and no other window's there; set by ``take_seat``.
     """
 
     def __init__(
@@ -287,7 +326,8 @@ class SharedMemory:
         finalized: Callable[[], bool] = lambda: False,
         keep: object = None,
     ) -> None:
-        self.parts, self.size = parts, size
+        self.parts, self.size, self.ranks = parts, size, len(parts)
+        self.name = 0, 0
         self._finalized = finalized
         self._window, self._comm = window, comm
         self.keep = keep
@@ -427,18 +467,21 @@ def _furnish(
 ) -> Seat:
     ranks, roots = len(job.node), len(node_teams)
 
-    def furnish() -> int:
+    def furnish() -> tuple[int, tuple[int, int]]:
+        name = os.getpid(), next(_numbers)
         layout = wanted[job.rank][0]
         if layout is None:
-            return 0
+            return 0, name
         own = memory.parts[job.node_rank]
         start = -own % layout.alignment
         memory.reserve(own)
         if job.node_rank == 0:
             _core.Window(own + start, ranks=ranks, roots=roots, fresh=True)
-        return int(start)
+        return int(start), name
 
-    starts = job.together(furnish)
+    told = job.together(furnish)
+    starts = [start for start, _ in told]
+    memory.name = told[job.node[0]][1]
     chief, server = job.node[0], job.node[node_teams[root].start]
     layout, chief_layout = wanted[server][0], wanted[chief][0]
     assert layout is not None and chief_layout is not None
@@ -547,16 +590,30 @@ class Seat:
         state = _core.Window.CLOSES if closes else _core.Window.LEFT
         self.control.leave(self.root, self.rank, state)
 
+    def abandon(self) -> None:
+        """Frees a window that nobody has used. Collective over the node."""
+        self._memory.free()
+
     def keep(self) -> None:
         """Settles that the window is never freed, for this rank will not take part."""
         if not self._memory.gone:
             self.control.keep()
 
-    def close(self, finish: Callable[[], None]) -> None:
+    def bequeath(self, is_unused: Callable[[], bool]) -> None:
+        """Leaves the window to whoever makes the next one with the ranks of this node.
+
+        Args:
+            is_unused: says whether this rank looks at the memory, and fills it, no more.
+        """
+        if self._memory.shared:
+            _left.append((self._memory, is_unused))
+
+    def close(self, finish: Callable[[], None], is_unused: Callable[[], bool]) -> None:
         """After ``leave(closes=True)``: waits for the node, then frees the window.
 
         Args:
             finish: called when all have left, or somebody aborted: stops the filling.
+            is_unused: as for ``bequeath``, for when others keep the window.
         """
         if self._memory.gone:
             return
@@ -570,3 +627,5 @@ class Seat:
                 break
         if self.control.keep() == _core.Window.FREE:
             self._memory.free()
+        else:
+            self.bequeath(is_unused)

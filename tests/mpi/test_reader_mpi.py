@@ -127,6 +127,15 @@ def test_an_exception_in_one_rank_reaches_the_others_within_a_second(
         assert out.count("goes on") == 4
 
 
+def test_windows_of_readers_that_failed_are_freed_with_the_next_one(fixed: Path) -> None:
+    out = launch.run(2, "leftovers.py", fixed)
+    told = [line.split() for line in out.splitlines() if line.startswith("most ")]
+    assert len(told) == 2, out
+    for _, most, _, first, _, last in told:
+        # The last one's window, and that of the view that is held.
+        assert 0 < int(first) <= int(last) <= int(most) <= 4 * int(first), out
+
+
 def test_ctrl_c_ends_all_ranks(fixed: Path, tmp_path: Path) -> None:
     job = subprocess.Popen(
         launch.command(4, "failing.py", fixed, "forever", -1, tmp_path, plain=True),
