@@ -2,7 +2,7 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, format, clean.
+# .venv. Further targets: lint, fuzz, soak, format, clean.
 
 PYTHON ?= python3
 CC ?= cc
@@ -20,8 +20,9 @@ PFS_CHECK := $(C_CHECK) -Ibenchmarks/pfs $(subst -I,-isystem ,$(FUSE))
 PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard benchmarks/pfs/*.c))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_COUNT ?= 1000000
+SOAK_COUNT ?= 10000
 
-.PHONY: demo test lint fuzz format clean
+.PHONY: demo test lint fuzz soak format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -41,6 +42,9 @@ lint: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/run.py --count $(FUZZ_COUNT)
+
+soak: $(VENV)/.dev
+	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
