@@ -24,7 +24,8 @@ enum { LINE = 64, MAGIC = 0x4c574e44 };
 enum { ABORT_NONE, ABORT_WRITING, ABORT_SET };
 
 typedef struct {
-    uint32_t magic, ranks, roots;
+    _Atomic uint32_t magic; /* written last: what is below is there */
+    uint32_t ranks, roots;
     _Atomic uint32_t abort_state;
     uint32_t abort_rank;
     _Atomic uint32_t left;   /* ranks that have at least left             */
@@ -129,16 +130,14 @@ int lio_window_format(void *control, uint32_t ranks, uint32_t roots, lio_error *
     header *head = header_of(control);
     head->ranks = ranks;
     head->roots = roots;
-    head->magic = MAGIC;
-    atomic_thread_fence(memory_order_seq_cst);
+    atomic_store_explicit(&head->magic, MAGIC, memory_order_release);
     return LIO_OK;
 }
 
 int lio_window_check(const void *control, uint32_t ranks, uint32_t roots, lio_error *error)
 {
-    atomic_thread_fence(memory_order_seq_cst);
     const header *head = header_of(control);
-    if (head->magic != MAGIC || head->ranks != ranks || head->roots != roots)
+    if (atomic_load_explicit(&head->magic, memory_order_acquire) != MAGIC || head->ranks != ranks || head->roots != roots)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, ranks, head->ranks,
                         "this memory holds no control area for %" PRIu32 " ranks and %" PRIu32
                         " roots",
