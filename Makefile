@@ -2,7 +2,7 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, soak, format, clean.
+# .venv. Further targets: lint, fuzz, soak, tsan, format, clean.
 
 PYTHON ?= python3
 CC ?= cc
@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_COUNT ?= 1000000
 SOAK_COUNT ?= 10000
 
-.PHONY: demo test lint fuzz soak format clean
+.PHONY: demo test lint fuzz soak tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -45,6 +45,9 @@ fuzz: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
+
+tsan: $(VENV)/.dev
+	$(BIN)/python tests/tsan/run.py
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
