@@ -142,6 +142,26 @@ def test_threads_may_share_an_engine(engine):
     assert not problems
 
 
+def test_threads_are_told_of_their_own_errors(engine):
+    problems = []
+
+    def fail(first: int) -> None:
+        for offset in range(first, first + 400):
+            with pytest.raises(ShortReadError) as caught:
+                engine.read(SIZE + offset, 10)
+            if f"offset {(SIZE + offset) // engine.alignment * engine.alignment}," not in str(
+                caught.value
+            ):
+                problems.append((offset, str(caught.value)))
+
+    threads = [threading.Thread(target=fail, args=(i * 100_000,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not problems
+
+
 def test_a_forked_child_and_its_parent_both_read_on(engine):
     plan, memory = reads(engine, [(0, 300_000), (500_000, 300_000)])
     engine.read_plan(plan, memory.address)  # the parent's threads exist now

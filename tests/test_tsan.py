@@ -1,7 +1,7 @@
 """A short run under ThreadSanitizer; ``make tsan`` runs it for longer, and Python's tests too.
 
-Goal: what threads and processes share in csrc/ is ordered by locks and atomics. Method: tests/tsan,
-where many of them meet at one engine, the pages of one snapshot and one window. The random seed
+Goal: what threads and processes share in csrc/ is ordered by locks and atomics. Method: many of
+them meet at one engine, the pages of one snapshot and one window (tests/tsan). The random seed
 is today's and is printed.
 """
 

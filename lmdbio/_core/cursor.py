@@ -15,7 +15,7 @@ from lmdbio._core.format import (
     layout_to_c,
     newest_txnid_of,
 )
-from lmdbio._core.status import Status
+from lmdbio._core.status import Status, own
 from lmdbio._lmdbio import ffi, lib
 
 WANT_KEY = 1
@@ -122,12 +122,11 @@ class Pages:
 class Cursor:
     """A position in one tree (csrc/cursor.h)."""
 
-    __slots__ = ("_error", "_pages", "_pointer", "_status")
+    __slots__ = ("_pages", "_pointer", "_status")
 
     def __init__(self, pages: Pages, db: Database) -> None:
         self._pages = pages
         self._status = Status(pages.engine.path)
-        self._error = self._status.error
         out = ffi.new("lio_cursor **")
         self._status.check(
             lib.lio_cursor_open(pages.pointer, database_to_c(db), out, self._status.error)
@@ -156,7 +155,7 @@ class Cursor:
             CorruptedError, ShortReadError, OSError: from the file.
         """
         code = lib.lio_glue_move(
-            self.pointer, move, key, len(key), value, len(value), 0, 0, self._error
+            self.pointer, move, key, len(key), value, len(value), 0, 0, own.error
         )
         if code == lib.LIO_OK:
             return True
@@ -167,7 +166,7 @@ class Cursor:
     def item(self, wanted: int) -> tuple[bytes, bytes]:
         """Key and value of where the last move ended; ``b""`` for what is not wanted."""
         cell: list[bytes] = [b"", b""]
-        code = lib.lio_glue_item(self.pointer, wanted, id(cell), self._error)
+        code = lib.lio_glue_item(self.pointer, wanted, id(cell), own.error)
         if code not in (lib.LIO_OK, lib.LIO_NOTFOUND):
             raise self._failed(code)
         return cell[0], cell[1]
@@ -184,7 +183,7 @@ class Cursor:
             0,
             WANT_VALUE,
             id(cell),
-            self._error,
+            own.error,
         )
         if code == lib.LIO_OK:
             return cell[1]
@@ -205,7 +204,7 @@ class Cursor:
     def count(self) -> int:
         """Number of values of the current key; 0 when there is no current key."""
         out = ffi.new("uint64_t *")
-        code = lib.lio_cursor_count(self.pointer, out, self._error)
+        code = lib.lio_cursor_count(self.pointer, out, own.error)
         if code == lib.LIO_NOTFOUND:
             return 0
         if code != lib.LIO_OK:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -26,17 +27,31 @@ Extents = npt.NDArray[Any]  # of dtype EXTENT
 U64 = npt.NDArray[np.uint64]
 
 
-class Status:
-    """A reusable ``lio_error`` and the name of the file its calls are about."""
+class _OfThread(threading.local):
+    """A ``lio_error`` for each thread: who shares an object is told of no other's failure."""
 
-    __slots__ = ("error", "path")
+    def __init__(self) -> None:
+        self.error = ffi.new("lio_error *")
+
+
+own = _OfThread()
+
+
+class Status:
+    """This thread's ``lio_error``, and the name of the file its calls are about."""
+
+    __slots__ = ("path",)
 
     def __init__(self, path: str = "") -> None:
-        self.error = ffi.new("lio_error *")
         self.path = path
 
+    @property
+    def error(self) -> Any:
+        """For the next call to fill; it is read right after that."""
+        return own.error
+
     def exception(self, code: int) -> Exception:
-        e = self.error
+        e = own.error
         reason = ffi.string(e.reason).decode("utf-8", "replace")
         return errors.from_status(code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path)
 
