@@ -21,6 +21,10 @@ static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t 
 static int lio_glue_read(lio_engine *engine, const lio_extent *extents, size_t first, size_t count,
                          uintptr_t list, lio_error *error);
 
+/* Hides the object at address `object` from the garbage collector, which then neither visits nor
+ * finalizes it: its reference count alone says when it ends. It must be tracked. */
+static void lio_glue_untrack(uintptr_t object);
+
 /* What of an item is wanted, in lio_glue_item and lio_glue_move. */
 enum { LIO_WANT_KEY = 1, LIO_WANT_VALUE = 2 };
 
@@ -103,6 +107,13 @@ static int lio_glue_read(lio_engine *engine, const lio_extent *extents, size_t f
         count -= now;
     }
     return code;
+}
+
+static void lio_glue_untrack(uintptr_t object)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject_GC_UnTrack((PyObject *)object);
+    PyGILState_Release(state);
 }
 
 /* The lock of the pages is held while the GIL is waited for here. That cannot block: nobody

@@ -312,3 +312,30 @@ def test_reads_under_way_end_before_the_memory_they_fill(path):
         first = int(plan.slices[0])
         assert filled[first : first + len(value(0))] == value(0)
         ticket.close()
+
+
+@pytest.mark.parametrize("end", ["the interpreter ends", "a cycle is collected"])
+def test_reads_under_way_end_before_their_memory_and_engine_do(path, end):
+    """Either way the garbage collector finds engine, memory and ticket at once, oldest first."""
+    code = """
+        import gc
+        def slow(path):
+            engine = lmdbio._core.Engine.memory(bytes(1 << 22), depth=2)
+            engine.script(delay_us=20_000)
+            memory = lmdbio._core.MemoryPool().take(1 << 22)
+            reads = np.zeros(16, lmdbio._core.READ)
+            reads["offset"] = np.arange(16) << 18
+            reads["length"] = reads["needed"] = 1 << 18
+            reads["into"] = reads["offset"] + np.uint64(memory.address)
+            return [engine, memory, engine.submit(reads, memory)]
+        records = lmdbio.Records(sys.argv[1], readahead=True)
+        batch = records.read(np.arange(0, len(records), 7))
+        held = slow(sys.argv[1])
+        held.append(held)
+        if sys.argv[2] == "a cycle is collected":
+            del held
+            assert gc.collect() > 0
+        print("read")
+    """
+    for _ in range(3):
+        assert alone(code, path, end) == "read\n"

@@ -15,6 +15,7 @@ from lmdbio._core.format import (
     layout_to_c,
     newest_txnid_of,
 )
+from lmdbio._core.owner import owned
 from lmdbio._core.status import Status, own
 from lmdbio._lmdbio import ffi, lib
 
@@ -54,15 +55,6 @@ class NoDuplicatesError(Exception):
 
 class EmptyKeyError(Exception):
     """No record has an empty key."""
-
-
-def owned(pointer: Any, close: Any, engines: Any) -> Any:
-    """A pointer that is closed when nobody uses it any more, before its engines are.
-
-    A call under way in another thread counts as use: so ``close()`` below drops the reference
-    and leaves the rest to the count.
-    """
-    return ffi.gc(pointer, lambda p, _engines=engines: close(p))
 
 
 class Pages:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core.memory import Memory
+from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
 from lmdbio._core.trace import ring
@@ -69,7 +70,7 @@ class Ticket:
     def __init__(self, engine: Engine, keep: object = None) -> None:
         # Held by nothing else, a frame in a traceback included, and first of the attributes,
         # which die in this order; in a cycle __del__ comes before anything dies.
-        self._out = ffi.gc(ffi.new("lio_ticket **"), lib.lio_ticket_drop)
+        self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, engine.pointer)
         self._engine = engine.pointer
         self._keep = keep
         self._status = Status(engine.path)
@@ -153,7 +154,7 @@ class Engine:
                 self._status.error,
             )
         )
-        self._pointer = ffi.gc(out[0], lib.lio_engine_close)
+        self._pointer = owned(out[0], lib.lio_engine_close)
         self._last = Tally()
         ring.follow(self)
 
@@ -168,7 +169,7 @@ class Engine:
         self._status.check(
             lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
         )
-        self._pointer = ffi.gc(out[0], lambda p, _held=held: lib.lio_engine_close(p))
+        self._pointer = owned(out[0], lib.lio_engine_close, held)
         self._last = Tally()
         ring.follow(self)
         return self

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core.cursor import owned
 from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
     Database,
@@ -19,6 +18,7 @@ from lmdbio._core.format import (
     layout_to_c,
     meta_to_c,
 )
+from lmdbio._core.owner import owned
 from lmdbio._core.status import EXTENT, SLICE_MS, U64, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 

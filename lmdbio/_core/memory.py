@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from lmdbio._core.owner import owned
 from lmdbio._core.status import U64, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
@@ -29,7 +30,7 @@ class Memory:
         pointer = lib.lio_buffer_open(size)
         if pointer == ffi.NULL:
             raise MemoryError(f"no memory for a buffer of {size} bytes")
-        self._owner = ffi.gc(pointer, lib.lio_buffer_close, size)
+        self._owner = owned(pointer, lib.lio_buffer_close)
         self.address = int(ffi.cast("uintptr_t", pointer))
         self.size = size
 
@@ -66,14 +67,12 @@ class MemoryPool:
 class _Taken(Memory):
     """Memory on loan from a pool."""
 
-    __slots__ = ("_memory", "_pool")
+    __slots__ = ()
 
     def __init__(self, memory: Memory, pool: MemoryPool) -> None:
-        self._memory, self._pool = memory, pool
         self.address, self.size = memory.address, memory.size
-
-    def __del__(self) -> None:
-        self._pool._give(self._memory)
+        pointer = ffi.cast("char *", memory.address)
+        self._owner = owned(pointer, lambda _pointer: pool._give(memory))
 
 
 def lend(address: int, size: int, keep: object = None) -> Any:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lmdbio import errors
-from lmdbio._core.cursor import Cursor, owned
+from lmdbio._core.cursor import Cursor
 from lmdbio._core.engine import Engine
+from lmdbio._core.owner import owned
 from lmdbio._core.status import SLICE_MS, Status
 from lmdbio._lmdbio import ffi, lib
 
