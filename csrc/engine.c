@@ -3,6 +3,9 @@
  *   submit -> [ticket] -> [ticket] -> ...      threads take requests from the first ticket
  *                                              that has one left, in order
  *
+ * Each thread performs one request at a time; or, where the pool has a ring, one thread hands all
+ * of them to the kernel.
+ *
  * A pool belongs to the process that made it. After fork the child finds another process id
  * in it and makes a pool of its own; the parent's is left alone (its threads do not exist in
  * the child and its mutex may be held), at the price of the pool's few hundred bytes.
@@ -23,6 +26,7 @@
 #include <unistd.h>
 
 #include "engine_kind.h"
+#include "engine_ring.h"
 #include "extent.h"
 #include "trace.h"
 
@@ -43,6 +47,8 @@ typedef struct pool {
     uint64_t queued;          /* requests not yet begun */
     uint32_t threads, idle;
     bool closing;
+    bool in_kernel; /* the ring's thread waits there */
+    lio_ring *ring; /* NULL: a thread for each request in flight */
     pid_t pid;
     pthread_t thread[DEPTH_MAX];
 } pool;
@@ -104,6 +110,7 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
     } kinds[] = {{&lio_kind_pread, lio_pread_open},
                  {&lio_kind_direct, lio_direct_open},
                  {&lio_kind_staged, lio_direct_open},
+                 {&lio_kind_uring, lio_uring_open},
                  {&lio_kind_mmap, lio_mmap_open}};
     lio_source *source;
     int code = check_depth(depth, error);
@@ -116,7 +123,7 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
         return code != LIO_OK ? code : engine_make(kinds[i].kind, source, depth, out, error);
     }
     return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0,
-                    "no engine \"%.40s\"; there are pread, direct, staged and mmap", kind);
+                    "no engine \"%.40s\"; there are pread, direct, uring, staged and mmap", kind);
 }
 
 int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
@@ -149,7 +156,15 @@ static void pool_close(pool *owner)
     (void)pthread_cond_destroy(&owner->work);
     (void)pthread_cond_destroy(&owner->done);
     (void)pthread_mutex_destroy(&owner->lock);
+    lio_ring_close(owner->ring);
     free(owner);
+}
+
+/* The parent's pool, in its child: its descriptor and mappings are this process's too. */
+static void pool_abandon(pool *parents)
+{
+    lio_ring_close(parents->ring);
+    parents->ring = NULL;
 }
 
 void lio_engine_close(lio_engine *engine)
@@ -160,6 +175,8 @@ void lio_engine_close(lio_engine *engine)
     owner = engine->pool;
     if (owner != NULL && owner->pid == getpid())
         pool_close(owner);
+    else if (owner != NULL)
+        pool_abandon(owner);
     engine->kind->close(engine->source);
     lio_trace_close(engine->trace);
     free(engine);
@@ -261,6 +278,12 @@ void lio_engine_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns, uin
 
 /* --- one request --------------------------------------------------------------------- */
 
+static void add_to_counters(lio_engine *engine, uint64_t calls, uint64_t received)
+{
+    (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
+}
+
 static int perform_quietly(lio_engine *engine, const lio_read *read, lio_error *error)
 {
     uint64_t received = 0, calls = 0;
@@ -268,8 +291,7 @@ static int perform_quietly(lio_engine *engine, const lio_read *read, lio_error *
     if (read->into == NULL && read->length > 0) /* see lio_engine_populate */
         return engine->kind->populate(engine->source, read->offset, read->length, error);
     code = engine->kind->read(engine->source, read, &received, &calls, error);
-    (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
-    (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
+    add_to_counters(engine, calls, received);
     return code;
 }
 
@@ -309,8 +331,7 @@ static bool peek(lio_engine *engine, const lio_read *read)
     if (engine->kind->peek == NULL || read->length > PEEK_BYTES_MAX ||
         !engine->kind->peek(engine->source, read))
         return false;
-    (void)atomic_fetch_add_explicit(&engine->requests, 1, memory_order_relaxed);
-    (void)atomic_fetch_add_explicit(&engine->bytes, read->length, memory_order_relaxed);
+    add_to_counters(engine, 1, read->length);
     return true;
 }
 
@@ -384,35 +405,120 @@ static const lio_read *queue_take(pool *owner, lio_ticket **ticket)
     return read;
 }
 
-static void *carry(void *argument)
+/* A request that was taken has ended. */
+static void request_ended(pool *owner, lio_ticket *ticket, const lio_error *error)
 {
-    pool *owner = argument;
-    (void)pthread_mutex_lock(&owner->lock);
+    ticket->running--;
+    if (error->code != LIO_OK && ticket->error.code == LIO_OK) {
+        ticket->error = *error;
+        queue_remove(owner, ticket);
+    }
+    if (has_ended(ticket)) {
+        ticket->ended_ns = lio_now_ns();
+        (void)pthread_cond_broadcast(&owner->done);
+    }
+}
+
+/* --- the threads --------------------------------------------------------------------- */
+
+static void wait_for_work(pool *owner)
+{
+    owner->idle++;
+    (void)pthread_cond_wait(&owner->work, &owner->lock);
+    owner->idle--;
+}
+
+/* One request after another. */
+static void carry_one_by_one(pool *owner)
+{
     for (;;) {
         lio_ticket *ticket;
         const lio_read *read;
         lio_error error = {0};
-        while (owner->first == NULL && !owner->closing) {
-            owner->idle++;
-            (void)pthread_cond_wait(&owner->work, &owner->lock);
-            owner->idle--;
-        }
+        while (owner->first == NULL && !owner->closing)
+            wait_for_work(owner);
         if (owner->closing)
             break;
         read = queue_take(owner, &ticket);
         (void)pthread_mutex_unlock(&owner->lock);
         perform_queued(owner->engine, read, ticket->queued_ns, &error);
         (void)pthread_mutex_lock(&owner->lock);
-        ticket->running--;
-        if (error.code != LIO_OK && ticket->error.code == LIO_OK) {
-            ticket->error = error;
-            queue_remove(owner, ticket);
+        request_ended(owner, ticket, &error);
+    }
+}
+
+/* A request is handed to the ring. */
+static lio_ring_mark begin(lio_engine *engine, lio_ticket *ticket)
+{
+    lio_ring_mark mark = {.ticket = ticket, .begun_ns = lio_now_ns()};
+    if (lio_trace_is_on(engine->trace))
+        mark.depth = atomic_fetch_add(&engine->in_flight, 1) + 1;
+    return mark;
+}
+
+/* Counts what came of it and, if that was on when it began, traces it. */
+static void tell_of(lio_engine *engine, const lio_ring_done *done)
+{
+    const lio_ring_mark *mark = &done->mark;
+    uint64_t queued_ns = mark->ticket->submitted_ns, now = lio_now_ns();
+    add_to_counters(engine, done->calls, done->received);
+    lio_engine_count(engine, &(lio_tally){.queued_requests = 1,
+                                          .queue_ns = mark->begun_ns - queued_ns,
+                                          .service_ns = now - mark->begun_ns});
+    if (mark->depth == 0)
+        return;
+    note(engine, (lio_span){.queued_ns = queued_ns, .begun_ns = mark->begun_ns, .ended_ns = now,
+                            .offset = done->offset, .amount = done->length, .count = 1,
+                            .kind = LIO_SPAN_REQUEST, .depth = mark->depth,
+                            .depth_after = atomic_fetch_sub(&engine->in_flight, 1) - 1,
+                            .failed = (uint32_t)done->error.code});
+}
+
+static void ring_fill(pool *owner)
+{
+    while (owner->first != NULL && !owner->closing && lio_ring_room(owner->ring) > 0) {
+        lio_ticket *ticket;
+        lio_error error = {0};
+        const lio_read *read = queue_take(owner, &ticket);
+        if (read->length == 0 || lio_direct_check(read, &error) != LIO_OK)
+            request_ended(owner, ticket, &error);
+        else
+            lio_ring_push(owner->ring, read, begin(owner->engine, ticket));
+    }
+}
+
+/* All at once, as many as the ring takes. */
+static void carry_by_ring(pool *owner)
+{
+    lio_ring_done done;
+    for (;;) {
+        ring_fill(owner);
+        if (lio_ring_is_empty(owner->ring)) {
+            if (owner->closing)
+                break;
+            wait_for_work(owner);
+            continue;
         }
-        if (has_ended(ticket)) {
-            ticket->ended_ns = lio_now_ns();
-            (void)pthread_cond_broadcast(&owner->done);
+        owner->in_kernel = true;
+        (void)pthread_mutex_unlock(&owner->lock);
+        lio_ring_wait(owner->ring);
+        (void)pthread_mutex_lock(&owner->lock);
+        owner->in_kernel = false;
+        while (lio_ring_pop(owner->ring, &done)) {
+            tell_of(owner->engine, &done);
+            request_ended(owner, done.mark.ticket, &done.error);
         }
     }
+}
+
+static void *carry(void *argument)
+{
+    pool *owner = argument;
+    (void)pthread_mutex_lock(&owner->lock);
+    if (owner->ring != NULL)
+        carry_by_ring(owner);
+    else
+        carry_one_by_one(owner);
     (void)pthread_mutex_unlock(&owner->lock);
     return NULL;
 }
@@ -427,6 +533,10 @@ static int pool_make(lio_engine *engine, pool **out, lio_error *error)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *owner, 0, "no memory for an engine");
     owner->engine = engine;
     owner->pid = getpid();
+    /* Without one (descriptors used up, a sandbox closed since) threads read the same way. */
+    if (engine->kind == &lio_kind_uring)
+        (void)lio_ring_open(lio_engine_fd(engine), engine->depth, engine->kind->alignment,
+                            &owner->ring, NULL);
     (void)pthread_mutex_init(&owner->lock, NULL);
     (void)pthread_cond_init(&owner->work, NULL);
     (void)pthread_condattr_init(&clock);
@@ -450,6 +560,8 @@ static int pool_of(lio_engine *engine, pool **out, lio_error *error)
     if (code != LIO_OK)
         return code;
     if (atomic_compare_exchange_strong(&engine->pool, &found, made)) {
+        if (found != NULL)
+            pool_abandon(found);
         *out = made;
     } else { /* another thread was first; its pool is this process's too */
         pool_close(made);
@@ -466,7 +578,8 @@ static int pool_grow(pool *owner, lio_error *error)
     sigset_t all, before;
     int problem = 0;
     uint64_t wanted = owner->threads - owner->idle + owner->queued;
-    wanted = wanted < owner->engine->depth ? wanted : owner->engine->depth;
+    uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
+    wanted = wanted < most ? wanted : most;
     if (owner->threads >= wanted)
         return LIO_OK;
     (void)sigfillset(&all);
@@ -513,7 +626,9 @@ static int ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
         code = pool_grow(owner, error);
         if (code != LIO_OK)
             queue_remove(owner, ticket);
-        else if (ticket->count == 1)
+        else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
+            lio_ring_nudge(owner->ring);
+        else if (ticket->count == 1 || owner->ring != NULL)
             (void)pthread_cond_signal(&owner->work);
         else
             (void)pthread_cond_broadcast(&owner->work);

@@ -5,6 +5,8 @@
  *            must be multiples of lio_engine_alignment()
  *   staged   direct into a few huge pages of its own, and copied from there; for memory made of
  *            small pages, such as shared memory
+ *   uring    direct by way of an io_uring: one thread for all requests in flight; less work where
+ *            requests are small. Offsets, lengths and memory as for direct
  *   mmap     copies out of a shared mapping (dies by SIGBUS when the file is cut meanwhile:
  *            opt-in, as documented)
  *   memory   over bytes in memory, for tests; can fail or delay the nth request
@@ -45,9 +47,9 @@ typedef struct {
     uint64_t bytes;    /* bytes received */
 } lio_counters;
 
-/* Opens `path` read-only. `kind`: "pread", "direct", "staged" or "mmap". `depth`: requests in flight,
- * 1..256. LIO_ERR_IO with ENOENT etc.; LIO_ERR_UNSUPPORTED when the file system knows no
- * O_DIRECT; LIO_ERR_INVALID for a folder or anything else that is no regular file. */
+/* Opens `path` read-only. `kind`: "pread", "direct", "uring", "staged" or "mmap". `depth`:
+ * requests in flight, 1..256. LIO_ERR_IO with ENOENT etc.; LIO_ERR_UNSUPPORTED when the file
+ * system knows no O_DIRECT, or the kernel or a sandbox forbids io_uring; LIO_ERR_INVALID for a folder or anything else that is no regular file. */
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
                     lio_error *error);
 

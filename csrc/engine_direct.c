@@ -18,7 +18,6 @@
 #include "extent.h"
 
 enum {
-    DIRECT_ALIGNMENT = LIO_BUFFER_ALIGNMENT,
     STAGE_BYTES = LIO_HUGE_BYTES_MIN,
     STAGED_BYTES_MIN = 256 << 10, /* smaller requests gain nothing */
     SPARES = 32                   /* stages that wait to be used again */
@@ -50,21 +49,21 @@ static int reopen_direct(int fd, int *direct, lio_error *error)
 /* Some file systems accept the flag and refuse the read. */
 static int probe(int fd, lio_error *error)
 {
-    void *page = aligned_alloc(DIRECT_ALIGNMENT, DIRECT_ALIGNMENT);
+    void *page = aligned_alloc(LIO_DIRECT_ALIGNMENT, LIO_DIRECT_ALIGNMENT);
     ssize_t got;
     int problem;
     if (page == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, DIRECT_ALIGNMENT, 0, "no memory for a probe");
+        return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_DIRECT_ALIGNMENT, 0, "no memory for a probe");
     do
-        got = pread(fd, page, DIRECT_ALIGNMENT, 0);
+        got = pread(fd, page, LIO_DIRECT_ALIGNMENT, 0);
     while (got < 0 && errno == EINTR);
     problem = got < 0 ? errno : 0;
     free(page);
     if (problem == EINVAL)
-        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, DIRECT_ALIGNMENT, 0,
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, LIO_DIRECT_ALIGNMENT, 0,
                         "the file system refuses O_DIRECT reads; use engine=\"pread\"");
     if (problem != 0)
-        return lio_fail_errno(error, problem, 0, DIRECT_ALIGNMENT, "cannot read");
+        return lio_fail_errno(error, problem, 0, LIO_DIRECT_ALIGNMENT, "cannot read");
     return LIO_OK;
 }
 
@@ -95,14 +94,22 @@ done:
     return code;
 }
 
+int lio_direct_check(const lio_read *read, lio_error *error)
+{
+    if (read->offset % LIO_DIRECT_ALIGNMENT != 0 || read->length % LIO_DIRECT_ALIGNMENT != 0 ||
+        (uintptr_t)read->into % LIO_DIRECT_ALIGNMENT != 0)
+        return lio_fail(error, LIO_ERR_ARGUMENT, read->offset, LIO_DIRECT_ALIGNMENT, read->length,
+                        "a direct read that is not aligned to 4096 bytes");
+    return LIO_OK;
+}
+
 static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                     lio_error *error)
 {
-    if (read->offset % DIRECT_ALIGNMENT != 0 || read->length % DIRECT_ALIGNMENT != 0 ||
-        (uintptr_t)read->into % DIRECT_ALIGNMENT != 0)
-        return lio_fail(error, LIO_ERR_ARGUMENT, read->offset, DIRECT_ALIGNMENT, read->length,
-                        "a direct read that is not aligned to 4096 bytes");
-    return lio_pread_all(source->fd, read, DIRECT_ALIGNMENT, received, calls, error);
+    int code = lio_direct_check(read, error);
+    return code != LIO_OK ? code
+                          : lio_pread_all(source->fd, read, LIO_DIRECT_ALIGNMENT, received, calls,
+                                          error);
 }
 
 /* A child that is forked while its parent's threads hold stages never sees these again. */
@@ -181,7 +188,10 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_direct = {"direct", DIRECT_ALIGNMENT, read_one,     NULL,
+const lio_kind lio_kind_direct = {"direct", LIO_DIRECT_ALIGNMENT, read_one,     NULL,
                                   NULL,     source_size,      source_close, source_fd};
-const lio_kind lio_kind_staged = {"staged", DIRECT_ALIGNMENT, read_staged,  NULL,
+/* One read alone is as well done by its caller (lio_engine_read). */
+const lio_kind lio_kind_uring = {"uring", LIO_DIRECT_ALIGNMENT, read_one,     NULL,
+                                 NULL,    source_size,          source_close, source_fd};
+const lio_kind lio_kind_staged = {"staged", LIO_DIRECT_ALIGNMENT, read_staged,  NULL,
                                   NULL,     source_size,      source_close, source_fd};

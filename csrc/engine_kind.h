@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "buffer.h"
 #include "engine.h"
 
 typedef struct lio_source lio_source; /* what a kind keeps open */
@@ -32,6 +33,7 @@ typedef struct {
 extern const lio_kind lio_kind_pread;
 extern const lio_kind lio_kind_direct;
 extern const lio_kind lio_kind_staged;
+extern const lio_kind lio_kind_uring;
 extern const lio_kind lio_kind_mmap;
 extern const lio_kind lio_kind_memory;
 
@@ -40,9 +42,14 @@ int lio_pread_open(const char *path, lio_source **out, lio_error *error);
 int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
                       uint64_t *received, uint64_t *calls, lio_error *error);
 int lio_direct_open(const char *path, lio_source **out, lio_error *error);
+int lio_uring_open(const char *path, lio_source **out, lio_error *error);
 int lio_mmap_open(const char *path, lio_source **out, lio_error *error);
 int lio_memory_open(const uint8_t *bytes, uint64_t size, lio_source **out, lio_error *error);
 void lio_memory_script(lio_source *source, uint64_t every, int sys_errno, uint32_t delay_us);
+
+/* Direct reads begin and end on multiples of this, in file and memory. */
+enum { LIO_DIRECT_ALIGNMENT = LIO_BUFFER_ALIGNMENT };
+int lio_direct_check(const lio_read *read, lio_error *error);
 
 /* Shared by the kinds that have a descriptor: opens a regular file for reading. */
 int lio_open_file(const char *path, int *fd, lio_error *error);

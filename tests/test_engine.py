@@ -10,6 +10,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 import tempfile
 import threading
 from pathlib import Path
@@ -18,11 +20,11 @@ import numpy as np
 import pytest
 
 from lmdbio import _core
-from lmdbio.errors import Error, InvalidError, ShortReadError
+from lmdbio.errors import Error, IncompatibleError, InvalidError, ShortReadError
 
 SIZE = 1_000_003  # no multiple of anything
 CONTENT = np.random.default_rng(1).integers(0, 256, SIZE, dtype=np.uint8).tobytes()
-KINDS = ["pread", "direct", "staged", "mmap", "memory"]
+KINDS = ["pread", "direct", "uring", "staged", "mmap", "memory"]
 
 
 @pytest.fixture(params=KINDS)
@@ -61,7 +63,7 @@ def test_many_requests_in_flight_bring_the_files_bytes(engine):
 
 
 @pytest.mark.parametrize("size", [(2 << 20) - 1, 2 << 20, (4 << 20) + 4097, 5_000_003])
-@pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
+@pytest.mark.parametrize("kind", ["pread", "direct", "uring", "staged"])
 def test_a_large_request_is_whole_whatever_pieces_it_is_read_in(tmp_path, kind, size):
     """Stages are 2 MiB: the file ends before, at and after the end of one."""
     content = np.random.default_rng(size).integers(0, 256, size, dtype=np.uint8).tobytes()
@@ -255,7 +257,7 @@ def large_file(folder):
     return path, content
 
 
-@pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
+@pytest.mark.parametrize("kind", ["pread", "direct", "uring", "staged"])
 def test_large_requests_bring_the_files_bytes_up_to_its_odd_end(tmp_path, kind):
     """Above and below what is staged at once, and what is not staged at all."""
     path, content = large_file(tmp_path)
@@ -274,7 +276,7 @@ def test_large_requests_bring_the_files_bytes_up_to_its_odd_end(tmp_path, kind):
                 assert got == content[offset : offset + needed]
 
 
-@pytest.mark.parametrize("kind", ["pread", "direct", "staged"])
+@pytest.mark.parametrize("kind", ["pread", "direct", "uring", "staged"])
 def test_a_large_request_beyond_the_end_is_an_error(tmp_path, kind):
     path, _ = large_file(tmp_path)
     engine = open_or_skip(path, kind)
@@ -319,3 +321,105 @@ def test_a_range_beyond_the_end_is_refused_among_good_ones(engine):
     pieces = [(SIZE - 3000, 1000), (SIZE - 2000, 1000), (SIZE - 1000, 1001)]
     with pytest.raises(ShortReadError, match="1001"):
         _core.EachRead(engine, np.array(pieces, _core.EXTENT)).values(0, 3)
+
+
+@pytest.mark.parametrize("kind", ["pread", "direct", "uring"])
+def test_threads_that_submit_and_give_up_at_once_do_not_disturb_each_other(tmp_path, kind):
+    """Every second ticket is dropped with its reads under way; the others bring their bytes."""
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    problems = []
+
+    def read_some(engine: _core.Engine, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(60):
+            pieces = [(int(o), 3000) for o in rng.integers(0, SIZE - 3000, 24)]
+            plan, memory = reads(engine, pieces)
+            with engine.submit_plan(plan, memory.address, memory):
+                pass
+            engine.read_plan(plan, memory.address, memory)
+            lengths = np.full(24, 3000, np.uint64)
+            got = _core.bytes_list(memory.address, memory.size, plan.slices, lengths)
+            if got != [CONTENT[o : o + n] for o, n in pieces]:
+                problems.append(seed)
+
+    with open_or_skip(path, kind) as engine:
+        threads = [threading.Thread(target=read_some, args=(engine, i)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not problems
+
+
+def test_io_uring_can_be_switched_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMDBIO_URING", "0")
+    (tmp_path / "file").write_bytes(CONTENT)
+    with pytest.raises(IncompatibleError, match=r"LMDBIO_URING=0.*direct"):
+        _core.Engine(tmp_path / "file", "uring")
+
+
+FORBID = """
+import ctypes, errno, os, struct, sys
+import numpy as np
+from lmdbio import _core
+from lmdbio.errors import IncompatibleError
+
+def forbid():
+    # seccomp: io_uring's three calls are EPERM from now on, in all threads.
+    steps = [(0x20, 0, 0, 0), (0x35, 0, 2, 425), (0x25, 1, 0, 427), (0x06, 0, 0, 0x50000 | 1),
+             (0x06, 0, 0, 0x7FFF0000)]
+    code = b"".join(struct.pack("HBBI", *step) for step in steps)
+    buffer = ctypes.create_string_buffer(code)
+    program = struct.pack("HxxxxxxQ", len(steps), ctypes.addressof(buffer))
+    libc = ctypes.CDLL(None, use_errno=True)
+    number = {"x86_64": 317, "aarch64": 277}[os.uname().machine]
+    assert libc.prctl(38, 1, 0, 0, 0) == 0
+    assert libc.syscall(number, 1, 1, program) == 0, ctypes.get_errno()
+
+def read(engine):
+    content = open(sys.argv[1], "rb").read()
+    pages = np.random.default_rng(1).permutation(len(content) // 4096)[:100]
+    memory = _core.Memory(100 * 4096)
+    reads = np.zeros(100, _core.READ)
+    reads["offset"], reads["length"], reads["needed"] = pages * 4096, 4096, 4096
+    reads["into"] = memory.address + np.arange(100, dtype=np.uint64) * 4096
+    with engine.submit(reads, memory) as ticket:
+        ticket.wait()
+    got = bytes(_core.lend(memory.address, 100 * 4096, memory))
+    assert got == b"".join(content[p * 4096:][:4096] for p in pages.tolist())
+"""
+
+
+@pytest.mark.parametrize("when", ["before", "after it was opened", "after it was used"])
+def test_where_io_uring_is_forbidden_a_sentence_says_so_or_threads_read(tmp_path, when):
+    path = tmp_path / "file"
+    path.write_bytes(CONTENT)
+    open_or_skip(path, "uring").close()
+    if os.uname().machine not in ("x86_64", "aarch64"):
+        pytest.skip("no number of seccomp for this machine")
+    code = {
+        "before": """
+forbid()
+try:
+    _core.Engine(sys.argv[1], "uring")
+except IncompatibleError as e:
+    assert "forbidden" in str(e) and sys.argv[1] in str(e), e
+else:
+    raise AssertionError("opened")
+""",
+        "after it was opened": 'e = _core.Engine(sys.argv[1], "uring"); forbid(); read(e)',
+        "after it was used": """
+e = _core.Engine(sys.argv[1], "uring", 8)
+read(e); forbid(); read(e); read(e)
+""",
+    }[when]
+    done = subprocess.run(
+        [sys.executable, "-c", FORBID + code, path],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]

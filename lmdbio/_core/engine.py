@@ -125,9 +125,12 @@ class Engine:
 
     Args:
         path: the file.
-        kind: "pread", "direct", "staged" or "mmap".
+        kind: "pread", "direct", "uring", "staged" or "mmap".
         depth: requests in flight, 1..256.
         opened: another name of the file, by which it is opened; errors name ``path``.
+
+    Raises:
+        IncompatibleError: the file system, the kernel or ``LMDBIO_URING=0`` forbids this kind.
     """
 
     def __init__(
@@ -141,6 +144,10 @@ class Engine:
         self.path = os.fspath(path)
         if "\0" in self.path:  # C would take the part before it for the whole
             raise ValueError(f"a path with a NUL byte: {self.path!r}")
+        if kind == "uring" and os.environ.get("LMDBIO_URING", "").strip() == "0":
+            raise errors.IncompatibleError(
+                f'{self.path}: io_uring is switched off (LMDBIO_URING=0); use engine="direct"'
+            )
         self.kind = kind
         self.depth = depth
         self._status = Status(self.path)
