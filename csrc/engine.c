@@ -44,7 +44,6 @@ typedef struct pool {
     pthread_cond_t done; /* a ticket has ended */
     lio_engine *engine;
     lio_ticket *first, *last; /* tickets with requests not yet begun */
-    uint64_t queued;          /* requests not yet begun */
     uint32_t threads, idle;
     bool closing;
     bool in_kernel; /* the ring's thread waits there */
@@ -57,6 +56,7 @@ struct lio_ticket {
     pool *owner;
     lio_ticket *next; /* in the pool's queue */
     size_t count, begun, running;
+    size_t hands; /* threads that it is worth */
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;
@@ -326,13 +326,15 @@ static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t qu
 }
 
 /* Serves a request from the page cache if that can be done at once. */
-static bool peek(lio_engine *engine, const lio_read *read)
+static lio_peek peek(lio_engine *engine, const lio_read *read)
 {
-    if (engine->kind->peek == NULL || read->length > PEEK_BYTES_MAX ||
-        !engine->kind->peek(engine->source, read))
-        return false;
-    add_to_counters(engine, 1, read->length);
-    return true;
+    lio_peek found;
+    if (engine->kind->peek == NULL || read->length > PEEK_BYTES_MAX)
+        return LIO_PEEK_NOTHING;
+    found = engine->kind->peek(engine->source, read);
+    if (found == LIO_PEEK_ALL)
+        add_to_counters(engine, 1, read->length);
+    return found;
 }
 
 static int check_reads(const lio_read *reads, size_t count, lio_error *error)
@@ -361,7 +363,6 @@ static void queue_append(pool *owner, lio_ticket *ticket)
     else
         owner->first = ticket;
     owner->last = ticket;
-    owner->queued += ticket->count;
 }
 
 /* Drops what has not begun. */
@@ -378,7 +379,6 @@ static void queue_remove(pool *owner, lio_ticket *ticket)
         owner->first = ticket->next;
     if (owner->last == ticket)
         owner->last = before;
-    owner->queued -= ticket->count - ticket->begun;
     ticket->queued = false;
 }
 
@@ -394,7 +394,6 @@ static const lio_read *queue_take(pool *owner, lio_ticket **ticket)
     const lio_read *read = &first->reads[first->begun];
     first->begun++;
     first->running++;
-    owner->queued--;
     if (first->begun == first->count) {
         owner->first = first->next;
         if (owner->first == NULL)
@@ -570,14 +569,14 @@ static int pool_of(lio_engine *engine, pool **out, lio_error *error)
     return LIO_OK;
 }
 
-/* Starts threads for what is queued, as far as `depth` allows. Signals stay with the threads
- * of the program. At least one thread must run, the others are a matter of speed. */
-static int pool_grow(pool *owner, lio_error *error)
+/* Starts threads for a ticket, as far as `depth` allows. Signals stay with the threads of the
+ * program. At least one thread must run, the others are a matter of speed. */
+static int pool_grow(pool *owner, const lio_ticket *ticket, lio_error *error)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
     int problem = 0;
-    uint64_t wanted = owner->threads - owner->idle + owner->queued;
+    uint64_t wanted = owner->threads - owner->idle + ticket->hands;
     uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
     wanted = wanted < most ? wanted : most;
     if (owner->threads >= wanted)
@@ -623,12 +622,12 @@ static int ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
     if (ticket->count > 0) {
         (void)pthread_mutex_lock(&owner->lock);
         queue_append(owner, ticket);
-        code = pool_grow(owner, error);
+        code = pool_grow(owner, ticket, error);
         if (code != LIO_OK)
             queue_remove(owner, ticket);
         else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
             lio_ring_nudge(owner->ring);
-        else if (ticket->count == 1 || owner->ring != NULL)
+        else if (ticket->hands == 1 || owner->ring != NULL)
             (void)pthread_cond_signal(&owner->work);
         else
             (void)pthread_cond_broadcast(&owner->work);
@@ -670,9 +669,16 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
         code = ticket_make(owner, count, &ticket, error);
     if (code != LIO_OK)
         return code;
-    for (size_t i = 0; i < count; i++)
-        if (!peek(engine, &reads[i]))
-            ticket->reads[ticket->count++] = reads[i];
+    for (size_t i = 0; i < count; i++) {
+        lio_peek found = peek(engine, &reads[i]);
+        if (found == LIO_PEEK_ALL)
+            continue;
+        ticket->reads[ticket->count++] = reads[i];
+        ticket->hands += found == LIO_PEEK_NOTHING;
+    }
+    /* What the kernel has begun already only needs to be copied as it arrives. */
+    if (ticket->hands == 0)
+        ticket->hands = 1;
     note_cached(engine, reads, count, ticket);
     return ticket_start(ticket, out, error);
 }
@@ -716,6 +722,7 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
             if (rest <= piece)
                 break;
         }
+    ticket->hands = ticket->count;
     return ticket_start(ticket, out, error);
 }
 

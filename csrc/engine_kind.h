@@ -13,6 +13,13 @@
 
 typedef struct lio_source lio_source; /* what a kind keeps open */
 
+/* What came of a read that must not wait. */
+typedef enum {
+    LIO_PEEK_NOTHING, /* the bytes are not there, or not all */
+    LIO_PEEK_BEGUN,   /* the same, but they are on their way to the page cache */
+    LIO_PEEK_ALL
+} lio_peek;
+
 typedef struct {
     const char *name;
     uint32_t alignment; /* power of two */
@@ -20,9 +27,8 @@ typedef struct {
      * filled also on failure. */
     int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                 lio_error *error);
-    /* Reads what is there without waiting; true when that was all of read->length. May begin
-     * to fetch what was not there. NULL: this kind always waits. */
-    bool (*peek)(lio_source *source, const lio_read *read);
+    /* Reads what is there without waiting. NULL: this kind always waits. */
+    lio_peek (*peek)(lio_source *source, const lio_read *read);
     /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);

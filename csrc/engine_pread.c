@@ -17,6 +17,7 @@ struct lio_source {
     int fd;
     bool has_disk; /* a block device of this machine is under the file system */
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
+    atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
 };
 
 /* What populate() reads at a time where it must read, again and again into the same memory,
@@ -212,13 +213,30 @@ int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
     return code;
 }
 
+/* Whether a read that would have waited has begun to fetch its bytes, as Linux does since 5.9:
+ * pages on their way count as cached. Seen once, it is believed. */
+static bool has_begun(lio_source *source, const lio_read *read)
+{
+    uint64_t cached = 0;
+    if (source->begins == 0)
+        source->begins = source->has_disk &&
+                                 lio_cached_bytes(source->fd, read->offset, read->length, &cached) &&
+                                 cached >= read->needed
+                             ? 1
+                             : -1;
+    return source->begins > 0;
+}
+
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
-static bool peek(lio_source *source, const lio_read *read)
+static lio_peek peek(lio_source *source, const lio_read *read)
 {
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
-    return preadv2(source->fd, &into, 1, (off_t)read->offset, RWF_NOWAIT) ==
-           (ssize_t)read->length;
+    ssize_t got = preadv2(source->fd, &into, 1, (off_t)read->offset, RWF_NOWAIT);
+    if (got == (ssize_t)read->length)
+        return LIO_PEEK_ALL;
+    return got < 0 && errno == EAGAIN && has_begun(source, read) ? LIO_PEEK_BEGUN
+                                                                 : LIO_PEEK_NOTHING;
 }
 
 /* To read is to populate. What is read is not looked at. */
