@@ -1,9 +1,11 @@
 """Image: a whole file brought to memory behind random reads, as far as they have earned it.
 
 A request for one record takes as long as reading ``gap_bytes_max`` more in a stream would. What
-a request costs beyond the bytes it brings earns the stream a multiple of that: whoever reads a
-few small records pays a small multiple of their cost, whoever reads them all gets the file at
-the speed of a stream, and large records, which are read at that speed anyway, earn nothing.
+a request costs beyond the bytes it brings is summed up: as long as that is less than the whole
+stream would cost, there is none, and whoever reads a few batches gets these at the disk's full
+speed. From then on it earns the stream a multiple of that: whoever reads all records gets the
+file at the speed of a stream, and large records, which are read at that speed anyway, earn
+nothing.
 The stream runs while records are read the usual way; only its end, once all is earned, is
 waited for, since single requests in between would slow it down. Where it goes:
 
@@ -42,8 +44,8 @@ REQUEST_BYTES = 1 << 20
 #: Requests in flight, on threads of their own: single records must not queue behind them. They
 #: go through the page cache, so that the next process finds the file there.
 DEPTH = 8
-#: How many times its cost a request earns. With 4, one in sixty of the 3 KB records of a file
-#: earn all of it.
+#: How many times its cost a request earns. With 4, once it has begun, one in sixty of the 3 KB
+#: records of a file earn all of it; it begins when one in sixteen was read.
 EARNED_TIMES = 4
 #: The end of the stream is waited for when it is no further off than this.
 WAIT_SECONDS_MAX = 1.0
@@ -58,7 +60,8 @@ class Image:
         engine: reads the file; streams go through the page cache, so only "pread" has one.
         size: bytes of the file that are in use.
         memory_bytes_max: what the image may take.
-        wanted: False: never stream; True: also into the page cache of a small memory.
+        wanted: False: never stream; True: from the first read on, and also into the page cache
+            of a small memory.
     """
 
     def __init__(
@@ -80,6 +83,8 @@ class Image:
         #: Requests, and where in the file they end; without gaps from ``_done`` on.
         self._under_way: list[tuple[_core.Ticket, int]] = []
         self._done = self._earned = 0
+        #: What the reads made so far have cost, in bytes of the stream, as far as that counts.
+        self._spent = size if wanted else 0
         self._begun = 0.0
         self.address = 0
         forked.register(self)
@@ -98,9 +103,17 @@ class Image:
         """Bytes at ``address``."""
         return self._size
 
-    def earn(self, size: int) -> None:
-        """Lets the stream go on for reads that cost as much as ``size`` bytes of it."""
+    def earn(self, size: int, *, anew: bool = False) -> None:
+        """Lets the stream go on for reads that cost as much as ``size`` bytes of it.
+
+        Args:
+            size: bytes.
+            anew: the file was read once already: it will be read again.
+        """
         if size <= 0 or self._done == self._size:
+            return
+        self._spent = self._size if anew else self._spent + size
+        if self._spent < self._size:
             return
         with self._lock:
             if self.place == "nowhere":

@@ -56,7 +56,8 @@ class Records(Sequence[bytes]):
             What is "auto" or None of these four is chosen (``lmdbio.choice``); ``choice`` says
             what, and why.
         readahead: bring the whole file to memory behind random reads (``lmdbio.image``), as
-            far as the reads made so far are worth it. None: if there is room; False: never.
+            far as the reads made so far are worth it. None: if there is room, once they have
+            cost as much as that will; True: from the first read on; False: never.
         memory_bytes_max: what that may take in this process, bytes; None: as
             ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB and a quarter of the
             memory available to the process. Batches come on top.
@@ -195,7 +196,8 @@ class Records(Sequence[bytes]):
             planned = monotonic_ns()
             size = plan.totals.buffer_bytes
             spent = plan.totals.requests * self._options.gap_bytes_max
-            image.earn(size if self._bypass.once_over else spent - size)
+            anew = self._bypass.once_over
+            image.earn(size if anew else spent - size, anew=anew)
             ahead = monotonic_ns()
             memory = self._pool.take(size)
             submitted = self._read_plan(plan, memory)

@@ -77,8 +77,21 @@ def test_the_end_of_the_stream_is_not_waited_for_when_it_is_far(path, monkeypatc
         assert records._image.complete(), "it arrives all the same"
 
 
-def test_few_reads_earn_little(path):
+def test_nothing_is_streamed_before_the_reads_have_cost_as_much(path):
     with lmdbio.Records(path) as records:
+        worth = records._image.size // records._options.gap_bytes_max
+        for number, indices in enumerate(batches()):
+            check(records.read(indices), indices)
+            requests = records.stats().requests
+            if requests <= worth:
+                assert records._image._at == 0
+            elif number == 20:
+                assert records._image._at > 0
+        assert requests > worth
+
+
+def test_few_reads_earn_little(path):
+    with lmdbio.Records(path, readahead=True) as records:
         check(records.read([5, 3]), [5, 3])
         assert not records._image.complete()
         assert records._image._at <= 4 * 2 * records._options.gap_bytes_max
@@ -112,7 +125,7 @@ def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch)
 
 
 def test_a_child_forked_amid_the_stream_and_its_parent_both_go_on(path):
-    with lmdbio.Records(path) as records:
+    with lmdbio.Records(path, readahead=True) as records:
         head = batches()[:4]
         for indices in head:
             check(records.read(indices), indices)
