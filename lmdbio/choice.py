@@ -41,7 +41,7 @@ Access: TypeAlias = Literal["stream", "batch", "single"]
 ACCESSES: tuple[Access, ...] = get_args(Access)
 Origin: TypeAlias = Literal["keyword", "environment", "tune", "facts"]
 
-ENGINES = ("auto", "pread", "direct", "staged", "mmap")
+ENGINES = ("auto", "pread", "direct", "uring", "staged", "mmap")
 DEPTH_MAX = 256  # csrc/engine.c
 #: Reads begin and end on these boundaries, whatever the engine: the kernel reads no less, and
 #: records on neighbouring pages then touch, so that they share a read without a gap.
@@ -115,7 +115,7 @@ class Choice:
 
     Attributes:
         access: for which use.
-        engine: "pread", "direct", "staged" or "mmap".
+        engine: "pread", "direct", "uring", "staged" or "mmap".
         past_cache: large reads pass by the page cache while that is as good
             (``lmdbio.bypass``); only with "pread" that nobody asked for by name.
         depth: requests in flight.

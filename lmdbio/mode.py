@@ -37,7 +37,6 @@ AHEAD = ("scan", "provenance")
 _ABSENT = {
     ("locate", "seek"): "use locate='scan' or a provenance file",
     ("locate", "speculate"): "use locate='scan' or a provenance file",
-    ("engine", "uring"): "use engine='pread' or 'direct'",
 }
 
 

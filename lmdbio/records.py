@@ -50,7 +50,7 @@ class Records(Sequence[bytes]):
         locate: "auto", "provenance" or "scan" (``locate.open_source``).
         provenance: the sidecar or the folder it is in.
         check: "fast", "deep" or "always".
-        engine: "auto", "pread", "direct", "staged" or "mmap".
+        engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
             What is "auto" or None of these four is chosen (``lmdbio.choice``); ``choice`` says

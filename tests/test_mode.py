@@ -101,7 +101,6 @@ def test_auto_takes_provenance_where_there_is_one_and_a_scan_where_not() -> None
         (Mode.named("stag"), "tokens"),
         (Mode.named("dm"), "speculate"),
         (Mode.named("lmm"), "seek"),
-        (Mode(engine="uring"), "uring"),
     ],
 )
 def test_what_this_version_lacks_is_refused_and_an_alternative_is_named(

@@ -106,6 +106,16 @@ def test_every_mode_gives_the_same_bytes_in_the_same_order(
         assert rdr.mode.block_iterations >= 1
 
 
+def test_reads_may_be_carried_by_io_uring(mixed: Path) -> None:
+    try:
+        _core.Engine(mixed / "data.mdb", "uring").close()
+    except IncompatibleError as e:
+        pytest.skip(str(e))
+    with Reader(mixed, 16, mode=Mode(engine="uring"), iterations=30) as rdr:
+        assert rdr.mode.engine == "uring"
+        assert drain(rdr) == [i % COUNT for i in range(16 * 30)]
+
+
 @pytest.mark.parametrize("start", [0, 1, COUNT - 1, COUNT, 10**15, -1, -COUNT - 3])
 @pytest.mark.parametrize("batch_size", [1, 7, COUNT, 3 * COUNT + 5])
 def test_any_start_and_any_batch_size_follow_the_circle(

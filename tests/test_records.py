@@ -71,7 +71,7 @@ def test_records_are_py_lmdbs_values_in_key_order(built, case, version):
                 assert [bytes(view) for view in batch] == [expected[i] for i in order]
 
 
-@pytest.mark.parametrize("engine", ["auto", "pread", "direct", "mmap"])
+@pytest.mark.parametrize("engine", ["auto", "pread", "direct", "uring", "mmap"])
 def test_every_engine_gives_the_same(built, engine):
     case = next(case for case in PLAIN if case.name == "mixed")
     path = built(case, 1)
