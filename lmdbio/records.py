@@ -407,8 +407,7 @@ class _Direct:
         begun = monotonic_ns()
         found = self._each.values(start, stop)
         self._source.guard()
-        self._tally.waited(begun)
-        self._tally.handed_out(self._lengths[start:stop])
+        self._tally.copied(self._tally.waited(begun), self._lengths[start:stop])
         return found
 
     def close(self) -> None:
