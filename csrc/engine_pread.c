@@ -160,7 +160,7 @@ enum { SCATTER_PARTS = 64, SCATTER_GAP_MAX = 16 << 10, SCATTER_BYTES_MAX = 1 << 
 typedef struct {
     struct iovec parts[SCATTER_PARTS];
     int count;
-    uint64_t bytes;
+    uint64_t bytes, wanted; /* all, and those that are not in gaps */
 } scatter;
 
 static void scatter_add(scatter *s, void *into, uint64_t length)
@@ -175,12 +175,13 @@ static size_t scatter_make(const lio_read *reads, size_t count, void *gap, scatt
     uint64_t end = reads[0].offset;
     size_t i = 0;
     out->count = 0;
-    out->bytes = 0;
+    out->bytes = out->wanted = 0;
     while (i < count && reads[i].offset >= end && reads[i].offset - end <= SCATTER_GAP_MAX &&
            out->count + 2 <= SCATTER_PARTS && reads[i].length <= SCATTER_BYTES_MAX - out->bytes) {
         if (reads[i].offset > end)
             scatter_add(out, gap, reads[i].offset - end);
         scatter_add(out, reads[i].into, reads[i].length);
+        out->wanted += reads[i].length;
         end = reads[i].offset + reads[i].length;
         i++;
     }
@@ -200,8 +201,8 @@ int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
             ++*calls;
             done = preadv(source->fd, together.parts, together.count, (off_t)reads[0].offset) ==
                    (ssize_t)together.bytes;
-            if (done)
-                *received += together.bytes;
+            if (done) /* gaps between what the page cache holds cost no storage */
+                *received += together.wanted;
         }
         served = served > 0 ? served : 1;
         /* One by one where a signal, the end of the file or an error came between. */
