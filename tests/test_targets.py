@@ -176,6 +176,16 @@ def test_every_rule_speaks_of_lanes_that_are_there_and_of_known_contestants() ->
             assert all(CONTESTANTS[name].raw for name in one.plain)
 
 
+def test_a_setting_that_failed_in_the_calibration_is_told_beside_the_others() -> None:
+    tried = [row("fio-direct", [70.0]), row("fio-queue", [90.0])]
+    tried.append(row("fio-uring-32", [], wrong="not permitted"))
+    assert show.calibration_text(tried) == (
+        "fio O_DIRECT, 8 in flight 90, fio O_DIRECT 70 MiB/s; "
+        "fio O_DIRECT, io_uring, 32 in flight failed (not permitted)"
+    )
+    assert show.calibration_text(tried[2:]).startswith("none ran; ")
+
+
 def test_a_group_brings_the_lanes_that_its_rules_need_and_no_others() -> None:
     (one,) = cells.chosen(["cpu"], ["3k"], CELLS[:1])
     assert {rule.group for rule in one.rules} == {"cpu"}

@@ -238,15 +238,14 @@ class Cells:
         micro.alternate(bench, tried, 1, self.console, title="calibrate")
         best: dict[str, Row] = {}
         for row in tried:
-            if row.rates and row.rates[0] > max(best.get(row.family, row).rates[0], 0.0):
+            other = best.get(row.family)
+            if row.rates and (other is None or row.rates[0] > other.rates[0]):
                 best[row.family] = row
-            elif row.rates:
-                best.setdefault(row.family, row)
-        chosen_trials = [
+        again = [
             trials.make_trials(work, [row.trial.name], [row.trial.transfer])[0]
             for row in best.values()
         ]
-        return [bench.row(trial, work) for trial in chosen_trials] or tried
+        return [bench.row(trial, work) for trial in again] or tried
 
     def compare(self, bench: Workplace, made: Measured, folder: Path) -> None:
         """Compares a part of what everybody reads with py-lmdb's; once for each way of reading.

@@ -137,7 +137,16 @@ def setting(made: Measured) -> list[str]:
         f"{work.file_bytes / 2**20:,.0f} MiB, {work.count:,} records in batches of {work.batch}, "
         f"located by {work.located_by}",
         *(f"environment  {name}={value}" for name, value in made.cell.environment),
+        *([f"calibration  {calibration_text(made.calibration)}"] if made.calibration else []),
     ]
+
+
+def calibration_text(tried: Sequence[Row]) -> str:
+    """What one run of each setting gave, the best first; then those that failed."""
+    ran = sorted((row for row in tried if row.rates), key=lambda row: -row.rates[0])
+    said = [f"{row.label} {number(row.rates[0])}" for row in ran]
+    failed = [f"{row.label} failed ({row.wrong})" for row in tried if row.wrong]
+    return "; ".join([", ".join(said) + " MiB/s" if said else "none ran", *failed])
 
 
 def machine(report: Report) -> list[str]:
