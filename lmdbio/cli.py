@@ -35,8 +35,7 @@ from lmdbio import verify as verification
 from lmdbio._core import Engine, Extents, Meta, Plan
 from lmdbio.assignment import Schedule
 from lmdbio.calibration import Stored
-from lmdbio.choice import ACCESSES, Choice, choose, wished
-from lmdbio.choice import STREAM_REQUEST_BYTES_MAX as READER_REQUEST_BYTES
+from lmdbio.choice import ACCESSES, Choice, Wish, choose, wished
 from lmdbio.errors import ProvenanceError, StaleError
 from lmdbio.locate import Source, open_source
 from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads
@@ -55,7 +54,6 @@ RECORDS = 256
 #: ``info`` names databases inside the main one if that means reading at most so many leaves.
 LEAVES_MAX = 1024
 
-PLAN = PlanOptions()
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
 DB_FLAGS = {
@@ -556,7 +554,8 @@ def tune(path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool)
     $XDG_CACHE_HOME/lmdbio/tuned (default ~/.cache), and used whenever a file of it is opened;
     keywords and LMDBIO_ENGINE, LMDBIO_DEPTH, LMDBIO_REQUEST_BYTES, LMDBIO_GAP_BYTES count more.
 
-    Do it while the storage is as busy as it usually is, with a data set of some hundred MiB.
+    Do it while the storage is as busy as it usually is, with a data set of some hundred MiB. A
+    store that saves up what it did not give (a cap, a burst) wants more --seconds.
 
     \b
     Examples:
@@ -695,13 +694,13 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @click.option("--iteration", type=click.IntRange(0), default=0, help="... in this iteration.")
 @click.option("--db", "name", metavar="NAME", help="A named database.")
 @click.option(
-    "--gap-bytes", type=click.IntRange(0), default=PLAN.gap_bytes_max, show_default=True,
-    help="Unneeded bytes worth reading to save a request.",
+    "--gap-bytes", type=click.IntRange(0),
+    help="Unneeded bytes worth reading to save a request.  [default: see lmdbio info]",
 )  # fmt: skip
 @click.option(
     "--request-bytes", type=click.IntRange(1), callback=whole_pages,
-    help=f"Largest single read, a multiple of {PAGE_BYTES}.  [default: as Records reads, "
-    f"{PLAN.request_bytes_max}; with --batch-size as a Reader does, {READER_REQUEST_BYTES}]",
+    help=f"Largest single read, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
+    "--batch-size as a Reader does; see lmdbio info]",
 )  # fmt: skip
 @click.option(
     "--alignment", type=click.IntRange(1, 1 << 30), default=PAGE_BYTES, show_default=True,
@@ -719,7 +718,7 @@ def plan(
     ranks: int,
     iteration: int,
     name: str | None,
-    gap_bytes: int,
+    gap_bytes: int | None,
     request_bytes: int | None,
     alignment: int,
     everything: bool,
@@ -746,13 +745,14 @@ def plan(
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if batch_size is not None and count is not None:
         raise click.UsageError("--batch-size says how many: no --count")
-    usual = PLAN.request_bytes_max if batch_size is None else READER_REQUEST_BYTES
-    options = PlanOptions(gap_bytes, request_bytes or usual)
+    wish = Wish(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with warnings.catch_warnings():
         # Why a provenance file is not used, the answer says.
         warnings.simplefilter("ignore")
         source = open_source(path, db=name, provenance=sidecar)
     with source:
+        way = source.choose_way("batch" if batch_size is None else "stream", wish)
+        options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
         if indices is not None:

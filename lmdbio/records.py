@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
@@ -211,6 +212,37 @@ class Records(Sequence[bytes]):
             address, size, indices=wanted, offsets=offsets, lengths=lengths, keep=keep
         )
 
+    def batches(self, wanted: Iterable[npt.ArrayLike], *, ahead: int = 1) -> Iterator[Batch]:
+        """Reads one batch after another, the next ones while one is used.
+
+        A batch read alone ends with a few requests in flight, and begins with none; where
+        requests take long, or go to several servers, that is a good part of its time.
+
+        Args:
+            wanted: indices of each batch, as ``read`` takes them; asked for as they are needed.
+            ahead: batches under way beside the one handed out.
+
+        Yields:
+            What ``read`` gives for each. A batch stays valid.
+
+        Raises:
+            ValueError: ``ahead`` is below 1. Else as ``read``, when the batch's turn has come,
+                or, for its indices, when it is begun.
+        """
+        if ahead < 1:
+            raise ValueError(f"ahead must be at least 1, not {ahead}")
+        begun: deque[_Begun] = deque()
+        try:
+            for indices in wanted:
+                begun.append(_Begun(self, self._normalise(indices)))
+                if len(begun) > ahead:
+                    yield begun.popleft().batch()
+            while begun:
+                yield begun.popleft().batch()
+        finally:
+            for one in begun:
+                one.close()
+
     def _read_plan(self, plan: _core.Plan, memory: _core.Memory) -> int:
         """Reads a plan; the moment at which it was submitted."""
         size = plan.totals.buffer_bytes
@@ -338,6 +370,38 @@ class Records(Sequence[bytes]):
         self.close()
 
 
+class _Begun:
+    """A batch under way; ``read`` without the waiting."""
+
+    def __init__(self, records: Records, wanted: npt.NDArray[np.uint64]) -> None:
+        self._records, self._wanted = records, wanted
+        self._block: _Block | None = None
+        if records._image.complete():
+            return  # nothing to wait for: it is lent from there
+        begun = monotonic_ns()
+        extents = records._source.extents(wanted)
+        records._tally.located(begun, len(wanted))
+        plan = records._plan(extents)
+        self._block = _Block(records, extents, plan)
+        begun, size = monotonic_ns(), plan.totals.buffer_bytes
+        spent = plan.totals.requests * records._options.gap_bytes_max
+        records._image.earn(size if records._bypass.once_over else spent - size)
+        records._tally.waited(begun, "stream ahead")
+
+    def batch(self) -> Batch:
+        if self._block is None:
+            return self._records.read(self._wanted)
+        with self._block as block:
+            begun = monotonic_ns()
+            block.wait()
+            self._records._tally.waited(begun)
+            return block.batch(self._wanted)
+
+    def close(self) -> None:
+        if self._block is not None:
+            self._block.close()
+
+
 class _Block:
     """Records under way into memory of their own."""
 
@@ -367,6 +431,18 @@ class _Block:
         )
         self._tally.copied(begun, lengths)
         return values
+
+    def batch(self, wanted: npt.NDArray[np.uint64]) -> Batch:
+        """The whole block as a batch, over its memory."""
+        self._tally.copied(monotonic_ns(), self._lengths)
+        return Batch.over(
+            self._memory.address,
+            self._plan.totals.buffer_bytes,
+            indices=wanted,
+            offsets=self._plan.slices,
+            lengths=self._lengths,
+            keep=self._memory,
+        )
 
     def close(self) -> None:
         self._ticket.close()

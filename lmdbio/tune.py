@@ -19,7 +19,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -34,12 +34,14 @@ __all__ = ["SECONDS", "Trial", "Tuning", "measure", "trials"]
 
 #: Of all trials together, unless told otherwise.
 SECONDS = 10.0
-#: Others use the storage too: each trial is made so many times, far apart, and the fastest counts.
+#: Others use the storage too: each trial is made so many times, far apart.
 PASSES = 2
+#: Requests are asked for in so many parts of ``depth``, and one part more.
+STEPS = 4
 #: One trial reads no more than this; a fast disk gives it in a fraction of its time.
 TRIAL_BYTES_MAX = 512 << 20
-#: Bytes in flight at once: 16 MiB requests are tried less deep than small ones. Twice that is
-#: taken as memory.
+#: Bytes in flight at once: 16 MiB requests are tried less deep than small ones. Memory is taken
+#: for twice that.
 FLIGHT_BYTES_MAX = 64 << 20
 #: A file of fewer bytes says nothing of its storage.
 FILE_BYTES_MIN = 1 << 20
@@ -98,16 +100,19 @@ def trials(file_bytes: int, *, direct: bool) -> tuple[Trial, ...]:
     kind: Kind = "direct" if direct else "pread"
     medium, large = 128 << 10, 1 << 20
     wanted = [
-        *(Trial(kind, "stream", large, depth) for depth in (8, 1, 4, 16, 32)),
+        *(Trial(kind, "stream", large, depth) for depth in (8, 1, 32)),
         *(Trial(kind, "random", medium, depth) for depth in (32, 1, 8, 64)),
-        *(Trial(kind, "random", PAGE_BYTES, depth) for depth in (32, 1, 64)),
-        *(Trial(kind, "stream", size << 10, 8) for size in (64, 256, 2048, 4096, 8192)),
+        *(Trial(kind, "random", PAGE_BYTES, depth) for depth in (32, 1)),
+        *(Trial(kind, "stream", size << 10, 8) for size in (64, 256, 2048, 8192)),
         Trial(kind, "stream", 16 << 20, 4),
     ]
     if direct:
-        wanted += [Trial("pread", "stream", large, depth) for depth in (8, 1)]
-        wanted += [Trial("pread", "random", medium, 32), Trial("pread", "random", PAGE_BYTES, 32)]
-    # At least two requests of each place in the file, and what is in flight fits memory.
+        wanted += [
+            Trial("pread", "stream", large, 8),
+            Trial("pread", "random", medium, 32),
+            Trial("pread", "random", PAGE_BYTES, 32),
+        ]
+    # At least two places in the file for each, and what is in flight fits memory.
     return tuple(
         trial
         for trial in wanted
@@ -148,7 +153,7 @@ def measure(
         wanted = trials(size, direct=found.direct is not False)
         memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
         left: dict[Trial, str] = {}
-        best: dict[Trial, Sample] = {}
+        done: dict[Trial, Sample] = {}
         for number, trial in enumerate(todo := wanted * PASSES):
             if progress is not None:
                 progress(number, len(todo), str(trial))
@@ -163,19 +168,26 @@ def measure(
                 left[trial] = " ".join(str(error).split())
                 continue
             read += sample.bytes
-            if trial not in best or sample.rate > best[trial].rate:
-                best[trial] = sample
+            before = done.get(trial)
+            done[trial] = sample if before is None else _sum(before, sample)
         if progress is not None:
             progress(len(todo), len(todo), "done")
     made = None
-    if best:
-        made = Calibration(calibration.identity(found), time.time(), tuple(best.values()))
+    if done:
+        made = Calibration(calibration.identity(found), time.time(), tuple(done.values()))
     return Tuning(
         storage=found,
         calibration=made,
         left_out=tuple(left.items()),
         seconds=time.monotonic() - begun,
         bytes=read,
+    )
+
+
+def _sum(one: Sample, other: Sample) -> Sample:
+    """Two samples of the same trial as one."""
+    return replace(
+        one, requests=one.requests + other.requests, seconds=one.seconds + other.seconds
     )
 
 
@@ -192,28 +204,27 @@ def _run(
     *,
     seed: int,
 ) -> Sample:
-    """One trial: rounds of requests, each begun before the last one has ended.
+    """One trial: a few requests at a time are asked for, so that ``depth`` are in flight.
 
-    The first round brings the threads and the memory, and counts for nothing.
+    Counted from the first one asked for to the last one that came: what a store gives in one go
+    after having saved it up is no rate.
     """
+    step = -(-trial.depth // STEPS)
+    flying: deque[tuple[_core.Ticket, int]] = deque()
+    requests = 0
     with engine.again(trial.kind, trial.depth) as own:
-        rounds = _rounds(own, trial, size, seed)
-        flying: deque[tuple[_core.Ticket, int]] = deque()
-        begun, requests = time.monotonic(), 0
-        counted: float | None = None
-        ended = begun
+        begun = ended = time.monotonic()
         try:
-            for number, offsets in enumerate(rounds):
-                reads = _reads(trial, offsets, memory.address + number % 2 * FLIGHT_BYTES_MAX)
+            for number, offsets in enumerate(_places(own, trial, size, step, seed)):
+                if number == 0:
+                    begun = time.monotonic()  # the data is cold now
+                at = number % (STEPS + 2) * step * trial.request_bytes
+                reads = _reads(trial, offsets, memory.address + at)
                 flying.append((own.submit(reads, memory), len(reads)))
-                if len(flying) < 2:
+                if len(flying) * step <= trial.depth:
                     continue
-                count = _land(flying)
+                requests += _land(flying)
                 ended = time.monotonic()
-                if counted is None:
-                    counted = ended
-                else:
-                    requests += count
                 if ended - begun >= seconds or requests * trial.request_bytes >= TRIAL_BYTES_MAX:
                     break
             while flying:
@@ -228,12 +239,12 @@ def _run(
         request_bytes=trial.request_bytes,
         depth=trial.depth,
         requests=requests,
-        seconds=max(ended - (begun if counted is None else counted), 1e-9),
+        seconds=max(ended - begun, 1e-9),
     )
 
 
 def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
-    """Waits for the oldest round; how many requests it had."""
+    """Waits for the oldest requests; how many they were."""
     ticket, count = flying[0]
     ticket.wait()
     ticket.close()
@@ -241,10 +252,10 @@ def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
     return count
 
 
-def _rounds(
-    engine: _core.Engine, trial: Trial, size: int, seed: int
+def _places(
+    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int
 ) -> Iterator[npt.NDArray[np.uint64]]:
-    """Offsets of ``depth`` requests after another; each trial begins elsewhere.
+    """Offsets of ``step`` requests after another; each trial begins elsewhere.
 
     Through the page cache nothing comes twice, and it ends with the file or TRIAL_BYTES_MAX.
 
@@ -266,8 +277,8 @@ def _rounds(
             # As batches are read (lmdbio.locate).
             os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
     while True:
-        for at in range(0, len(order), trial.depth):
-            offsets = order[at : at + trial.depth].astype(np.uint64) * trial.request_bytes
+        for at in range(0, len(order), step):
+            offsets = order[at : at + step].astype(np.uint64) * trial.request_bytes
             if through and trial.pattern == "random":
                 for offset in offsets.tolist():
                     _make_cold(engine, offset, trial.request_bytes)

@@ -161,6 +161,49 @@ def test_info_tells_what_py_lmdb_tells(data: Path) -> None:
     assert found["meta"]["layout"]["page_size"] == stat["psize"]
 
 
+def test_info_tells_every_choice_and_its_reason(data: Path, monkeypatch) -> None:
+    monkeypatch.setenv("LMDBIO_GAP_BYTES", "12K")
+    found = answer("info", data)
+    assert set(found["choices"]) == {"stream", "batch", "single"}
+    for choice in found["choices"].values():
+        assert choice["gap_bytes_max"] == 12 << 10
+        assert choice["reasons"]["gap_bytes_max"]["origin"] == "environment"
+        assert choice["reasons"]["engine"] == {
+            "origin": "facts",
+            "text": choice["reasons"]["engine"]["text"],
+        }
+    assert found["storage"]["size_bytes"] == found["file_bytes"]
+    assert found["tuned"]["calibration"] is None
+    text = call("info", data).output
+    for word in ("storage", "O_DIRECT", "Reader", "Records", "lmdbio.open", "LMDBIO_GAP_BYTES"):
+        assert word in text
+
+
+def test_info_refuses_a_variable_that_makes_no_sense(data: Path) -> None:
+    done = process("info", data, env={**os.environ, "LMDBIO_ENGINE": "warp"})
+    assert done.returncode == 1
+    assert "LMDBIO_ENGINE must be one of" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_tune_measures_keeps_and_forgets(data: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dry = answer("tune", data, "--seconds", "0.1", "--dry-run")
+    assert dry["samples"]
+    assert dry["kept"] is None
+    assert answer("info", data)["tuned"]["calibration"] is None
+    done = call("tune", data, "--seconds", "0.1")
+    assert done.exit_code == 0
+    assert "kept in" in done.output
+    tuned = answer("info", data)["tuned"]
+    assert tuned["calibration"]["identity"] == dry["identity"]
+    assert tuned["file"] in call("info", data).output
+    Path(tuned["file"]).write_text("{}")
+    assert "run lmdbio tune again" in call("info", data).output
+    assert answer("tune", data, "--forget") == {"identity": dry["identity"], "forgotten": True}
+    assert "nothing was kept" in call("tune", data, "--forget").output
+
+
 def test_info_lists_named_databases(tmp_path: Path) -> None:
     path = tmp_path / "named"
     with lmdb.open(str(path), max_dbs=3) as env:

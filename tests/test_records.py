@@ -214,3 +214,47 @@ def test_closed_records_say_so_also_under_their_own_iterator(sample):
     for ask in (lambda: records[0], lambda: records[:2], lambda: records.read([0])):
         with pytest.raises(lmdbio.Error, match="closed"):
             ask()
+
+
+MIXED = next(case for case in databases.CASES if case.name == "mixed")
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 100])
+@pytest.mark.parametrize("readahead", [None, False])
+def test_batches_read_ahead_are_the_batches_read_alone(built, ahead, readahead):
+    path = built(MIXED, 1)
+    with lmdbio.Records(path, readahead=readahead) as records:
+        chance = np.random.default_rng(5)
+        wanted = [chance.integers(-len(records), len(records), size=n) for n in (7, 0, 1, 300)]
+        alone = [records.read(indices) for indices in wanted]
+        kept = list(records.batches(iter(wanted), ahead=ahead))  # a batch stays valid
+        assert len(kept) == len(alone)
+        for one, other in zip(kept, alone, strict=True):
+            assert one.indices.tolist() == other.indices.tolist()
+            assert [bytes(view) for view in one] == [bytes(view) for view in other]
+
+
+def test_batches_are_asked_for_as_they_are_needed(built):
+    path = built(MIXED, 1)
+    asked = []
+
+    def wanted():
+        for index in range(100):
+            asked.append(index)
+            yield [index % 2]
+
+    with lmdbio.Records(path) as records:
+        for at, _ in enumerate(records.batches(wanted(), ahead=2)):
+            assert len(asked) == at + 3
+            if at == 3:
+                break
+
+
+def test_batches_with_a_bad_index_or_no_lookahead_are_refused(built):
+    path = built(MIXED, 1)
+    with lmdbio.Records(path) as records:
+        with pytest.raises(ValueError, match="ahead"):
+            next(records.batches([[0]], ahead=0))
+        with pytest.raises(IndexError):
+            list(records.batches([[0], [len(records)]]))
+        assert list(records.batches([])) == []

@@ -83,7 +83,7 @@ def modelled(folder: Path) -> Iterator[Place]:
 @contextlib.contextmanager
 def capped(folder: Path) -> Iterator[Place]:
     """A copy on a device that gives so many bytes and requests a second."""
-    made = neighbour("capped/run.py")
+    made = neighbour("capped/capped.py")
     words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
     try:
         with made.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS) as disk:
