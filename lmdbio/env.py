@@ -123,7 +123,7 @@ class Environment:
         path: folder, or file with ``subdir=False``.
         map_size: bytes; only shown by ``info()``.
         lock: hold reader slots.
-        engine: how to read: "pread", "direct", "mmap" (csrc/engine.h), or "auto": chosen
+        engine: how to read: "pread", "direct", "uring", "mmap" (csrc/engine.h), or "auto": chosen
             (``lmdbio.choice``), long iterations past the page cache while that is as good
             (``lmdbio.bypass``).
         depth: requests in flight; None: chosen.
