@@ -197,6 +197,12 @@ int lio_engine_fd(const lio_engine *engine)
     return engine->kind->fd(engine->source);
 }
 
+const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)
+{
+    *size = 0;
+    return engine->kind == &lio_kind_mmap ? lio_mmap_span(engine->source, size) : NULL;
+}
+
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error)
 {
@@ -254,6 +260,12 @@ void lio_engine_handed_out(lio_engine *engine, uint64_t located, uint64_t record
     add(&engine->tally[offsetof(lio_tally, located_records) / sizeof(uint64_t)], located);
     add(&engine->tally[offsetof(lio_tally, records) / sizeof(uint64_t)], records);
     add(&engine->tally[offsetof(lio_tally, record_bytes) / sizeof(uint64_t)], record_bytes);
+}
+
+void lio_engine_planned(lio_engine *engine, uint64_t planned_bytes, uint64_t gap_bytes)
+{
+    add(&engine->tally[offsetof(lio_tally, planned_bytes) / sizeof(uint64_t)], planned_bytes);
+    add(&engine->tally[offsetof(lio_tally, gap_bytes) / sizeof(uint64_t)], gap_bytes);
 }
 
 static void note(lio_engine *engine, lio_span span)
@@ -325,16 +337,43 @@ static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t qu
                                           .service_ns = lio_now_ns() - begun});
 }
 
-/* Serves a request from the page cache if that can be done at once. */
-static lio_peek peek(lio_engine *engine, const lio_read *read)
+/* Asks the kind, and counts what came of it. */
+static lio_peek look(lio_engine *engine, const lio_read *read, const struct iovec *into, int count)
 {
-    lio_peek found;
-    if (engine->kind->peek == NULL || read->length > PEEK_BYTES_MAX)
-        return LIO_PEEK_NOTHING;
-    found = engine->kind->peek(engine->source, read);
+    lio_peek found = LIO_PEEK_NOTHING;
+    if (engine->kind->peek != NULL)
+        found = engine->kind->peek(engine->source, read, into, count);
     if (found == LIO_PEEK_ALL)
         add_to_counters(engine, 1, read->length);
     return found;
+}
+
+bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+{
+    lio_read read = {.offset = offset};
+    lio_span span = {.kind = LIO_SPAN_CACHED, .offset = offset, .count = 1};
+    bool traced = lio_trace_is_on(engine->trace), found;
+    for (int i = 0; i < count; i++)
+        read.length += into[i].iov_len;
+    read.needed = read.length;
+    if (!lio_fits(offset, read.length, INT64_MAX))
+        return false;
+    if (traced)
+        span.queued_ns = span.begun_ns = lio_now_ns();
+    found = look(engine, &read, into, count) == LIO_PEEK_ALL;
+    if (traced && found) {
+        span.ended_ns = lio_now_ns();
+        span.amount = read.length;
+        note(engine, span);
+    }
+    return found;
+}
+
+/* Serves a request from the page cache if that can be done at once. */
+static lio_peek peek(lio_engine *engine, const lio_read *read)
+{
+    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
+    return read->length <= PEEK_BYTES_MAX ? look(engine, read, &into, 1) : LIO_PEEK_NOTHING;
 }
 
 static int check_reads(const lio_read *reads, size_t count, lio_error *error)

@@ -75,6 +75,10 @@ int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error);
 /* The descriptor behind the engine (borrowed), -1 for memory. */
 int lio_engine_fd(const lio_engine *engine);
 
+/* The mapping of an mmap engine (borrowed until close), and how much of the file it holds: what
+ * there was at open. NULL, 0: of an empty file, and for other kinds. */
+const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
+
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
  * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and
  * for memory. */
@@ -97,6 +101,9 @@ void lio_engine_count(lio_engine *engine, const lio_tally *more);
 /* The same for records found, records handed out and bytes of their values. */
 void lio_engine_handed_out(lio_engine *engine, uint64_t located, uint64_t records,
                            uint64_t record_bytes);
+
+/* The same for the bytes that a read was to give, those that nobody asked for included. */
+void lio_engine_planned(lio_engine *engine, uint64_t planned_bytes, uint64_t gap_bytes);
 
 /* A stage that began at `begun_ns` has ended now: counts its time, and notes it. `amount`: see
  * lio_span. */
@@ -133,5 +140,15 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
 
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
+
+/* cdef: skip */
+#include <stdbool.h>
+#include <sys/uio.h>
+
+/* Fills the pieces of memory `into`, one after the other, with the bytes from `offset` on, if
+ * the calling thread need not wait for them; how much is copied is the caller's to limit. False:
+ * it would have to, or the engine cannot know. Then `into` may hold anything. */
+bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
+/* cdef: resume */
 
 #endif

@@ -7,6 +7,7 @@
 #define LIO_ENGINE_KIND_H
 
 #include <stdbool.h>
+#include <sys/uio.h>
 
 #include "buffer.h"
 #include "engine.h"
@@ -27,8 +28,10 @@ typedef struct {
      * filled also on failure. */
     int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                 lio_error *error);
-    /* Reads what is there without waiting. NULL: this kind always waits. */
-    lio_peek (*peek)(lio_source *source, const lio_read *read);
+    /* Fills `into`, over which the bytes of `read` are cut (read->into is not looked at), with what
+     * is there without waiting. NULL: this kind always waits. */
+    lio_peek (*peek)(lio_source *source, const lio_read *read, const struct iovec *into,
+                     int count);
     /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);
@@ -51,6 +54,8 @@ int lio_direct_open(const char *path, lio_source **out, lio_error *error);
 int lio_uring_open(const char *path, lio_source **out, lio_error *error);
 int lio_mmap_open(const char *path, lio_source **out, lio_error *error);
 int lio_memory_open(const uint8_t *bytes, uint64_t size, lio_source **out, lio_error *error);
+/* The mapping (borrowed until close) and how much of the file lies in it. */
+const uint8_t *lio_mmap_span(const lio_source *source, uint64_t *size);
 void lio_memory_script(lio_source *source, uint64_t every, int sys_errno, uint32_t delay_us);
 
 /* Direct reads begin and end on multiples of this, in file and memory. */

@@ -1,6 +1,7 @@
 /* The mmap kind: copies out of a shared mapping made at open. What the file grows by later is
  * read with pread. The size is asked before every copy, so that only a truncation at that
- * very moment can still raise SIGBUS. */
+ * very moment can still raise SIGBUS. Whoever lends the mapping itself (lio_engine_map) lends
+ * that risk with it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,6 +71,12 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
     *received += length;
     ++*calls;
     return LIO_OK;
+}
+
+const uint8_t *lio_mmap_span(const lio_source *source, uint64_t *size)
+{
+    *size = source->map != NULL ? source->size : 0;
+    return source->map;
 }
 
 static int source_size(lio_source *source, uint64_t *size, lio_error *error)

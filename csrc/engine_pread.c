@@ -18,6 +18,7 @@ struct lio_source {
     bool has_disk; /* a block device of this machine is under the file system */
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
     atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
+    atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
 };
 
 /* What populate() reads at a time where it must read, again and again into the same memory,
@@ -230,12 +231,16 @@ static bool has_begun(lio_source *source, const lio_read *read)
 
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
-static lio_peek peek(lio_source *source, const lio_read *read)
+static lio_peek peek(lio_source *source, const lio_read *read, const struct iovec *into, int count)
 {
-    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
-    ssize_t got = preadv2(source->fd, &into, 1, (off_t)read->offset, RWF_NOWAIT);
+    ssize_t got;
+    if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
+        return LIO_PEEK_NOTHING;
+    got = preadv2(source->fd, into, count, (off_t)read->offset, RWF_NOWAIT);
     if (got == (ssize_t)read->length)
         return LIO_PEEK_ALL;
+    if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        source->always_waits = true;
     return got < 0 && errno == EAGAIN && has_begun(source, read) ? LIO_PEEK_BEGUN
                                                                  : LIO_PEEK_NOTHING;
 }

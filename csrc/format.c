@@ -10,7 +10,8 @@ enum { MAGIC_SIZE = 4, META_FIXED = 24, META_BYTES = META_FIXED + 2 * DB_BYTES +
 static const uint32_t MAGIC = 0xBEEFC0DEu;
 static const uint32_t MAGIC_SWAPPED = 0xDEC0EFBEu;
 
-_Static_assert(META_BYTES == 136, "magic, version, address, mapsize, two databases, last_pg, txnid");
+_Static_assert((int)META_BYTES == (int)LIO_META_BODY_BYTES,
+               "magic, version, address, mapsize, two databases, last_pg, txnid");
 _Static_assert(LIO_META_BYTES >= 2 * LIO_PAGE_SIZE_MAX, "both metas lie in the head");
 
 /* --- meta pages ---------------------------------------------------------------------- */
@@ -210,6 +211,12 @@ int lio_meta_parse(const uint8_t *head, uint64_t length, uint64_t file_size, uin
         return lio_fail(error, LIO_ERR_CORRUPT, page_size, page_size, metas[1].layout.page_size,
                         "the two meta pages disagree on format or page size");
     return choose_meta(metas, txnid, out, error);
+}
+
+bool lio_meta_is(const lio_layout *layout, const uint8_t *body, uint64_t txnid)
+{
+    return lio_load32(body) == MAGIC && lio_load32(body + 4) == layout->version &&
+           lio_load64(body + META_FIXED + 2 * DB_BYTES + 8) == txnid;
 }
 
 int lio_meta_txnid(const lio_layout *layout, const uint8_t *head, uint64_t *txnid,
@@ -466,26 +473,65 @@ int lio_key_compare(uint32_t db_flags, const uint8_t *a, size_t a_size, const ui
     return compare_bytes(a, a_size, b, b_size);
 }
 
+static uint64_t load64_ordered(const uint8_t *at)
+{
+    return __builtin_bswap64(lio_load64(at));
+}
+
+/* lio_key_compare; most keys differ in their first eight bytes, and need no call. */
+static inline int search_compare(uint32_t db_flags, const uint8_t *a, size_t a_size,
+                                 const uint8_t *b, size_t b_size)
+{
+    uint64_t left, right;
+    if ((db_flags & (LIO_DB_INTEGERKEY | LIO_DB_REVERSEKEY)) || a_size < 8 || b_size < 8)
+        return lio_key_compare(db_flags, a, a_size, b, b_size);
+    left = load64_ordered(a);
+    right = load64_ordered(b);
+    if (left != right)
+        return left < right ? -1 : 1;
+    return compare_bytes(a + 8, a_size - 8, b + 8, b_size - 8);
+}
+
+/* Asks for the node that a search will look at next if `low` and `high` are its bounds then. The
+ * page is in no core's cache as often as not: waiting for one node after the other was a third
+ * of a search. */
+static inline void prefetch_middle(const uint8_t *page, const uint8_t *table, uint32_t base,
+                                   uint32_t low, uint32_t high)
+{
+    if (low < high)
+        __builtin_prefetch(page + lio_load16(table + 2 * (size_t)(low + (high - low) / 2)) + base);
+}
+
 int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
                     uint32_t db_flags, const uint8_t *key, size_t key_size, uint32_t *index,
                     int *exact, lio_error *error)
 {
-    bool branch = (lio_page_flags(layout, page) & LIO_P_BRANCH) != 0;
+    uint32_t flags = lio_page_flags(layout, page), base = pointer_base(layout);
+    bool branch = (flags & LIO_P_BRANCH) != 0, has_table = (flags & LIO_P_LEAF2) == 0;
     uint32_t low = branch ? 1 : 0, high = lio_page_count(layout, page);
+    const uint8_t *table = page + layout->header_size;
     int equal = 0;
     while (low < high) { /* the first node in [low, high) that is not smaller */
         uint32_t middle = low + (high - low) / 2;
         lio_node node;
-        int order, code = lio_page_node(layout, page, pgno, middle, &node, error);
+        int order, code;
+        if (has_table) {
+            prefetch_middle(page, table, base, low, middle);
+            prefetch_middle(page, table, base, middle + 1, high);
+        }
+        code = lio_page_node(layout, page, pgno, middle, &node, error);
         if (code != LIO_OK)
             return code;
-        order = lio_key_compare(db_flags, node.key, node.key_size, key, key_size);
-        if (order < 0) {
-            low = middle + 1;
-        } else {
-            high = middle;
-            equal = order == 0 ? 1 : equal;
+        order = search_compare(db_flags, node.key, node.key_size, key, key_size);
+        if (order == 0) { /* keys are unique */
+            low = middle;
+            equal = 1;
+            break;
         }
+        if (order < 0)
+            low = middle + 1;
+        else
+            high = middle;
     }
     /* A branch's key is the smallest of its child: an equal key belongs there, a greater one
      * to the child before. */

@@ -18,6 +18,7 @@
 #ifndef LIO_FORMAT_H
 #define LIO_FORMAT_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "extent.h"
@@ -29,6 +30,7 @@ enum {
     LIO_PAGE_SIZE_MIN = 256,
     LIO_PAGE_SIZE_MAX = 65536,
     LIO_DEPTH_MAX = 32,
+    LIO_META_BODY_BYTES = 136, /* magic, version, address, mapsize, databases, last_pg, txnid */
     LIO_META_BYTES = 2 * 65536 /* reading this much of the head always covers both metas */
 };
 
@@ -103,6 +105,10 @@ int lio_meta_parse(const uint8_t *head, uint64_t length, uint64_t file_size, uin
  * and transaction only: a writer may be in the middle of writing the rest. */
 int lio_meta_txnid(const lio_layout *layout, const uint8_t *head, uint64_t *txnid,
                    lio_error *error);
+
+/* Whether `body`, the LIO_META_BODY_BYTES behind the header of a meta page, is the record of
+ * transaction `txnid`. Looks at magic, version and transaction only. */
+bool lio_meta_is(const lio_layout *layout, const uint8_t *body, uint64_t txnid);
 
 /* Decodes and checks a 48-byte database record found at byte `offset` of the file (used in
  * messages alone). */

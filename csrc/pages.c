@@ -6,17 +6,33 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "buffer.h"
+
 /* --- the cache ------------------------------------------------------------------------
  *
- * Hash chains for finding, one list for age (head: newest). A pinned page lies under a
- * cursor and is never evicted; when all are pinned the cache grows past its bound. */
+ * Hash chains for finding; a ring, in which a hand goes round, for replacing: who was used since
+ * the hand last came by stays (CLOCK). A hit thus writes to one page's pin, where a list ordered
+ * by age would touch four. A pinned page lies under a cursor and is never evicted; when all are
+ * pinned the cache grows past its bound. */
 struct lio_pin {
-    struct lio_pin *chain, *newer, *older;
+    struct lio_pin *chain;
     uint64_t pgno;
-    uint8_t *memory;
     const uint8_t *page;
     uint32_t pins;
+    bool used; /* since the hand came by */
+    uint8_t *memory;      /* part of its slab */
+    struct lio_pin *next; /* in the ring, or among the spare ones */
 };
+
+/* Pins and their memory are made by the slab: the first ones are small, the others huge pages,
+ * since a search at random in a cache of many MiB waits for the translation of addresses as well
+ * as for the bytes. */
+typedef struct slab {
+    struct slab *next;
+    uint8_t *memory;
+    uint32_t used, count; /* pins */
+    lio_pin pins[];
+} slab;
 
 struct lio_pages {
     lio_engine *engine;
@@ -24,14 +40,24 @@ struct lio_pages {
     uint64_t capacity, count; /* pages */
     uint64_t buckets;         /* power of two */
     lio_pin **table;
-    lio_pin *newest, *oldest;
+    lio_pin *hand; /* the pin before the one to be judged next; NULL: none */
+    lio_pin *spare; /* with memory, without a page */
+    slab *slabs;    /* newest first */
     pthread_mutex_t mutex; /* recursive */
     pid_t pid;
+    bool hasty;         /* see lio_pages_try_lock */
     uint64_t file_size; /* when last asked */
     uint32_t references; /* owners: see lio_pages_share */
 };
 
-enum { ALIGNMENT_MIN = 64, CACHE_PAGES_MIN = 2 * LIO_DEPTH_MAX };
+enum {
+    ALIGNMENT_MIN = 64, /* a line of a core's cache */
+    CACHE_PAGES_MIN = 2 * LIO_DEPTH_MAX,
+    BUCKETS_FIRST = 64,
+    TABLE_LINES = 3,    /* of a page, its pointers to nodes */
+    SLAB_PAGES_FIRST = 16,
+    SLABS_SMALL = 16 /* before those of huge pages */
+};
 
 static void mutex_make(lio_pages *pages)
 {
@@ -54,9 +80,7 @@ int lio_pages_open(lio_engine *engine, const lio_layout *layout, uint64_t cache_
     pages->capacity = cache_bytes / layout->page_size;
     if (pages->capacity < CACHE_PAGES_MIN)
         pages->capacity = CACHE_PAGES_MIN;
-    pages->buckets = 64;
-    while (pages->buckets < pages->capacity && pages->buckets < (1u << 20))
-        pages->buckets *= 2;
+    pages->buckets = BUCKETS_FIRST;
     pages->table = calloc(pages->buckets, sizeof *pages->table);
     if (pages->table == NULL) {
         free(pages);
@@ -70,10 +94,9 @@ int lio_pages_open(lio_engine *engine, const lio_layout *layout, uint64_t cache_
 
 static void pages_free(lio_pages *pages)
 {
-    lio_pin *next;
-    for (lio_pin *s = pages->newest; s != NULL; s = next) {
-        next = s->older;
-        free(s->memory);
+    for (slab *s = pages->slabs, *next; s != NULL; s = next) {
+        next = s->next;
+        lio_buffer_close(s->memory);
         free(s);
     }
     (void)pthread_mutex_destroy(&pages->mutex);
@@ -90,6 +113,20 @@ void lio_pages_lock(lio_pages *pages)
             mutex_make(pages);
         (void)pthread_mutex_lock(&pages->mutex);
     }
+}
+
+bool lio_pages_try_lock(lio_pages *pages)
+{
+    if (pthread_mutex_trylock(&pages->mutex) != 0)
+        return false;
+    pages->hasty = true;
+    return true;
+}
+
+void lio_pages_unlock_tried(lio_pages *pages)
+{
+    pages->hasty = false;
+    lio_pages_unlock(pages);
 }
 
 void lio_pages_forked(lio_pages *pages)
@@ -136,50 +173,127 @@ static lio_pin **bucket(lio_pages *pages, uint64_t pgno)
     return &pages->table[(pgno * 0x9E3779B97F4A7C15u >> 20) & (pages->buckets - 1)];
 }
 
-static void unlink_age(lio_pages *pages, lio_pin *s)
+/* Twice the buckets for twice the pages; without memory for them, chains grow instead. */
+static void table_grow(lio_pages *pages)
 {
-    *(s->newer ? &s->newer->older : &pages->newest) = s->older;
-    *(s->older ? &s->older->newer : &pages->oldest) = s->newer;
+    uint64_t before = pages->buckets;
+    lio_pin **old = pages->table, **table = calloc(2 * before, sizeof *table);
+    if (table == NULL)
+        return;
+    pages->table = table;
+    pages->buckets = 2 * before;
+    for (uint64_t i = 0; i < before; i++)
+        for (lio_pin *s = old[i], *next; s != NULL; s = next) {
+            next = s->chain;
+            s->chain = *bucket(pages, s->pgno);
+            *bucket(pages, s->pgno) = s;
+        }
+    free(old);
 }
 
-static void link_newest(lio_pages *pages, lio_pin *s)
+/* Into the ring behind the hand, where it is judged last; and to be found. */
+static void remember(lio_pages *pages, lio_pin *s)
 {
-    s->newer = NULL;
-    s->older = pages->newest;
-    *(pages->newest ? &pages->newest->newer : &pages->oldest) = s;
-    pages->newest = s;
+    if (pages->count >= pages->buckets)
+        table_grow(pages);
+    s->chain = *bucket(pages, s->pgno);
+    *bucket(pages, s->pgno) = s;
+    s->next = pages->hand != NULL ? pages->hand->next : s;
+    if (pages->hand != NULL)
+        pages->hand->next = s;
+    pages->hand = s;
+    pages->count++;
 }
 
-static void forget(lio_pages *pages, lio_pin *s)
+/* The pin after `before` in the ring. */
+static void forget(lio_pages *pages, lio_pin *before)
 {
-    lio_pin **at = bucket(pages, s->pgno);
+    lio_pin *s = before->next, **at = bucket(pages, s->pgno);
     while (*at != s)
         at = &(*at)->chain;
     *at = s->chain;
-    unlink_age(pages, s);
+    before->next = s->next;
+    pages->hand = s == before ? NULL : before;
     pages->count--;
 }
 
-/* Room to read into: the oldest unpinned one when the cache is full, else a new one. */
-static lio_pin *pin_take(lio_pages *pages, size_t memory_bytes, size_t alignment)
+/* Takes one out that is neither pinned nor was used since the hand last came by; NULL: there is
+ * none even when all have been looked at twice. */
+static lio_pin *evict(lio_pages *pages)
 {
-    lio_pin *s = NULL;
-    if (pages->count >= pages->capacity)
-        for (s = pages->oldest; s != NULL && s->pins != 0; s = s->newer)
-            ;
-    if (s != NULL) {
-        forget(pages, s);
+    for (uint64_t i = 0; i < 2 * pages->count; i++, pages->hand = pages->hand->next) {
+        lio_pin *s = pages->hand->next;
+        if (s->pins == 0 && !s->used) {
+            forget(pages, pages->hand);
+            return s;
+        }
+        s->used = false;
+    }
+    return NULL;
+}
+
+/* What a page takes: with an aligned engine also what lies around it in the file. A line more
+ * keeps the heads of pages, where each search begins, out of the same few sets of a core's cache. */
+static uint64_t pin_bytes(const lio_pages *pages)
+{
+    uint64_t size = pages->layout.page_size, alignment = lio_engine_alignment(pages->engine);
+    if (alignment == 1)
+        return lio_round_up(size, ALIGNMENT_MIN) + ALIGNMENT_MIN;
+    return lio_round_up(size % alignment == 0 ? size : size + 2 * alignment, alignment);
+}
+
+static slab *slab_add(lio_pages *pages)
+{
+    uint64_t bytes = pin_bytes(pages), small = 0;
+    slab *made, *first = pages->slabs;
+    uint32_t count = SLAB_PAGES_FIRST;
+    for (slab *s = first; s != NULL && small < SLABS_SMALL; s = s->next)
+        small++;
+    if (small == SLABS_SMALL && LIO_HUGE_PAGE_BYTES / bytes > count)
+        count = (uint32_t)(LIO_HUGE_PAGE_BYTES / bytes);
+    made = calloc(1, sizeof *made + count * sizeof made->pins[0]);
+    if (made == NULL)
+        return NULL;
+    made->memory = lio_buffer_open(
+        count == SLAB_PAGES_FIRST ? count * bytes : LIO_HUGE_PAGE_BYTES);
+    if (made->memory == NULL) {
+        free(made);
+        return NULL;
+    }
+    made->count = count;
+    made->next = first;
+    pages->slabs = made;
+    return made;
+}
+
+/* Room to read into: what was given back, an old one when the cache is full, else a new one. */
+static lio_pin *pin_take(lio_pages *pages)
+{
+    lio_pin *s = pages->spare;
+    slab *from = pages->slabs;
+    if (s != NULL)
+        pages->spare = s->next;
+    else if (pages->count >= pages->capacity)
+        s = evict(pages);
+    if (s != NULL)
         return s;
-    }
-    s = calloc(1, sizeof *s);
-    if (s == NULL)
+    if (from == NULL || from->used == from->count)
+        from = slab_add(pages);
+    if (from == NULL)
         return NULL;
-    s->memory = aligned_alloc(alignment, memory_bytes);
-    if (s->memory == NULL) {
-        free(s);
-        return NULL;
-    }
+    s = &from->pins[from->used];
+    s->memory = from->memory + from->used * pin_bytes(pages);
+    from->used++;
     return s;
+}
+
+/* Waits for the bytes, unless the lock was only tried for. */
+static int fill(lio_pages *pages, const lio_read *read, lio_error *error)
+{
+    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
+    if (!pages->hasty)
+        return lio_engine_read(pages->engine, read, 1, error);
+    return lio_engine_peek(pages->engine, read->offset, &into, 1) ? LIO_OK : LIO_PENDING;
 }
 
 /* Reads and checks page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF. */
@@ -190,8 +304,7 @@ static int pin_read(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, li
     uint64_t offset = pgno * size; /* pgno < page_limit, whose product was checked */
     uint64_t start = lio_round_down(offset, alignment);
     uint64_t span = lio_round_up(offset + size, alignment) - start;
-    size_t memory = alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : (size_t)alignment;
-    lio_pin *s = pin_take(pages, lio_round_up(size + 2 * alignment, memory), memory);
+    lio_pin *s = pin_take(pages);
     lio_read read = {start, span, offset + size - start, NULL};
     int code;
     if (s == NULL)
@@ -200,19 +313,18 @@ static int pin_read(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, li
     s->page = s->memory + (offset - start);
     s->pgno = pgno;
     s->pins = 0;
-    code = lio_engine_read(pages->engine, &read, 1, error);
-    lio_engine_count(pages->engine, &(lio_tally){.page_requests = 1, .page_bytes = span});
+    code = fill(pages, &read, error);
+    if (code != LIO_PENDING)
+        lio_engine_count(pages->engine, &(lio_tally){.page_requests = 1, .page_bytes = span});
     if (code == LIO_OK)
         code = lio_page_check(&pages->layout, s->page, pgno, type, error);
     if (code != LIO_OK) {
-        free(s->memory);
-        free(s);
+        s->next = pages->spare;
+        pages->spare = s;
         return code;
     }
-    s->chain = *bucket(pages, pgno);
-    *bucket(pages, pgno) = s;
-    link_newest(pages, s);
-    pages->count++;
+    s->used = false;
+    remember(pages, s);
     *out = s;
     return LIO_OK;
 }
@@ -238,9 +350,10 @@ int lio_pages_pin(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, lio_
         if ((lio_page_flags(&pages->layout, s->page) & (LIO_P_BRANCH | LIO_P_LEAF)) !=
             (uint32_t)type)
             return wrong_type(&pages->layout, pgno, type, error);
-        unlink_age(pages, s);
-        link_newest(pages, s);
+        s->used = true;
     }
+    for (uint32_t line = 1; line <= TABLE_LINES; line++) /* where a search begins */
+        __builtin_prefetch(s->page + (size_t)line * ALIGNMENT_MIN);
     s->pins++;
     *out = s;
     return LIO_OK;
@@ -279,6 +392,8 @@ int lio_value_check(lio_pages *pages, const lio_extent *where, lio_error *error)
                     "the file ends inside a value");
 }
 
+enum { HEADER_BYTES_MAX = 64 };
+
 /* With an aligned engine, through memory of its own. */
 static int read_aligned(lio_pages *pages, const lio_extent *where, uint64_t alignment,
                         uint8_t *into, lio_error *error)
@@ -304,14 +419,50 @@ static int read_aligned(lio_pages *pages, const lio_extent *where, uint64_t alig
     return code;
 }
 
+static int check_head(const lio_pages *pages, const lio_extent *where, const uint8_t *head,
+                      lio_error *error)
+{
+    return lio_overflow_check(&pages->layout, head, where->offset / pages->layout.page_size,
+                              where->length, error);
+}
+
+int lio_value_peek(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error)
+{
+    uint8_t head[HEADER_BYTES_MAX];
+    uint32_t header = pages->layout.header_size;
+    struct iovec parts[2] = {{.iov_base = head, .iov_len = header},
+                             {.iov_base = into, .iov_len = (size_t)where->length}};
+    if (!lio_engine_peek(pages->engine, where->offset - header, parts, 2))
+        return LIO_PENDING;
+    lio_engine_planned(pages->engine, header + where->length, header);
+    return check_head(pages, where, head, error);
+}
+
+int lio_value_lend(lio_pages *pages, const lio_extent *where, const uint8_t **out,
+                   lio_error *error)
+{
+    uint64_t size;
+    const uint8_t *map = lio_engine_map(pages->engine, &size);
+    int code;
+    *out = NULL;
+    if (map == NULL || !lio_fits(where->offset, where->length, size))
+        return LIO_OK;
+    code = check_head(pages, where, map + where->offset - pages->layout.header_size, error);
+    if (code == LIO_OK)
+        *out = map + where->offset;
+    return code;
+}
+
 int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error)
 {
     uint64_t alignment = lio_engine_alignment(pages->engine);
     uint64_t header = pages->layout.header_size;
-    uint8_t head[64];
+    uint8_t head[HEADER_BYTES_MAX];
     lio_read reads[2] = {{where->offset - header, header, header, head},
                          {where->offset, where->length, where->length, into}};
-    int code;
+    int code = lio_value_peek(pages, where, into, error);
+    if (code != LIO_PENDING)
+        return code;
     if (alignment > 1 || where->length < 32 * 1024)
         return read_aligned(pages, where, alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : alignment,
                             into, error);
@@ -319,7 +470,38 @@ int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
                                                  .gap_bytes = header});
     code = lio_engine_scatter(pages->engine, reads, 2, error);
     if (code == LIO_OK)
-        code = lio_overflow_check(&pages->layout, head, reads[0].offset / pages->layout.page_size,
-                                  where->length, error);
+        code = check_head(pages, where, head, error);
     return code;
+}
+
+/* --- the snapshot ---------------------------------------------------------------------- */
+
+void lio_snapshot_doubt(lio_snapshot *snapshot)
+{
+    __atomic_store_n(&snapshot->seen, UINT64_MAX, __ATOMIC_RELAXED);
+}
+
+/* Transaction T writes its meta page into slot T & 1, and pages of snapshot S are reused only once
+ * S + 2 stands in the slot that was that of S. So as long as S stands there, one short read tells
+ * what both meta pages would. What another thread reads after the look must not pass
+ * for seen: hence the requests from before it, and the look itself. */
+bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
+{
+    uint64_t offset = (snapshot->txnid & 1) * pages->layout.page_size + pages->layout.header_size;
+    lio_counters counters;
+    uint8_t now[LIO_META_BODY_BYTES];
+    struct iovec into = {.iov_base = now, .iov_len = sizeof now};
+    lio_read read = {offset, sizeof now, sizeof now, now};
+    if (__atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED))
+        return true;
+    lio_engine_counters(pages->engine, &counters);
+    if (__atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)
+        return true;
+    if (!lio_engine_peek(pages->engine, offset, &into, 1) &&
+        !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
+        return false;
+    if (!lio_meta_is(&pages->layout, now, snapshot->txnid))
+        return false;
+    __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
+    return true;
 }

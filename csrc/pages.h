@@ -3,11 +3,15 @@
  * Branch and leaf pages are checked once, when they enter the cache, and pinned while a tree
  * stands on them. Values in overflow pages are read past the cache, into the caller's memory.
  *
+ * Whatever was read belongs to the snapshot only as long as no writer has reused its pages:
+ * either a reader slot is held meanwhile, or lio_snapshot_intact is asked afterwards.
+ *
  * Everybody who uses a lio_pages shares its lock.
  */
 #ifndef LIO_PAGES_H
 #define LIO_PAGES_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 #include "engine.h"
@@ -15,6 +19,13 @@
 #include "format.h"
 
 typedef struct lio_pages lio_pages;
+
+/* What vouches for what is read. Several threads may use one. */
+typedef struct {
+    uint64_t txnid;    /* of the snapshot                                             */
+    uint64_t seen;     /* requests of the engine when it was last found intact, and 1 */
+    uint32_t is_held;  /* a reader slot keeps its pages from being overwritten        */
+} lio_snapshot;
 
 /* The pages of one snapshot. `engine` is borrowed; `cache_bytes` bounds what is kept beside
  * the pages under cursors. */
@@ -36,10 +47,32 @@ void lio_pages_unlock(lio_pages *pages);
 void lio_pages_forked(lio_pages *pages);
 
 /* Reads the value at `where` of an item into `into` (`where.length` bytes), and checks the
- * header of its first overflow page. */
+ * header of its first overflow page. Needs no lock. */
 int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
 
+/* Whether what was read up to now belongs to the snapshot, as far as its own meta page tells,
+ * which usually does; `wait`: also if it must be waited for. False: ask the meta pages
+ * (lio_meta_newest). */
+bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait);
+
+/* Something was read past the engine: the snapshot is to be asked anew. */
+void lio_snapshot_doubt(lio_snapshot *snapshot);
+
 /* cdef: skip */
+/* lio_value_read if it need not wait: LIO_PENDING when it would have to. */
+int lio_value_peek(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
+
+/* The value at `where` in the engine's mapping, its header checked; NULL when it has none that
+ * reaches so far. Touches the mapping: see engine_mmap.c for what that risks. */
+int lio_value_lend(lio_pages *pages, const lio_extent *where, const uint8_t **out,
+                   lio_error *error);
+
+/* lio_pages_lock unless another thread holds it; until lio_pages_unlock_tried nothing waits. A
+ * page that is neither in this cache nor in the kernel's ends a search with LIO_PENDING: make it
+ * again under a lock that was waited for. */
+bool lio_pages_try_lock(lio_pages *pages);
+void lio_pages_unlock_tried(lio_pages *pages);
+
 typedef struct lio_pin lio_pin; /* a page in the cache, which stays there while pinned */
 
 const lio_layout *lio_pages_layout(const lio_pages *pages);

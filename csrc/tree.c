@@ -87,41 +87,13 @@ static int push(lio_tree *t, uint64_t pgno, lio_error *error)
     return LIO_OK;
 }
 
-/* Puts `index` on the first node whose key is not below `key` (count: none). */
-static int level_search(const lio_tree *t, lio_level *l, const uint8_t *key, size_t key_size,
-                        bool *exact, lio_error *error)
-{
-    uint32_t low = lio_page_flags(&t->layout, l->page) & LIO_P_BRANCH ? 1 : 0, high = l->count;
-    *exact = false; /* the first key of a branch page stands for minus infinity */
-    while (low < high) {
-        lio_node node;
-        int order, code;
-        l->index = low + (high - low) / 2;
-        code = lio_level_node(t, l, &node, error);
-        if (code != LIO_OK)
-            return code;
-        order = lio_key_compare(t->db.flags, key, key_size, node.key, node.key_size);
-        if (order == 0) {
-            *exact = true;
-            return LIO_OK;
-        }
-        if (order < 0)
-            high = l->index;
-        else
-            low = l->index + 1;
-    }
-    l->index = low;
-    return LIO_OK;
-}
-
 /* From the root to a leaf: towards `key` or, when that is NULL, towards `edge`. The index in
  * the leaf is left to the caller (0). */
 static int descend(lio_tree *t, enum lio_edge edge, const uint8_t *key, size_t key_size,
                    lio_error *error)
 {
-    bool exact;
     lio_node node;
-    int code;
+    int code, exact;
     lio_tree_clear(t);
     if (t->db.root == UINT64_MAX || t->db.depth == 0)
         return LIO_NOTFOUND;
@@ -130,9 +102,8 @@ static int descend(lio_tree *t, enum lio_edge edge, const uint8_t *key, size_t k
         lio_level *l = lio_tree_leaf(t);
         l->index = edge == LIO_EDGE_LAST ? l->count - 1 : 0;
         if (key != NULL) {
-            code = level_search(t, l, key, key_size, &exact, error);
-            if (code == LIO_OK && !exact)
-                l->index--;
+            code = lio_page_search(&t->layout, l->page, l->pgno, t->db.flags, key, key_size,
+                                   &l->index, &exact, error);
         }
         if (code == LIO_OK)
             code = lio_level_node(t, l, &node, error);
@@ -327,8 +298,8 @@ int lio_tree_set(lio_tree *t, const uint8_t *key, size_t key_size, bool want_exa
                  lio_error *error)
 {
     enum nearby near = NEARBY_NO;
-    bool exact = false;
-    int code = LIO_OK;
+    lio_level *l;
+    int code = LIO_OK, exact = 0;
     if (key_size == 0)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, 1, 0, "an empty key");
     t->run = 0; /* a search ends a run of steps, also when it finds nothing */
@@ -348,7 +319,9 @@ int lio_tree_set(lio_tree *t, const uint8_t *key, size_t key_size, bool want_exa
         code = descend(t, LIO_EDGE_FIRST, key, key_size, error);
     if (code == LIO_OK) {
         t->at_end = false;
-        code = level_search(t, lio_tree_leaf(t), key, key_size, &exact, error);
+        l = lio_tree_leaf(t);
+        code = lio_page_search(&t->layout, l->page, l->pgno, t->db.flags, key, key_size,
+                               &l->index, &exact, error);
     }
     if (code != LIO_OK)
         return code;

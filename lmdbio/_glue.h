@@ -1,7 +1,9 @@
 /* glue: builds Python objects in blocks, for lmdbio/_core alone.
  *
  * Uses the limited API. cffi calls these without the GIL, so each takes it; objects come and
- * go as addresses (`id(object)` on the Python side) and stay owned by the caller.
+ * go as addresses (`id(object)` on the Python side) and stay owned by the caller. What is called
+ * for every record of a loop is a builtin function instead (lio_glue_lookup): cffi's way of
+ * passing arguments, and giving up the GIL and taking it back, cost more than such a search.
  */
 
 /* cdef: skip */
@@ -37,6 +39,28 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
                          const uint8_t *data, size_t data_size, uint32_t wanted,
                          uintptr_t list, lio_error *error);
 
+/* Puts three callables into the list at address `list`, for searches of a cursor by key, each
+ * one call that keeps the GIL while nothing waits and the value is short:
+ *
+ *   find(key, default)   the first value of `key`, or `default`
+ *   seek(key)            moves to `key`; whether it is there
+ *   read(wanted)         key, value, or both in a tuple (LIO_WANT_*) of where the last move ended
+ *
+ * They hold the objects at these addresses: `keep` owns `cursor` and `snapshot`; as_key(key) makes
+ * bytes of what is none; failed(code, sys_errno, offset, wanted, got, reason) raises what a code
+ * means; verify() asks the meta pages, waiting, and raises when the snapshot is gone; `map` is a
+ * memoryview over the engine's mapping, of which slices are lent (None: there is none). With
+ * `buffers` keys and values are memoryviews. 0, or -1 when memory ran out. */
+static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
+                           uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
+                           uint32_t buffers, uintptr_t list);
+
+/* Puts the callable fetch(offset, length) into the list at address `list`, at 0: the bytes of the
+ * file there, by `engine`, which takes any offset. Asks `snapshot`, of `pages`, after each read.
+ * The other arguments are as for lio_glue_lookup. 0, or -1 when memory ran out. */
+static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
+
 /* Fills the lists `keys` and `values` (length `count`; 0: not wanted) with the loaded records
  * [first, first + count) of the scan; large values are read here. */
 static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
@@ -46,6 +70,12 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
  * this; 0: not wanted). `*count` as in lio_scan_load. */
 static int lio_glue_load(lio_scan *scan, size_t first, size_t *count, uintptr_t keys,
                          uintptr_t values, lio_error *error);
+
+/* The values of the records [first, first + count) of the scan's block, which need not be loaded,
+ * as memoryviews in the list `values`: slices of `map`, a memoryview over the engine's mapping,
+ * where they lie in overflow pages that it holds; else of bytes of their own. */
+static int lio_glue_scan_lend(const lio_scan *scan, size_t first, size_t count, uintptr_t map,
+                              uintptr_t values, lio_error *error);
 
 /* cdef: skip */
 static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t *offsets,
@@ -257,6 +287,491 @@ static int lio_glue_load(lio_scan *scan, size_t first, size_t *count, uintptr_t 
     }
     lio_pages_unlock(pages);
     return code;
+}
+
+/* --- searches by key ------------------------------------------------------------------- */
+
+/* Reading more than this is worth letting others run meanwhile. */
+enum { LIO_HELD_BYTES_MAX = 32 << 10 };
+
+typedef struct {
+    lio_cursor *cursor;
+    lio_pages *pages;
+    lio_snapshot *snapshot;
+    PyObject *keep, *as_key, *failed, *verify, *map; /* `map`: NULL when there is none */
+    uint32_t buffers;
+} lio_lookup;
+
+/* What a search found. `value` is NULL when it is still to be read at `where`. */
+typedef struct {
+    PyObject *key, *value;
+    lio_extent where;
+    uint64_t size; /* of the value, where that is wanted */
+} lio_found;
+
+static const char LIO_LOOKUP[] = "lmdbio.lookup";
+
+static void lio_lookup_free(PyObject *capsule)
+{
+    lio_lookup *l = PyCapsule_GetPointer(capsule, LIO_LOOKUP);
+    Py_XDECREF(l->map);
+    Py_DECREF(l->verify);
+    Py_DECREF(l->failed);
+    Py_DECREF(l->as_key);
+    Py_DECREF(l->keep);
+    PyMem_Free(l);
+}
+
+/* Raises what a failure means. */
+static PyObject *lio_glue_fail(PyObject *failed, int code, const lio_error *error)
+{
+    return PyObject_CallFunction(failed, "iiKKKy", code, (int)error->sys_errno,
+                                 (unsigned long long)error->offset,
+                                 (unsigned long long)error->wanted,
+                                 (unsigned long long)error->got, error->reason);
+}
+
+/* Takes what the cursor's last move found out of its pages, under their lock and the GIL: making
+ * bytes runs no other Python code. Where another thread has moved it on to nothing, all is empty.
+ * LIO_ERR_NOMEM: with a MemoryError raised. */
+static int lio_lookup_take(const lio_lookup *l, uint32_t wanted, lio_found *found)
+{
+    const lio_item nothing = {0}, *item = lio_cursor_item(l->cursor);
+    if (item == NULL)
+        item = &nothing;
+    if (wanted & LIO_WANT_KEY) {
+        found->key = PyBytes_FromStringAndSize((const char *)item->key,
+                                               (Py_ssize_t)item->key_size);
+        if (found->key == NULL)
+            return LIO_ERR_NOMEM;
+    }
+    found->where = item->where;
+    found->size = wanted & LIO_WANT_VALUE ? item->data_size : 0;
+    if ((wanted & LIO_WANT_VALUE) && (item->data != NULL || item->data_size == 0)) {
+        found->value = PyBytes_FromStringAndSize((const char *)item->data,
+                                                 (Py_ssize_t)item->data_size);
+        if (found->value == NULL)
+            return LIO_ERR_NOMEM;
+    }
+    return LIO_OK;
+}
+
+/* Moves to `key` (NULL: stays) and takes what is wanted there: at once when nobody has the lock
+ * and all pages are at hand, else without the GIL. */
+static int lio_lookup_move(const lio_lookup *l, const char *key, Py_ssize_t key_size,
+                           uint32_t wanted, lio_found *found, lio_error *error)
+{
+    PyThreadState *state;
+    int code = LIO_PENDING;
+    if (lio_pages_try_lock(l->pages)) {
+        code = key == NULL ? LIO_OK
+                           : lio_cursor_move(l->cursor, LIO_MOVE_SET, (const uint8_t *)key,
+                                             (size_t)key_size, NULL, 0, NULL, error);
+        if (code == LIO_OK && wanted != 0)
+            code = lio_lookup_take(l, wanted, found);
+        lio_pages_unlock_tried(l->pages);
+    }
+    if (code != LIO_PENDING)
+        return code;
+    state = PyEval_SaveThread();
+    lio_pages_lock(l->pages);
+    code = key == NULL ? LIO_OK
+                       : lio_cursor_move(l->cursor, LIO_MOVE_SET, (const uint8_t *)key,
+                                         (size_t)key_size, NULL, 0, NULL, error);
+    PyEval_RestoreThread(state); /* with the lock: see lio_glue_put */
+    if (code == LIO_OK && wanted != 0)
+        code = lio_lookup_take(l, wanted, found);
+    lio_pages_unlock(l->pages);
+    return code;
+}
+
+/* A slice of the mapping. `at` lies in it. */
+static PyObject *lio_lookup_slice(PyObject *map, uint64_t at, uint64_t size)
+{
+    PyObject *start = PyLong_FromUnsignedLongLong(at), *slice = NULL, *view = NULL;
+    PyObject *stop = PyLong_FromUnsignedLongLong(at + size);
+    if (start != NULL && stop != NULL)
+        slice = PySlice_New(start, stop, NULL);
+    if (slice != NULL)
+        view = PyObject_GetItem(map, slice);
+    Py_XDECREF(slice);
+    Py_XDECREF(stop);
+    Py_XDECREF(start);
+    return view;
+}
+
+/* Lends the value from the mapping, where it reaches so far; `found->value` stays NULL else. */
+static int lio_lookup_lend(const lio_lookup *l, lio_found *found, lio_error *error)
+{
+    const uint8_t *bytes;
+    uint64_t size;
+    const uint8_t *map = lio_engine_map(lio_pages_engine(l->pages), &size);
+    int code = lio_value_lend(l->pages, &found->where, &bytes, error);
+    if (code != LIO_OK || bytes == NULL)
+        return code;
+    lio_snapshot_doubt(l->snapshot);
+    found->value = lio_lookup_slice(l->map, (uint64_t)(bytes - map), found->where.length);
+    return found->value != NULL ? LIO_OK : LIO_ERR_NOMEM;
+}
+
+/* Notes where in the mapping the value of a record lies (length 0: it does not), or puts it into
+ * the list as bytes. */
+static int lio_glue_locate(const lio_scan *scan, size_t index, PyObject *values, size_t at,
+                           lio_extent *lent, lio_error *error)
+{
+    lio_pages *pages = lio_scan_pages(scan);
+    const uint8_t *bytes = NULL;
+    uint64_t size;
+    const uint8_t *map = lio_engine_map(lio_pages_engine(pages), &size);
+    lio_record record;
+    uint64_t begun = 0; /* a few copies are not worth a stage of their own */
+    int code = lio_scan_record(scan, index, &record, error);
+    if (code == LIO_OK && record.where.length != 0)
+        code = lio_value_lend(pages, &record.where, &bytes, error);
+    if (code != LIO_OK)
+        return code;
+    *lent = (lio_extent){0, 0};
+    if (bytes == NULL)
+        return lio_glue_record(scan, &record, 1, (uintptr_t)values, at, &begun, error);
+    *lent = (lio_extent){(uint64_t)(bytes - map), record.where.length};
+    return LIO_OK;
+}
+
+/* The view of a value that lio_glue_locate has found, in place of what stands in the list. */
+static int lio_glue_view(PyObject *map, PyObject *values, size_t at, const lio_extent *lent)
+{
+    PyObject *view;
+    if (lent->length != 0)
+        view = lio_lookup_slice(map, lent->offset, lent->length);
+    else
+        view = PyMemoryView_FromObject(PyList_GetItem(values, (Py_ssize_t)at));
+    return view == NULL ? -1 : PyList_SetItem(values, (Py_ssize_t)at, view);
+}
+
+/* Views are made when the lock is released: that may run the garbage collector, hence any code. */
+static int lio_glue_scan_lend(const lio_scan *scan, size_t first, size_t count, uintptr_t map,
+                              uintptr_t values, lio_error *error)
+{
+    PyGILState_STATE state;
+    lio_extent *lent = calloc(count > 0 ? count : 1, sizeof *lent);
+    int code = LIO_OK;
+    if (lent == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for views");
+    lio_pages_lock(lio_scan_pages(scan)); /* before the GIL, see lio_glue_put */
+    state = PyGILState_Ensure();
+    for (size_t i = 0; i < count && code == LIO_OK; i++)
+        code = lio_glue_locate(scan, first + i, (PyObject *)values, i, &lent[i], error);
+    lio_pages_unlock(lio_scan_pages(scan));
+    for (size_t i = 0; i < count && code == LIO_OK; i++)
+        if (lio_glue_view((PyObject *)map, (PyObject *)values, i, &lent[i]) != 0) {
+            PyErr_Clear();
+            code = lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for views");
+        }
+    PyGILState_Release(state);
+    free(lent);
+    return code;
+}
+
+/* Reads a value in overflow pages into a bytes object of its own. */
+static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *error)
+{
+    uint64_t size = found->where.length;
+    uint8_t *room;
+    int code = LIO_PENDING;
+    if (l->map != NULL)
+        code = lio_lookup_lend(l, found, error);
+    if (found->value != NULL || (code != LIO_OK && code != LIO_PENDING))
+        return code;
+    found->value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (found->value == NULL)
+        return LIO_ERR_NOMEM;
+    room = (uint8_t *)PyBytes_AsString(found->value);
+    code = size > LIO_HELD_BYTES_MAX ? LIO_PENDING
+                                     : lio_value_peek(l->pages, &found->where, room, error);
+    if (code == LIO_PENDING) {
+        Py_BEGIN_ALLOW_THREADS
+        code = lio_value_read(l->pages, &found->where, room, error);
+        Py_END_ALLOW_THREADS
+    }
+    return code;
+}
+
+/* Makes memoryviews of bytes, which these own. */
+static int lio_lookup_view(PyObject **object)
+{
+    PyObject *view;
+    if (*object == NULL || !PyBytes_CheckExact(*object))
+        return LIO_OK;
+    view = PyMemoryView_FromObject(*object);
+    if (view == NULL)
+        return LIO_ERR_NOMEM;
+    Py_DECREF(*object);
+    *object = view;
+    return LIO_OK;
+}
+
+static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
+{
+    bool intact = lio_snapshot_intact(snapshot, pages, false);
+    if (!intact) {
+        Py_BEGIN_ALLOW_THREADS
+        intact = lio_snapshot_intact(snapshot, pages, true);
+        Py_END_ALLOW_THREADS
+    }
+    return intact;
+}
+
+/* Moves and takes as lio_lookup_move; reads what is to be read; makes sure of the snapshot. What
+ * it returns other than LIO_OK and LIO_NOTFOUND is raised. */
+static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_size,
+                          uint32_t wanted, lio_found *found)
+{
+    lio_error error;
+    PyObject *done;
+    int code = lio_lookup_move(l, key, key_size, wanted, found, &error);
+    if (code == LIO_OK && (wanted & LIO_WANT_VALUE) && found->value == NULL)
+        code = lio_lookup_value(l, found, &error);
+    if (code == LIO_OK && l->buffers)
+        code = lio_lookup_view(&found->key);
+    if (code == LIO_OK && l->buffers)
+        code = lio_lookup_view(&found->value);
+    if (code == LIO_OK)
+        lio_engine_handed_out(lio_pages_engine(l->pages), key != NULL ? 1 : 0,
+                              wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
+    if (code == LIO_OK || code == LIO_NOTFOUND) {
+        if (lio_glue_is_intact(l->snapshot, l->pages))
+            return code;
+        done = PyObject_CallObject(l->verify, NULL);
+    } else {
+        done = PyErr_Occurred() ? NULL : lio_glue_fail(l->failed, code, &error);
+        code = LIO_ERR_ARGUMENT; /* also should it not raise */
+    }
+    if (done == NULL)
+        code = LIO_ERR_ARGUMENT;
+    else if (code == LIO_ERR_ARGUMENT)
+        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    Py_XDECREF(done);
+    if (code == LIO_ERR_ARGUMENT) {
+        Py_CLEAR(found->key);
+        Py_CLEAR(found->value);
+    }
+    return code;
+}
+
+/* The key as bytes, which the caller owns. */
+static PyObject *lio_lookup_key(const lio_lookup *l, PyObject *given)
+{
+    if (!PyBytes_CheckExact(given))
+        return PyObject_CallFunctionObjArgs(l->as_key, given, NULL);
+    Py_INCREF(given);
+    return given;
+}
+
+/* The same by key, which need not be bytes. */
+static int lio_lookup_get_key(const lio_lookup *l, PyObject *given, uint32_t wanted,
+                              lio_found *found)
+{
+    PyObject *key = lio_lookup_key(l, given);
+    int code = LIO_ERR_ARGUMENT;
+    char *bytes;
+    Py_ssize_t size;
+    if (key != NULL && PyBytes_AsStringAndSize(key, &bytes, &size) == 0)
+        code = lio_lookup_get(l, bytes, size, wanted, found);
+    Py_XDECREF(key);
+    return code;
+}
+
+static PyObject *lio_lookup_find(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    lio_found found = {0};
+    int code;
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "find takes a key and a default");
+    code = lio_lookup_get_key(PyCapsule_GetPointer(self, LIO_LOOKUP), args[0], LIO_WANT_VALUE,
+                              &found);
+    if (code != LIO_NOTFOUND)
+        return found.value;
+    Py_INCREF(args[1]);
+    return args[1];
+}
+
+static PyObject *lio_lookup_seek(PyObject *self, PyObject *key)
+{
+    lio_found found = {0};
+    int code = lio_lookup_get_key(PyCapsule_GetPointer(self, LIO_LOOKUP), key, 0, &found);
+    return code == LIO_OK || code == LIO_NOTFOUND ? PyBool_FromLong(code == LIO_OK) : NULL;
+}
+
+static PyObject *lio_lookup_read(PyObject *self, PyObject *what)
+{
+    lio_found found = {0};
+    PyObject *item = NULL;
+    long wanted = PyLong_AsLong(what);
+    int code = LIO_ERR_ARGUMENT;
+    if (wanted >= LIO_WANT_KEY && wanted <= (LIO_WANT_KEY | LIO_WANT_VALUE))
+        code = lio_lookup_get(PyCapsule_GetPointer(self, LIO_LOOKUP), NULL, 0, (uint32_t)wanted,
+                              &found);
+    else if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "nothing is known by the number %ld", wanted);
+    if (code != LIO_OK)
+        return NULL;
+    if (wanted == LIO_WANT_KEY)
+        return found.key;
+    if (wanted == LIO_WANT_VALUE)
+        return found.value;
+    item = PyTuple_Pack(2, found.key, found.value);
+    Py_DECREF(found.key);
+    Py_DECREF(found.value);
+    return item;
+}
+
+static PyMethodDef LIO_LOOKUP_METHODS[] = {
+    {"find", (PyCFunction)(void (*)(void))lio_lookup_find, METH_FASTCALL, NULL},
+    {"seek", lio_lookup_seek, METH_O, NULL},
+    {"read", lio_lookup_read, METH_O, NULL},
+};
+
+static PyObject *lio_lookup_make(lio_cursor *cursor, lio_snapshot *snapshot, PyObject *keep,
+                                 PyObject *as_key, PyObject *failed, PyObject *verify,
+                                 PyObject *map, uint32_t buffers)
+{
+    lio_lookup *l = PyMem_Malloc(sizeof *l);
+    PyObject *capsule;
+    if (l == NULL)
+        return NULL;
+    *l = (lio_lookup){cursor, lio_cursor_pages(cursor), snapshot, keep, as_key, failed, verify,
+                      map == Py_None ? NULL : map, buffers};
+    capsule = PyCapsule_New(l, LIO_LOOKUP, lio_lookup_free);
+    if (capsule == NULL) {
+        PyMem_Free(l);
+        return NULL;
+    }
+    Py_INCREF(keep);
+    Py_INCREF(as_key);
+    Py_INCREF(failed);
+    Py_INCREF(verify);
+    Py_XINCREF(l->map);
+    return capsule;
+}
+
+static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
+                           uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
+                           uint32_t buffers, uintptr_t list)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *capsule = lio_lookup_make(cursor, snapshot, (PyObject *)keep, (PyObject *)as_key,
+                                        (PyObject *)failed, (PyObject *)verify, (PyObject *)map,
+                                        buffers);
+    int result = capsule == NULL ? -1 : 0;
+    for (Py_ssize_t i = 0; i < 3 && result == 0; i++) {
+        PyObject *callable = PyCFunction_NewEx(&LIO_LOOKUP_METHODS[i], capsule, NULL);
+        if (callable == NULL || PyList_SetItem((PyObject *)list, i, callable) < 0)
+            result = -1;
+    }
+    Py_XDECREF(capsule);
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return result;
+}
+
+/* --- records by extent ----------------------------------------------------------------- */
+
+typedef struct {
+    lio_engine *engine;
+    lio_pages *pages;
+    lio_snapshot *snapshot;
+    PyObject *keep, *failed, *verify;
+} lio_fetch;
+
+static const char LIO_FETCH[] = "lmdbio.fetch";
+
+static void lio_fetch_free(PyObject *capsule)
+{
+    lio_fetch *f = PyCapsule_GetPointer(capsule, LIO_FETCH);
+    Py_DECREF(f->verify);
+    Py_DECREF(f->failed);
+    Py_DECREF(f->keep);
+    PyMem_Free(f);
+}
+
+/* Fills `room`: at once where that is possible and short, else without the GIL. */
+static int lio_fetch_read(const lio_fetch *f, uint64_t offset, uint64_t size, uint8_t *room,
+                          lio_error *error)
+{
+    struct iovec into = {.iov_base = room, .iov_len = (size_t)size};
+    lio_read read = {offset, size, size, room};
+    int code = LIO_OK;
+    if (size > LIO_HELD_BYTES_MAX || !lio_engine_peek(f->engine, offset, &into, 1)) {
+        Py_BEGIN_ALLOW_THREADS
+        if (!lio_engine_peek(f->engine, offset, &into, 1))
+            code = lio_engine_read(f->engine, &read, 1, error);
+        Py_END_ALLOW_THREADS
+    }
+    return code;
+}
+
+static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_t count)
+{
+    lio_fetch *f = PyCapsule_GetPointer(self, LIO_FETCH);
+    unsigned long long offset, size;
+    PyObject *value, *done;
+    lio_error error;
+    int code;
+    if (count != 2)
+        return PyErr_Format(PyExc_TypeError, "fetch takes an offset and a length");
+    offset = PyLong_AsUnsignedLongLong(args[0]);
+    size = PyLong_AsUnsignedLongLong(args[1]);
+    if (PyErr_Occurred() || size > PY_SSIZE_T_MAX)
+        return PyErr_Occurred() ? NULL : PyErr_NoMemory();
+    value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (value == NULL)
+        return NULL;
+    code = lio_fetch_read(f, offset, size, (uint8_t *)PyBytes_AsString(value), &error);
+    lio_snapshot_doubt(f->snapshot); /* the meta pages are another engine's */
+    if (code == LIO_OK && lio_glue_is_intact(f->snapshot, f->pages))
+        return value;
+    done = code == LIO_OK ? PyObject_CallObject(f->verify, NULL)
+                          : lio_glue_fail(f->failed, code, &error);
+    if (done != NULL && code == LIO_OK) {
+        Py_DECREF(done);
+        return value;
+    }
+    if (done != NULL)
+        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    Py_XDECREF(done);
+    Py_DECREF(value);
+    return NULL;
+}
+
+static PyMethodDef LIO_FETCH_METHOD = {
+    "fetch", (PyCFunction)(void (*)(void))lio_fetch_call, METH_FASTCALL, NULL};
+
+static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_fetch *f = PyMem_Malloc(sizeof *f);
+    PyObject *capsule = NULL, *callable = NULL;
+    int result = -1;
+    if (f != NULL) {
+        *f = (lio_fetch){engine, pages, snapshot, (PyObject *)keep, (PyObject *)failed,
+                         (PyObject *)verify};
+        capsule = PyCapsule_New(f, LIO_FETCH, lio_fetch_free);
+    }
+    if (capsule != NULL) {
+        Py_INCREF(f->keep);
+        Py_INCREF(f->failed);
+        Py_INCREF(f->verify);
+        callable = PyCFunction_NewEx(&LIO_FETCH_METHOD, capsule, NULL);
+        Py_DECREF(capsule);
+    } else {
+        PyMem_Free(f);
+    }
+    if (callable != NULL && PyList_SetItem((PyObject *)list, 0, callable) == 0)
+        result = 0;
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return result;
 }
 #endif
 /* cdef: resume */

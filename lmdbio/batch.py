@@ -56,6 +56,7 @@ class Batch:
         "_indices",
         "_lengths",
         "_offsets",
+        "_private",
         "_stride",
         "_valid",
     )
@@ -80,6 +81,7 @@ class Batch:
             )
         self._exporter = exporter
         self._valid = True
+        self._private = False  # the memory is never used again: views may be held on to
         self._stride = self._find_stride()
 
     @classmethod
@@ -94,7 +96,9 @@ class Batch:
             keep: owner of the memory; lives as long as the batch or a view of it.
         """
         exporter = _core.lend(address, size, keep) if size else None
-        return cls(exporter, indices=indices, offsets=offsets, lengths=lengths)
+        batch = cls(exporter, indices=indices, offsets=offsets, lengths=lengths)
+        batch._private = True
+        return batch
 
     def _find_stride(self) -> int | None:
         """The step between records that follow one another; None when there is not just one."""
@@ -183,8 +187,13 @@ class Batch:
         return self._view()[start : start + int(self._lengths[i])]
 
     def __iter__(self) -> Iterator[memoryview]:
-        for i in range(len(self)):
-            yield self[i]
+        if not self._private:
+            # A view that the loop held between two records would pin the slot.
+            yield from map(self.__getitem__, range(len(self)))
+            return
+        view = self._view()
+        for start, length in zip(self._offsets.tolist(), self._lengths.tolist(), strict=True):
+            yield view[start : start + length]
 
     def array(
         self, dtype: npt.DTypeLike, shape: int | Sequence[int] = (), offset: int = 0

@@ -12,7 +12,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from operator import length_hint
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ from lmdbio.bypass import Bypass
 from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_INCOMPATIBLE,
+    BadValsizeError,
     CorruptedError,
     Error,
     closed_error,
@@ -59,6 +60,10 @@ def as_bytes(value: Any) -> bytes:
         raise TypeError(f"a bytes-like object is required, not '{name}'") from None
 
 
+def _closed(_argument: Any) -> Any:
+    raise closed_error()
+
+
 class _Environment(Protocol):
     """What a cursor asks of its transaction's environment."""
 
@@ -74,13 +79,17 @@ class _Transaction(Protocol):
 
     _buffers: bool
     _bypass: Bypass
-    _pages: _core.Pages
+    _mapping: memoryview | None
     _cursors: weakref.WeakSet[Cursor]
 
     @property
     def _env(self) -> _Environment: ...
 
     def _record_of(self, db: Any) -> _core.Database: ...
+
+    def _lookup(
+        self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
+    ) -> tuple[_core.Cursor, _core.Lookup]: ...
 
     def _verify(self) -> None: ...
 
@@ -103,7 +112,9 @@ class Cursor:
         self._guard = threading.RLock()  # of the run
         self._run: _Run | None = None
         self._dup = bool(record.flags & 0x04)
-        self._open: _core.Cursor | None = _core.Cursor(txn._pages, record)
+        opened, lookup = txn._lookup(record, as_bytes, "mdb_cursor_get")
+        self._open: _core.Cursor | None = opened
+        self._seek, self._read = lookup.seek, lookup.read
         self._empty: Any = memoryview(b"") if txn._buffers else b""
         txn._cursors.add(self)
 
@@ -122,6 +133,7 @@ class Cursor:
         if run is not None:
             run.end()
         cursor, self._open = self._open, None
+        self._seek = self._read = _closed
         if cursor is not None:
             cursor.close()
 
@@ -216,7 +228,19 @@ class Cursor:
 
     def set_key(self, key: Any) -> bool:
         """Moves to exactly ``key``."""
-        return self._move(Move.SET, as_bytes(key))
+        if type(key) is not bytes:
+            key = as_bytes(key)  # which may raise, and leaves everything as it was then
+        if self._run is not None:
+            self._settle()
+        self._placed = self._keyless = False
+        self._failed, self._unproved = True, None
+        try:
+            self._placed = placed = self._seek(key)
+        except BadValsizeError:
+            self._failed = False
+            raise
+        self._failed = False
+        return placed
 
     def set_key_dup(self, key: Any, value: Any) -> bool:
         """Moves to exactly ``key`` and ``value``."""
@@ -235,13 +259,10 @@ class Cursor:
 
     def _get(self, wanted: int) -> Any:
         """The current key, value or item, read from where the last move ended."""
-        try:
-            key, value = self._c.item(wanted)
-        except CorruptedError:
-            self._txn._verify()
-            raise
-        self._txn._verify()
-        return self._shape(key, value, wanted)
+        found = self._read(wanted)
+        if not self._keyless or wanted == WANT_VALUE:
+            return found
+        return (self._empty, found[1]) if wanted == _WANT_ITEM else self._empty
 
     def _shape(self, key: Any, value: Any, wanted: int) -> Any:
         if self._keyless:
@@ -273,6 +294,8 @@ class Cursor:
 
     def value(self) -> Any:
         """The current value; empty when the cursor stands nowhere."""
+        if self._placed and self._run is None:
+            return self._read(WANT_VALUE)
         return self._peek(WANT_VALUE)
 
     def item(self) -> Any:
@@ -281,7 +304,7 @@ class Cursor:
 
     def get(self, key: Any, default: Any = None) -> Any:
         """Moves to ``key`` and returns its value, else ``default``."""
-        return self.value() if self.set_key(key) else default
+        return self._read(WANT_VALUE) if self.set_key(key) else default
 
     def count(self) -> int:
         """Number of values of the current key."""
@@ -438,6 +461,7 @@ class _Run:
         "_dup",
         "_first",
         "_hint",
+        "_mapping",
         "_past",
         "_pid",
         "_scan",
@@ -447,9 +471,17 @@ class _Run:
     )
 
     def __init__(
-        self, owner: _Iterator, scan: _core.Scan, bypass: Bypass, *, values: bool, dup: bool
+        self,
+        owner: _Iterator,
+        scan: _core.Scan,
+        bypass: Bypass,
+        *,
+        values: bool,
+        dup: bool,
+        mapping: memoryview | None,
     ) -> None:
         self.owner, self.values = owner, values
+        self._mapping = mapping  # where values are lent from it
         self._bypass, self._past, self._blocks = bypass, (0, 0.0), 0
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
         self._block = self._first = self._chunk = 0
@@ -473,22 +505,26 @@ class _Run:
             if self._block == 0:
                 return None
             self._pass_by()
-        names, data = self._scan.load(
-            self._first,
-            min(CHUNK_RECORDS, self._block - self._first),
-            keys=keys,
-            values=self.values,
-        )
-        lead: list[Any] = names if keys else data
-        pair: list[Any] = data
+        lent = self._mapping if self.values else None
+        at, wanted = self._first, min(CHUNK_RECORDS, self._block - self._first)
+        if lent is None:
+            names, data = self._scan.load(at, wanted, keys=keys, values=self.values)
+        else:
+            names, data = self._scan.records(at, wanted, keys=keys, values=False)
+        key_list: list[Any] = names
+        value_list: list[Any] = data
+        if lent is not None:
+            value_list = self._scan.lent(at, wanted, lent)
         if buffers:
             # All at once: were they made on the way, threads that share the iterator could
             # come between a key and its value.
-            lead = [memoryview(part) for part in lead]
-            pair = [memoryview(part) for part in pair] if keys else pair
+            key_list = [memoryview(part) for part in names]
+            if lent is None:
+                value_list = [memoryview(part) for part in data]
+        lead = key_list if keys else value_list
         self._chunk = len(lead)
         self._hint = iter(lead)
-        return zip(self._hint, pair, strict=False) if keys and self.values else self._hint
+        return zip(self._hint, value_list, strict=False) if keys and self.values else self._hint
 
     def take_back(self) -> None:
         """The last chunk is handed out to nobody; the next one holds the same records."""
@@ -596,7 +632,14 @@ class _Iterator:
             dense=env._dense,
             block_bytes_max=env._block_bytes_max,
         )
-        cursor._run = _Run(self, scan, cursor._txn._bypass, values=values, dup=cursor._dup)
+        cursor._run = _Run(
+            self,
+            scan,
+            cursor._txn._bypass,
+            values=values,
+            dup=cursor._dup,
+            mapping=cursor._txn._mapping,
+        )
 
     def _fill(self, run: _Run) -> Iterator[Any] | None:
         cursor = self._cursor

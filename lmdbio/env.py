@@ -12,7 +12,10 @@ Known differences:
 * a damaged or truncated file raises (``lmdb.Error`` family or ``OSError``, naming the file)
   where py-lmdb may die by a signal;
 * ``buffers=True`` lends read-only memoryviews that own their bytes: they stay readable after
-  the transaction;
+  the transaction. With ``engine="mmap"`` those of values in overflow pages (larger than about
+  half a page) are lent from the mapping, uncopied: they keep the file mapped as long as they
+  live, show whatever a writer puts there once the transaction has ended, and raise SIGBUS when
+  the file is cut, as py-lmdb's do;
 * ``info()["map_addr"]`` is 0: there is no mapping; ``MapResizedError`` does not occur;
 * a handle from ``open_db`` may be used in transactions that began before it.
 
@@ -49,7 +52,6 @@ from lmdbio.errors import (
     MDB_INCOMPATIBLE,
     MDB_IS_READONLY,
     MDB_NOTFOUND,
-    CorruptedError,
     closed_error,
     lmdb_error,
 )
@@ -58,7 +60,7 @@ from lmdbio.stats import Stats, Tally
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
-CACHE_BYTES = 8 << 20
+CACHE_BYTES = 64 << 20
 BLOCK_BYTES_MAX = 8 << 20
 
 
@@ -242,8 +244,7 @@ class Environment:
     def _after_fork(self) -> None:
         self._guard = threading.Lock()
         for txn in list(self._transactions):
-            for cursor in list(txn._cursors):
-                cursor._after_fork()
+            txn._after_fork()
 
     def _check_version(self, version: int) -> None:
         wanted = {None: version, 0: 1, 1: 3}.get(self._lib_version)
@@ -515,6 +516,16 @@ def _reopen(path: str, arguments: dict[str, Any]) -> Environment:
     return Environment(path, **arguments)
 
 
+def _as_get_key(key: Any) -> bytes:
+    if key is None:
+        raise TypeError("key must be given.")
+    return as_bytes(key)
+
+
+def _closed(_key: Any, _default: Any) -> Any:
+    raise closed_error()
+
+
 def _stat(layout: _core.Layout, db: _core.Database) -> dict[str, int]:
     return {
         "psize": layout.page_size,
@@ -551,15 +562,24 @@ class Transaction:
         tracing.touch()
         self._env, self._db, self._buffers = env, db, bool(buffers)
         self._engine, self._bypass = engine, env._open_bypass()
-        self._meta, self._pages = self._snapshot()
+        #: What values are lent from.
+        self._mapping = engine.mapping() if self._buffers else None
+        self._meta, self._pages = self._begin()
+        held = self._slot is not None
+        self._snapshot = _core.Snapshot(self._pages, self._meta.txnid, held=held)
         self._ended = False
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
-        self._getters: dict[bytes | None, _core.Cursor] = {}
+        self._finds: dict[bytes | None, Callable[[Any, Any], Any]] = {}
         self._records: dict[bytes | None, _core.Database] = {None: self._meta.main_db}
-        self._seen = -1
+        self._past = 0  # requests past the page cache, when last asked
         env._transactions.add(self)
 
-    def _snapshot(self) -> tuple[_core.Meta, _core.Pages]:
+    def _after_fork(self) -> None:
+        self._snapshot.lose()  # the slot is the parent's to release
+        for cursor in list(self._cursors):
+            cursor._after_fork()
+
+    def _begin(self) -> tuple[_core.Meta, _core.Pages]:
         env = self._env
         if env._flags["lock"] and env._slots is None:
             env._acquire()  # what was in the way may have gone
@@ -591,19 +611,9 @@ class Transaction:
         """After reads without a slot: refuses what a writer may have overwritten."""
         if self._slot is not None and self._slot.held:
             return
-        # Counted before the look at the meta pages, which is one request more: what another
-        # thread reads after that look must not pass for seen.
-        requests = self._pages.requests() + self._bypass.counters().requests
-        if requests == self._seen:
-            return
-        newest = self._pages.newest()
-        if newest > self._meta.txnid + 1:
-            raise lmdb_error(
-                f"{self._engine.path}: snapshot {self._meta.txnid} is no longer protected: "
-                f"transaction {newest} may have overwritten its pages; begin a new transaction "
-                f"(or open with lock=True)"
-            )
-        self._seen = requests + 1
+        past = self._bypass.counters().requests
+        self._snapshot.check(doubt=past != self._past or self._mapping is not None)
+        self._past = past
 
     def _database(self, db: _Database | None) -> _Database | None:
         if db is None:
@@ -646,27 +656,40 @@ class Transaction:
 
     def get(self, key: Any, default: Any = None, db: _Database | None = None) -> Any:
         """The first value of ``key``, or ``default``."""
+        if db is None:
+            return self._find(key, default)
         self._check()
-        if key is None:
-            raise TypeError("key must be given.")
-        if type(key) is not bytes:
-            key = as_bytes(key)
-        db = self._database(db) if db is not None else self._db
-        name = db._name if db is not None else None
-        cursor = self._getters.get(name)
-        if cursor is None:
-            cursor = self._getters[name] = _core.Cursor(self._pages, self._record(name))
-        try:
-            value = cursor.find(key)
-        except _core.EmptyKeyError:
-            raise lmdb_error("mdb_get", MDB_BAD_VALSIZE) from None
-        except CorruptedError:
-            self._verify()
-            raise
-        self._verify()
-        if value is None:
-            return default
-        return memoryview(value) if self._buffers else value
+        db = self._database(db)
+        return self._find_in(None if db is None else db._name)(key, default)
+
+    def _find(self, key: Any, default: Any) -> Any:
+        """``get`` in the transaction's database. Hidden by a faster one from then on."""
+        self._check()
+        find = self._find_in(None if self._db is None else self._db._name)
+        self._find = find  # type: ignore[assignment, method-assign]
+        return find(key, default)
+
+    def _find_in(self, name: bytes | None) -> Callable[[Any, Any], Any]:
+        """``get`` in one database."""
+        find = self._finds.get(name)
+        if find is None:
+            find = self._lookup(self._record(name), _as_get_key, "mdb_get")[1].find
+            self._finds[name] = find
+        return find
+
+    def _lookup(
+        self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
+    ) -> tuple[_core.Cursor, _core.Lookup]:
+        """A cursor of the C core's, and searches on it."""
+        cursor = _core.Cursor(self._pages, record)
+        return cursor, _core.Lookup(
+            cursor,
+            self._snapshot,
+            as_key=as_key,
+            call=call,
+            buffers=self._buffers,
+            mapping=self._mapping,
+        )
 
     def cursor(self, db: _Database | None = None) -> Cursor:
         """A cursor over ``db`` (None: the transaction's database)."""
@@ -697,9 +720,8 @@ class Transaction:
         self._ended = True
         for cursor in list(self._cursors):
             cursor.close()
-        for getter in self._getters.values():
-            getter.close()
-        self._getters.clear()
+        self._finds.clear()
+        self._find = _closed  # type: ignore[assignment, method-assign]
         if self._slot is not None:
             self._slot.release()
         self._env._transactions.discard(self)

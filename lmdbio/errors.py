@@ -20,6 +20,7 @@ from lmdb import (
 )
 
 __all__ = [
+    "BadValsizeError",
     "CorruptedError",
     "Error",
     "IncompatibleError",

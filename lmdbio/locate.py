@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -83,6 +84,21 @@ class Source:
             # One in sixteen was asked for: this is no glance, and a table pays.
             table = self._table = self._section.extents(0, self.count)
         return table[indices]
+
+    def extent(self, index: int) -> tuple[int, int]:
+        """Offset and length of one record; ``index`` is below ``count``."""
+        table = self._table
+        if table is None:
+            table = self.extents(np.array([index], np.uint64))
+            index = 0
+        offset, length = table.item(index)
+        return offset, length
+
+    def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
+        """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
+        pages = _core.Pages(self._pages, self.meta.layout, 0)
+        snapshot = _core.Snapshot(pages, self.meta.txnid, held=False)
+        return _core.fetcher(engine, snapshot, self.guard)
 
     @property
     def used_bytes(self) -> int:

@@ -121,6 +121,7 @@ class Records(Sequence[bytes]):
         self._pool = _core.MemoryPool()
         self._tally = Tally(self._engines)
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
+        self._fetch = self._source.fetcher(self._engine)
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -152,13 +153,17 @@ class Records(Sequence[bytes]):
         if isinstance(index, slice):
             indices = np.arange(*index.indices(len(self)), dtype=np.int64).astype(np.uint64)
             return [value for block in self._blocks(indices) for value in block]
-        at = index.__index__()
-        at = at + len(self) if at < 0 else at
-        if not 0 <= at < len(self):
-            raise IndexError(f"record {index} of {len(self)}")
+        at, count = index.__index__(), self._source.count
+        at = at + count if at < 0 else at
+        if not 0 <= at < count:
+            raise IndexError(f"record {index} of {count}")
         begun = monotonic_ns()
-        extent = self._source.extents(np.array([at], np.uint64))[0]
-        value = self._engine.read(int(extent["offset"]), int(extent["length"]))
+        offset, length = self._source.extent(at)
+        if self._fetch is not None:
+            value = self._fetch(offset, length)
+            self._tally.single(begun, length)
+            return value
+        value = self._engine.read(offset, length)
         self._source.guard()
         self._tally.single(begun, len(value))
         return value
@@ -358,6 +363,7 @@ class Records(Sequence[bytes]):
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid."""
+        self._fetch = None
         self._image.close()
         self._bypass.close()
         self._engine.close()

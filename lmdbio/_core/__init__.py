@@ -19,10 +19,13 @@ from lmdbio._core.cursor import (
     WANT_VALUE,
     Cursor,
     EmptyKeyError,
+    Lookup,
     Move,
     NoDuplicatesError,
     Pages,
+    Snapshot,
     UnplacedError,
+    fetcher,
 )
 from lmdbio._core.engine import Counters, EachRead, Engine, Tally, Ticket
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
@@ -52,6 +55,7 @@ __all__ = [
     "Extents",
     "Ground",
     "Layout",
+    "Lookup",
     "Memory",
     "MemoryPool",
     "Meta",
@@ -63,6 +67,7 @@ __all__ = [
     "READ",
     "SLICE_MS",
     "Scan",
+    "Snapshot",
     "SpanKind",
     "Stretch",
     "Tally",
@@ -78,6 +83,7 @@ __all__ = [
     "decode_block",
     "detach",
     "encode_block",
+    "fetcher",
     "find_database",
     "leaf_databases",
     "leaf_extents",

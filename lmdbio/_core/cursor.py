@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
@@ -16,7 +17,7 @@ from lmdbio._core.format import (
     newest_txnid_of,
 )
 from lmdbio._core.owner import owned
-from lmdbio._core.status import Status, own
+from lmdbio._core.status import NEWEST, Status, own
 from lmdbio._lmdbio import ffi, lib
 
 WANT_KEY = 1
@@ -88,10 +89,6 @@ class Pages:
     def _after_fork(self) -> None:
         lib.lio_pages_forked(self._pointer)
 
-    def requests(self) -> int:
-        """Reads that the engine has issued: unchanged when nothing was read since."""
-        return self.engine.counters().requests
-
     @property
     def pointer(self) -> Any:
         """The ``lio_pages *``, for other rooms of this file."""
@@ -109,6 +106,64 @@ class Pages:
             lib.lio_db_parse(layout_to_c(self.layout), record, len(record), 0, out, status.error)
         )
         return database_of(out)
+
+
+class Snapshot:
+    """Vouches for what is read of the pages of one snapshot (csrc/pages.h).
+
+    Args:
+        pages: of the snapshot.
+        txnid: of the snapshot.
+        held: a reader slot keeps its pages from being overwritten.
+    """
+
+    __slots__ = ("_c", "_pages")
+
+    def __init__(self, pages: Pages, txnid: int, *, held: bool) -> None:
+        self._pages = pages
+        self._c = ffi.new("lio_snapshot *")
+        self._c.txnid, self._c.seen, self._c.is_held = txnid, NEWEST, held
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_snapshot *``."""
+        return self._c
+
+    @property
+    def pages(self) -> Pages:
+        return self._pages
+
+    def lose(self) -> None:
+        """No slot holds it from now on."""
+        self._c.is_held = 0
+
+    def check(self, *, doubt: bool = False) -> None:
+        """Makes sure that what was read up to now belongs to the snapshot.
+
+        Args:
+            doubt: something was read that the engine has not counted.
+
+        Raises:
+            Error: a writer may have overwritten it.
+        """
+        if doubt:
+            lib.lio_snapshot_doubt(self._c)
+        if not lib.lio_snapshot_intact(self._c, self._pages.pointer, True):
+            self.verify()
+
+    def verify(self) -> None:
+        """Asks both meta pages whether what was read up to now belongs to the snapshot.
+
+        Raises:
+            Error: a writer may have overwritten it.
+        """
+        newest, txnid = self._pages.newest(), int(self._c.txnid)
+        if newest > txnid + 1:
+            raise errors.lmdb_error(
+                f"{self._pages.engine.path}: snapshot {txnid} is no longer protected: "
+                f"transaction {newest} may have overwritten its pages; begin a new transaction "
+                f"(or open with lock=True)"
+            )
 
 
 class Cursor:
@@ -212,3 +267,109 @@ class Cursor:
 
     def close(self) -> None:
         self._pointer = None
+
+
+class _Failed:
+    """What a failed search raises.
+
+    Args:
+        snapshot: asked first when pages contradict the format: they may be another's by now.
+        path: of the file, for messages.
+        call: LMDB's name for the search, for messages.
+    """
+
+    __slots__ = ("_call", "_path", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot, path: str, call: str) -> None:
+        self._snapshot, self._path, self._call = snapshot, path, call
+
+    def __call__(
+        self, code: int, sys_errno: int, offset: int, wanted: int, got: int, reason: bytes
+    ) -> None:
+        if code == lib.LIO_ERR_ARGUMENT:  # an empty key
+            raise errors.lmdb_error(self._call, errors.MDB_BAD_VALSIZE)
+        if code == lib.LIO_ERR_CORRUPT and not self._snapshot.pointer.is_held:
+            self._snapshot.verify()
+        raise errors.from_status(
+            code, sys_errno, offset, wanted, got, reason.decode("utf-8", "replace"), self._path
+        )
+
+
+def fetcher(
+    engine: Engine, snapshot: Snapshot, verify: Callable[[], None]
+) -> Callable[[int, int], bytes] | None:
+    """A call that is quick while nothing waits: of (offset, length), the bytes there.
+
+    Args:
+        engine: reads, and stays open as long as the call is kept.
+        snapshot: asked after each read.
+        verify: what then makes sure, and raises, where ``snapshot`` cannot say.
+
+    Returns:
+        None for an engine that does not take any offset.
+    """
+    if engine.alignment > 1:
+        return None
+    keep = engine.pointer, snapshot.pointer, snapshot.pages.pointer
+    failed = _Failed(snapshot, engine.path, "read")
+    cell: list[Any] = [None]
+    if lib.lio_glue_fetch(keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)):
+        raise MemoryError("no memory for reading records")
+    found: Callable[[int, int], bytes] = cell[0]
+    return found
+
+
+class Lookup:
+    """Searches of a cursor by key, each in one call that is quick while nothing waits.
+
+    They keep the cursor open. What they raise is what ``Transaction.get`` and ``Cursor.get`` do.
+
+    Args:
+        cursor: moved.
+        snapshot: asked after each read.
+        as_key: makes bytes of a key that is none, or raises.
+        call: LMDB's name for the search, for messages.
+        buffers: keys and values are read-only memoryviews.
+        mapping: of the engine (``Engine.mapping``): such views of large values are slices of
+            it. None: they all own their bytes.
+
+    Attributes:
+        find: of (key, default): the first value of the key, or the default.
+        seek: of a key: moves there, and whether it exists.
+        read: of ``WANT_KEY``, ``WANT_VALUE`` or both: of where the last move ended.
+    """
+
+    __slots__ = ("find", "read", "seek")
+
+    find: Callable[[Any, Any], Any]
+    seek: Callable[[Any], bool]
+    read: Callable[[int], Any]
+
+    def __init__(
+        self,
+        cursor: Cursor,
+        snapshot: Snapshot,
+        *,
+        as_key: Callable[[Any], bytes],
+        call: str,
+        buffers: bool,
+        mapping: memoryview | None = None,
+    ) -> None:
+        pointer = cursor.pointer
+        keep = pointer, snapshot.pointer
+        failed = _Failed(snapshot, cursor.engine.path, call)
+        verify = snapshot.verify
+        cell: list[Any] = [None] * 3
+        if lib.lio_glue_lookup(
+            pointer,
+            snapshot.pointer,
+            id(keep),
+            id(as_key),
+            id(failed),
+            id(verify),
+            id(mapping),
+            buffers,
+            id(cell),
+        ):
+            raise MemoryError("no memory for searches")
+        self.find, self.seek, self.read = cell

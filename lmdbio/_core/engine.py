@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import errors
-from lmdbio._core.memory import Memory
+from lmdbio._core.memory import Memory, lend
 from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
@@ -220,6 +220,16 @@ class Engine:
             return None
         self._status.check(code)
         return int(out[0])
+
+    def mapping(self) -> memoryview | None:
+        """The file as it was when opened, if this engine maps it; views of it keep it mapped."""
+        pointer = self.pointer
+        size = ffi.new("uint64_t *")
+        start = lib.lio_engine_map(pointer, size)
+        if start == ffi.NULL:
+            return None
+        address = int(ffi.cast("uintptr_t", start))
+        return memoryview(lend(address, int(size[0]), pointer)).toreadonly().cast("B")
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")

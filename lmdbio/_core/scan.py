@@ -109,5 +109,19 @@ class Scan:
         )
         return key_list, value_list
 
+    def lent(self, first: int, count: int, mapping: memoryview) -> list[Any]:
+        """Values of some records of the block as memoryviews, loaded or not.
+
+        Args:
+            mapping: of the cursor's engine (``Engine.mapping``); large values are slices of it.
+        """
+        values: list[Any] = [None] * count
+        self._status.check(
+            lib.lio_glue_scan_lend(
+                self.pointer, first, count, id(mapping), id(values), self._status.error
+            )
+        )
+        return values
+
     def close(self) -> None:
         self._pointer = None
