@@ -528,7 +528,7 @@ class _Run:
 
     def take_back(self) -> None:
         """The last chunk is handed out to nobody; the next one holds the same records."""
-        self._chunk = 0
+        self._chunk, self._hint = 0, iter(())
 
     def _pass_by(self) -> None:
         """Asks for the way of the blocks to come, and tells how fast the last one was."""

@@ -568,3 +568,34 @@ def test_values_and_the_leaves_between_them_come_in_one_stretch_without_a_disk(t
                 assert value == key * 400
                 count += 1
             assert count == 12_000
+
+
+@pytest.mark.parametrize("failing", range(1, 14))
+def test_iteration_passes_over_nothing_where_the_snapshot_could_not_be_checked(
+    tmp_path, monkeypatch, failing
+):
+    """The check comes after a chunk was read: what it could not vouch for is handed out later."""
+    path = tmp_path / "env"
+    env = databases.open_writable(path, 1)
+    databases.write(env, databases.records(1500, lambda i: 3000 if i % 7 == 0 else 20))
+    env.close()
+    calls, check = [0], lmdbio_env.Transaction._verify
+
+    def fail_once(txn):
+        calls[0] += 1
+        if calls[0] == failing:
+            raise OSError(5, "Input/output error")
+        check(txn)
+
+    with lmdbio_env.open(str(path), readonly=True, lock=False) as ours, ours.begin() as txn:
+        records, got, failures = iter(txn.cursor()), [], 0
+        monkeypatch.setattr(lmdbio_env.Transaction, "_verify", fail_once)
+        while True:
+            try:
+                got.append(next(records))
+            except OSError:
+                failures += 1
+            except StopIteration:
+                break
+    assert failures == (calls[0] >= failing)
+    assert got == databases.content(path)
