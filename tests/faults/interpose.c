@@ -52,6 +52,7 @@ enum call {
     CALL_WRITE,       /* pwrite                                  */
     CALL_SYNC,        /* fsync                                   */
     CALL_POPULATE,    /* madvise with MADV_POPULATE_WRITE        */
+    CALL_URING_ENTER, /* io_uring_enter                          */
     CALLS
 };
 
@@ -72,7 +73,8 @@ typedef struct {
 
 enum { FILES = 16, FOLDER_BYTES = 512, DELAY_NS = 300000, SECTOR = 512, BLOCK = 4096, MAP_BYTES_MIN = 1 << 20 };
 enum { POPULATE_WRITE = 23 }; /* older headers lack MADV_POPULATE_WRITE */
-enum { SYS_IO_URING_SETUP = 425, SYS_CACHESTAT = 451, CACHESTAT_BYTES = 40 };
+enum { SYS_IO_URING_SETUP = 425, SYS_IO_URING_ENTER = 426 };
+enum { SYS_CACHESTAT = 451, CACHESTAT_BYTES = 40 };
 
 static rule rules[CALLS];
 static struct {
@@ -458,6 +460,8 @@ EXPORTED long syscall(long number, ...)
         act = strike(CALL_CACHESTAT, NULL);
     else if (number == SYS_IO_URING_SETUP)
         act = strike(CALL_URING, NULL);
+    else if (number == SYS_IO_URING_ENTER)
+        act = strike(CALL_URING_ENTER, NULL);
     if (act == ACT_FAIL)
         return -1;
     if (act == ACT_NOTHING) {

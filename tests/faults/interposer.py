@@ -32,6 +32,7 @@ class Call(IntEnum):
     WRITE = 13
     SYNC = 14
     POPULATE = 15
+    URING_ENTER = 16
 
 
 class Act(IntEnum):

@@ -22,7 +22,7 @@ from lmdbio.verify import verify
 
 Use = Callable[[Cell, Oracle, random.Random], None]
 
-ENGINES = ("auto", "auto", "direct", "mmap", "pread")
+ENGINES = ("auto", "auto", "direct", "mmap", "pread", "uring", "uring")
 
 
 def _engine(cell: Cell, rng: random.Random) -> str:

@@ -25,6 +25,8 @@ from surfaces import SURFACES, prepare
 
 #: Uses without a fault, after which a kind is none of a surface.
 IDLE_USES = 6
+#: Uses without faults in which the calls to fail are looked for.
+MEASURED_USES = 5
 #: No use may take longer, seconds: then it hangs.
 USE_SECONDS_MAX = 120
 SHM = Path("/dev/shm")
@@ -114,9 +116,12 @@ class Worker:
         before = len(self._strays)
         uses = struck_uses = failures = idle = 0
         try:
-            fault.disarm()
-            use(Cell(kind, _Never(), [self._folder]), oracle, rng)
-            fault.measure()
+            for _ in range(MEASURED_USES):  # each draws an engine, which may lack these calls
+                fault.disarm()
+                use(Cell(kind, _Never(), [self._folder]), oracle, rng)
+                fault.measure()
+                if fault.span:
+                    break
             while failures < count and idle < IDLE_USES and fault.span:
                 faulthandler.dump_traceback_later(USE_SECONDS_MAX, exit=True)
                 struck = cell.injected
