@@ -243,7 +243,7 @@ static void move_cursor(lio_engine *engine, const lio_meta *meta, const lio_db *
             touch(pages, &item);
             (void)lio_cursor_count(cursor, &count, &error);
         }
-        lio_cursor_read_ahead(cursor, 4, 1);
+        lio_cursor_read_ahead(cursor, 4, NULL);
         for (int i = 0; i < 300; i++) {
             lio_item item = {0};
             if (lio_cursor_move(cursor, i == 0 ? LIO_MOVE_FIRST : LIO_MOVE_NEXT, NULL, 0, NULL, 0,

@@ -150,7 +150,7 @@ static void *read_much(void *argument)
             lio_ticket *ticket = NULL;
             if (lio_engine_populate(r->engine, &range, 1, 65536, &ticket, &error) == LIO_OK)
                 lio_ticket_free(ticket);
-            (void)lio_engine_cached(r->engine, &cached, NULL);
+            (void)lio_engine_cached(r->engine, 0, 0, &cached, NULL);
             break;
         }
         default:
