@@ -502,6 +502,17 @@ static inline void prefetch_middle(const uint8_t *page, const uint8_t *table, ui
         __builtin_prefetch(page + lio_load16(table + 2 * (size_t)(low + (high - low) / 2)) + base);
 }
 
+/* The key alone of a node, which is all that a search looks at; false when it does not fit, which
+ * lio_page_node tells in words. */
+static inline bool table_key(const lio_layout *layout, const uint8_t *page, const uint8_t *table,
+                             uint32_t base, uint32_t index, lio_node *out)
+{
+    uint32_t at = lio_load16(table + 2 * (size_t)index) + base;
+    out->key_size = lio_load16(page + at + 6);
+    out->key = page + at + NODE_HEADER;
+    return out->key_size <= layout->page_size - at - NODE_HEADER;
+}
+
 int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
                     uint32_t db_flags, const uint8_t *key, size_t key_size, uint32_t *index,
                     int *exact, lio_error *error)
@@ -519,9 +530,11 @@ int lio_page_search(const lio_layout *layout, const uint8_t *page, uint64_t pgno
             prefetch_middle(page, table, base, low, middle);
             prefetch_middle(page, table, base, middle + 1, high);
         }
-        code = lio_page_node(layout, page, pgno, middle, &node, error);
-        if (code != LIO_OK)
-            return code;
+        if (!has_table || !table_key(layout, page, table, base, middle, &node)) {
+            code = lio_page_node(layout, page, pgno, middle, &node, error);
+            if (code != LIO_OK)
+                return code;
+        }
         order = search_compare(db_flags, node.key, node.key_size, key, key_size);
         if (order == 0) { /* keys are unique */
             low = middle;
