@@ -39,6 +39,8 @@ Locate = Literal["auto", "provenance", "scan"]
 #: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
 #: of the sidecar are decoded as they are needed.
 TABLE_RECORDS_MAX = 1 << 22
+#: Finding one record alone in the sidecar takes as long (60 us) as so many of a table, and more.
+SINGLE_RECORDS = 64
 
 
 @dataclass(slots=True, eq=False)
@@ -89,6 +91,7 @@ class Source:
         """Offset and length of one record; ``index`` is below ``count``."""
         table = self._table
         if table is None:
+            self._asked += SINGLE_RECORDS
             table = self.extents(np.array([index], np.uint64))
             index = 0
         offset, length = table.item(index)
