@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import forked
+from lmdbio import errors, forked
 from lmdbio._core.status import Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
@@ -104,7 +104,7 @@ class Ring:
     def _attach(self, engine: _Followed) -> None:
         try:
             pointer = engine.pointer
-        except ValueError:  # it is closed
+        except errors.Error:  # it is closed
             return
         traced = Traced(engine.kind, engine.path)
         if traced not in self.traced:
