@@ -15,25 +15,16 @@ import numpy.typing as npt
 
 from lmdbio import _core, tracing
 from lmdbio.batch import Batch
-from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
+from lmdbio.blocks import Block, Blocks, Slices
+from lmdbio.bypass import Bypass
 from lmdbio.choice import Wish
 from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
-from lmdbio.plan import PlanOptions, plan_reads, spread
+from lmdbio.plan import PlanOptions, plan_reads
 from lmdbio.stats import Stats, Tally
 
 __all__ = ["Records"]
-
-#: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
-BLOCK_BYTES = 8 << 20
-#: Bytes and records made into objects at a time: few enough to stay in the processor's cache.
-CUT_BYTES = 192 << 10
-CUT = 256
-#: What one thread asks the page cache for at once: a disk takes as much as it gets; other file
-#: systems see single requests, which must come in order (csrc/stretch.h).
-DISK_PIECE_BYTES = 2 << 20
-PIECE_BYTES = 128 << 10
 
 
 class Records(Sequence[bytes]):
@@ -120,6 +111,10 @@ class Records(Sequence[bytes]):
             raise
         self._pool = _core.MemoryPool()
         self._tally = Tally(self._engines)
+        self._blocks = Blocks(
+            self._source, self._engine, self._bypass, self._pool, self._options, self._tally
+        )
+        self._slices = Slices(self._blocks)
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
         self._fetch = self._source.fetcher(self._engine)
 
@@ -151,8 +146,11 @@ class Records(Sequence[bytes]):
     def __getitem__(self, index: slice) -> list[bytes]: ...
     def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
         if isinstance(index, slice):
-            indices = np.arange(*index.indices(len(self)), dtype=np.int64).astype(np.uint64)
-            return [value for block in self._blocks(indices) for value in block]
+            start, stop, step = index.indices(len(self))
+            if step == 1 and start < stop:
+                return self._slices.read(start, stop)
+            indices = np.arange(start, stop, step, dtype=np.int64).astype(np.uint64)
+            return [value for part in self._blocks.read(indices) for value in part]
         at, count = index.__index__(), self._source.count
         at = at + count if at < 0 else at
         if not 0 <= at < count:
@@ -169,8 +167,8 @@ class Records(Sequence[bytes]):
         return value
 
     def __iter__(self) -> Iterator[bytes]:
-        for block in self._blocks(np.arange(len(self), dtype=np.uint64)):
-            yield from block
+        for part in self._blocks.read(np.arange(len(self), dtype=np.uint64)):
+            yield from part
 
     def read(self, indices: npt.ArrayLike) -> Batch:
         """Reads records, each byte of the file at most once, all requests in flight at once.
@@ -201,9 +199,7 @@ class Records(Sequence[bytes]):
             plan = plan_reads(extents, self._options)
             planned = monotonic_ns()
             size = plan.totals.buffer_bytes
-            spent = plan.totals.requests * self._options.gap_bytes_max
-            anew = self._bypass.once_over
-            image.earn(size if anew else spent - size, anew=anew)
+            self._earn(plan)
             ahead = monotonic_ns()
             memory = self._pool.take(size)
             submitted = self._read_plan(plan, memory)
@@ -248,6 +244,12 @@ class Records(Sequence[bytes]):
             for one in begun:
                 one.close()
 
+    def _earn(self, plan: _core.Plan) -> None:
+        """Lets the stream ahead go on as far as these reads are worth it."""
+        size, anew = plan.totals.buffer_bytes, self._bypass.once_over
+        spent = plan.totals.requests * self._options.gap_bytes_max
+        self._image.earn(size if anew else spent - size, anew=anew)
+
     def _read_plan(self, plan: _core.Plan, memory: _core.Memory) -> int:
         """Reads a plan; the moment at which it was submitted."""
         size = plan.totals.buffer_bytes
@@ -273,79 +275,6 @@ class Records(Sequence[bytes]):
             raise IndexError(f"an index lies outside the {count} records")
         return given.astype(np.uint64)
 
-    def _blocks(self, indices: npt.NDArray[np.uint64]) -> Iterator[list[bytes]]:
-        """Values of ``indices`` in order, a few at a time, the next block being read meanwhile."""
-        started: list[_Block | _Direct] = []
-        stretch = self._open_stretch()
-        try:
-            for part in self._cut(indices):
-                started.append(self._begin(part, stretch))
-                if len(started) == 2:
-                    yield from self._hand_out(started.pop(0))
-            while started:
-                yield from self._hand_out(started.pop(0))
-        finally:
-            for block in started:
-                block.close()
-            stretch.close()
-
-    def _open_stretch(self) -> _core.Stretch:
-        piece = DISK_PIECE_BYTES if _core.look_at(self._engine.fd).disk else PIECE_BYTES
-        return _core.Stretch(self._engine, self._source.used_bytes, piece=piece)
-
-    def _begin(self, extents: _core.Extents, stretch: _core.Stretch) -> _Block | _Direct:
-        """Past the page cache where that is as good; through it straight into the objects.
-
-        Records that do not lie dense are read by a plan, into memory from which they are cut.
-        """
-        plan = None
-        size = int(extents["length"].sum())
-        if self._bypass.engine(max(size, BATCH_BYTES_MIN)) is not None:
-            plan = self._plan(extents)
-            if self._bypass.engine(plan.totals.buffer_bytes) is not None:
-                return _Block(self, extents, plan)
-        if stretch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
-            return _Direct(self, extents)
-        return _Block(self, extents, plan or self._plan(extents))
-
-    def _plan(self, extents: _core.Extents) -> _core.Plan:
-        begun = monotonic_ns()
-        plan = plan_reads(extents, self._options)
-        self._tally.planned(begun, plan.totals)
-        return plan
-
-    def _cut(self, indices: npt.NDArray[np.uint64]) -> Iterator[_core.Extents]:
-        """Extents in pieces of about ``BLOCK_BYTES``, the first ones smaller.
-
-        With what is read around them, they take about twice that at most.
-        """
-        at, step, target = 0, 64, BLOCK_BYTES // 16
-        while at < len(indices):
-            begun = monotonic_ns()
-            extents = self._source.extents(indices[at : at + step])
-            ends = np.cumsum(extents["length"], dtype=np.uint64)
-            taken = np.cumsum(spread(extents, self._options.gap_bytes_max))
-            take = min(
-                int(np.searchsorted(ends, np.uint64(target), side="right")),
-                int(np.searchsorted(taken, 2 * target, side="right")),
-            )
-            take = max(1, take)
-            self._tally.located(begun, take)
-            yield extents[:take]
-            at += min(take, len(extents))
-            mean = max(1, int(ends[-1]) // len(extents))
-            target = min(2 * target, BLOCK_BYTES)
-            step = max(1, min(target // mean + 1, 1 << 16))
-
-    def _hand_out(self, block: _Block | _Direct) -> Iterator[list[bytes]]:
-        with block:
-            begun = monotonic_ns()
-            block.wait()
-            self._tally.waited(begun)
-            step = min(CUT, max(1, CUT_BYTES // max(1, block.record_bytes // block.count)))
-            for at in range(0, block.count, step):
-                yield block.values(at, at + step)
-
     def _engines(self) -> Stats:
         """What the engines counted."""
         pages, ahead = self._source.tally(), self._image.tally()
@@ -364,6 +293,7 @@ class Records(Sequence[bytes]):
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid."""
         self._fetch = None
+        self._slices.close()
         self._image.close()
         self._bypass.close()
         self._engine.close()
@@ -381,17 +311,16 @@ class _Begun:
 
     def __init__(self, records: Records, wanted: npt.NDArray[np.uint64]) -> None:
         self._records, self._wanted = records, wanted
-        self._block: _Block | None = None
+        self._block: Block | None = None
         if records._image.complete():
             return  # nothing to wait for: it is lent from there
         begun = monotonic_ns()
         extents = records._source.extents(wanted)
         records._tally.located(begun, len(wanted))
-        plan = records._plan(extents)
-        self._block = _Block(records, extents, plan)
-        begun, size = monotonic_ns(), plan.totals.buffer_bytes
-        spent = plan.totals.requests * records._options.gap_bytes_max
-        records._image.earn(size if records._bypass.once_over else spent - size)
+        plan = records._blocks.plan(extents)
+        self._block = Block(records._blocks, extents, plan)
+        begun = monotonic_ns()
+        records._earn(plan)
         records._tally.waited(begun, "stream ahead")
 
     def batch(self) -> Batch:
@@ -406,97 +335,3 @@ class _Begun:
     def close(self) -> None:
         if self._block is not None:
             self._block.close()
-
-
-class _Block:
-    """Records under way into memory of their own."""
-
-    def __init__(self, records: Records, extents: _core.Extents, plan: _core.Plan) -> None:
-        self._records, self._plan, self._tally = records, plan, records._tally
-        begun = monotonic_ns()
-        self._lengths = np.ascontiguousarray(extents["length"])
-        self.count, self.record_bytes = len(extents), plan.totals.record_bytes
-        self._memory = records._pool.take(plan.totals.buffer_bytes)
-        past = records._bypass.engine(plan.totals.buffer_bytes)
-        self._past = past is not None
-        self._ticket = (past or records._engine).submit_plan(
-            plan, self._memory.address, self._memory
-        )
-        self._tally.submitted(begun)
-
-    def wait(self) -> None:
-        self._ticket.wait()
-        if self._past:
-            self._records._bypass.took(self._plan.totals.buffer_bytes, self._ticket.times)
-        self._records._source.guard()
-
-    def values(self, start: int, stop: int) -> list[bytes]:
-        begun, lengths = monotonic_ns(), self._lengths[start:stop]
-        values = _core.bytes_list(
-            self._memory.address, self._memory.size, self._plan.slices[start:stop], lengths
-        )
-        self._tally.copied(begun, lengths)
-        return values
-
-    def batch(self, wanted: npt.NDArray[np.uint64]) -> Batch:
-        """The whole block as a batch, over its memory."""
-        self._tally.copied(monotonic_ns(), self._lengths)
-        return Batch.over(
-            self._memory.address,
-            self._plan.totals.buffer_bytes,
-            indices=wanted,
-            offsets=self._plan.slices,
-            lengths=self._lengths,
-            keep=self._memory,
-        )
-
-    def close(self) -> None:
-        self._ticket.close()
-
-    def __enter__(self) -> _Block:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class _Direct:
-    """Records that are read where they are wanted; a stretch brings them to the page cache."""
-
-    def __init__(self, records: Records, extents: _core.Extents) -> None:
-        self._source, self._tally = records._source, records._tally
-        begun = monotonic_ns()
-        self._each = _core.EachRead(records._engine, extents)
-        self._lengths = np.ascontiguousarray(extents["length"])
-        self.count, self.record_bytes = len(extents), int(self._lengths.sum())
-        size = self.record_bytes
-        self._tally.planned(
-            begun,
-            _core.PlanTotals(
-                buffer_bytes=size,
-                record_bytes=size,
-                needed_bytes=size,
-                waste_bytes=0,
-                regions=self.count,
-                requests=self.count,
-            ),
-        )
-
-    def wait(self) -> None:
-        pass
-
-    def values(self, start: int, stop: int) -> list[bytes]:
-        begun = monotonic_ns()
-        found = self._each.values(start, stop)
-        self._source.guard()
-        self._tally.copied(self._tally.waited(begun), self._lengths[start:stop])
-        return found
-
-    def close(self) -> None:
-        pass
-
-    def __enter__(self) -> _Direct:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

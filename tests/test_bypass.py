@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import _core, bypass, storage
-from lmdbio import records as records_room
+from lmdbio import _core, blocks, bypass, storage
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.plan import plan_reads
 
@@ -259,7 +258,7 @@ def test_the_stages_of_a_reader_are_part_of_its_budget(path, refuses_direct, dep
 
 
 def test_what_lies_between_records_counts_as_memory_of_a_block(tmp_path, monkeypatch):
-    monkeypatch.setattr(records_room, "BLOCK_BYTES", 1 << 20)
+    monkeypatch.setattr(blocks, "BLOCK_BYTES", 1 << 20)
     writer = databases.open_writable(tmp_path / "env", 1)
     small, large = writer.open_db(b"small"), writer.open_db(b"large")
     for i in range(800):
@@ -267,11 +266,11 @@ def test_what_lies_between_records_counts_as_memory_of_a_block(tmp_path, monkeyp
             databases.write(writer, [(b"%08d" % i, b"." * size)], db=db)
     writer.close()
     with lmdbio.Records(tmp_path / "env", db=b"small") as records:
-        pieces = list(records._cut(np.arange(800, dtype=np.uint64)))
+        pieces = list(records._blocks.cut(np.arange(800, dtype=np.uint64)))
         assert sum(map(len, pieces)) == 800
         sizes = [plan_reads(piece, records._options).totals.buffer_bytes for piece in pieces]
         # Some pages were freed and used again: neighbours in the file, not in key order.
-        assert max(sizes) <= 2.1 * records_room.BLOCK_BYTES
+        assert max(sizes) <= 2.1 * blocks.BLOCK_BYTES
         assert list(records) == [b"." * 2100] * 800
 
 

@@ -51,6 +51,7 @@ ROOMS = (
     "env",
     "batch",
     "image",
+    "blocks",
     "records",
     "reader",
     "torch",

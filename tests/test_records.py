@@ -20,6 +20,7 @@ import pytest
 
 import lmdbio
 from lmdbio.convert import convert
+from lmdbio.errors import Error
 
 PLAIN = databases.CASES
 
@@ -123,6 +124,66 @@ def test_records_can_be_pickled(sample):
     with lmdbio.Records(sample, gap_bytes_max=0) as records:
         with pickle.loads(pickle.dumps(records)) as other:
             assert other[:] == records[:]
+
+
+@pytest.mark.parametrize("engine", ["auto", "pread", "direct"])
+@pytest.mark.parametrize("length", [1, 7, 100, 499])
+def test_slices_that_follow_one_another_are_the_records(sample, length, engine):
+    with lmdbio.Records(sample, engine=engine) as records:
+        expected = list(records)
+        for _ in range(2):
+            for at in range(0, len(expected), length):
+                assert records[at : at + length] == expected[at : at + length]
+        begun = random.Random(length)
+        at = 0
+        for _ in range(200):  # some go on, some jump
+            at = begun.randrange(len(expected)) if begun.random() < 0.3 else at % len(expected)
+            stop = at + begun.randrange(2 * length)
+            assert records[at:stop] == expected[at:stop]
+            at = stop
+
+
+def test_a_slice_finds_what_the_one_before_it_had_read(sample):
+    """The third slice of a stream that is in memory whole asks the file for nothing."""
+    with lmdbio.Records(sample, engine="pread") as records:
+        expected = list(records)
+        records[0:10], records[10:20]
+        before = records.stats()
+        assert records[20:30] == expected[20:30]
+        assert (records.stats() - before).planned_bytes == 0
+        assert records[5:30] == expected[5:30]
+        assert (records.stats() - before).planned_bytes > 0, "it began elsewhere"
+
+
+def test_slices_that_go_on_end_with_their_records(sample):
+    records = lmdbio.Records(sample)
+    records[0:10], records[10:20]
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if records[20:40] == [databases.value(i, 3000) for i in range(20, 40)] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    records.close()
+    with pytest.raises(Error, match="closed"):
+        records[20:30]
+
+
+def test_threads_may_share_slices_that_go_on(sample):
+    problems = []
+    with lmdbio.Records(sample) as records:
+        expected = list(records)
+
+        def work(step: int) -> None:
+            for _ in range(5):
+                for at in range(0, len(expected), step):
+                    if records[at : at + step] != expected[at : at + step]:
+                        problems.append((step, at))
+
+        threads = [threading.Thread(target=work, args=(step,)) for step in (20, 20, 50, 70)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not problems
 
 
 def test_a_forked_child_reads_the_same_while_its_parent_does(sample):
