@@ -33,6 +33,9 @@ __all__ = ["Cursor", "as_bytes"]
 
 #: Records turned into objects at once: few enough to stay in the processor's cache.
 CHUNK_RECORDS = 256
+#: The same for views, of which a record has two: with those of the chunk before it, fewer than the
+#: 700 new objects that start Python's garbage collector.
+CHUNK_VIEWS = 128
 #: Single steps of an iterator before it reads ahead.
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
@@ -506,7 +509,8 @@ class _Run:
                 return None
             self._pass_by()
         lent = self._mapping if self.values else None
-        at, wanted = self._first, min(CHUNK_RECORDS, self._block - self._first)
+        most = CHUNK_VIEWS if buffers else CHUNK_RECORDS
+        at, wanted = self._first, min(most, self._block - self._first)
         if lent is None:
             names, data = self._scan.load(at, wanted, keys=keys, values=self.values)
         else:
