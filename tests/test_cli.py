@@ -25,6 +25,7 @@ from click.testing import CliRunner, Result
 
 import lmdbio
 from lmdbio import _core, cli
+from lmdbio.cli.plan import covered
 
 ROOT = Path(__file__).resolve().parents[1]
 COMMANDS = sorted(cli.cli.commands)
@@ -320,7 +321,7 @@ def test_covered_bytes_equal_a_byte_by_byte_count() -> None:
             mask[int(extent["offset"]) : int(extent["offset"]) + int(extent["length"])] = True
         points = np.arange(100)
         expected = [int(mask[:point].sum()) for point in points]
-        assert cli.covered(extents, points).tolist() == expected
+        assert covered(extents, points).tolist() == expected
 
 
 @pytest.mark.parametrize("name", ["convert", "info", "plan", "verify"])
@@ -444,7 +445,7 @@ def test_the_demonstration_names_what_is_not_installed(
     def absent(name: str) -> Any:
         return None if name == "PIL" else find_spec(name)
 
-    monkeypatch.setattr(cli, "find_spec", absent)
+    monkeypatch.setattr(cli.demo, "find_spec", absent)
     done = CliRunner().invoke(cli.cli, ["demo", "--data", str(tmp_path / "data")])
     assert done.exit_code == 1
     assert "no PIL here" in done.output

@@ -1,0 +1,75 @@
+"""The command line: one thin command each, over the public calls.
+
+Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
+error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import click
+import lmdb
+
+from lmdbio.cli import bench, convert, demo, info, plan, trace, tune, verify
+from lmdbio.cli.output import one_line
+
+__all__ = ["EXPECTED", "cli", "main", "one_line"]
+
+EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
+
+
+def main() -> None:
+    """Entry point of the console script."""
+    try:
+        # Not standalone: click would turn a broken pipe or Ctrl-C into words of its own.
+        status = cli.main(standalone_mode=False, prog_name="lmdbio")
+        if sys.stdout is not None:  # None when it was closed before we began
+            sys.stdout.flush()
+    except click.ClickException as error:
+        error.show()
+        status = error.exit_code
+    except (KeyboardInterrupt, click.Abort) as interrupt:
+        click.echo("lmdbio: interrupted", err=True)
+        status = 128 + getattr(interrupt, "number", signal.SIGINT)
+    except BrokenPipeError:
+        # Whoever read our output has enough; Python's own flush at exit must not complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 1
+    except EXPECTED as error:
+        click.echo(f"lmdbio: {one_line(error)}", err=True)
+        status = 1
+    sys.exit(status or 0)
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99})
+@click.version_option(package_name="lmdbio")
+def cli() -> None:
+    """Reads LMDB data sets at the storage's own speed.
+
+    \b
+    A data set is an LMDB environment: a folder with data.mdb, or a single file.
+        lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
+        lmdbio info train_lmdb        what is in it, and whether the provenance file is good
+        lmdbio verify train_lmdb      read it all, and prove it sound
+        lmdbio plan train_lmdb        the reads for some records, without doing them
+        lmdbio tune train_lmdb        how does its storage like to be read; remembered
+        lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
+        lmdbio trace t.json           where did the time go; several ranks' traces as one
+        lmdbio demo                   write data, race py-lmdb, draw the result
+    """
+
+
+for _command in (
+    convert.convert,
+    info.info,
+    verify.verify,
+    plan.plan,
+    tune.tune,
+    bench.bench,
+    trace.sum_up,
+    demo.demo,
+):
+    cli.add_command(_command)

@@ -1,0 +1,101 @@
+"""What is chosen for each use of a file, and from what, for ``info`` and ``tune``."""
+
+from __future__ import annotations
+
+import time
+
+from rich.table import Table
+
+from lmdbio import calibration
+from lmdbio.calibration import Stored
+from lmdbio.choice import ACCESSES, Choice, choose, wished
+from lmdbio.cli.output import plural, size, wide_console
+from lmdbio.storage import Storage
+
+#: Who reads in which way, and which of the choices concern it.
+USERS = {"stream": "Reader", "batch": "Records", "single": "lmdbio.open"}
+LABELS = {
+    "engine": "engine",
+    "depth": "depth",
+    "request_bytes_max": "request",
+    "gap_bytes_max": "gap",
+}
+CHOSEN = {
+    "stream": tuple(LABELS),
+    "batch": tuple(LABELS),
+    "single": ("engine", "depth"),
+}
+
+
+def calibration_status(under: Storage) -> Stored | None:
+    """What ``tune`` keeps of a file system; None where there is no place for it."""
+    try:
+        return calibration.load(calibration.identity(under))
+    except RuntimeError:
+        return None
+
+
+def choices(under: Storage, tuned: Stored | None) -> dict[str, Choice]:
+    """How the file would be read, for each use."""
+    environment = wished()
+    measured = tuned.calibration if tuned is not None else None
+    return {use: choose(use, under, measured, environment=environment) for use in ACCESSES}
+
+
+def storage_facts(under: Storage) -> list[tuple[str, str]]:
+    """What is known of it, for people."""
+    kind = under.file_system or "unknown"
+    told = [f"{kind} on {under.source}" if under.source else kind]
+    told.append("a disk of this machine" if under.disk else "no disk of this machine")
+    if under.rotational is not None:
+        told.append("rotational" if under.rotational else "not rotational")
+    if under.block_bytes:
+        told.append(f"blocks of {size(under.block_bytes)}")
+    facts = [("  storage", ", ".join(told))]
+    if under.stripes is not None:
+        count, each = under.stripes.count, under.stripes.bytes
+        facts.append(("  stripes", f"{size(each)} on each of {plural(count, 'server')}"))
+    ahead = under.readahead_bytes
+    facts.append(("  readahead", "unknown" if ahead is None else f"{size(ahead)}, by the kernel"))
+    if under.direct is None:
+        direct = "unknown"
+    elif under.direct:
+        direct = f"yes, in multiples of {under.direct_alignment} bytes"
+    else:
+        direct = "no"
+    facts.append(("  O_DIRECT", direct))
+    share = under.cached_share
+    cached = "unknown" if share is None else f"{size(under.cached_bytes or 0)}, {share:.0%}"
+    facts.append(("  page cache", cached))
+    return facts
+
+
+def tuned_text(tuned: Stored | None) -> str:
+    if tuned is None:
+        return "no: there is no folder to keep it in"
+    if tuned.calibration is None:
+        return tuned.note or "no (lmdbio tune measures)"
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(tuned.calibration.measured))
+    return f"{when}, {tuned.file}"
+
+
+def chosen(choice: Choice, name: str) -> str:
+    """A choice, for people."""
+    value = getattr(choice, name)
+    if name == "engine":
+        return f"{value}, past cache" if choice.past_cache else str(value)
+    return str(value) if name == "depth" else size(value)
+
+
+def print_choices(found: dict[str, Choice]) -> None:
+    """Every choice, where it comes from, and why."""
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("read by", "choice", "", "from", "because"):
+        table.add_column(column, no_wrap=column != "because")
+    for use, choice in found.items():
+        for name in CHOSEN[use]:
+            reason = choice.reasons[name]
+            row = (LABELS[name], chosen(choice, name), reason.origin, reason.text)
+            table.add_row(USERS[use] if name == "engine" else "", *row)
+    console = wide_console()
+    console.print(table, highlight=False)

@@ -1,0 +1,73 @@
+"""``lmdbio demo``."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import click
+
+from lmdbio.cli.output import PATH, json_option, print_json, wide_console
+
+
+@click.command()
+@click.option(
+    "--data", type=PATH, default=Path("demo-data"), show_default=True,
+    help="Folder of the data sets (1.2 GB); kept, and reused.",
+)  # fmt: skip
+@click.option(
+    "--out", type=PATH, default=Path("demo-results"), show_default=True,
+    help="Folder for demo.json and demo.png.",
+)  # fmt: skip
+@click.option(
+    "--repeats", type=click.IntRange(1), default=5, show_default=True,
+    help="Timed runs of each contestant.",
+)  # fmt: skip
+@click.option(
+    "--megabytes", type=click.IntRange(1), default=504, show_default=True,
+    help="Of values, in each data set (10^6 bytes).",
+)  # fmt: skip
+@json_option
+def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> None:
+    """Write two data sets, race lmdbio against py-lmdb, show one table.
+
+    The data sets are written by py-lmdb as Caffe's converter does. First every value that any
+    contestant reads is compared with py-lmdb's, then each one is timed, in turns, on a cold
+    page cache (figures are marked where it can't be dropped). Exit status 1 if any value
+    differed.
+
+    \b
+    Examples:
+        lmdbio demo
+        lmdbio demo --data /lustre/me/demo --out .       on the storage you care about
+        lmdbio demo --megabytes 20 --repeats 1           a quick look
+    """
+    from dataclasses import replace
+
+    missing = [name for name in ("PIL", "matplotlib") if find_spec(name) is None]
+    if missing:
+        raise click.ClickException(
+            f"no {', no '.join(missing)} here; the demonstration needs: pip install 'lmdbio[demo]'"
+        )
+    from lmdbio.bench import datasets, processes, report
+    from lmdbio.bench import demo as demonstration
+
+    console = wide_console(stderr=as_json)
+    recipes = tuple(
+        replace(recipe, value_bytes_min=megabytes * 10**6)
+        for recipe in (datasets.CIFAR, datasets.JPEG)
+    )
+    plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
+    with processes.ended_by_signals():
+        made = demonstration.run(plan, console)
+    report.show(made, console)
+    if as_json:
+        print_json(report.as_json(made))
+    else:
+        console.print(
+            f"[dim]{out / 'demo.json'} and {out / 'demo.png'}, {made.seconds:.0f} s[/]",
+            highlight=False,
+        )
+    if not made.equal:
+        sys.exit(1)

@@ -1,0 +1,176 @@
+"""``lmdbio info``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import lmdb
+
+from lmdbio import _core, provenance, staleness, storage
+from lmdbio._core import Engine, Meta
+from lmdbio.cli.choices import (
+    calibration_status,
+    choices,
+    print_choices,
+    storage_facts,
+    tuned_text,
+)
+from lmdbio.cli.output import (
+    PATH,
+    json_option,
+    one_line,
+    print_facts,
+    print_json,
+    provenance_option,
+    size,
+    titled,
+)
+from lmdbio.errors import ProvenanceError, StaleError
+from lmdbio.provenance import Provenance
+
+#: ``info`` names databases inside the main one if that means reading at most so many leaves.
+LEAVES_MAX = 1024
+PAGE_KINDS = ("branch", "leaf", "overflow")
+#: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
+DB_FLAGS = {
+    0x02: "reversekey",
+    0x04: "dupsort",
+    0x08: "integerkey",
+    0x10: "dupfixed",
+    0x20: "integerdup",
+    0x40: "reversedup",
+}
+#: What a deep check calls the hints that differ, for people.
+HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inode"}
+
+
+@click.command()
+@click.argument("path", type=PATH)
+@provenance_option
+@json_option
+def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
+    """Tell what PATH is, and what will happen when it is opened.
+
+    Shows format, newest transaction and databases; whether there is a provenance file, whether
+    it is good, and whether opening will hash pages (the deep check) and how many; what is under
+    the file, and how it is read for that reason: each choice, where it comes from (a variable of
+    the environment, lmdbio tune, or the facts) and why. Keywords count more than all of these.
+
+    \b
+    Examples:
+        lmdbio info train_lmdb
+        lmdbio info train_lmdb --json | jq .sidecar.status
+        LMDBIO_DEPTH=16 lmdbio info train_lmdb --json | jq .choices.batch
+    """
+    data = provenance.data_file(path)
+    with Engine(data) as engine:
+        meta = _core.read_meta(engine)
+        found = {
+            "data": data,
+            "file_bytes": engine.size(),
+            "meta": meta,
+            "databases": list_databases(engine, meta),
+            "sidecar": sidecar_status(engine, meta, provenance.find_sidecar(data, sidecar)),
+            "storage": (under := storage.look(engine, thorough=True)),
+            "tuned": (tuned := calibration_status(under)),
+            "choices": choices(under, tuned),
+            "lmdb": {
+                "py_lmdb": lmdb.__version__,
+                "lmdb": ".".join(map(str, lmdb.version())),
+            },
+        }
+    if as_json:
+        print_json(found)
+    else:
+        print_info(found)
+
+
+def list_databases(engine: Engine, meta: Meta) -> list[dict[str, Any]]:
+    """The main database and, unless that means much reading, the named ones in it."""
+    main = meta.main_db
+    found = [{"name": None, **asdict(main)}]
+    if main.leaf_pages > LEAVES_MAX:
+        return found
+    with _core.Walk(engine, meta, main) as walk:
+        for chunk in walk:
+            if chunk.leaf:
+                for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
+                    found.append({"name": name, **asdict(db)})
+    return found
+
+
+def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
+    """Whether a reader would use the provenance file at ``path``; hashes nothing."""
+    found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
+    try:
+        if not path.exists():
+            return found
+        with Provenance.open(path) as opened:
+            found["bytes"] = opened.size
+            found["databases"] = [
+                {"name": section.name, "records": section.count, "runs": section.runs}
+                for section in opened.sections
+            ]
+            staleness.check_facts(engine, meta, opened)
+            found["deep_check"] = deep = staleness.deep_check(engine, opened)
+            if deep.due:
+                differ = ", ".join(HINTS.get(reason, reason) for reason in deep.reasons)
+                found |= {"status": "unproven", "reason": f"a copy, or changed: other {differ}"}
+            else:
+                how = staleness.check(engine, meta, opened).how
+                found |= {"status": "good", "reason": f"{how} check"}
+    except StaleError as error:
+        found |= {"status": "stale", "reason": str(error)}
+    except ProvenanceError as error:
+        found |= {"status": "damaged", "reason": str(error)}
+    except OSError as error:
+        found |= {"status": "unreadable", "reason": one_line(error)}
+    return found
+
+
+def print_info(found: dict[str, Any]) -> None:
+    meta: Meta = found["meta"]
+    sidecar = found["sidecar"]
+    facts = [
+        (f"{found['data']}", ""),
+        (
+            "  format",
+            f"LMDB data version {meta.layout.version}, pages of {meta.layout.page_size} bytes",
+        ),
+        (
+            "  file",
+            f"{size(found['file_bytes'])}, last page {meta.last_pgno:,}, "
+            f"map {size(meta.map_size)}",
+        ),
+        ("  transaction", f"{meta.txnid:,}"),
+    ]
+    for db in found["databases"]:
+        pages = ", ".join(f"{db[f'{kind}_pages']:,} {kind}" for kind in PAGE_KINDS)
+        flags = "".join(f", {name}" for bit, name in DB_FLAGS.items() if db["flags"] & bit)
+        facts.append(
+            (
+                f"  {titled(db['name'])}",
+                f"{db['entries']:,} entries, depth {db['depth']}, {pages} pages{flags}",
+            )
+        )
+    facts.append(("  sidecar", f"{sidecar['status']}: {sidecar['reason']}"))
+    facts.append(("", str(sidecar["path"])))
+    if "bytes" in sidecar:
+        records = sum(db["records"] for db in sidecar["databases"])
+        runs = sum(db["runs"] for db in sidecar["databases"])
+        facts.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))
+    if "deep_check" in sidecar:
+        deep = sidecar["deep_check"]
+        when = "runs at the next open: reads" if deep.due else "not due; it would read"
+        facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
+    facts += storage_facts(found["storage"])
+    facts.append(("  tuned", tuned_text(found["tuned"])))
+    facts.append(
+        ("  library", f"py-lmdb {found['lmdb']['py_lmdb']}, LMDB {found['lmdb']['lmdb']}")
+    )
+    print_facts(facts)
+    click.echo()
+    print_choices(found["choices"])

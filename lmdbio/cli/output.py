@@ -1,0 +1,117 @@
+"""What every command says, and how: text, JSON, tables, bars; and options that several take."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from lmdbio import staleness
+
+#: Work that takes longer than this gets a progress bar, on a terminal.
+BAR_AFTER_SECONDS = 2.0
+#: Not tested by click: whether a file can be read is an answer, not a wrong use.
+PATH = click.Path(path_type=Path, readable=False)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+provenance_option = click.option(
+    "--provenance",
+    "sidecar",
+    type=PATH,
+    help="The provenance file, or the folder that holds it, if it is not beside the data.",
+)
+
+
+def plain(value: Any) -> Any:
+    """Turns our values into what JSON knows. Names of databases are bytes in LMDB."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return plain(asdict(value))
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(item) for item in value]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, np.generic):
+        return value.item()
+    return str(value) if isinstance(value, Path) else value
+
+
+def print_json(value: Any) -> None:
+    click.echo(json.dumps(plain(value), indent=2))
+
+
+def print_facts(facts: list[tuple[str, str]]) -> None:
+    """Aligned lines of name and value."""
+    width = max(len(name) for name, text in facts if text)
+    for name, text in facts:
+        click.echo(f"{name:<{width}}  {text}" if text else f"{name}")
+
+
+def size(count: float) -> str:
+    """Bytes in a unit that reads well, exact below 1 KiB."""
+    for unit, scale in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= scale:
+            return f"{count / scale:,.1f} {unit}"
+    return f"{count:,.0f} bytes"
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def reading(read_bytes: int, requests: int) -> str:
+    return f"{size(read_bytes)} in {plural(requests, 'request')}"
+
+
+def titled(name: bytes | None) -> str:
+    return "main database" if name is None else f"database {plain(name)}"
+
+
+def wide_console(*, stderr: bool = False) -> Console:
+    """A console for tables; a file or a log is no window of 80 columns."""
+    console = Console(stderr=stderr)
+    return console if console.is_terminal else Console(stderr=stderr, width=150)
+
+
+@contextmanager
+def bar(what: str) -> Iterator[staleness.Progress]:
+    """A progress callback (done, in all, stage); it shows a bar once the work takes long."""
+    console = Console(stderr=True)
+    begun = time.monotonic()
+    shown: Progress | None = None
+    tasks: dict[str, Any] = {}
+
+    def advance(done: int, total: int, stage: str) -> None:
+        nonlocal shown
+        if shown is None:
+            if not console.is_terminal or time.monotonic() - begun < BAR_AFTER_SECONDS:
+                return
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+            shown = Progress(*columns, TimeElapsedColumn(), console=console, transient=True)
+            shown.start()
+        if stage not in tasks:
+            tasks[stage] = shown.add_task(f"{what}: {stage}", total=total)
+        shown.update(tasks[stage], completed=done, total=total)
+
+    try:
+        yield advance
+    finally:
+        if shown is not None:
+            shown.stop()
+
+
+def one_line(error: BaseException) -> str:
+    """What went wrong, and with which file."""
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(text.split()) or type(error).__name__

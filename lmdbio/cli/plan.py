@@ -1,0 +1,223 @@
+"""``lmdbio plan``."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+
+from lmdbio._core import Extents, Plan
+from lmdbio.assignment import Schedule
+from lmdbio.choice import Wish
+from lmdbio.cli.output import PATH, json_option, plural, print_json, provenance_option, size
+from lmdbio.locate import Source, open_source
+from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads
+from lmdbio.provenance import name_text
+
+#: Reads that ``plan`` prints as text unless told ``--all``.
+ROWS_MAX = 40
+#: Records that ``plan`` takes unless told otherwise: a common batch.
+RECORDS = 256
+
+
+class Indices(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """Numbers and ranges: ``3,8,100-109`` (a range has both its ends)."""
+
+    name = "indices"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> list[tuple[int, int]]:
+        ranges = []
+        for part in map(str.strip, str(value).split(",")):
+            first, dash, last = part.partition("-")
+            if not (first + last).isdecimal() or not first or (dash and not last):
+                self.fail(f"{part!r} is neither a number nor A-B", param, ctx)
+            low, high = int(first), int(last or first)
+            if high < low:
+                self.fail(f"{part!r} goes backwards", param, ctx)
+            ranges.append((low, high))
+        return ranges
+
+
+def expand(ranges: list[tuple[int, int]], source: Source) -> npt.NDArray[np.uint64]:
+    """The indices in some ranges. Checked first: a range may name more than memory holds."""
+    for _, high in ranges:
+        if high >= source.count:
+            raise IndexError(f"{source.path}: record {high} of {source.count}")
+    return np.concatenate([np.arange(a, b + 1, dtype=np.uint64) for a, b in ranges])
+
+
+def power_of_two(ctx: click.Context, param: click.Parameter, value: int) -> int:
+    if value & (value - 1):
+        raise click.BadParameter(f"{value} is no power of two", ctx, param)
+    return value
+
+
+def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -> int | None:
+    if value is not None and value % PAGE_BYTES:
+        raise click.BadParameter(f"{value} is no multiple of {PAGE_BYTES}", ctx, param)
+    return value
+
+
+@click.command()
+@click.argument("path", type=PATH)
+@click.option("--start", type=click.IntRange(0), default=0, help="First record.  [default: 0]")
+@click.option("--count", type=click.IntRange(1), help=f"Number of records.  [default: {RECORDS}]")
+@click.option(
+    "--indices", type=Indices(), metavar="I,J,A-B", help="These records, instead of a range."
+)
+@click.option("--batch-size", type=click.IntRange(1), help="The global batch of a Reader ...")
+@click.option("--ranks", type=click.IntRange(1), default=1, help="... over so many ranks ...")
+@click.option("--iteration", type=click.IntRange(0), default=0, help="... in this iteration.")
+@click.option("--db", "name", metavar="NAME", help="A named database.")
+@click.option(
+    "--gap-bytes", type=click.IntRange(0),
+    help="Unneeded bytes worth reading to save a request.  [default: see lmdbio info]",
+)  # fmt: skip
+@click.option(
+    "--request-bytes", type=click.IntRange(1), callback=whole_pages,
+    help=f"Largest single read, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
+    "--batch-size as a Reader does; see lmdbio info]",
+)  # fmt: skip
+@click.option(
+    "--alignment", type=click.IntRange(1, 1 << 30), default=PAGE_BYTES, show_default=True,
+    callback=power_of_two, help="Of offsets and lengths, a power of two.",
+)  # fmt: skip
+@click.option("--all", "everything", is_flag=True, help=f"Print more than {ROWS_MAX} reads.")
+@provenance_option
+@json_option
+def plan(
+    path: Path,
+    start: int,
+    count: int | None,
+    indices: list[tuple[int, int]] | None,
+    batch_size: int | None,
+    ranks: int,
+    iteration: int,
+    name: str | None,
+    gap_bytes: int | None,
+    request_bytes: int | None,
+    alignment: int,
+    everything: bool,
+    sidecar: Path | None,
+    as_json: bool,
+) -> None:
+    """List the reads for some records of PATH, without doing them.
+
+    Neighbours are joined over gaps, aligned and split; "waste" are bytes that are read and not
+    needed. Without a good provenance file the tree is walked to find the records. (A Reader's
+    root plans the shares of all its ranks, over several iterations, together.)
+
+    \b
+    Examples:
+        lmdbio plan train_lmdb                              the first 256 records
+        lmdbio plan train_lmdb --start 5000 --count 1000
+        lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
+        lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
+        lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
+    """
+    if indices is not None and (count is not None or start or batch_size):
+        raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
+    if batch_size is None and (ranks > 1 or iteration):
+        raise click.UsageError("--ranks and --iteration need --batch-size")
+    if batch_size is not None and count is not None:
+        raise click.UsageError("--batch-size says how many: no --count")
+    wish = Wish(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
+    with warnings.catch_warnings():
+        # Why a provenance file is not used, the answer says.
+        warnings.simplefilter("ignore")
+        source = open_source(path, db=name, provenance=sidecar)
+    with source:
+        way = source.choose_way("batch" if batch_size is None else "stream", wish)
+        options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
+        if not source.count:
+            raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
+        if indices is not None:
+            shares = [expand(indices, source)]
+        elif batch_size is not None:
+            teams = (tuple(range(ranks)),)
+            schedule = Schedule(source.count, batch_size, teams, start=start)
+            shares = [schedule.records(iteration, rank) for rank in range(ranks)]
+        else:
+            # The default may reach beyond a small data set, a number that was given may not.
+            stop = start + count if count is not None else min(start + RECORDS, source.count)
+            shares = [expand([(start, max(start, stop - 1))], source)]
+        made = []
+        for share in shares:
+            extents = source.extents(share)
+            made.append((share, extents, plan_reads(extents, options, alignment=alignment)))
+    how = "the provenance file" if not source.reason else f"walking the tree ({source.reason})"
+    if as_json:
+        ranked = [
+            {"rank": rank, "records": len(share), **asdict(reads.totals)}
+            | {"reads": list_reads(extents, reads)}
+            for rank, (share, extents, reads) in enumerate(made)
+        ]
+        found = {"data": source.path, "records": source.count, "located_by": how}
+        print_json(found | {"ranks": ranked})
+        return
+    click.echo(f"{source.path}: {plural(source.count, 'record')}, located by {how}")
+    for rank, (share, extents, reads) in enumerate(made):
+        head = f"rank {rank} of {ranks}: " if batch_size is not None else ""
+        print_plan(head, share, extents, reads, everything)
+
+
+def list_reads(extents: Extents, reads: Plan) -> list[dict[str, int]]:
+    """Each read: offset, length, the records that begin in it, and the bytes nobody needs."""
+    offsets = reads.requests["offset"].astype(np.int64)
+    ends = offsets + reads.requests["length"].astype(np.int64)
+    starts = np.sort(extents["offset"][extents["length"] > 0].astype(np.int64))
+    records = np.searchsorted(starts, ends) - np.searchsorted(starts, offsets)
+    needed = covered(extents, ends) - covered(extents, offsets)
+    return [
+        {"offset": int(a), "length": int(b - a), "records": int(n), "waste": int(b - a - u)}
+        for a, b, n, u in zip(offsets, ends, records, needed, strict=True)
+    ]
+
+
+def covered(extents: Extents, points: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Bytes of the file below each point that lie under at least one extent."""
+    ordered = np.sort(extents[extents["length"] > 0], order="offset")
+    if not len(ordered):
+        return np.zeros(len(points), np.int64)
+    low = ordered["offset"].astype(np.int64)
+    high = np.maximum.accumulate(low + ordered["length"].astype(np.int64))
+    # What an extent adds to the union: its part beyond everything before it.
+    low = np.maximum(low, np.concatenate(([0], high[:-1])))
+    added = np.concatenate(([0], np.cumsum(np.maximum(high - low, 0))))
+    before = np.searchsorted(low, points)
+    over = np.where(before > 0, high[before - 1] - points, 0)
+    counted: npt.NDArray[np.int64] = added[before] - np.maximum(over, 0)
+    return counted
+
+
+def print_plan(
+    head: str, share: npt.NDArray[np.uint64], extents: Extents, reads: Plan, everything: bool
+) -> None:
+    totals = reads.totals
+    click.echo(
+        f"{head}{plural(len(share), 'record')}, {size(totals.record_bytes)}: "
+        f"{plural(totals.requests, 'read')}, {size(totals.buffer_bytes)}, "
+        f"waste {size(totals.waste_bytes)}"
+    )
+    rows = list_reads(extents, reads)
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("read", "offset", "length", "records", "waste"):
+        table.add_column(column, justify="right")
+    shown = rows if everything else rows[:ROWS_MAX]
+    for number, row in enumerate(shown):
+        table.add_row(str(number), *(f"{row[key]:,}" for key in row))
+    console = Console(file=sys.stdout, width=80, highlight=False)
+    if rows:
+        console.print(table)
+    if len(shown) < len(rows):
+        click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")

@@ -1,0 +1,61 @@
+"""``lmdbio verify``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lmdbio import verify as verification
+from lmdbio.cli.output import (
+    PATH,
+    bar,
+    json_option,
+    print_facts,
+    print_json,
+    provenance_option,
+    reading,
+    size,
+    titled,
+)
+
+
+@click.command()
+@click.argument("path", type=PATH)
+@provenance_option
+@json_option
+def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
+    """Prove the whole tree of PATH, and its provenance file, sound.
+
+    Every page of every tree is read and checked, counts are compared, no page may have two
+    owners, and every record of the provenance file is compared with where the tree says it
+    lies. Exit status 1, with file, offset and reason, when something is wrong.
+
+    \b
+    Examples:
+        lmdbio verify train_lmdb
+        lmdbio verify download.mdb --json
+        lmdbio verify train_lmdb --provenance ~/sidecars
+    """
+    with bar(f"verify {path}") as progress:
+        report = verification.verify(path, sidecar, progress=progress)
+    if as_json:
+        print_json(report)
+        return
+    told = (
+        f"{report.sidecar}: {report.sidecar_records:,} records compared"
+        if report.sidecar is not None
+        else "none (lmdbio convert makes one)"
+    )
+    facts = [
+        (f"{report.data}: sound", ""),
+        ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
+        ("  pages", f"{report.tree_pages:,} of trees, {report.overflow_pages:,} of values"),
+        ("  sidecar", told),
+        ("  read", reading(report.bytes_read, report.requests)),
+        ("  time", f"{report.seconds:.2f} s"),
+    ]
+    if report.duplicates:
+        names = ", ".join(titled(name) for name in report.duplicates)
+        facts.insert(3, ("  duplicates", f"only the tree was walked of {names}"))
+    print_facts(facts)
