@@ -16,319 +16,38 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
-import mmap
 import os
-import sys
-import threading
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, NamedTuple, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
-import numpy.typing as npt
 
 from lmdbio import _core, share, tracing
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
 from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
-from lmdbio.choice import Choice, Wish
+from lmdbio.choice import Wish
 from lmdbio.errors import Error, PeerError
-from lmdbio.locate import Check, Locate, Source, open_source
-from lmdbio.memory import FootprintBound, budget_bytes
-from lmdbio.mode import AUTO, Mode
-from lmdbio.plan import PAGE_BYTES
+from lmdbio.filling import ROW_BYTES, Filler, State, Work, uncaught
+from lmdbio.locate import Check, Locate, open_source
+from lmdbio.memory import budget_bytes
+from lmdbio.mode import Mode
+from lmdbio.sizing import Sizing
 from lmdbio.stats import Stats, Tally
 
 __all__ = ["Reader"]
 
-#: What a block aims for where block_iterations is derived: several requests in flight, and a
-#: window whose pages are not a large part of what is read through it.
-BLOCK_BYTES_TARGET = 8 * 2**20
-#: A slot may be so much larger than the bound, for gaps that are read over.
-GAP_ALLOWANCE = 1.25
-#: Extents asked of the source at once while the bound is computed.
-EXTENTS_CHUNK = 2**18
-#: Bytes of a table row: offset and length, uint64 each.
-ROW_BYTES = 16
-#: Address space that must be there before the filling thread is started: twice a usual stack.
-LAUNCH_BYTES = 16 * 2**20
-
-
-# --- the filling thread ------------------------------------------------------------------
-
-
-class _Stopped(Exception):
-    """The filling ends: nobody needs more, or somebody aborted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _State:
-    """What roots compare of what they opened."""
-
-    path: str
-    inode: int
-    txnid: int
-    count: int
-
-
-@dataclass(slots=True)
-class _Work:
-    """What a root reads with, and from."""
-
-    source: Source
-    engine: _core.Engine
-    bypass: Bypass
-    mode: Mode
-    choice: Choice
-
-    def state(self) -> _State:
-        inode = os.fstat(self.engine.fd).st_ino
-        return _State(self.source.path, inode, self.source.meta.txnid, self.source.count)
-
-    def stats(self) -> Stats:
-        """What the engines counted; also after ``close``."""
-        pages = self.source.tally()
-        return replace(
-            Stats.of(self.engine.tally() + self.bypass.tally()),
-            page_requests=pages.requests,
-            page_bytes=pages.bytes,
-        )
-
-    def stage_bytes(self) -> int:
-        """What reads that pass by the page cache need of memory, beside the window."""
-        engine = self.bypass.engine()
-        return 0 if engine is None else engine.depth * _core.Memory.HUGE_PAGE
-
-    def end_bypass(self) -> None:
-        self.bypass.close()
-        self.mode = replace(self.mode, engine=self.engine.kind)
-
-    def close(self) -> None:
-        self.bypass.close()
-        self.engine.close()
-        self.source.close()
-
-
-def _grain(engine: _core.Engine) -> int:
-    """What reads are aligned to: whole pages, whether the engine asks for it or not.
-
-    The page cache reads nothing less, and values in pages of their own lie next to each other
-    only if what follows them in their last page is read as well.
-    """
-    return max(PAGE_BYTES, engine.alignment)
-
-
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """One planned block: its reads, and the table of its rows."""
-
-    plan: _core.Plan
-    lengths: npt.NDArray[np.uint64]
-
-
-class _Flight(NamedTuple):
-    """A block whose reads are under way."""
-
-    ticket: _core.Ticket
-    address: int
-    block: _Block
-    past: bool
-
-
-class _Filler(threading.Thread):
-    """Fills the slots of one root, until its team has left.
-
-    It refers to no Reader, so that a forgotten Reader can be collected; and it is no daemon,
-    for other ranks may need it when this rank's main thread has ended. It owns ``work``.
-    """
-
-    def __init__(
-        self,
-        seat: share.Seat,
-        schedule: Schedule,
-        team: int,
-        work: _Work,
-        request_bytes_max: int,
-        tally: Tally,
-    ) -> None:
-        super().__init__(name="lmdbio-filler", daemon=False)
-        self._seat, self._schedule, self._team, self._work = seat, schedule, team, work
-        self._gap, self._request = work.choice.gap_bytes_max, request_bytes_max
-        self._quit = threading.Event()
-        self._pid = os.getpid()
-        self.error: BaseException | None = None
-        self._blocks, self._tally = 0, tally
-
-    def launch(self) -> None:
-        """Starts the thread.
-
-        Room for its stack and its first steps is looked for before: a thread that finds none
-        ends without a word, and ``start`` would wait for it for ever.
-
-        Raises:
-            MemoryError, OSError: there is no room, or no thread to be had.
-        """
-        path = self._work.source.path
-        try:
-            with mmap.mmap(-1, LAUNCH_BYTES):
-                pass
-        except OSError as error:
-            self._work.close()
-            raise MemoryError(f"{path}: no memory for a thread that reads") from error
-        try:
-            self.start()
-        except RuntimeError as error:
-            self._work.close()
-            raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
-
-    def run(self) -> None:
-        try:
-            self._fill()
-        except _Stopped:
-            pass
-        except BaseException as error:
-            self.error = error
-            self._seat.abort(error)
-        finally:
-            self._work.close()
-
-    def engines(self) -> Stats:
-        """What the engines counted; also after the end."""
-        return self._work.stats()
-
-    def stop(self) -> None:
-        """Ends the filling soon, also when others would need more."""
-        self._quit.set()
-
-    def finish(self) -> None:
-        """Waits for the end, which must be certain."""
-        while self.is_alive():
-            self.join(_core.SLICE_MS / 1000)
-
-    def _alive(self) -> None:
-        if self._quit.is_set():
-            raise _Stopped
-        if not threading.main_thread().is_alive():
-            _retire(self._seat)
-        try:
-            self._seat.check()
-        except Error as error:
-            raise _Stopped from error
-
-    def _plan(self, block: int) -> _Block | None:
-        blocks = self._schedule.blocks
-        if blocks is not None and block >= blocks:
-            return None
-        begun = monotonic_ns()
-        extents = self._work.source.extents(self._schedule.team_records(block, self._team))
-        begun = self._tally.located(begun, len(extents))
-        room = self._seat.layout.data_bytes
-        for gap in (self._gap, self._gap // 4, self._gap // 16, 0):
-            plan = _core.make_plan(
-                extents,
-                gap_bytes_max=gap,
-                request_bytes_max=self._request,
-                alignment=_grain(self._work.engine),
-            )
-            if plan.totals.buffer_bytes <= room:
-                self._tally.planned(begun, plan.totals)
-                return _Block(plan, np.ascontiguousarray(extents["length"], np.uint64))
-        raise RuntimeError(
-            f"block {block} needs {plan.totals.buffer_bytes} bytes, more than the {room} that "
-            "were proven to be enough"
-        )
-
-    def _slot_is_free(self, block: int, *, wait: bool) -> bool:
-        """Whether the slot of ``block`` may be filled; with ``wait``, waits until it may."""
-        released = max(0, block - self._seat.layout.slots + 1)
-        begun = monotonic_ns()
-        while True:
-            ready = self._seat.control.wait_released(
-                self._seat.root, self._seat.team, released, _core.SLICE_MS if wait else 0
-            )
-            if ready is None:
-                raise _Stopped
-            self._alive()
-            if ready or not wait:
-                if wait:
-                    self._tally.idled(begun)
-                return ready
-
-    def _fill(self) -> None:
-        """Keeps reads in flight for as many blocks as there are free slots."""
-        planned, block = self._plan(0), 0
-        flying: deque[_Flight] = deque()
-        try:
-            while planned is not None or flying:
-                if planned is not None and self._slot_is_free(block, wait=not flying):
-                    address = self._seat.fill_addresses[block % self._seat.layout.slots]
-                    into = address + self._seat.layout.table_bytes
-                    past = self._work.bypass.engine(planned.plan.totals.buffer_bytes)
-                    engine = past or self._work.engine
-                    begun = monotonic_ns()
-                    ticket = engine.submit_plan(planned.plan, into, self._seat)
-                    self._tally.submitted(begun)
-                    flying.append(_Flight(ticket, address, planned, past is not None))
-                    block += 1
-                    planned = self._plan(block)
-                else:
-                    self._land(flying[0])
-                    flying.popleft()
-        finally:
-            for flight in flying:
-                flight.ticket.close()
-
-    def _land(self, flight: _Flight) -> None:
-        """Waits for the oldest block's reads and publishes it."""
-        begun = monotonic_ns()
-        flight.ticket.wait(self._alive)
-        times = flight.ticket.times
-        flight.ticket.close()
-        self._work.source.guard()
-        self._write_table(flight.address, flight.block)
-        self._seat.control.publish(self._seat.root, self._blocks + 1)
-        self._blocks += 1
-        self._tally.filled(begun, times, flight.block.plan.totals.buffer_bytes)
-        if flight.past:
-            self._work.bypass.took(flight.block.plan.totals.buffer_bytes, times)
-
-    def _write_table(self, address: int, planned: _Block) -> None:
-        rows = len(planned.lengths)
-        if not rows:
-            return
-        table = np.frombuffer(_core.lend(address, rows * ROW_BYTES), np.uint64).reshape(rows, 2)
-        table[:, 0] = planned.plan.slices
-        table[:, 1] = planned.lengths
-
-
-# --- the end of a process ----------------------------------------------------------------
 
 _readers: weakref.WeakSet[Reader] = weakref.WeakSet()
 
 
-def _uncaught() -> BaseException | None:
-    """The exception that ended the main thread, if one did."""
-    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
-    return error if isinstance(error, BaseException) else None
-
-
-def _retire(seat: share.Seat) -> None:
-    """Says to the node that this rank's main thread has ended. Never blocks."""
-    error = _uncaught()
-    if error is not None:
-        seat.abort(error)
-    seat.leave((), closes=False)
-    seat.keep()
-
-
 def _at_exit() -> None:
     for reader in list(_readers):
-        reader._forget(_uncaught())
+        reader._forget(uncaught())
 
 
 atexit.register(_at_exit)
@@ -544,7 +263,7 @@ class Reader:
 
     def _open(self, job: share.Job, asked: _Asked, budgets: Sequence[int]) -> None:
         self._asked, self.rank, self.size = asked, job.rank, job.size
-        self._filler: _Filler | None = None
+        self._filler: Filler | None = None
         self._tally = Tally(self._engines)
         if job.size > 1:
             tracing.name_rank(job.rank)
@@ -568,8 +287,8 @@ class Reader:
         grain = max(share.SLOT_ALIGNMENT, os.sysconf("SC_PAGE_SIZE"))
         apart = share.control_bytes(len(job.node), len(split[own_node]), grain) + grain
         budget = min(budgets[rank] for rank in machine) // roots_here
-        work: _Work | None = None
-        filler: _Filler | None = None
+        work: Work | None = None
+        filler: Filler | None = None
         try:
             work = job.together_local(
                 lambda: self._open_work(asked, len(teams)) if is_root else None
@@ -584,7 +303,7 @@ class Reader:
                 start=asked.start,
                 iterations=asked.iterations,
             )
-            room = _Room(plain, plain.team_of(job.rank), asked, budget, apart)
+            room = Sizing(plain, plain.team_of(job.rank), asked.slots, budget, apart)
 
             def bound_and_propose() -> int | None:
                 if work is None:
@@ -613,7 +332,7 @@ class Reader:
             self.count, self.schedule = count, schedule
             self._team = schedule.team_of(job.rank)
             if work is not None:
-                filler = _Filler(
+                filler = Filler(
                     seat, schedule, self._team, work, room.request_bytes_max, self._tally
                 )
                 work = None
@@ -637,7 +356,7 @@ class Reader:
         _readers.add(self)
 
     @staticmethod
-    def _open_work(asked: _Asked, roots: int) -> _Work:
+    def _open_work(asked: _Asked, roots: int) -> Work:
         auto = isinstance(asked.mode, str) and asked.mode.casefold() == "auto"
         asked_mode = Mode.resolve(asked.mode, provenance=False)
         wanted = "auto" if auto else cast(Locate, asked_mode.locate)
@@ -670,10 +389,10 @@ class Reader:
         except BaseException:
             source.close()
             raise
-        return _Work(source, engine, bypass, mode, choice)
+        return Work(source, engine, bypass, mode, choice)
 
     @staticmethod
-    def _agree_count(states: Sequence[_State | None]) -> int:
+    def _agree_count(states: Sequence[State | None]) -> int:
         """The number of records, on which all roots must agree."""
         known = {rank: state for rank, state in enumerate(states) if state is not None}
         first_rank, first = next(iter(known.items()))
@@ -900,94 +619,3 @@ class Reader:
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
         return f"<Reader of {self._asked.path}, rank {self.rank} of {self.size}, {state}>"
-
-
-class _Room:
-    """Sizes a root's slots: by a proven bound, within the budget."""
-
-    def __init__(
-        self, schedule: Schedule, team: int, asked: _Asked, budget: int, apart: int
-    ) -> None:
-        self._schedule, self._team, self._asked = schedule, team, asked
-        self._budget, self._apart = budget, apart
-        self._rows = schedule.team_rows(team)
-        self._alignment = share.SLOT_ALIGNMENT
-        self.request_bytes_max = 0  # until it is measured
-        self._bound = FootprintBound(1, 1)
-
-    def measure(self, work: _Work) -> None:
-        """Goes through all extents once."""
-        grain = _grain(work.engine)
-        page = os.sysconf("SC_PAGE_SIZE")
-        self._alignment = max(share.SLOT_ALIGNMENT, page, grain)
-        self.request_bytes_max = -(-work.choice.request_bytes_max // grain) * grain
-        count = self._schedule.count
-        self._bound = FootprintBound(count, grain)
-        for first in range(0, count, EXTENTS_CHUNK):
-            last = min(count, first + EXTENTS_CHUNK)
-            self._bound.add(work.source.extents(np.arange(first, last, dtype=np.uint64)))
-        self._set_apart_stages(work)
-
-    def _set_apart_stages(self, work: _Work) -> None:
-        """They count too; where there is no room for them, the page cache serves."""
-        stages = work.stage_bytes()
-        self._apart += stages
-        if stages and not self._fits(max(work.mode.block_iterations, 1)):
-            self._apart -= stages
-            work.end_bypass()
-
-    def _rounded(self, size: int) -> int:
-        return -(-max(size, 1) // self._alignment) * self._alignment
-
-    def _table_bytes(self, k: int) -> int:
-        return self._rounded(k * self._rows * ROW_BYTES)
-
-    def _data_bytes(self, k: int) -> int:
-        """What any block of ``k`` iterations needs at most, gaps excluded."""
-        schedule, bound = self._schedule, self._bound
-        if schedule.assignment == "blocked":
-            return self._rounded(bound.run(k * self._rows))
-        scattered = bound.runs(schedule.runs(self._team), k)
-        return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
-
-    def block_bytes(self, k: int) -> int:
-        """What a block of ``k`` iterations needs on average."""
-        return self._bound.total * self._rows * k // self._schedule.count
-
-    def _fits(self, k: int) -> bool:
-        slot = self._table_bytes(k) + self._data_bytes(k)
-        return self._apart + self._asked.slots * slot <= self._budget
-
-    def propose(self, k: int) -> int:
-        """``k`` if it fits the budget; where it is to be derived, a good one that fits."""
-        if not self._fits(max(k, 1)):
-            slot = self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1))
-            need = self._apart + self._asked.slots * slot
-            what = "one iteration" if k <= 1 else f"a block of {k} iterations"
-            raise ValueError(
-                f"{what} needs {need} bytes of window on this root ({self._asked.slots} slots), "
-                f"and its part of the memory budget is {self._budget} bytes: take a smaller "
-                "batch_size, fewer slots, or a larger memory_bytes_max"
-            )
-        if k != AUTO:
-            return k
-        schedule = self._schedule
-        each = max(1, self.block_bytes(1))
-        best = min(BLOCK_BYTES_TARGET // each, schedule.count // schedule.batch_size)
-        if schedule.iterations is not None:
-            # Two blocks at least, or nothing is read ahead.
-            best = min(best, -(-schedule.iterations // 2))
-        best = max(1, best)
-        low = 1
-        while low < best:
-            middle = (low + best + 1) // 2
-            low, best = (middle, best) if self._fits(middle) else (low, middle - 1)
-        return low
-
-    def layout(self, k: int) -> share.Layout:
-        """How the part is cut for blocks of ``k`` iterations."""
-        table, data = self._table_bytes(k), self._data_bytes(k)
-        spare = (self._budget - self._apart) // self._asked.slots - table - data
-        allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare)
-        data += max(0, allowance) // self._alignment * self._alignment
-        return share.Layout(self._asked.slots, table, data, self._alignment)

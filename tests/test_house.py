@@ -53,6 +53,8 @@ ROOMS = (
     "image",
     "blocks",
     "records",
+    "filling",
+    "sizing",
     "reader",
     "torch",
     "order",

@@ -1,0 +1,112 @@
+"""Sizing: how many iterations a block has, and how large the slots are that hold it."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+
+from lmdbio import share
+from lmdbio.assignment import Schedule
+from lmdbio.filling import ROW_BYTES, Work, grain
+from lmdbio.memory import FootprintBound
+from lmdbio.mode import AUTO
+
+__all__ = ["Sizing"]
+
+#: What a block aims for where block_iterations is derived: several requests in flight, and a
+#: window whose pages are not a large part of what is read through it.
+BLOCK_BYTES_TARGET = 8 * 2**20
+#: A slot may be so much larger than the bound, for gaps that are read over.
+GAP_ALLOWANCE = 1.25
+#: Extents asked of the source at once while the bound is computed.
+EXTENTS_CHUNK = 2**18
+
+
+class Sizing:
+    """Sizes a root's slots: by a proven bound, within the budget."""
+
+    def __init__(self, schedule: Schedule, team: int, slots: int, budget: int, apart: int) -> None:
+        self._schedule, self._team, self._slots = schedule, team, slots
+        self._budget, self._apart = budget, apart
+        self._rows = schedule.team_rows(team)
+        self._alignment = share.SLOT_ALIGNMENT
+        self.request_bytes_max = 0  # until it is measured
+        self._bound = FootprintBound(1, 1)
+
+    def measure(self, work: Work) -> None:
+        """Goes through all extents once."""
+        step = grain(work.engine)
+        page = os.sysconf("SC_PAGE_SIZE")
+        self._alignment = max(share.SLOT_ALIGNMENT, page, step)
+        self.request_bytes_max = -(-work.choice.request_bytes_max // step) * step
+        count = self._schedule.count
+        self._bound = FootprintBound(count, step)
+        for first in range(0, count, EXTENTS_CHUNK):
+            last = min(count, first + EXTENTS_CHUNK)
+            self._bound.add(work.source.extents(np.arange(first, last, dtype=np.uint64)))
+        self._set_apart_stages(work)
+
+    def _set_apart_stages(self, work: Work) -> None:
+        """They count too; where there is no room for them, the page cache serves."""
+        stages = work.stage_bytes()
+        self._apart += stages
+        if stages and not self._fits(max(work.mode.block_iterations, 1)):
+            self._apart -= stages
+            work.end_bypass()
+
+    def _rounded(self, size: int) -> int:
+        return -(-max(size, 1) // self._alignment) * self._alignment
+
+    def _table_bytes(self, k: int) -> int:
+        return self._rounded(k * self._rows * ROW_BYTES)
+
+    def _data_bytes(self, k: int) -> int:
+        """What any block of ``k`` iterations needs at most, gaps excluded."""
+        schedule, bound = self._schedule, self._bound
+        if schedule.assignment == "blocked":
+            return self._rounded(bound.run(k * self._rows))
+        scattered = bound.runs(schedule.runs(self._team), k)
+        return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
+
+    def block_bytes(self, k: int) -> int:
+        """What a block of ``k`` iterations needs on average."""
+        return self._bound.total * self._rows * k // self._schedule.count
+
+    def _fits(self, k: int) -> bool:
+        slot = self._table_bytes(k) + self._data_bytes(k)
+        return self._apart + self._slots * slot <= self._budget
+
+    def propose(self, k: int) -> int:
+        """``k`` if it fits the budget; where it is to be derived, a good one that fits."""
+        if not self._fits(max(k, 1)):
+            slot = self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1))
+            need = self._apart + self._slots * slot
+            what = "one iteration" if k <= 1 else f"a block of {k} iterations"
+            raise ValueError(
+                f"{what} needs {need} bytes of window on this root ({self._slots} slots), "
+                f"and its part of the memory budget is {self._budget} bytes: take a smaller "
+                "batch_size, fewer slots, or a larger memory_bytes_max"
+            )
+        if k != AUTO:
+            return k
+        schedule = self._schedule
+        each = max(1, self.block_bytes(1))
+        best = min(BLOCK_BYTES_TARGET // each, schedule.count // schedule.batch_size)
+        if schedule.iterations is not None:
+            # Two blocks at least, or nothing is read ahead.
+            best = min(best, -(-schedule.iterations // 2))
+        best = max(1, best)
+        low = 1
+        while low < best:
+            middle = (low + best + 1) // 2
+            low, best = (middle, best) if self._fits(middle) else (low, middle - 1)
+        return low
+
+    def layout(self, k: int) -> share.Layout:
+        """How the part is cut for blocks of ``k`` iterations."""
+        table, data = self._table_bytes(k), self._data_bytes(k)
+        spare = (self._budget - self._apart) // self._slots - table - data
+        allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare)
+        data += max(0, allowance) // self._alignment * self._alignment
+        return share.Layout(self._slots, table, data, self._alignment)
