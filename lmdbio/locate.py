@@ -22,7 +22,13 @@ import numpy.typing as npt
 from lmdbio import _core, calibration, staleness, storage
 from lmdbio import provenance as sidecars
 from lmdbio.choice import Access, Choice, Wish, choose, wished
-from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
+from lmdbio.errors import (
+    CorruptedError,
+    Error,
+    IncompatibleError,
+    ProvenanceError,
+    ShortReadError,
+)
 from lmdbio.staleness import Check
 
 __all__ = [
@@ -66,6 +72,7 @@ class Source:
     _table: _core.Extents | None
     _sidecar: sidecars.Provenance | None
     _section: sidecars.Section | None
+    _size: int  # of the file, when it was opened
     _asked: int = 0
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
@@ -112,16 +119,24 @@ class Source:
         """Makes sure that what was read up to now belonged to the state this was opened in.
 
         Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
-        on, so results are refused once the file has moved past S + 1.
+        on, so results are refused once the file has moved past S + 1. And while a file is cut,
+        the kernel may hand out zeros for its last page; LMDB itself never cuts one.
 
         Raises:
             Error: it has.
+            ShortReadError: the file is shorter than it was.
         """
         now = _core.newest_txnid(self._pages, self.meta.layout)
         if now > self.meta.txnid + 1:
             raise Error(
                 f"{self.path}: changed while it was read (transaction {self.meta.txnid} when "
                 f"opened, {now} now); open it again, and run lmdbio convert again"
+            )
+        size = self._pages.size()
+        if size < self._size:
+            raise ShortReadError(
+                f"{self.path}: was cut while it was read: wanted {self._size} bytes at offset 0, "
+                f"got {size}"
             )
 
     def choose_way(self, access: Access, keyword: Wish | None = None) -> Choice:
@@ -187,6 +202,7 @@ def open_source(
     pages = _core.Engine(data, "pread", depth=32)
     meta: _core.Meta | None = None
     try:
+        size = pages.size()
         meta = _core.read_meta(pages)
         found = meta.main_db if name is None else _core.find_database(pages, meta, name)
         if found.flags & sidecars.DUPSORT:
@@ -224,6 +240,7 @@ def open_source(
         _table=table,
         _sidecar=sidecar,
         _section=section,
+        _size=size,
     )
 
 

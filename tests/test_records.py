@@ -20,7 +20,7 @@ import pytest
 
 import lmdbio
 from lmdbio.convert import convert
-from lmdbio.errors import Error
+from lmdbio.errors import Error, ShortReadError
 
 PLAIN = databases.CASES
 
@@ -165,6 +165,18 @@ def test_slices_that_go_on_end_with_their_records(sample):
     records.close()
     with pytest.raises(Error, match="closed"):
         records[20:30]
+
+
+def test_a_file_that_was_cut_behind_what_is_read_is_refused_all_the_same(sample, tmp_path):
+    """Its last page could hold zeros: the kernel cuts and reads at the same time."""
+    path = tmp_path / "data.mdb"
+    path.write_bytes((sample / "data.mdb").read_bytes())
+    with lmdbio.Records(path, subdir=False, locate="scan", engine="pread") as records:
+        assert bytes(records.read([3])[0]) == databases.value(3, 3000)
+        os.truncate(path, path.stat().st_size - 1)
+        for read in (lambda: records.read([3]), lambda: records[3:5], lambda: list(records)):
+            with pytest.raises(ShortReadError, match=r"data\.mdb: was cut while it was read"):
+                read()
 
 
 def test_threads_may_share_slices_that_go_on(sample):

@@ -21,7 +21,7 @@ from interposer import Act, Call, Interposer
 from kinds import Kind, Rule, Scripted
 from mpi4py import MPI
 from oracle import read
-from worker import held
+from worker import held, settle
 
 import lmdbio
 
@@ -57,6 +57,7 @@ def turn(cell: Cell, folder: Path, values: list[bytes], size: int, start: int) -
 def main() -> int:
     folder, seed, turns = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     warnings.simplefilter("ignore")
+    settle()
     oracle = read(folder)
     values = [value for _, value in oracle.items]
     interposer = Interposer(folder.parent)

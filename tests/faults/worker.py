@@ -78,6 +78,14 @@ def held() -> dict[str, int]:
     }
 
 
+def settle() -> None:
+    """Lets Python's table of interned strings grow now: it does so by half a megabyte at once,
+    at some moment or other, and that would be taken for a leak."""
+    for _ in range(2):
+        names = [sys.intern(f"settle-{i}") for i in range(1 << 16)]
+        del names
+
+
 class Worker:
     """Uses surfaces under faults until there were enough failures."""
 
@@ -190,6 +198,7 @@ def main() -> int:
     parser.add_argument("--kind", action="append", choices=[kind.name for kind in KINDS])
     asked = parser.parse_args()
     os.environ["XDG_CACHE_HOME"] = str(asked.folder / "cache")
+    settle()
     worker = Worker(asked.folder, asked.seed)
     for turn in range(asked.rounds):
         for surface in asked.surface or SURFACES:
