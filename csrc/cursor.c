@@ -102,10 +102,19 @@ static int arrive(lio_cursor *c, int32_t direction, lio_item *out, lio_error *er
     return code;
 }
 
-/* Moves among the duplicates of one key, which ends with LIO_NOTFOUND. */
-static int sub_step(lio_cursor *c, int32_t direction, lio_item *out, lio_error *error)
+/* Moves among the duplicates of one key, which ends with LIO_NOTFOUND. A search that found
+ * nothing stands at a key whose duplicates were not entered. */
+static int sub_step(lio_cursor *c, const lio_node *node, int32_t direction, lio_item *out,
+                    lio_error *error)
 {
-    int code = lio_duplicates_step(&c->sub, direction, error);
+    int code = LIO_OK;
+    if (c->sub.placed) {
+        code = lio_duplicates_step(&c->sub, direction, error);
+    } else {
+        code = lio_duplicates_open(&c->sub, &c->main, node, error);
+        if (code == LIO_OK)
+            code = lio_tree_edge(&c->sub, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, error);
+    }
     return code == LIO_OK ? sub_item(c, out, error) : code;
 }
 
@@ -127,7 +136,7 @@ static int move_next(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
             return code;
         if (node.flags & LIO_N_DUPDATA) {
             if (move != LIO_MOVE_NEXT_NODUP) {
-                code = sub_step(c, 1, out, error);
+                code = sub_step(c, &node, 1, out, error);
                 if (move == LIO_MOVE_NEXT_DUP || code != LIO_NOTFOUND)
                     return code;
             }
@@ -158,7 +167,7 @@ static int move_prev(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
             return code;
         if (node.flags & LIO_N_DUPDATA) {
             if (move != LIO_MOVE_PREV_NODUP) {
-                code = sub_step(c, -1, out, error);
+                code = sub_step(c, &node, -1, out, error);
                 if (code == LIO_OK)
                     t->at_end = false;
                 if (move == LIO_MOVE_PREV_DUP || code != LIO_NOTFOUND)

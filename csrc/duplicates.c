@@ -62,8 +62,6 @@ int lio_duplicates_open(lio_tree *sub, const lio_tree *main, const lio_node *nod
 
 int lio_duplicates_step(lio_tree *sub, int32_t direction, lio_error *error)
 {
-    if (!sub->placed)
-        return lio_tree_edge(sub, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, error);
     if (direction < 0)
         return lio_tree_prev(sub, error);
     if (sub->at_end && lio_tree_is_last(sub))

@@ -18,8 +18,8 @@
 int lio_duplicates_open(lio_tree *sub, const lio_tree *main, const lio_node *node,
                         lio_error *error);
 
-/* To the next (1) or previous (-1) value, or the first or last when `sub` stands nowhere.
- * LIO_NOTFOUND: the key has no more. */
+/* From where `sub` is placed to the next (1) or previous (-1) value. LIO_NOTFOUND: the key has no
+ * more. */
 int lio_duplicates_step(lio_tree *sub, int32_t direction, lio_error *error);
 
 /* The values of fixed size in the whole page under `sub`, whose last one becomes current. */

@@ -35,6 +35,8 @@ __all__ = [
 
 #: Of the file's form and of what its figures mean: others are not used.
 VERSION = 1
+#: No storage is as fast, bytes per second.
+RATE_MAX = 1e15
 #: One is a few KiB; what is larger was not written here.
 FILE_BYTES_MAX = 1 << 20
 
@@ -223,7 +225,7 @@ def _decode(text: bytes, identity: str) -> Calibration:
 def _sample(found: dict[str, Any]) -> Sample:
     if found["kind"] not in get_args(Kind) or found["pattern"] not in get_args(Pattern):
         raise ValueError(f"a sample of {found['kind']!r}, {found['pattern']!r}")
-    return Sample(
+    sample = Sample(
         kind=found["kind"],
         pattern=found["pattern"],
         request_bytes=_count(found, "request_bytes", 1 << 30),
@@ -231,6 +233,9 @@ def _sample(found: dict[str, Any]) -> Sample:
         requests=_count(found, "requests", 1 << 40),
         seconds=_positive(found, "seconds"),
     )
+    if sample.rate > RATE_MAX:
+        raise ValueError(f"{sample.rate:g} bytes a second")
+    return sample
 
 
 def _count(found: dict[str, Any], name: str, most: int) -> int:

@@ -49,6 +49,8 @@ PAGE_BYTES = 4096
 
 #: At 1.5 GB/s 64 KiB cost 40 us, less than a request's latency on any storage.
 GAP_BYTES_MAX = 64 << 10
+#: More than this is no gap but a file.
+GAP_BYTES_LARGEST = 1 << 40
 #: Of batches: several in flight at 1 MiB reach what a local disk gives; larger ones only make
 #: the first byte later.
 REQUEST_BYTES_MAX = 1 << 20
@@ -176,7 +178,10 @@ def _parse_request(text: str, variable: str) -> int:
 
 
 def _parse_gap(text: str, variable: str) -> int:
-    return 0 if text == "0" else parse_bytes(text, variable)
+    size = 0 if text == "0" else parse_bytes(text, variable)
+    if size > GAP_BYTES_LARGEST:
+        raise ValueError(f"{variable} must be at most {GAP_BYTES_LARGEST} bytes, not {text!r}")
+    return size
 
 
 _PARSERS: Mapping[str, Callable[[str, str], Any]] = {

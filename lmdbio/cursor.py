@@ -160,7 +160,11 @@ class Cursor:
         place = run.last(keys=True, values=self._dup)
         if place is not None:
             # Should this fail, the run stays, which knows where we are.
-            self._c.move(Move.BOTH if self._dup else Move.SET, *place)
+            try:
+                self._c.move(Move.BOTH if self._dup else Move.SET, *place)
+            except CorruptedError:
+                self._txn._verify()
+                raise
         self._run = None
         run.end()
 

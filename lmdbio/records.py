@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
@@ -151,7 +152,7 @@ class Records(Sequence[bytes]):
                 return self._slices.read(start, stop)
             indices = np.arange(start, stop, step, dtype=np.int64).astype(np.uint64)
             return [value for part in self._blocks.read(indices) for value in part]
-        at, count = index.__index__(), self._source.count
+        at, count = operator.index(index), self._source.count
         at = at + count if at < 0 else at
         if not 0 <= at < count:
             raise IndexError(f"record {index} of {count}")

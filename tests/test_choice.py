@@ -253,6 +253,7 @@ def test_the_environment_is_read_under_its_names():
         ("LMDBIO_REQUEST_BYTES", "0"),
         ("LMDBIO_GAP_BYTES", "-4"),
         ("LMDBIO_GAP_BYTES", "1.5.2"),
+        ("LMDBIO_GAP_BYTES", "99999999999999999999"),
     ],
 )
 def test_a_variable_that_makes_no_sense_is_refused_by_its_name(variable, text):

@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 from pathlib import Path
 from typing import Any
@@ -599,3 +600,60 @@ def test_iteration_passes_over_nothing_where_the_snapshot_could_not_be_checked(
                 break
     assert failures == (calls[0] >= failing)
     assert got == databases.content(path)
+
+
+@every_format
+@pytest.mark.parametrize("large", [False, True], ids=["a page in the node", "a tree"])
+def test_a_step_after_a_missed_search_enters_the_duplicates_of_the_key_it_stands_at(
+    tmp_path, version, large
+):
+    writer = databases.open_writable(tmp_path / "env", version)
+    values = [b"%04d" % i for i in range(2000 if large else 3)]
+    db = writer.open_db(b"d", dupsort=True)
+    databases.write(
+        writer, [(key, value) for key in (b"a", b"c", b"e") for value in values], db=db
+    )
+    writer.close()
+    found = []
+    for module in (lmdb, lmdbio_env):
+        with module.open(str(tmp_path / "env"), readonly=True, lock=False, max_dbs=1) as env:
+            db = env.open_db(b"d")
+            with env.begin(db=db) as txn:
+                cursor = txn.cursor()
+                for move in ("next", "prev", "next_dup", "prev_dup", "next_nodup", "prev_nodup"):
+                    cursor.first()
+                    assert not cursor.set_key(b"b")
+                    found.append((module is lmdb, move, getattr(cursor, move)(), cursor.item()))
+    half = len(found) // 2
+    assert [one[1:] for one in found[half:]] == [one[1:] for one in found[:half]]
+
+
+def test_a_cursor_whose_snapshot_is_gone_says_so_wherever_it_is_asked_to_go(tmp_path):
+    folder = str(tmp_path / "env")
+    write = """
+        import lmdb, sys
+        env = lmdb.open(sys.argv[1], map_size=1 << 28)
+        for size in map(int, sys.argv[2:]):
+            with env.begin(write=True) as txn:
+                for i in range(5000):
+                    txn.put(b"%06d" % i, b"x" * size)
+    """
+    run = [sys.executable, "-c", textwrap.dedent(write), folder]
+    subprocess.run([*run, "300"], check=True)
+    options = {"cache_bytes": 0, "block_bytes_max": 1 << 20}
+    with lmdbio_env.open(folder, readonly=True, lock=False, **options) as env:
+        cursor = env.begin().cursor()
+        records = iter(cursor)
+        for _ in range(300):
+            next(records)
+        subprocess.run([*run, *["200", "6000"] * 3], check=True)
+        for go in (
+            lambda: list(records),
+            lambda: cursor.set_key(b"000100"),
+            cursor.last,
+            cursor.next,
+            lambda: list(records),
+        ):
+            with pytest.raises(lmdb.Error, match="no longer protected") as raised:
+                go()
+            assert not isinstance(raised.value, lmdb.CorruptedError)

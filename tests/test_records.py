@@ -179,6 +179,12 @@ def test_a_file_that_was_cut_behind_what_is_read_is_refused_all_the_same(sample,
                 read()
 
 
+@pytest.mark.parametrize("index", [1.5, "a", None, b"1"])
+def test_what_is_no_index_is_refused_as_by_every_sequence(sample, index):
+    with lmdbio.Records(sample) as records, pytest.raises(TypeError, match=type(index).__name__):
+        records[index]
+
+
 def test_threads_may_share_slices_that_go_on(sample):
     problems = []
     with lmdbio.Records(sample) as records:
