@@ -23,7 +23,7 @@ __all__ = ["Block", "Blocks", "Slices"]
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
 #: Bytes and records made into objects at a time: few enough to stay in the processor's cache.
-CUT_BYTES = 192 << 10
+CUT_BYTES = 1 << 20
 CUT = 256
 #: What one thread asks the page cache for at once: a disk takes as much as it gets; other file
 #: systems see single requests, which must come in order (csrc/stretch.h).
