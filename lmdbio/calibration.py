@@ -148,6 +148,10 @@ def find(engine: _core.Engine) -> Stored | None:
     return found if found.calibration is not None or found.note else None
 
 
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def load(identity: str) -> Stored:
     """What is kept of a file system. Never raises for what is in the file.
 
@@ -156,7 +160,8 @@ def load(identity: str) -> Stored:
     """
     file = file_of(identity)
     try:
-        with file.open("rb") as opened:
+        # A FIFO under that name would be waited for.
+        with open(file, "rb", opener=_at_once) as opened:
             text = opened.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         return Stored(None, file)

@@ -181,6 +181,14 @@ def test_a_damaged_file_is_as_good_as_none_and_says_so(change):
     assert "lmdbio tune" in found.note
 
 
+def test_a_fifo_in_its_place_is_not_waited_for():
+    file = calibration.file_of("ext4 7")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(file)
+    found = calibration.load("ext4 7")
+    assert found.calibration is None and str(file) in found.note
+
+
 def test_disks_are_known_by_their_number_other_stores_by_what_is_mounted():
     disk = Storage(file_system="ext4", id=7, disk=True, source="/dev/sda")
     assert calibration.identity(disk) == "ext4 0000000000000007"
