@@ -76,6 +76,7 @@ def test_a_trace_of_records_says_what_stats_say(path, tmp_path):
         with lmdbio.Records(path, readahead=False, engine="pread") as records:
             for seed in range(5):
                 records.read(np.random.default_rng(seed).integers(0, COUNT, 64))
+            batches = records.stats().requests  # what iterating reads into objects is no span
             assert len(list(records)) == COUNT
             assert records[7] == b"%08d" % 7 * (VALUE_BYTES // 8)
         stats = records.stats()
@@ -88,7 +89,7 @@ def test_a_trace_of_records_says_what_stats_say(path, tmp_path):
     assert sum(event["args"]["gap_bytes"] for event in plans) == stats.gap_bytes
     cached = sum(event["args"]["requests"] for event in events(read, name="from the page cache"))
     requests = events(read, cat="request")
-    assert len(requests) + cached >= stats.requests
+    assert len(requests) + cached >= batches
     assert {event["args"]["file"] for event in requests} == {str(path / "data.mdb")}
     (process,) = events(read, ph="M", name="process_name")
     assert str(os.getpid()) in process["args"]["name"]

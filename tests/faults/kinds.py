@@ -159,7 +159,9 @@ class Cut(_Real):
             while not self._end.is_set():
                 size = self._rng.randrange(self.KEPT_BYTES, len(self._content))
                 file.truncate(size)
-                self._end.wait(self._rng.random() * 2e-3)
+                # Long enough for who read meanwhile to see the size: made whole again at once, a
+                # file shows nobody that the kernel gave zeros for its last page.
+                self._end.wait(0.05 + self._rng.random() * 2e-3)
                 os.pwrite(file.fileno(), memoryview(self._content)[size:], size)
                 self._end.wait(self._rng.random() * 2e-3)
 
