@@ -9,7 +9,7 @@ CC ?= cc
 VENV := .venv
 BIN := $(VENV)/bin
 # What the extension and the environment are made of: a change installs anew.
-SOURCES := pyproject.toml setup.py lmdbio/_glue.h csrc/build_extension.py \
+SOURCES := pyproject.toml setup.py $(wildcard lmdbio/_glue*.h) csrc/build_extension.py \
            $(wildcard csrc/*.c csrc/*.h)
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror
 # -O2, because some warnings need the optimiser's view.

@@ -16,7 +16,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-GLUE = ROOT / "lmdbio" / "_glue.h"
+GLUE = [ROOT / "lmdbio" / name for name in ("_glue.h", "_glue_items.h")]
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -37,15 +37,15 @@ def rooms() -> list[Path]:
 def builder() -> FFI:
     free_threaded = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
     ffi = FFI()
-    for header in [*rooms(), GLUE]:
+    for header in [*rooms(), *GLUE]:
         ffi.cdef(declarations(header))
     ffi.set_source(
         "lmdbio._lmdbio",
-        '#include "lmdbio.h"\n#include "_glue.h"\n',
+        '#include "lmdbio.h"\n#include "_glue_items.h"\n',
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
         include_dirs=["csrc", "lmdbio"],
-        depends=sorted(os.path.relpath(path, ROOT) for path in [*HERE.glob("*.h"), GLUE]),
+        depends=sorted(os.path.relpath(path, ROOT) for path in [*HERE.glob("*.h"), *GLUE]),
         extra_compile_args=[
             "-std=c11",
             "-O2",

@@ -66,17 +66,6 @@ static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *sn
 static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
                          uintptr_t values, lio_error *error);
 
-/* lio_scan_load, and the same for what is loaded then: appends to the lists (empty ones, made for
- * this; 0: not wanted). `*count` as in lio_scan_load. */
-static int lio_glue_load(lio_scan *scan, size_t first, size_t *count, uintptr_t keys,
-                         uintptr_t values, lio_error *error);
-
-/* The values of the records [first, first + count) of the scan's block, which need not be loaded,
- * as memoryviews in the list `values`: slices of `map`, a memoryview over the engine's mapping,
- * where they lie in overflow pages that it holds; else of bytes of their own. */
-static int lio_glue_scan_lend(const lio_scan *scan, size_t first, size_t count, uintptr_t map,
-                              uintptr_t values, lio_error *error);
-
 /* cdef: skip */
 static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t *offsets,
                           const uint64_t *lengths, size_t count)
@@ -257,38 +246,6 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
     return code;
 }
 
-/* Lengthens a list by `count` times None. */
-static int lio_glue_lengthen(uintptr_t list, size_t count)
-{
-    for (size_t i = 0; list != 0 && i < count; i++)
-        if (PyList_Append((PyObject *)list, Py_None) < 0)
-            return -1;
-    return 0;
-}
-
-static int lio_glue_load(lio_scan *scan, size_t first, size_t *count, uintptr_t keys,
-                         uintptr_t values, lio_error *error)
-{
-    lio_pages *pages = lio_scan_pages(scan);
-    PyGILState_STATE state;
-    int code, made;
-    lio_pages_lock(pages); /* before the GIL, see lio_glue_put */
-    code = lio_scan_load(scan, first, count, error);
-    if (code == LIO_OK) {
-        state = PyGILState_Ensure();
-        made = lio_glue_lengthen(keys, *count);
-        if (made == 0)
-            made = lio_glue_lengthen(values, *count);
-        if (made < 0)
-            PyErr_Clear();
-        PyGILState_Release(state);
-        code = made < 0 ? lio_fail(error, LIO_ERR_NOMEM, 0, 0, *count, "no memory for records")
-                        : lio_glue_scan(scan, first, *count, keys, values, error);
-    }
-    lio_pages_unlock(pages);
-    return code;
-}
-
 /* --- searches by key ------------------------------------------------------------------- */
 
 /* Reading more than this is worth letting others run meanwhile. */
@@ -412,64 +369,6 @@ static int lio_lookup_lend(const lio_lookup *l, lio_found *found, lio_error *err
     lio_snapshot_doubt(l->snapshot);
     found->value = lio_lookup_slice(l->map, (uint64_t)(bytes - map), found->where.length);
     return found->value != NULL ? LIO_OK : LIO_ERR_NOMEM;
-}
-
-/* Notes where in the mapping the value of a record lies (length 0: it does not), or puts it into
- * the list as bytes. */
-static int lio_glue_locate(const lio_scan *scan, size_t index, PyObject *values, size_t at,
-                           lio_extent *lent, lio_error *error)
-{
-    lio_pages *pages = lio_scan_pages(scan);
-    const uint8_t *bytes = NULL;
-    uint64_t size;
-    const uint8_t *map = lio_engine_map(lio_pages_engine(pages), &size);
-    lio_record record;
-    uint64_t begun = 0; /* a few copies are not worth a stage of their own */
-    int code = lio_scan_record(scan, index, &record, error);
-    if (code == LIO_OK && record.where.length != 0)
-        code = lio_value_lend(pages, &record.where, &bytes, error);
-    if (code != LIO_OK)
-        return code;
-    *lent = (lio_extent){0, 0};
-    if (bytes == NULL)
-        return lio_glue_record(scan, &record, 1, (uintptr_t)values, at, &begun, error);
-    *lent = (lio_extent){(uint64_t)(bytes - map), record.where.length};
-    return LIO_OK;
-}
-
-/* The view of a value that lio_glue_locate has found, in place of what stands in the list. */
-static int lio_glue_view(PyObject *map, PyObject *values, size_t at, const lio_extent *lent)
-{
-    PyObject *view;
-    if (lent->length != 0)
-        view = lio_lookup_slice(map, lent->offset, lent->length);
-    else
-        view = PyMemoryView_FromObject(PyList_GetItem(values, (Py_ssize_t)at));
-    return view == NULL ? -1 : PyList_SetItem(values, (Py_ssize_t)at, view);
-}
-
-/* Views are made when the lock is released: that may run the garbage collector, hence any code. */
-static int lio_glue_scan_lend(const lio_scan *scan, size_t first, size_t count, uintptr_t map,
-                              uintptr_t values, lio_error *error)
-{
-    PyGILState_STATE state;
-    lio_extent *lent = calloc(count > 0 ? count : 1, sizeof *lent);
-    int code = LIO_OK;
-    if (lent == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for views");
-    lio_pages_lock(lio_scan_pages(scan)); /* before the GIL, see lio_glue_put */
-    state = PyGILState_Ensure();
-    for (size_t i = 0; i < count && code == LIO_OK; i++)
-        code = lio_glue_locate(scan, first + i, (PyObject *)values, i, &lent[i], error);
-    lio_pages_unlock(lio_scan_pages(scan));
-    for (size_t i = 0; i < count && code == LIO_OK; i++)
-        if (lio_glue_view((PyObject *)map, (PyObject *)values, i, &lent[i]) != 0) {
-            PyErr_Clear();
-            code = lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for views");
-        }
-    PyGILState_Release(state);
-    free(lent);
-    return code;
 }
 
 /* Reads a value in overflow pages into a bytes object of its own. */

@@ -1,7 +1,7 @@
 """Cursor as in py-lmdb, and its iterators, which read ahead.
 
 A cursor moves step by step through the C core's. An iterator that has gone some steps forwards
-begins a *run*: records are read ahead in blocks (csrc/scan.h) and handed out in chunks, until
+begins a *run*: records are read ahead in blocks (csrc/scan.h) and handed out by C alone, until
 they end or the cursor is moved otherwise.
 """
 
@@ -13,7 +13,6 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from operator import length_hint
 from typing import Any, Protocol
 
 from lmdbio import _core
@@ -31,11 +30,6 @@ from lmdbio.errors import (
 
 __all__ = ["Cursor", "as_bytes"]
 
-#: Records turned into objects at once: few enough to stay in the processor's cache.
-CHUNK_RECORDS = 256
-#: The same for views, of which a record has two: with those of the chunk before it, fewer than the
-#: 700 new objects that start Python's garbage collector.
-CHUNK_VIEWS = 128
 #: Single steps of an iterator before it reads ahead.
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
@@ -83,6 +77,7 @@ class _Transaction(Protocol):
     _buffers: bool
     _bypass: Bypass
     _mapping: memoryview | None
+    _snapshot: _core.Snapshot
     _cursors: weakref.WeakSet[Cursor]
 
     @property
@@ -460,40 +455,17 @@ class _Run:
         values: values are read.
     """
 
-    __slots__ = (
-        "_block",
-        "_blocks",
-        "_bypass",
-        "_chunk",
-        "_dup",
-        "_first",
-        "_hint",
-        "_mapping",
-        "_past",
-        "_pid",
-        "_scan",
-        "_tail",
-        "owner",
-        "values",
-    )
+    __slots__ = ("_block", "_blocks", "_bypass", "_dup", "_past", "_pid", "_scan", "_tail",
+                 "owner", "values")  # fmt: skip
 
     def __init__(
-        self,
-        owner: _Iterator,
-        scan: _core.Scan,
-        bypass: Bypass,
-        *,
-        values: bool,
-        dup: bool,
-        mapping: memoryview | None,
+        self, owner: _Iterator, scan: _core.Scan, bypass: Bypass, *, values: bool, dup: bool
     ) -> None:
         self.owner, self.values = owner, values
-        self._mapping = mapping  # where values are lent from it
         self._bypass, self._past, self._blocks = bypass, (0, 0.0), 0
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
-        self._block = self._first = self._chunk = 0
-        self._hint: Any = iter(())
-        #: Key and value (of duplicates) of the block before.
+        self._block = 0
+        #: Key and value (of duplicates) of the last record of the block before.
         self._tail: tuple[bytes, bytes] | None = None
 
     @property
@@ -501,42 +473,20 @@ class _Run:
         """The reads ahead were begun by the parent of this process."""
         return self._pid != os.getpid()
 
-    def fill(self, *, keys: bool, buffers: bool) -> Iterator[Any] | None:
-        """The next chunk as an iterator over what is wanted; None at the end."""
-        # What was handed out last stays the place also when what follows fails.
-        self._first, self._chunk = self._first + self._chunk, 0
-        if self._first == self._block:
-            self._tail = self.last(keys=True, values=self._dup)
-            self._block = self._first = 0
-            self._block = self._scan.advance()
-            if self._block == 0:
-                return None
+    def next_block(self) -> bool:
+        """Gives the iterator a block to hand out; False at the end."""
+        self._tail = self.last(keys=True, values=self._dup)
+        self._block = 0
+        self._block = self._scan.advance()
+        self.owner.block(self._block)
+        if self._block:
             self._pass_by()
-        lent = self._mapping if self.values else None
-        most = CHUNK_VIEWS if buffers else CHUNK_RECORDS
-        at, wanted = self._first, min(most, self._block - self._first)
-        if lent is None:
-            names, data = self._scan.load(at, wanted, keys=keys, values=self.values)
-        else:
-            names, data = self._scan.records(at, wanted, keys=keys, values=False)
-        key_list: list[Any] = names
-        value_list: list[Any] = data
-        if lent is not None:
-            value_list = self._scan.lent(at, wanted, lent)
-        if buffers:
-            # All at once: were they made on the way, threads that share the iterator could
-            # come between a key and its value.
-            key_list = [memoryview(part) for part in names]
-            if lent is None:
-                value_list = [memoryview(part) for part in data]
-        lead = key_list if keys else value_list
-        self._chunk = len(lead)
-        self._hint = iter(lead)
-        return zip(self._hint, value_list, strict=False) if keys and self.values else self._hint
+        return self._block != 0
 
     def take_back(self) -> None:
-        """The last chunk is handed out to nobody; the next one holds the same records."""
-        self._chunk, self._hint = 0, iter(())
+        """The block is handed out to nobody: what was last before it stays the place."""
+        self._block = 0
+        self.owner.block(0)
 
     def _pass_by(self) -> None:
         """Asks for the way of the blocks to come, and tells how fast the last one was."""
@@ -552,45 +502,38 @@ class _Run:
 
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Key and value of the record last handed out; None: nothing was."""
-        if not self._first + self._chunk:
+        handed_out = self._block - self.owner.left()
+        if not handed_out:
             return self._tail
-        at = self._first + self._chunk - length_hint(self._hint) - 1
-        names, data = self._scan.records(at, 1, keys=keys, values=values)
+        names, data = self._scan.records(handed_out - 1, 1, keys=keys, values=values)
         return names[0] if keys else b"", data[0] if values else b""
 
     def end(self) -> None:
-        self.owner._stop()
+        self.owner.stop()
         self._scan.close()
 
 
-class _Iterator:
+class _Iterator(_core.Items):
     """py-lmdb's cursor iterator: it shares the cursor, and revives when that is moved."""
 
-    __slots__ = ("_chunk", "_cursor", "_move", "_started", "_steps", "_wait", "_wanted")
+    __slots__ = ("_cursor", "_move", "_started", "_steps", "_wait", "_wanted")
 
     def __init__(self, cursor: Cursor, move: Move, keys: bool, values: bool) -> None:
         self._cursor, self._move = cursor, move
         self._wanted = WANT_KEY if not values else WANT_VALUE if not keys else _WANT_ITEM
         self._started = False
         self._steps, self._wait = 0, STEPS_BEFORE_SCAN
-        self._chunk: Iterator[Any] | None = None
 
-    def __iter__(self) -> _Iterator:
-        return self
-
-    def __next__(self) -> Any:
-        chunk = self._chunk
-        if chunk is not None:
-            for item in chunk:
-                return item
-        with self._cursor._guard:
-            return self._advance()
-
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """The run was ended by someone else's move."""
-        self._chunk = None
+        self.end()
         self._steps = 0
         self._wait = min(self._wait * 2, STEPS_BEFORE_SCAN_MAX)
+
+    def advance(self) -> Any:
+        """The next item where no block has one."""
+        with self._cursor._guard:
+            return self._advance()
 
     def _advance(self) -> Any:
         cursor = self._cursor
@@ -604,13 +547,9 @@ class _Iterator:
             self._begin()
         run = cursor._run
         if run is not None and run.owner is self:
-            chunk = self._chunk
-            for item in chunk if chunk is not None else ():
-                return item  # another thread has filled it meanwhile
-            chunk = self._fill(run)
-            if chunk is not None:
-                self._chunk = chunk
-                return next(chunk)
+            # Another thread may have had the next block meanwhile.
+            if self.left() or self._next_block(run):
+                return next(self)
             cursor._settle()
         if not cursor._move(self._move):
             self._steps = 0
@@ -630,7 +569,7 @@ class _Iterator:
 
     def _begin(self) -> None:
         cursor = self._cursor
-        env = cursor._txn._env
+        txn, env = cursor._txn, cursor._txn._env
         values = bool(self._wanted & WANT_VALUE)
         scan = _core.Scan(
             cursor._c,
@@ -640,21 +579,21 @@ class _Iterator:
             dense=env._dense,
             block_bytes_max=env._block_bytes_max,
         )
-        cursor._run = _Run(
-            self,
+        self.begin(
             scan,
-            cursor._txn._bypass,
-            values=values,
-            dup=cursor._dup,
-            mapping=cursor._txn._mapping,
+            txn._snapshot,
+            wanted=self._wanted,
+            buffers=txn._buffers,
+            mapping=txn._mapping if values else None,
         )
+        cursor._run = _Run(self, scan, txn._bypass, values=values, dup=cursor._dup)
 
-    def _fill(self, run: _Run) -> Iterator[Any] | None:
+    def _next_block(self, run: _Run) -> bool:
         cursor = self._cursor
         if run.inherited:
-            return None
+            return False
         try:
-            chunk = run.fill(keys=bool(self._wanted & WANT_KEY), buffers=cursor._txn._buffers)
+            found = run.next_block()
             cursor._txn._verify()
         except BaseException:
             run.take_back()
@@ -663,4 +602,4 @@ class _Iterator:
             finally:
                 cursor._settle()
             raise
-        return chunk
+        return found

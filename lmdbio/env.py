@@ -42,7 +42,6 @@ from lmdbio import _core, forked, snapshot, storage, tracing
 from lmdbio._core import WANT_KEY
 from lmdbio.bypass import Bypass
 from lmdbio.choice import READAHEAD_BYTES_LARGE, Choice, Wish
-from lmdbio.cursor import CHUNK_RECORDS as CHUNK_RECORDS
 from lmdbio.cursor import STEPS_BEFORE_SCAN as STEPS_BEFORE_SCAN
 from lmdbio.cursor import STEPS_BEFORE_SCAN_MAX as STEPS_BEFORE_SCAN_MAX
 from lmdbio.cursor import Cursor, as_bytes

@@ -32,7 +32,7 @@ from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
 from lmdbio._core.memory import Memory, MemoryPool, address_of, bytes_list, lend
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
-from lmdbio._core.scan import Scan
+from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.stretch import Stretch
@@ -54,6 +54,7 @@ __all__ = [
     "Engine",
     "Extents",
     "Ground",
+    "Items",
     "Layout",
     "Lookup",
     "Memory",

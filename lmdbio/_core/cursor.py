@@ -269,7 +269,7 @@ class Cursor:
         self._pointer = None
 
 
-class _Failed:
+class Failed:
     """What a failed search raises.
 
     Args:
@@ -311,7 +311,7 @@ def fetcher(
     if engine.alignment > 1:
         return None
     keep = engine.pointer, snapshot.pointer, snapshot.pages.pointer
-    failed = _Failed(snapshot, engine.path, "read")
+    failed = Failed(snapshot, engine.path, "read")
     cell: list[Any] = [None]
     if lib.lio_glue_fetch(keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)):
         raise MemoryError("no memory for reading records")
@@ -357,7 +357,7 @@ class Lookup:
     ) -> None:
         pointer = cursor.pointer
         keep = pointer, snapshot.pointer
-        failed = _Failed(snapshot, cursor.engine.path, call)
+        failed = Failed(snapshot, cursor.engine.path, call)
         verify = snapshot.verify
         cell: list[Any] = [None] * 3
         if lib.lio_glue_lookup(

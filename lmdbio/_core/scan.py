@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lmdbio import errors
-from lmdbio._core.cursor import Cursor
+from lmdbio._core.cursor import Cursor, Failed, Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.owner import owned
 from lmdbio._core.status import SLICE_MS, Status
@@ -15,7 +15,7 @@ from lmdbio._lmdbio import ffi, lib
 class Scan:
     """The records from a cursor on, read ahead in blocks (csrc/scan.h)."""
 
-    __slots__ = ("_count", "_cursor", "_engines", "_pointer", "_status")
+    __slots__ = ("_cursor", "_engines", "_pointer", "_status")
 
     def __init__(
         self,
@@ -35,10 +35,14 @@ class Scan:
         #: Held as long as the scan is.
         self._engines = [cursor.engine.pointer]
         self._status = Status(cursor.engine.path)
-        self._count = ffi.new("size_t *")
         out = ffi.new("lio_scan **")
         self._status.check(lib.lio_scan_open(cursor.pointer, options, out, self._status.error))
         self._pointer = owned(out[0], lib.lio_scan_close, self._engines)
+
+    @property
+    def path(self) -> str:
+        """The data file."""
+        return self._status.path
 
     @property
     def pointer(self) -> Any:
@@ -71,26 +75,6 @@ class Scan:
         lib.lio_scan_past(self.pointer, size, duration)
         return int(size[0]), int(duration[0]) / 1e9
 
-    def load(
-        self, first: int, count: int, *, keys: bool, values: bool
-    ) -> tuple[list[bytes], list[bytes]]:
-        """Reads up to ``count`` records from ``first`` on: see ``records``."""
-        key_list: list[Any] = []
-        value_list: list[Any] = []
-        loaded = self._count
-        loaded[0] = count
-        code = lib.lio_glue_load(
-            self.pointer,
-            first,
-            loaded,
-            id(key_list) if keys else 0,
-            id(value_list) if values else 0,
-            self._status.error,
-        )
-        if code != lib.LIO_OK:
-            raise self._status.exception(code)
-        return key_list, value_list
-
     def records(
         self, first: int, count: int, *, keys: bool, values: bool
     ) -> tuple[list[bytes], list[bytes]]:
@@ -109,19 +93,61 @@ class Scan:
         )
         return key_list, value_list
 
-    def lent(self, first: int, count: int, mapping: memoryview) -> list[Any]:
-        """Values of some records of the block as memoryviews, loaded or not.
-
-        Args:
-            mapping: of the cursor's engine (``Engine.mapping``); large values are slices of it.
-        """
-        values: list[Any] = [None] * count
-        self._status.check(
-            lib.lio_glue_scan_lend(
-                self.pointer, first, count, id(mapping), id(values), self._status.error
-            )
-        )
-        return values
-
     def close(self) -> None:
         self._pointer = None
+
+
+def _made_in_c() -> Any:
+    cell: list[Any] = [None]
+    if lib.lio_items_type(id(cell)):
+        raise MemoryError("no memory for a type")
+    return cell[0]
+
+
+_Items: Any = _made_in_c()
+
+
+class Items(_Items):  # type: ignore[misc]
+    """An iterator over the records of a scan (lmdbio/_glue_items.h).
+
+    ``next`` gives key, value or both in a tuple; it calls ``advance``, without arguments, where
+    nothing is left of the block, and gives what that returns.
+    """
+
+    __slots__ = ()
+
+    def begin(
+        self,
+        scan: Scan,
+        snapshot: Snapshot,
+        *,
+        wanted: int,
+        buffers: bool,
+        mapping: memoryview | None,
+    ) -> None:
+        """Hands out records of ``scan``, once there is a block.
+
+        Args:
+            scan: kept open.
+            snapshot: asked after each read.
+            wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
+            buffers, mapping: see ``Lookup``.
+        """
+        keep = scan.pointer, snapshot.pointer
+        failed = Failed(snapshot, scan.path, "mdb_cursor_get")
+        verify = snapshot.verify
+        lib.lio_items_begin(
+            id(self), *keep, id(keep), id(failed), id(verify), id(mapping), wanted, buffers
+        )
+
+    def block(self, count: int) -> None:
+        """Hands out the ``count`` records of the scan's block, which has just become current."""
+        lib.lio_items_block(id(self), count)
+
+    def left(self) -> int:
+        """How many of them are not yet handed out."""
+        return int(lib.lio_items_left(id(self)))
+
+    def end(self) -> None:
+        """Hands out nothing more, and lets go of the scan."""
+        lib.lio_items_end(id(self))
