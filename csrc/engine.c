@@ -203,6 +203,12 @@ const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)
     return engine->kind == &lio_kind_mmap ? lio_mmap_span(engine->source, size) : NULL;
 }
 
+void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max)
+{
+    if (engine->kind == &lio_kind_pread)
+        lio_pread_map_small(engine->source, bytes_max);
+}
+
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error)
 {

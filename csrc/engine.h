@@ -7,8 +7,8 @@
  *            small pages, such as shared memory
  *   uring    direct by way of an io_uring: one thread for all requests in flight; less work where
  *            requests are small. Offsets, lengths and memory as for direct
- *   mmap     copies out of a shared mapping (dies by SIGBUS when the file is cut meanwhile:
- *            opt-in, as documented)
+ *   mmap     copies out of a shared mapping, and lends it: who uses what is lent dies by SIGBUS when
+ *            the file is cut meanwhile
  *   memory   over bytes in memory, for tests; can fail or delay the nth request
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
@@ -43,13 +43,14 @@ typedef struct {
 } lio_read;
 
 typedef struct {
-    uint64_t requests; /* reads issued */
+    uint64_t requests; /* reads issued, and copies out of a mapping */
     uint64_t bytes;    /* bytes received */
 } lio_counters;
 
 /* Opens `path` read-only. `kind`: "pread", "direct", "uring", "staged" or "mmap". `depth`:
  * requests in flight, 1..256. LIO_ERR_IO with ENOENT etc.; LIO_ERR_UNSUPPORTED when the file
- * system knows no O_DIRECT, or the kernel or a sandbox forbids io_uring; LIO_ERR_INVALID for a folder or anything else that is no regular file. */
+ * system knows no O_DIRECT, or the kernel or a sandbox forbids io_uring; LIO_ERR_INVALID for a
+ * folder or anything else that is no regular file. */
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
                     lio_error *error);
 
@@ -78,6 +79,11 @@ int lio_engine_fd(const lio_engine *engine);
 /* The mapping of an mmap engine (borrowed until close), and how much of the file it holds: what
  * there was at open. NULL, 0: of an empty file, and for other kinds. */
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
+
+/* Lets a pread engine copy what small reads ask for, and the page cache holds, out of a mapping
+ * (mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds. To be
+ * said before the first read. */
+void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max);
 
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
  * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and

@@ -1,15 +1,13 @@
-/* The mmap kind: copies out of a shared mapping made at open. What the file grows by later is
- * read with pread. The size is asked before every copy, so that only a truncation at that
- * very moment can still raise SIGBUS. Whoever lends the mapping itself (lio_engine_map) lends
- * that risk with it. */
+/* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS (mapped.h).
+ * What the file has grown by since, its last page, and all where somebody else handles that signal
+ * is read with pread. Whoever lends the mapping itself (lio_engine_map) lends SIGBUS with it. */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "engine_kind.h"
-#include "extent.h"
+#include "mapped.h"
 
 struct lio_source {
     int fd;
@@ -56,19 +54,9 @@ failed:
 static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                     lio_error *error)
 {
-    uint64_t size, length;
-    int code = lio_file_size(source->fd, &size, error);
-    if (code != LIO_OK)
-        return code;
-    length = read->offset >= size ? 0 : size - read->offset;
-    length = length < read->length ? length : read->length;
-    if (length < read->needed)
-        return lio_short_read(read, length, error);
-    if (!lio_fits(read->offset, length, source->size))
+    if (source->map == NULL || !lio_copy_guarded(source->map, source->size, read))
         return lio_pread_all(source->fd, read, 1, received, calls, error);
-    if (length > 0)
-        memcpy(read->into, source->map + read->offset, (size_t)length);
-    *received += length;
+    *received += read->length;
     ++*calls;
     return LIO_OK;
 }

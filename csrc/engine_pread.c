@@ -11,6 +11,7 @@
 
 #include "buffer.h"
 #include "engine_kind.h"
+#include "mapped.h"
 #include "storage.h"
 
 struct lio_source {
@@ -19,7 +20,13 @@ struct lio_source {
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
     atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
     atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
+    uint64_t mapped_bytes_max; /* 0: no mapping */
+    atomic_uint small_reads;   /* up to MAPPED_FROM */
+    _Atomic(lio_mapped *) mapped;
 };
+
+/* So many small reads make a mapping worth while. */
+enum { MAPPED_FROM = 32 };
 
 /* What populate() reads at a time where it must read, again and again into the same memory,
  * which thus stays in a core's cache. */
@@ -229,11 +236,32 @@ static bool has_begun(lio_source *source, const lio_read *read)
     return source->begins > 0;
 }
 
+void lio_pread_map_small(lio_source *source, uint64_t bytes_max)
+{
+    source->mapped_bytes_max = bytes_max;
+}
+
+/* Whether a small read could be served without the kernel. */
+static bool copy_mapped(lio_source *source, const lio_read *read, const struct iovec *into,
+                        int count)
+{
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    if (mapped == NULL && source->mapped_bytes_max > 0 &&
+        atomic_load_explicit(&source->small_reads, memory_order_relaxed) < MAPPED_FROM &&
+        atomic_fetch_add(&source->small_reads, 1) + 1 == MAPPED_FROM) {
+        mapped = lio_mapped_open(source->fd, source->mapped_bytes_max);
+        atomic_store_explicit(&source->mapped, mapped, memory_order_release);
+    }
+    return mapped != NULL && lio_mapped_copy(mapped, read->offset, read->length, into, count);
+}
+
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
 static lio_peek peek(lio_source *source, const lio_read *read, const struct iovec *into, int count)
 {
     ssize_t got;
+    if (read->length <= LIO_MAPPED_BYTES_MAX && copy_mapped(source, read, into, count))
+        return LIO_PEEK_ALL;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
         return LIO_PEEK_NOTHING;
     got = preadv2(source->fd, into, count, (off_t)read->offset, RWF_NOWAIT);
@@ -295,6 +323,7 @@ static int source_size(lio_source *source, uint64_t *size, lio_error *error)
 
 static void source_close(lio_source *source)
 {
+    lio_mapped_close(source->mapped);
     (void)close(source->fd);
     free(source);
 }

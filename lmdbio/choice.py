@@ -139,6 +139,15 @@ class Choice:
         """The engine was asked for by name: no other will do."""
         return self.reasons["engine"].origin in ("keyword", "environment")
 
+    @property
+    def maps_small(self) -> bool:
+        """Small reads of what the page cache holds are copied out of a mapping.
+
+        A call of the kernel for 3 KB costs more than the copy. Who asks for "pread" gets all by
+        calls, which tools can count (csrc/mapped.h).
+        """
+        return self.engine == "pread" and self.access != "stream" and not self.demanded
+
 
 # --- wishes -------------------------------------------------------------------------------
 

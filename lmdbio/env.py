@@ -55,12 +55,15 @@ from lmdbio.errors import (
     lmdb_error,
 )
 from lmdbio.locate import choose_way, open_engine
+from lmdbio.memory import budget_bytes
 from lmdbio.stats import Stats, Tally
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
 CACHE_BYTES = 64 << 20
 BLOCK_BYTES_MAX = 8 << 20
+#: What an environment takes of the budget besides what it copies out of a mapping.
+OWN_BYTES = CACHE_BYTES + 4 * BLOCK_BYTES_MAX
 
 
 def open(path: str | bytes, *args: Any, readonly: bool = False, **kwargs: Any) -> Any:
@@ -234,6 +237,8 @@ class Environment:
         if (choice.engine, choice.depth) != (first.kind, first.depth):
             self._engine = open_engine(first, choice)
             first.close()
+        if choice.maps_small:
+            self._open_engine().map_small(max(0, budget_bytes(None) - OWN_BYTES))
         return choice
 
     def __reduce__(self) -> Any:

@@ -11,6 +11,7 @@ waited for, since single requests in between would slow it down. Where it goes:
 
     memory       the file fits the memory budget: once all of it is there, records are lent
                  from it without a copy, a request or a system call
+    mapping      the engine is "mmap", and the page cache has nearly all of the file: it is there
     page cache   it does not, but fits half of the memory that is available: records are then
                  found in the page cache
     nowhere      it is larger than that
@@ -35,7 +36,7 @@ from lmdbio.memory import available_bytes
 
 __all__ = ["Image", "Place"]
 
-Place = Literal["memory", "page cache", "nowhere"]
+Place = Literal["memory", "mapping", "page cache", "nowhere"]
 
 #: Bytes asked for at a time; two such steps are under way.
 STEP_BYTES = 16 << 20
@@ -57,7 +58,8 @@ class Image:
     Threads may share it. After fork the child goes on with a copy of its own.
 
     Args:
-        engine: reads the file; streams go through the page cache, so only "pread" has one.
+        engine: reads the file; streams go through the page cache, so only "pread" has one, and
+            "mmap" what it maps.
         size: bytes of the file that are in use.
         memory_bytes_max: what the image may take.
         wanted: False: never stream; True: from the first read on, and also into the page cache
@@ -69,12 +71,13 @@ class Image:
     ) -> None:
         self._size = size
         self.place: Place = "nowhere"
+        cached = size > 0 and 10 * (engine.cached_bytes() or 0) >= 9 * size
         if engine.kind == "pread" and size and wanted is not False:
             if size <= memory_bytes_max:
                 self.place = "memory"
             elif wanted or 2 * size <= available_bytes():
                 self.place = "page cache"
-        if self.place == "page cache" and 10 * (engine.cached_bytes() or 0) >= 9 * size:
+        if self.place == "page cache" and cached:
             self.place = "nowhere"  # it is there already
         self._given = engine
         self._engine: _core.Engine | None = None
@@ -87,7 +90,16 @@ class Image:
         self._spent = size if wanted else 0
         self._begun = 0.0
         self.address = 0
+        self._keep: object = None
+        if cached and engine.kind == "mmap":
+            self._adopt(*engine.span())
         forked.register(self)
+
+    def _adopt(self, address: int, size: int, keep: object) -> None:
+        """The engine's mapping is all there is to bring."""
+        if size >= self._size:
+            self.place, self._done = "mapping", self._size
+            self.address, self._keep = address, keep
 
     def _after_fork(self) -> None:
         # The reads under way were the parent's.
@@ -96,7 +108,12 @@ class Image:
     @property
     def keep(self) -> object:
         """The owner of the memory, for those who lend from it."""
-        return self._map
+        return self._keep
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it will take in memory."""
+        return self._size if self.place == "memory" else 0
 
     @property
     def size(self) -> int:
@@ -158,8 +175,8 @@ class Image:
         return self._earned >= self._size - self._at and rest <= WAIT_SECONDS_MAX * pace
 
     def complete(self) -> bool:
-        """The whole file is in memory, at ``address``; it is not written again."""
-        return self._done == self._size and self.place == "memory"
+        """The whole file is in memory, at ``address``; we do not write there again."""
+        return self._done == self._size and self.place in ("memory", "mapping")
 
     def _start(self, at: int, step: int) -> _core.Ticket:
         if self._engine is None:
@@ -170,7 +187,7 @@ class Image:
         if self._map is None:
             memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
             self.address = _core.address_of(memory)
-            self._map = memory
+            self._map = self._keep = memory
         offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
         reads: Any = np.empty(len(offsets), _core.READ)
         reads["offset"] = offsets

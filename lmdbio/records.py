@@ -51,9 +51,9 @@ class Records(Sequence[bytes]):
         readahead: bring the whole file to memory behind random reads (``lmdbio.image``), as
             far as the reads made so far are worth it. None: if there is room, once they have
             cost as much as that will; True: from the first read on; False: never.
-        memory_bytes_max: what that may take in this process, bytes; None: as
-            ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB and a quarter of the
-            memory available to the process. Batches come on top.
+        memory_bytes_max: what that may take in this process, bytes, and what it maps of the file
+            to copy small records from; None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller
+            of 2.5 GB and a quarter of the memory available to the process. Batches come on top.
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:
@@ -101,12 +101,10 @@ class Records(Sequence[bytes]):
             self._engine = self._source.open_engine(choice)
             size = self._source.used_bytes
             self._bypass = Bypass(self._engine, size, depth=choice.depth, wanted=choice.past_cache)
-            self._image = Image(
-                self._engine,
-                size,
-                memory_bytes_max=budget_bytes(memory_bytes_max),
-                wanted=readahead,
-            )
+            budget = budget_bytes(memory_bytes_max)
+            self._image = Image(self._engine, size, memory_bytes_max=budget, wanted=readahead)
+            if choice.maps_small:
+                self._engine.map_small(budget - self._image.memory_bytes)
         except BaseException:
             self._source.close()
             raise

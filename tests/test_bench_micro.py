@@ -105,7 +105,8 @@ def test_warm_runs_leave_the_page_cache_alone_and_say_so(small: Dataset, tmp_pat
     given = options(small, tmp_path, contestants=("plain-pread",), repeats=1, cold=False)
     found = micro.run(given, Console(quiet=True))
     assert found.state.startswith("WARM, as asked")
-    assert measure.resident_share(small.data_file) == 1.0
+    # Not all: a kernel that reclaims ahead of need (DAMON) takes single pages at any moment.
+    assert measure.resident_share(small.data_file) > 0.99
 
 
 def test_a_file_that_stays_in_memory_is_called_warm(

@@ -221,15 +221,30 @@ class Engine:
         self._status.check(code)
         return int(out[0])
 
-    def mapping(self) -> memoryview | None:
-        """The file as it was when opened, if this engine maps it; views of it keep it mapped."""
-        pointer = self.pointer
+    def span(self) -> tuple[int, int, object]:
+        """Where this engine maps the file as it was when opened.
+
+        Returns:
+            Address, bytes (0: it maps nothing), and what keeps it mapped.
+        """
         size = ffi.new("uint64_t *")
-        start = lib.lio_engine_map(pointer, size)
-        if start == ffi.NULL:
-            return None
-        address = int(ffi.cast("uintptr_t", start))
-        return memoryview(lend(address, int(size[0]), pointer)).toreadonly().cast("B")
+        start = lib.lio_engine_map(self.pointer, size)
+        return int(ffi.cast("uintptr_t", start)), int(size[0]), self.pointer
+
+    def mapping(self) -> memoryview | None:
+        """The same as a view, of which views keep it mapped; None: there is none."""
+        address, size, keep = self.span()
+        return memoryview(lend(address, size, keep)).toreadonly().cast("B") if size else None
+
+    def map_small(self, bytes_max: int) -> None:
+        """Copies what small reads ask for, if it is in the page cache, out of a mapping.
+
+        Before the first read; nothing changes for kinds other than "pread".
+
+        Args:
+            bytes_max: of the mapping that are touched; they count as memory of the process.
+        """
+        lib.lio_engine_map_small(self.pointer, bytes_max)
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")

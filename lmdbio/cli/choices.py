@@ -83,7 +83,8 @@ def chosen(choice: Choice, name: str) -> str:
     """A choice, for people."""
     value = getattr(choice, name)
     if name == "engine":
-        return f"{value}, past cache" if choice.past_cache else str(value)
+        more = (", past cache" * choice.past_cache, ", mapped" * choice.maps_small)
+        return str(value) + "".join(more)
     return str(value) if name == "depth" else size(value)
 
 

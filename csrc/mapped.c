@@ -1,0 +1,238 @@
+#include "mapped.h"
+
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine_kind.h"
+#include "extent.h"
+
+/* What the kernel maps around a fault is a quarter of that. */
+enum { PIECE_BYTES = 256 << 10 };
+
+/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; and
+ * above these two bits in which second that was. 0: nothing. */
+enum { THERE = 1, COUNTED = 2, SECOND = 4 };
+
+struct lio_mapped {
+    const uint8_t *map;
+    uint64_t size; /* of the mapping */
+    uint64_t last; /* where the file's last page begins */
+    uint64_t bytes_max;
+    int fd;
+    _Atomic uint64_t touched; /* bytes */
+    _Atomic uint32_t guarded; /* the second in which the handler was last seen in its place */
+    _Atomic uint32_t *seen; /* of each piece: see SECOND */
+};
+
+/* --- the handler ----------------------------------------------------------------------- */
+
+/* A copy under way. */
+typedef struct {
+    sigjmp_buf back;
+    const uint8_t *begin, *end; /* of its mapping */
+} copy;
+
+static _Thread_local copy *volatile under_way;
+
+/* A process has one handler for a signal, whatever we think of globals. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct sigaction before;
+static bool installed;
+
+static void on_bus(int signal_number, siginfo_t *info, void *context)
+{
+    copy *mine = under_way;
+    const uint8_t *at = info->si_addr;
+    if (mine != NULL && info->si_code > 0 && at >= mine->begin && at < mine->end) {
+        under_way = NULL;
+        siglongjmp(mine->back, 1);
+    }
+    if (before.sa_flags & SA_SIGINFO) {
+        before.sa_sigaction(signal_number, info, context);
+    } else if (before.sa_handler == SIG_IGN && info->si_code <= 0) {
+        return; /* sent by somebody */
+    } else if (before.sa_handler != SIG_DFL && before.sa_handler != SIG_IGN) {
+        before.sa_handler(signal_number);
+    } else {
+        /* As without us: the access is made again when this returns. */
+        struct sigaction usual = {.sa_handler = SIG_DFL};
+        (void)sigaction(SIGBUS, &usual, NULL);
+        if (info->si_code <= 0)
+            (void)raise(SIGBUS);
+    }
+}
+
+static void install(void)
+{
+    /* Not blocked meanwhile, so that there is no mask to restore after the jump. */
+    struct sigaction ours = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+    (void)sigemptyset(&ours.sa_mask);
+    installed = sigaction(SIGBUS, &ours, &before) == 0;
+}
+
+static bool is_guarded(void)
+{
+    struct sigaction now;
+    return installed && sigaction(SIGBUS, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
+           now.sa_sigaction == on_bus;
+}
+
+/* --- opening and closing ----------------------------------------------------------------- */
+
+static bool is_bounded(void)
+{
+    struct rlimit limit;
+    return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
+lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
+    lio_mapped *mapped = NULL;
+    void *map;
+    /* Whoever is given little room of addresses needs it for other things. */
+    if (bytes_max < PIECE_BYTES || is_bounded() || lio_file_size(fd, &size, NULL) != LIO_OK ||
+        size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
+        return NULL;
+    (void)pthread_once(&once, install);
+    if (!is_guarded())
+        return NULL;
+    map = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED)
+        return NULL;
+    mapped = calloc(1, sizeof *mapped);
+    if (mapped != NULL)
+        mapped->seen = calloc((size_t)(size / PIECE_BYTES + 1), sizeof *mapped->seen);
+    if (mapped == NULL || mapped->seen == NULL) {
+        free(mapped);
+        (void)munmap(map, (size_t)size);
+        return NULL;
+    }
+    mapped->map = map;
+    mapped->size = size;
+    mapped->last = lio_round_down(size - 1, page);
+    mapped->bytes_max = bytes_max;
+    mapped->fd = fd;
+    return mapped;
+}
+
+void lio_mapped_close(lio_mapped *mapped)
+{
+    if (mapped == NULL)
+        return;
+    (void)munmap((void *)(uintptr_t)mapped->map, (size_t)mapped->size);
+    free(mapped->seen);
+    free(mapped);
+}
+
+/* --- copying ----------------------------------------------------------------------------- */
+
+/* Some clock's second, never 0. */
+static uint32_t this_second(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint32_t)now.tv_sec % (UINT32_MAX / SECOND - 1) + 1;
+}
+
+/* Whether the handler is in its place; asked once a second. */
+static bool stays_guarded(lio_mapped *m, uint32_t second)
+{
+    if (atomic_load_explicit(&m->guarded, memory_order_relaxed) == second)
+        return true;
+    if (!is_guarded())
+        return false;
+    atomic_store_explicit(&m->guarded, second, memory_order_relaxed);
+    return true;
+}
+
+/* Makes room for a piece. Two threads may both count it, which errs on the safe side. */
+static bool count_piece(lio_mapped *m)
+{
+    if (atomic_fetch_add(&m->touched, PIECE_BYTES) + PIECE_BYTES <= m->bytes_max)
+        return true;
+    (void)atomic_fetch_sub(&m->touched, PIECE_BYTES);
+    return false;
+}
+
+/* Asks the kernel about a piece. */
+static bool look(lio_mapped *m, uint64_t piece, uint32_t second)
+{
+    uint64_t begin = piece * PIECE_BYTES, length = m->size - begin, cached = 0;
+    uint32_t known = atomic_load_explicit(&m->seen[piece], memory_order_relaxed) & COUNTED;
+    length = length < PIECE_BYTES ? length : PIECE_BYTES;
+    if (!stays_guarded(m, second))
+        return false;
+    if ((known || atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max) &&
+        lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length &&
+        (known || count_piece(m)))
+        known = COUNTED | THERE;
+    atomic_store_explicit(&m->seen[piece], second * SECOND + known, memory_order_relaxed);
+    return (known & THERE) != 0;
+}
+
+static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length)
+{
+    uint32_t second = this_second();
+    for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
+         piece++) {
+        uint32_t seen = atomic_load_explicit(&m->seen[piece], memory_order_relaxed);
+        if (seen / SECOND == second ? !(seen & THERE) : !look(m, piece, second))
+            return false;
+    }
+    return true;
+}
+
+/* The bytes are there before the look at the last page, and that before the copy is believed. */
+static void copy_and_look(const uint8_t *from, const uint8_t *last, const struct iovec *into,
+                          int count)
+{
+    for (int i = 0; i < count; i++) {
+        memcpy(into[i].iov_base, from, into[i].iov_len);
+        from += into[i].iov_len;
+    }
+    atomic_thread_fence(memory_order_acquire);
+    (void)*(const volatile uint8_t *)last;
+}
+
+static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint64_t offset,
+                         const struct iovec *into, int count)
+{
+    copy now;
+    now.begin = map;
+    now.end = map + size;
+    if (sigsetjmp(now.back, 0) != 0)
+        return false; /* the handler has put `under_way` back */
+    under_way = &now;
+    atomic_signal_fence(memory_order_seq_cst);
+    copy_and_look(map + offset, map + last, into, count);
+    atomic_signal_fence(memory_order_seq_cst);
+    under_way = NULL;
+    return true;
+}
+
+bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const struct iovec *into,
+                     int count)
+{
+    return length > 0 && length <= LIO_MAPPED_BYTES_MAX && lio_fits(offset, length, m->last) &&
+           is_there(m, offset, length) &&
+           copy_guarded(m->map, m->size, m->last, offset, into, count);
+}
+
+bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)
+{
+    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
+    uint64_t last = size > 0 ? lio_round_down(size - 1, (uint64_t)sysconf(_SC_PAGESIZE)) : 0;
+    (void)pthread_once(&once, install);
+    return lio_fits(read->offset, read->length, last) && is_guarded() &&
+           copy_guarded(map, size, last, read->offset, &into, 1);
+}

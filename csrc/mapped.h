@@ -1,0 +1,47 @@
+/* mapped: copies out of a mapping of the file what the page cache holds, without a call of the
+ * kernel.
+ *
+ *   [piece][piece][piece] ...   a piece is touched when the kernel has just said that all of it is
+ *                               in the page cache; that is asked again after a second
+ *
+ * For small reads: for them the call costs more than the copy. A page that has left the cache
+ * since is brought back by the fault, as a read would have done.
+ *
+ * Touched pages count as memory of the process (as shared file pages, which the kernel takes
+ * back at will), so their number is bounded, and the first pieces come first.
+ *
+ * When the file is cut while bytes are copied, the kernel sends SIGBUS. A handler, for which the
+ * process is asked once, ends such a copy, and no other: what it does not know goes to the
+ * handler that was there before. Where somebody has put another handler over it, nothing is copied
+ * any more. A page of which only the end was cut off shows zeros instead; so every copy then
+ * looks at the file's last page, which is gone by that time, and is no part of what is copied.
+ */
+#ifndef LIO_MAPPED_H
+#define LIO_MAPPED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/uio.h>
+
+#include "engine.h"
+
+typedef struct lio_mapped lio_mapped;
+
+/* Larger reads are better left to the kernel, which copies as fast. */
+enum { LIO_MAPPED_BYTES_MAX = 64 << 10 };
+
+/* Maps the file as long as it is now, of which at most `bytes_max` are touched. `fd` is borrowed
+ * until close. NULL where that cannot be, or the kernel does not say what is cached. */
+lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);
+void lio_mapped_close(lio_mapped *mapped);
+
+/* Fills `into` with the `length` bytes from `offset` on. False: it must be read another way, and
+ * `into` may hold anything. */
+bool lio_mapped_copy(lio_mapped *mapped, uint64_t offset, uint64_t length,
+                     const struct iovec *into, int count);
+
+/* Fills read->into out of a mapping, by whomever, of the first `size` bytes of a file: what is not
+ * cached, too. False: it must be read another way. */
+bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read);
+
+#endif

@@ -1,0 +1,299 @@
+"""Small reads out of a mapping (csrc/mapped.h): right bytes or another way, never a signal.
+
+Goal: what the page cache holds is handed out without a call of the kernel; a file that is cut or
+another SIGBUS handler change nothing of what is promised, and no more is touched than was
+allowed. Method: count the process's calls and its mapped memory, cut files under it, and send it
+signals, in processes of their own where they may die of it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import databases
+import lmdb
+import pytest
+
+import lmdbio
+
+COUNT = 2000
+#: From here on a mapping is used (MAPPED_FROM), with room to spare.
+ENOUGH = 200
+#: What one piece touches (PIECE_BYTES).
+PIECE_BYTES = 256 << 10
+
+EXPECTED = {b"%08d" % i: databases.value(i, 3000) for i in range(COUNT)}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    folder = tmp_path / "env"
+    env = databases.open_writable(folder, 1)
+    databases.write(env, EXPECTED.items())
+    env.sync(True)
+    env.close()
+    warm(folder)
+    return folder
+
+
+def warm(folder: Path) -> None:
+    (folder / "data.mdb").read_bytes()
+
+
+def calls() -> int:
+    """Calls for reading that this process has made."""
+    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("syscr")).split()[1])
+
+
+def mapped_bytes() -> int:
+    """Of files, in the memory of this process."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("RssFile")).split()[1]) * 1024
+
+
+def run(code: str, *arguments: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def get_all(txn: lmdbio.Transaction) -> None:
+    for key, value in EXPECTED.items():
+        assert txn.get(key) == value
+
+
+def test_gets_of_what_is_cached_make_no_calls(path: Path) -> None:
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        get_all(txn)
+        before = calls()
+        get_all(txn)
+        assert calls() - before < COUNT // 10
+        assert env.stats().records == 2 * COUNT
+
+
+def test_records_too(path: Path) -> None:
+    with lmdbio.Records(path, readahead=False) as records:
+        values = list(EXPECTED.values())
+        assert [records[i] for i in range(COUNT)] == values
+        before = calls()
+        assert [bytes(v) for v in records.read(range(0, COUNT, 2))] == values[::2]
+        assert calls() - before < COUNT // 10
+
+
+def test_who_asks_for_pread_gets_calls(path: Path) -> None:
+    options = {"readonly": True, "lock": False, "engine": "pread"}
+    with lmdbio.open(str(path), **options) as env, env.begin() as txn:
+        get_all(txn)
+        before = calls()
+        get_all(txn)
+        assert calls() - before >= COUNT
+
+
+def test_what_has_left_the_cache_is_read(path: Path) -> None:
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        get_all(txn)
+        with (path / "data.mdb").open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        get_all(txn)
+
+
+def test_no_more_is_touched_than_the_budget_allows(path: Path) -> None:
+    code = """
+import sys, lmdbio, test_mapped as t
+env = lmdbio.open(sys.argv[1], readonly=True, lock=False)
+with env.begin() as txn:
+    txn.get(next(iter(t.EXPECTED)))
+    before = t.mapped_bytes()
+    t.get_all(txn); t.get_all(txn)
+    print(t.mapped_bytes() - before)
+"""
+    own = 96 << 20
+    here = {"PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *sys.path])}
+
+    def touched(allowed: int) -> int:
+        found = run(code, path, LMDBIO_MEMORY_BYTES=str(own + allowed), **here)
+        assert found.returncode == 0, found.stderr
+        return int(found.stdout)
+
+    size = (path / "data.mdb").stat().st_size
+    slack = 1 << 20  # the interpreter's own libraries
+    assert touched(4 * PIECE_BYTES) <= 4 * PIECE_BYTES + slack
+    assert touched(2 * size) >= size * 3 // 4
+
+
+def test_a_writers_new_pages_are_seen(path: Path) -> None:
+    with lmdbio.open(str(path), readonly=True) as env:
+        with env.begin() as txn:
+            get_all(txn)
+        subprocess.run(
+            [
+                sys.executable,
+                "-c",
+                "import lmdb, sys\n"
+                "env = lmdb.open(sys.argv[1], map_size=1 << 28)\n"
+                "with env.begin(write=True) as txn:\n"
+                "    for i in range(2000): txn.put(b'%08d' % i, b'changed' * 500)\n",
+                str(path),
+            ],
+            check=True,
+            timeout=60,
+        )
+        with env.begin() as txn:
+            assert all(txn.get(key) == b"changed" * 500 for key in EXPECTED)
+
+
+@pytest.mark.parametrize("keep", [0, 5000, 1 << 20, (1 << 20) + 100])
+def test_a_file_that_was_cut_is_told(path: Path, keep: int) -> None:
+    """Also where the cut goes through the middle of a page, of which the rest reads as zeros."""
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        get_all(txn)
+        size = (path / "data.mdb").stat().st_size
+        os.truncate(path / "data.mdb", keep)
+        told = 0
+        for key, value in EXPECTED.items():
+            try:
+                assert txn.get(key) == value
+            except (lmdb.Error, OSError) as error:
+                assert "data.mdb" in str(error)
+                told += 1
+        assert told >= COUNT * (size - keep) // size - COUNT // 20
+
+
+def test_a_file_cut_again_and_again_gives_no_wrong_byte(path: Path) -> None:
+    """Nor a signal: gets beside a thread that cuts the file, which stays cut."""
+    file = path / "data.mdb"
+    size = file.stat().st_size
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        get_all(txn)
+        steps = iter(range(size, 2 * 4096, -size // 300 | 1))
+        stop = threading.Event()
+
+        def cut() -> None:
+            for keep in steps:
+                os.truncate(file, keep)
+                if stop.wait(0.002):
+                    return
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        told = right = 0
+        try:
+            while thread.is_alive():
+                for key, value in EXPECTED.items():
+                    try:
+                        assert txn.get(key) == value
+                        right += 1
+                    except (lmdb.Error, OSError):
+                        told += 1
+        finally:
+            stop.set()
+            thread.join()
+        assert right and told
+
+
+DIES = """
+import faulthandler, mmap, os, signal, sys, lmdbio
+order = sys.argv[2]
+if order == "faulthandler before": faulthandler.enable()
+env = lmdbio.open(sys.argv[1], readonly=True, lock=False)
+with env.begin() as txn:
+    for i in range(200): txn.get(b"%08d" % i)
+    if order == "faulthandler after": faulthandler.enable()
+    with open(sys.argv[1] + "/other", "w+b") as file:
+        file.write(bytes(8192)); file.flush()
+        other = mmap.mmap(file.fileno(), 8192)
+        file.truncate(0)
+        other[5000]
+"""
+
+
+@pytest.mark.parametrize("order", ["none", "faulthandler before", "faulthandler after"])
+def test_who_else_touches_what_is_gone_dies_as_without_us(path: Path, order: str) -> None:
+    found = run(DIES, path, order)
+    assert found.returncode == -signal.SIGBUS
+    assert ("Fatal Python error: Bus error" in found.stderr) == (order != "none")
+
+
+SENT = """
+import os, signal, sys, lmdbio
+kind = sys.argv[2]
+seen = []
+if kind == "handled": signal.signal(signal.SIGBUS, lambda *_: seen.append(1))
+if kind == "ignored": signal.signal(signal.SIGBUS, signal.SIG_IGN)
+env = lmdbio.open(sys.argv[1], readonly=True, lock=False)
+with env.begin() as txn:
+    for i in range(200): txn.get(b"%08d" % i)
+    os.kill(os.getpid(), signal.SIGBUS)
+    for i in range(200): txn.get(b"%08d" % i)
+print("lives", len(seen))
+"""
+
+
+def test_a_signal_that_was_sent_goes_where_it_did(path: Path) -> None:
+    assert run(SENT, path, "handled").stdout == "lives 1\n"
+    assert run(SENT, path, "ignored").stdout == "lives 0\n"
+    assert run(SENT, path, "usual").returncode == -signal.SIGBUS
+
+
+OVER = """
+import os, signal, sys, time, lmdbio, test_mapped as t
+env = lmdbio.open(sys.argv[1], readonly=True, lock=False)
+with env.begin() as txn:
+    t.get_all(txn)
+    signal.signal(signal.SIGBUS, lambda *_: None)
+    time.sleep(1.1)
+    before = t.calls()
+    t.get_all(txn)
+    assert t.calls() - before >= t.COUNT
+    os.truncate(sys.argv[1] + "/data.mdb", 1 << 20)
+    told = 0
+    for key in t.EXPECTED:
+        try: txn.get(key)
+        except (lmdbio.Error, OSError): told += 1
+    print("told" if told else "silent")
+"""
+
+
+def test_under_another_handler_nothing_is_mapped(path: Path) -> None:
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    found = run(OVER, path, PYTHONPATH=here)
+    assert found.stdout == "told\n", found.stderr
+
+
+def test_a_child_goes_on(path: Path) -> None:
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        get_all(txn)
+        child = os.fork()
+        if child == 0:
+            try:
+                get_all(txn)
+                os.truncate(path / "data.mdb", 1 << 20)
+                with pytest.raises((lmdb.Error, OSError)):
+                    get_all(txn)
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def test_little_room_for_addresses_is_left_alone(path: Path) -> None:
+    code = """
+import resource, sys, lmdbio, test_mapped as t
+resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+with lmdbio.open(sys.argv[1], readonly=True, lock=False) as env, env.begin() as txn:
+    t.get_all(txn)
+    print(sys.argv[1] + "/data.mdb" in open("/proc/self/maps").read())
+"""
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    assert run(code, path, PYTHONPATH=here).stdout == "False\n"
