@@ -81,7 +81,7 @@ int lio_engine_fd(const lio_engine *engine);
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
 
 /* Lets a pread engine copy what small reads ask for, and the page cache holds, out of a mapping
- * (mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds. To be
+ * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds. To be
  * said before the first read. */
 void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max);
 

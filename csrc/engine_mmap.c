@@ -1,4 +1,4 @@
-/* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS (mapped.h).
+/* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS (engine_mapped.h).
  * What the file has grown by since, its last page, and all where somebody else handles that signal
  * is read with pread. Whoever lends the mapping itself (lio_engine_map) lends SIGBUS with it. */
 #include <errno.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "engine_kind.h"
-#include "mapped.h"
+#include "engine_mapped.h"
 
 struct lio_source {
     int fd;

@@ -11,7 +11,7 @@
 
 #include "buffer.h"
 #include "engine_kind.h"
-#include "mapped.h"
+#include "engine_mapped.h"
 #include "storage.h"
 
 struct lio_source {

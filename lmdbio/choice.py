@@ -144,7 +144,7 @@ class Choice:
         """Small reads of what the page cache holds are copied out of a mapping.
 
         A call of the kernel for 3 KB costs more than the copy. Who asks for "pread" gets all by
-        calls, which tools can count (csrc/mapped.h).
+        calls, which tools can count (csrc/engine_mapped.h).
         """
         return self.engine == "pread" and self.access != "stream" and not self.demanded
 

@@ -16,6 +16,9 @@ from typing import Any
 import lmdb
 import pytest
 
+from lmdbio import _core
+from lmdbio.errors import IncompatibleError
+
 # Test modules import one another's helpers (tests/databases.py) by name.
 sys.path.insert(0, str(Path(__file__).parent))
 
@@ -55,6 +58,19 @@ def mpiexec() -> str:
     if found is None:
         pytest.skip("there is no mpiexec")
     return found
+
+
+@pytest.fixture
+def no_direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    """O_DIRECT is refused for every file that is opened again."""
+    again = _core.Engine.again
+
+    def refuse(self: _core.Engine, kind: str, depth: int) -> _core.Engine:
+        if kind == "direct":
+            raise IncompatibleError("the file system knows no O_DIRECT")
+        return again(self, kind, depth)
+
+    monkeypatch.setattr(_core.Engine, "again", refuse)
 
 
 @pytest.fixture(autouse=True)

@@ -139,15 +139,7 @@ def test_it_does_not_begin_on_network_and_fuse_file_systems(path, monkeypatch):
         check(records, np.arange(100))
 
 
-def test_where_o_direct_is_refused_the_page_cache_serves(path, monkeypatch):
-    again = _core.Engine.again
-
-    def refuse(self, kind, depth):
-        if kind == "direct":
-            raise IncompatibleError("the file system knows no O_DIRECT")
-        return again(self, kind, depth)
-
-    monkeypatch.setattr(_core.Engine, "again", refuse)
+def test_where_o_direct_is_refused_the_page_cache_serves(path, no_direct):
     with lmdbio.Records(path) as records:
         assert not passes_by(records)
         check(records, np.arange(100))

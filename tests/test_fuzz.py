@@ -7,23 +7,11 @@ seed is today's and is printed, so that every day tries other mutations.
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
-
-RUN = Path(__file__).parent / "fuzz" / "run.py"
-
-
-def load():
-    spec = importlib.util.spec_from_file_location("lmdbio_fuzz_run", RUN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+import scripts
 
 
 def test_mutated_files_never_crash_hang_or_grow(tmp_path):
@@ -34,6 +22,6 @@ def test_mutated_files_never_crash_hang_or_grow(tmp_path):
         pytest.skip("this C compiler has no sanitizers")
     seed = int(time.time()) // 86400
     print(f"fuzz seed {seed}")
-    done = load().run(6000, seed)
+    done = scripts.load("fuzz").run(6000, seed)
     assert done.returncode == 0, f"seed {seed}\n{done.stdout}\n{done.stderr[-4000:]}"
     assert "no fault" in done.stdout

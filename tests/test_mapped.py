@@ -1,4 +1,4 @@
-"""Small reads out of a mapping (csrc/mapped.h): right bytes or another way, never a signal.
+"""Small reads out of a mapping (csrc/engine_mapped.h): right bytes or another way, never a signal.
 
 Goal: what the page cache holds is handed out without a call of the kernel; a file that is cut or
 another SIGBUS handler change nothing of what is promised, and no more is touched than was

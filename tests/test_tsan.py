@@ -7,14 +7,12 @@ is today's and is printed.
 
 from __future__ import annotations
 
-import importlib.util
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
+import scripts
 
-RUN = Path(__file__).parent / "tsan" / "run.py"
 PROBE = """
 #include <pthread.h>
 static void *run(void *x) { return x; }
@@ -22,17 +20,8 @@ int main(void) { pthread_t t; return pthread_create(&t, 0, run, 0) || pthread_jo
 """
 
 
-def load():
-    spec = importlib.util.spec_from_file_location("lmdbio_tsan_run", RUN)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
 def test_no_race_where_threads_forks_and_windows_meet(tmp_path):
-    tsan = load()
+    tsan = scripts.load("tsan")
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)
     command = ["cc", *tsan.FLAGS, str(source), "-o", str(program), "-pthread"]

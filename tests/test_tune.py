@@ -19,7 +19,6 @@ import pytest
 import lmdbio
 from lmdbio import _core, calibration, storage, tune
 from lmdbio.calibration import Calibration, Sample
-from lmdbio.errors import IncompatibleError
 from lmdbio.storage import Storage
 from lmdbio.tune import Trial
 
@@ -100,15 +99,7 @@ def test_what_stays_in_the_page_cache_gives_no_figure(path, monkeypatch):
         assert all(sample.kind == "direct" for sample in made.calibration.samples)
 
 
-def test_where_o_direct_is_refused_the_page_cache_is_measured(path, monkeypatch):
-    again = _core.Engine.again
-
-    def refuse(self, kind, depth):
-        if kind == "direct":
-            raise IncompatibleError("the file system knows no O_DIRECT")
-        return again(self, kind, depth)
-
-    monkeypatch.setattr(_core.Engine, "again", refuse)
+def test_where_o_direct_is_refused_the_page_cache_is_measured(path, monkeypatch, no_direct):
     ground = _core.look_at
 
     def untold(fd):

@@ -26,26 +26,11 @@ import sys
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import capped
+import command
 
-UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SECONDS_TO_DIE = 5.0
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-
-
-class Interrupted(BaseException):
-    """A signal asks for the end; the first one only, so that cleaning up is not disturbed."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def interrupt(number: int, _frame: object) -> None:
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(number)
 
 
 def amount(text: str) -> int:
@@ -78,11 +63,8 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def end_all(process: subprocess.Popen[bytes], group: Path, number: int) -> None:
     """Hands a signal to the command's group, then ends whatever is left in the control group."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(SECONDS_TO_DIE)
-    end = time.monotonic() + SECONDS_TO_DIE
+    command.signalled(process, number)
+    end = time.monotonic() + command.SECONDS_TO_DIE
     while (left := (group / "cgroup.procs").read_text(encoding="ascii").split()) and (
         time.monotonic() < end
     ):
@@ -105,11 +87,11 @@ def run(words: list[str], disk: capped.Disk) -> int:
     )
     try:
         code = process.wait()
-    except Interrupted as interrupted:
+    except command.Interrupted as interrupted:
         end_all(process, disk.group, interrupted.number)
         raise
     end_all(process, disk.group, signal.SIGTERM)  # what it may have left behind
-    return code if code >= 0 else 128 - code
+    return command.status(code)
 
 
 def report(chosen: argparse.Namespace, disk: capped.Disk, seconds: float, code: int) -> None:
@@ -133,9 +115,8 @@ def report(chosen: argparse.Namespace, disk: capped.Disk, seconds: float, code: 
 
 def main(words: list[str]) -> int:
     chosen = parse(words)
-    for number in SIGNALS:
-        signal.signal(number, interrupt)
-    try:
+
+    def before_the_disk() -> int:
         with capped.capped(
             chosen.folder,
             bytes_s=chosen.bytes,
@@ -145,15 +126,9 @@ def main(words: list[str]) -> int:
             start = time.monotonic()
             code = run(chosen.command, disk)
             report(chosen, disk, time.monotonic() - start, code)
-    except capped.Missing as error:
-        print(f"run.py: {error}", file=sys.stderr)
-        return UNAVAILABLE
-    except capped.Failed as error:
-        print(f"run.py: {error}", file=sys.stderr)
-        return FAILED
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
-    return code
+        return code
+
+    return command.guarded(before_the_disk, capped.Missing, capped.Failed)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ mounting failed.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import signal
@@ -24,25 +23,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import command
 import pfs
-
-UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-SECONDS_TO_DIE = 5.0
-
-
-class Interrupted(BaseException):
-    """A signal asks for the end; the first one only, so that cleaning up is not disturbed."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.number = number
-
-
-def interrupt(number: int, _frame: object) -> None:
-    for each in SIGNALS:
-        signal.signal(each, signal.SIG_IGN)
-    raise Interrupted(number)
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -88,14 +71,8 @@ def environment(mounts: list[Path]) -> dict[str, str]:
 
 def end_group(process: subprocess.Popen[bytes], number: int) -> None:
     """Hands a signal to the command and all that it started, and sees them end."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, number)
-    try:
-        process.wait(SECONDS_TO_DIE)
-    except subprocess.TimeoutExpired:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    if not command.signalled(process, number):
+        command.signalled(process, signal.SIGKILL)
 
 
 def run(words: list[str], store: pfs.Store) -> int:
@@ -108,10 +85,10 @@ def run(words: list[str], store: pfs.Store) -> int:
         return 127
     try:
         code = process.wait()
-    except Interrupted as interrupted:
+    except command.Interrupted as interrupted:
         end_group(process, interrupted.number)
         raise
-    return code if code >= 0 else 128 - code
+    return command.status(code)
 
 
 # --- what the store did -------------------------------------------------------------------
@@ -169,9 +146,8 @@ def report(chosen: argparse.Namespace, store: pfs.Store, seconds: float, code: i
 
 def main(words: list[str]) -> int:
     chosen = parse(words)
-    for number in SIGNALS:
-        signal.signal(number, interrupt)
-    try:
+
+    def before_the_store() -> int:
         program = pfs.build()
         with pfs.mounted(
             chosen.folder, mounts=chosen.mounts, constants=chosen.constants, program=program
@@ -179,16 +155,10 @@ def main(words: list[str]) -> int:
             start = time.monotonic()
             code = run(chosen.command, store)
             seconds = time.monotonic() - start
-    except pfs.Missing as error:
-        print(f"run.py: {error}", file=sys.stderr)
-        return UNAVAILABLE
-    except pfs.Failed as error:
-        print(f"run.py: {error}", file=sys.stderr)
-        return FAILED
-    except Interrupted as interrupted:
-        return 128 + interrupted.number
-    report(chosen, store, seconds, code)
-    return code
+        report(chosen, store, seconds, code)
+        return code
+
+    return command.guarded(before_the_store, pfs.Missing, pfs.Failed)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import errno
 import os
 import random
@@ -172,7 +173,7 @@ class Cut(_Real):
             thread.join()
 
 
-class _Limit(_Real):
+class _Limit(_Real, abc.ABC):
     """A resource limit close to what is in use."""
 
     WHICH: int
@@ -181,8 +182,9 @@ class _Limit(_Real):
         super().__init__(rng)
         self._before = resource.getrlimit(self.WHICH)
 
+    @abc.abstractmethod
     def _bound(self) -> int:
-        raise NotImplementedError
+        """The limit; what is in use now and a little more."""
 
     def arm(self, share: int = 1) -> None:
         del share

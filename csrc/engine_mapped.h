@@ -1,4 +1,4 @@
-/* mapped: copies out of a mapping of the file what the page cache holds, without a call of the
+/* engine_mapped: copies out of a mapping of the file what the page cache holds, without a call of the
  * kernel.
  *
  *   [piece][piece][piece] ...   a piece is touched when the kernel has just said that all of it is
@@ -16,8 +16,8 @@
  * any more. A page of which only the end was cut off shows zeros instead; so every copy then
  * looks at the file's last page, which is gone by that time, and is no part of what is copied.
  */
-#ifndef LIO_MAPPED_H
-#define LIO_MAPPED_H
+#ifndef LIO_ENGINE_MAPPED_H
+#define LIO_ENGINE_MAPPED_H
 
 #include <stdbool.h>
 #include <stdint.h>
