@@ -16,7 +16,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-GLUE = [ROOT / "lmdbio" / name for name in ("_glue.h", "_glue_items.h")]
+GLUE = [ROOT / "lmdbio" / name for name in ("_glue.h", "_glue_items.h", "_glue_values.h")]
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -41,7 +41,7 @@ def builder() -> FFI:
         ffi.cdef(declarations(header))
     ffi.set_source(
         "lmdbio._lmdbio",
-        '#include "lmdbio.h"\n#include "_glue_items.h"\n',
+        '#include "lmdbio.h"\n#include "_glue_items.h"\n#include "_glue_values.h"\n',
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
         include_dirs=["csrc", "lmdbio"],

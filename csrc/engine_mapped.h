@@ -28,7 +28,7 @@
 typedef struct lio_mapped lio_mapped;
 
 /* Larger reads are better left to the kernel, which copies as fast. */
-enum { LIO_MAPPED_BYTES_MAX = 64 << 10 };
+enum { LIO_MAPPED_BYTES_MAX = 256 << 10 };
 
 /* Maps the file as long as it is now, of which at most `bytes_max` are touched. `fd` is borrowed
  * until close. NULL where that cannot be, or the kernel does not say what is cached. */

@@ -12,17 +12,6 @@
 #include <Python.h>
 /* cdef: resume */
 
-/* Fills the list at address `list` (length >= count, filled with None) with bytes objects cut
- * from `buffer`: object i is buffer[offsets[i] : offsets[i] + lengths[i]]. The caller has
- * checked the bounds. 0, or -1 when memory ran out. */
-static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t *offsets,
-                          const uint64_t *lengths, size_t count);
-
-/* Fills the list at address `list` (length >= first + count, filled with None) from `first` on
- * with bytes objects into which these extents of the file are read, by lio_engine_scatter. */
-static int lio_glue_read(lio_engine *engine, const lio_extent *extents, size_t first, size_t count,
-                         uintptr_t list, lio_error *error);
-
 /* Hides the object at address `object` from the garbage collector, which then neither visits nor
  * finalizes it: its reference count alone says when it ends. It must be tracked. */
 static void lio_glue_untrack(uintptr_t object);
@@ -67,67 +56,6 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
                          uintptr_t values, lio_error *error);
 
 /* cdef: skip */
-static int lio_glue_bytes(uintptr_t list, const uint8_t *buffer, const uint64_t *offsets,
-                          const uint64_t *lengths, size_t count)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    int result = 0;
-    for (size_t i = 0; i < count; i++) {
-        PyObject *item = PyBytes_FromStringAndSize((const char *)buffer + offsets[i],
-                                                   (Py_ssize_t)lengths[i]);
-        if (item == NULL || PyList_SetItem((PyObject *)list, (Py_ssize_t)i, item) < 0) {
-            PyErr_Clear();
-            result = -1;
-            break;
-        }
-    }
-    PyGILState_Release(state);
-    return result;
-}
-
-/* As many of the objects as one call of the kernel serves. */
-enum { LIO_GLUE_READS = 32 };
-
-/* Makes the objects, and says where they are to be filled. Returns how many it could make. */
-static size_t lio_glue_rooms(const lio_extent *extents, size_t count, uintptr_t list,
-                             size_t first, lio_read *reads)
-{
-    PyGILState_STATE state = PyGILState_Ensure();
-    size_t made = 0;
-    for (; made < count; made++) {
-        const lio_extent *e = &extents[made];
-        PyObject *item = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)e->length);
-        if (item == NULL)
-            break;
-        reads[made] = (lio_read){e->offset, e->length, e->length,
-                                 (uint8_t *)PyBytes_AsString(item)};
-        if (PyList_SetItem((PyObject *)list, (Py_ssize_t)(first + made), item) < 0)
-            break;
-    }
-    if (made < count)
-        PyErr_Clear();
-    PyGILState_Release(state);
-    return made;
-}
-
-/* The list is nobody else's until this returns, so no one sees the objects half filled. */
-static int lio_glue_read(lio_engine *engine, const lio_extent *extents, size_t first, size_t count,
-                         uintptr_t list, lio_error *error)
-{
-    lio_read reads[LIO_GLUE_READS];
-    int code = LIO_OK;
-    while (count > 0 && code == LIO_OK) {
-        size_t now = count < LIO_GLUE_READS ? count : LIO_GLUE_READS;
-        if (lio_glue_rooms(extents, now, list, first, reads) < now)
-            return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for a record");
-        code = lio_engine_scatter(engine, reads, now, error);
-        extents += now;
-        first += now;
-        count -= now;
-    }
-    return code;
-}
-
 static void lio_glue_untrack(uintptr_t object)
 {
     PyGILState_STATE state = PyGILState_Ensure();
@@ -244,6 +172,17 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
     PyGILState_Release(state);
     lio_pages_unlock(lio_scan_pages(scan));
     return code;
+}
+
+/* Makes a type, and puts it into the list at address `list`, at 0. */
+static int lio_glue_type(PyType_Spec *spec, uintptr_t list)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *type = PyType_FromSpec(spec);
+    int result = type != NULL ? PyList_SetItem((PyObject *)list, 0, type) : -1;
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return result;
 }
 
 /* --- searches by key ------------------------------------------------------------------- */

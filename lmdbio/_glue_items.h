@@ -285,12 +285,7 @@ static int lio_items_type(uintptr_t list)
                                .basicsize = sizeof(lio_items),
                                .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
                                .slots = slots};
-    PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *type = PyType_FromSpec(&spec);
-    int result = type != NULL ? PyList_SetItem((PyObject *)list, 0, type) : -1;
-    PyErr_Clear();
-    PyGILState_Release(state);
-    return result;
+    return lio_glue_type(&spec, list);
 }
 
 static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snapshot,

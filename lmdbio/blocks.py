@@ -6,6 +6,7 @@ import os
 import threading
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 from time import monotonic_ns
 
 import numpy as np
@@ -22,9 +23,6 @@ __all__ = ["Block", "Blocks", "Slices"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
-#: Bytes and records made into objects at a time: few enough to stay in the processor's cache.
-CUT_BYTES = 1 << 20
-CUT = 256
 #: What one thread asks the page cache for at once: a disk takes as much as it gets; other file
 #: systems see single requests, which must come in order (csrc/stretch.h).
 DISK_PIECE_BYTES = 2 << 20
@@ -51,17 +49,20 @@ class Blocks:
     options: PlanOptions
     tally: Tally
 
-    def read(self, indices: npt.NDArray[np.uint64]) -> Generator[list[bytes], None, None]:
-        """Values of ``indices`` in order, a few at a time, the next block being read meanwhile."""
+    def read(self, indices: npt.NDArray[np.uint64]) -> Generator[Iterator[bytes], None, None]:
+        """Values of ``indices`` in order, by blocks, the next one being read meanwhile.
+
+        Each is to be used up before the next one is asked for.
+        """
         started: list[Block | _Direct] = []
         stretch = self._open_stretch()
         try:
             for part in self.cut(indices):
                 started.append(self._begin(part, stretch))
                 if len(started) == 2:
-                    yield from self._hand_out(started.pop(0))
+                    yield self._hand_out(started.pop(0))
             while started:
-                yield from self._hand_out(started.pop(0))
+                yield self._hand_out(started.pop(0))
         finally:
             for block in started:
                 block.close()
@@ -115,14 +116,12 @@ class Blocks:
             target = min(2 * target, BLOCK_BYTES)
             step = max(1, min(target // mean + 1, 1 << 16))
 
-    def _hand_out(self, block: Block | _Direct) -> Iterator[list[bytes]]:
+    def _hand_out(self, block: Block | _Direct) -> Iterator[bytes]:
         with block:
             begun = monotonic_ns()
             block.wait()
             self.tally.waited(begun)
-            step = min(CUT, max(1, CUT_BYTES // max(1, block.record_bytes // block.count)))
-            for at in range(0, block.count, step):
-                yield block.values(at, at + step)
+            return block.values()
 
 
 class Block:
@@ -132,7 +131,6 @@ class Block:
         self._blocks, self._plan, self._tally = blocks, plan, blocks.tally
         begun = monotonic_ns()
         self._lengths = np.ascontiguousarray(extents["length"])
-        self.count, self.record_bytes = len(extents), plan.totals.record_bytes
         self._memory = blocks.pool.take(plan.totals.buffer_bytes)
         past = blocks.bypass.engine(plan.totals.buffer_bytes)
         self._past = past is not None
@@ -147,13 +145,10 @@ class Block:
             self._blocks.bypass.took(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.source.guard()
 
-    def values(self, start: int, stop: int) -> list[bytes]:
-        begun, lengths = monotonic_ns(), self._lengths[start:stop]
-        values = _core.bytes_list(
-            self._memory.address, self._memory.size, self._plan.slices[start:stop], lengths
-        )
-        self._tally.copied(begun, lengths)
-        return values
+    def values(self) -> Iterator[bytes]:
+        places = np.empty(len(self._lengths), _core.EXTENT)
+        places["offset"], places["length"] = self._plan.slices, self._lengths
+        return _core.Values.of_memory(self._blocks.engine, self._memory, places)
 
     def batch(self, wanted: npt.NDArray[np.uint64]) -> Batch:
         """The whole block as a batch, over its memory."""
@@ -181,33 +176,13 @@ class _Direct:
     """Records that are read where they are wanted; a stretch brings them to the page cache."""
 
     def __init__(self, blocks: Blocks, extents: _core.Extents) -> None:
-        self._source, self._tally = blocks.source, blocks.tally
-        begun = monotonic_ns()
-        self._each = _core.EachRead(blocks.engine, extents)
-        self._lengths = np.ascontiguousarray(extents["length"])
-        self.count, self.record_bytes = len(extents), int(self._lengths.sum())
-        size = self.record_bytes
-        self._tally.planned(
-            begun,
-            _core.PlanTotals(
-                buffer_bytes=size,
-                record_bytes=size,
-                needed_bytes=size,
-                waste_bytes=0,
-                regions=self.count,
-                requests=self.count,
-            ),
-        )
+        self._blocks, self._extents = blocks, extents
 
     def wait(self) -> None:
         pass
 
-    def values(self, start: int, stop: int) -> list[bytes]:
-        begun = monotonic_ns()
-        found = self._each.values(start, stop)
-        self._source.guard()
-        self._tally.copied(self._tally.waited(begun), self._lengths[start:stop])
-        return found
+    def values(self) -> Iterator[bytes]:
+        return self._blocks.source.values(self._blocks.engine, self._extents)
 
     def close(self) -> None:
         pass
@@ -277,20 +252,15 @@ class _Stream:
     def __init__(self, blocks: Blocks, start: int) -> None:
         self._at, self._pid = start, os.getpid()
         self._parts = blocks.read(np.arange(start, blocks.source.count, dtype=np.uint64))
-        self._spare: list[bytes] = []
+        self._values = chain.from_iterable(self._parts)
 
     def begins_at(self, start: int) -> bool:
         """Whether that is the next record; what a parent process began is not gone on with."""
         return self._at == start and self._pid == os.getpid()
 
     def take(self, count: int) -> list[bytes]:
-        found, self._spare = self._spare, []
-        while len(found) < count:
-            found += next(self._parts)
-        self._spare = found[count:]
-        del found[count:]
         self._at += count
-        return found
+        return list(islice(self._values, count))
 
     def close(self) -> None:
         self._parts.close()

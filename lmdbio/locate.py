@@ -104,11 +104,20 @@ class Source:
         offset, length = table.item(index)
         return offset, length
 
+    def _snapshot(self) -> _core.Snapshot:
+        """The state this was opened in, for who reads in C."""
+        pages = _core.Pages(self._pages, self.meta.layout, 0)
+        return _core.Snapshot(pages, self.meta.txnid, held=False)
+
     def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
         """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
-        pages = _core.Pages(self._pages, self.meta.layout, 0)
-        snapshot = _core.Snapshot(pages, self.meta.txnid, held=False)
-        return _core.fetcher(engine, snapshot, self.guard)
+        return _core.fetcher(engine, self._snapshot(), self.guard)
+
+    def values(self, engine: _core.Engine, extents: _core.Extents) -> _core.Values:
+        """What lies at some extents of the file, guarded (``_core.Values``)."""
+        return _core.Values.of_file(
+            engine, extents, self._snapshot(), size_min=self._size, verify=self.guard
+        )
 
     @property
     def used_bytes(self) -> int:

@@ -55,7 +55,8 @@ class Stats:
         queue_seconds, service_seconds: how long these waited for a thread, and were under way;
             by ``queued_requests`` that is the mean, by the wall clock the mean depth.
         wait_seconds: somebody waited for bytes to arrive: who asked, or a rank for its batch.
-        copy_seconds: making objects of what was read.
+        copy_seconds: making objects of what was read; not those that an iterator makes one by
+            one, as they are asked for.
         iterations, blocks: of a Reader: handed out; published by this rank's filling thread.
         fill_seconds, idle_seconds: that thread waited for reads; for a slot to fill.
         window_bytes: shared memory that this rank owns now.

@@ -7,6 +7,7 @@ or from a real file that is too short.
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import signal
@@ -48,6 +49,11 @@ def reads(engine: _core.Engine, pieces: list[tuple[int, int]]):
     return plan, _core.Memory(plan.totals.buffer_bytes)
 
 
+def bytes_at(memory: _core.Memory, at: int, length: int) -> bytes:
+    assert at + length <= memory.size
+    return ctypes.string_at(memory.address + int(at), int(length))
+
+
 def test_many_requests_in_flight_bring_the_files_bytes(engine):
     rng = np.random.default_rng(2)
     pieces = [
@@ -56,9 +62,7 @@ def test_many_requests_in_flight_bring_the_files_bytes(engine):
     ]
     plan, memory = reads(engine, pieces)
     engine.read_plan(plan, memory.address)
-    got = _core.bytes_list(
-        memory.address, memory.size, plan.slices, np.array([n for _, n in pieces], np.uint64)
-    )
+    got = [bytes_at(memory, at, n) for at, (_, n) in zip(plan.slices, pieces, strict=True)]
     assert got == [CONTENT[o : o + n] for o, n in pieces]
 
 
@@ -70,7 +74,6 @@ def test_a_large_request_is_whole_whatever_pieces_it_is_read_in(tmp_path, kind, 
     path = tmp_path / "file"
     path.write_bytes(content)
     engine = open_or_skip(path, kind)
-    one = np.ones(1, np.uint64)
     with engine:
         for offset in (0, 4096, 1 << 20):
             length = -(-(size - offset) // 4096) * 4096
@@ -80,8 +83,7 @@ def test_a_large_request_is_whole_whatever_pieces_it_is_read_in(tmp_path, kind, 
             read["needed"] = size - offset
             with engine.submit(read, memory) as ticket:
                 ticket.wait()
-            got = _core.bytes_list(memory.address, length, 0 * one, one * (size - offset))
-            assert got == [content[offset:]]
+            assert bytes_at(memory, 0, size - offset) == content[offset:]
             read["needed"] = length
             short = length > size - offset
             with engine.submit(read, memory) as ticket:
@@ -173,9 +175,7 @@ def test_a_forked_child_and_its_parent_both_read_on(engine):
         own = _core.Memory(plan.totals.buffer_bytes)
         engine.read_plan(plan, own.address)
         at = int(plan.slices[1])
-        good = _core.bytes_list(
-            own.address, own.size, np.array([at], np.uint64), np.array([300_000], np.uint64)
-        ) == [CONTENT[500_000:800_000]]
+        good = bytes_at(own, at, 300_000) == CONTENT[500_000:800_000]
         os._exit(0 if good else 1)
     assert os.waitpid(child, 0)[1] == 0
     engine.read_plan(plan, memory.address)
@@ -302,27 +302,6 @@ def test_a_file_system_without_a_disk_is_read_ahead_by_reading(tmp_path):
                     ticket.wait()
 
 
-def test_ranges_are_read_straight_into_objects_wherever_they_lie(engine):
-    if engine.alignment != 1:
-        pytest.skip(f"{engine.kind} reads at multiples of {engine.alignment} only")
-    rng = np.random.default_rng(4)
-    neighbours = [(at, 900) for at in range(0, 200_000, 1000)]  # in one call with their gaps
-    scattered = [(int(at), 5000) for at in rng.integers(0, SIZE - 5000, 50)]
-    pieces = [*neighbours, (SIZE, 0), *scattered, (0, SIZE), (7, 0), (8, 1), (9, 1), (5, 20)]
-    each = _core.EachRead(engine, np.array(pieces, _core.EXTENT))
-    assert each.values(0, len(pieces) + 9) == [CONTENT[o : o + n] for o, n in pieces]
-    assert each.values(3, 4) == [CONTENT[3000:3900]]
-    assert each.values(len(pieces), len(pieces)) == []
-
-
-def test_a_range_beyond_the_end_is_refused_among_good_ones(engine):
-    if engine.alignment != 1:
-        pytest.skip(f"{engine.kind} reads at multiples of {engine.alignment} only")
-    pieces = [(SIZE - 3000, 1000), (SIZE - 2000, 1000), (SIZE - 1000, 1001)]
-    with pytest.raises(ShortReadError, match="1001"):
-        _core.EachRead(engine, np.array(pieces, _core.EXTENT)).values(0, 3)
-
-
 @pytest.mark.parametrize("kind", ["pread", "direct", "uring"])
 def test_threads_that_submit_and_give_up_at_once_do_not_disturb_each_other(tmp_path, kind):
     """Every second ticket is dropped with its reads under way; the others bring their bytes."""
@@ -338,8 +317,7 @@ def test_threads_that_submit_and_give_up_at_once_do_not_disturb_each_other(tmp_p
             with engine.submit_plan(plan, memory.address, memory):
                 pass
             engine.read_plan(plan, memory.address, memory)
-            lengths = np.full(24, 3000, np.uint64)
-            got = _core.bytes_list(memory.address, memory.size, plan.slices, lengths)
+            got = [bytes_at(memory, at, 3000) for at in plan.slices]
             if got != [CONTENT[o : o + n] for o, n in pieces]:
                 problems.append(seed)
 

@@ -76,7 +76,7 @@ def test_a_trace_of_records_says_what_stats_say(path, tmp_path):
         with lmdbio.Records(path, readahead=False, engine="pread") as records:
             for seed in range(5):
                 records.read(np.random.default_rng(seed).integers(0, COUNT, 64))
-            batches = records.stats().requests  # what iterating reads into objects is no span
+            batches = records.stats()  # what iterating reads for its objects has no plan
             assert len(list(records)) == COUNT
             assert records[7] == b"%08d" % 7 * (VALUE_BYTES // 8)
         stats = records.stats()
@@ -86,10 +86,10 @@ def test_a_trace_of_records_says_what_stats_say(path, tmp_path):
     waits = total(read, "wait") + total(read, "stream ahead")
     assert waits == pytest.approx(stats.wait_seconds, abs=1e-5)
     plans = events(read, name="plan")
-    assert sum(event["args"]["gap_bytes"] for event in plans) == stats.gap_bytes
+    assert sum(event["args"]["gap_bytes"] for event in plans) == batches.gap_bytes
     cached = sum(event["args"]["requests"] for event in events(read, name="from the page cache"))
     requests = events(read, cat="request")
-    assert len(requests) + cached >= batches
+    assert len(requests) + cached >= batches.requests
     assert {event["args"]["file"] for event in requests} == {str(path / "data.mdb")}
     (process,) = events(read, ph="M", name="process_name")
     assert str(os.getpid()) in process["args"]["name"]

@@ -27,16 +27,17 @@ from lmdbio._core.cursor import (
     UnplacedError,
     fetcher,
 )
-from lmdbio._core.engine import Counters, EachRead, Engine, Tally, Ticket
+from lmdbio._core.engine import Counters, Engine, Tally, Ticket
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
-from lmdbio._core.memory import Memory, MemoryPool, address_of, bytes_list, lend
+from lmdbio._core.memory import Memory, MemoryPool, address_of, lend
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.stretch import Stretch
 from lmdbio._core.trace import SpanKind, Traced, ring
+from lmdbio._core.values import Values
 from lmdbio._core.window import Window, detach, populate
 
 __all__ = [
@@ -49,7 +50,6 @@ __all__ = [
     "Cursor",
     "Database",
     "EXTENT",
-    "EachRead",
     "EmptyKeyError",
     "Engine",
     "Extents",
@@ -75,12 +75,12 @@ __all__ = [
     "Ticket",
     "Traced",
     "UnplacedError",
+    "Values",
     "WANT_KEY",
     "WANT_VALUE",
     "Walk",
     "Window",
     "address_of",
-    "bytes_list",
     "decode_block",
     "detach",
     "encode_block",

@@ -14,7 +14,7 @@ from lmdbio import errors
 from lmdbio._core.memory import Memory, lend
 from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
-from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
+from lmdbio._core.status import EXTENT, READ, SLICE_MS, Status, pointer_to
 from lmdbio._core.trace import ring
 from lmdbio._lmdbio import ffi, lib
 
@@ -360,30 +360,3 @@ class Engine:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class EachRead:
-    """Ranges of a file, read straight into objects of their own by the calling thread.
-
-    Args:
-        engine: reads at any offset; kept alive.
-        extents: the better they lie one after another, the fewer calls it takes.
-    """
-
-    __slots__ = ("_engine", "_extents", "_first", "_status")
-
-    def __init__(self, engine: Engine, extents: Extents) -> None:
-        self._engine, self._status = engine.pointer, Status(engine.path)
-        self._extents = np.ascontiguousarray(extents, EXTENT)
-        self._first = pointer_to(self._extents, "lio_extent *")
-
-    def values(self, start: int, stop: int) -> list[bytes]:
-        """What lies at extents ``start`` to ``stop``, as far as there are so many."""
-        count = min(stop, len(self._extents)) - start
-        out: list[Any] = [None] * count
-        code = lib.lio_glue_read(
-            self._engine, self._first + start, 0, count, id(out), self._status.error
-        )
-        if code != lib.LIO_OK:
-            raise self._status.exception(code)
-        return out

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
 from lmdbio._core.owner import owned
-from lmdbio._core.status import U64, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
 
@@ -90,22 +87,3 @@ def lend(address: int, size: int, keep: object = None) -> Any:
 def address_of(buffer: object) -> int:
     """Where the bytes of a writable buffer lie; the caller keeps it alive."""
     return int(ffi.cast("uintptr_t", ffi.from_buffer("uint8_t[]", buffer)))
-
-
-def bytes_list(buffer: int, size: int, offsets: U64, lengths: U64) -> list[bytes]:
-    """Cuts ``bytes`` objects out of ``size`` bytes at address ``buffer``, in one call."""
-    count = len(offsets)
-    offsets = np.ascontiguousarray(offsets, np.uint64)
-    lengths = np.ascontiguousarray(lengths, np.uint64)
-    if count and int((offsets + lengths).max()) > size:
-        raise ValueError(f"a record ends beyond its buffer of {size} bytes")
-    out: list[Any] = [None] * count
-    if lib.lio_glue_bytes(
-        id(out),
-        ffi.cast("uint8_t *", buffer),
-        pointer_to(offsets, "uint64_t *"),
-        pointer_to(lengths, "uint64_t *"),
-        count,
-    ):
-        raise MemoryError(f"no memory for {count} records")
-    return out

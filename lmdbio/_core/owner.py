@@ -30,3 +30,11 @@ def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> 
     if gc.is_tracked(held):
         lib.lio_glue_untrack(ffi.cast("uintptr_t", id(held)))
     return held
+
+
+def made_type(make: Callable[[int], int]) -> Any:
+    """A type that C has made, to derive from."""
+    cell: list[Any] = [None]
+    if make(id(cell)):
+        raise MemoryError("no memory for a type")
+    return cell[0]

@@ -7,7 +7,7 @@ from typing import Any
 from lmdbio import errors
 from lmdbio._core.cursor import Cursor, Failed, Snapshot
 from lmdbio._core.engine import Engine
-from lmdbio._core.owner import owned
+from lmdbio._core.owner import made_type, owned
 from lmdbio._core.status import SLICE_MS, Status
 from lmdbio._lmdbio import ffi, lib
 
@@ -97,14 +97,7 @@ class Scan:
         self._pointer = None
 
 
-def _made_in_c() -> Any:
-    cell: list[Any] = [None]
-    if lib.lio_items_type(id(cell)):
-        raise MemoryError("no memory for a type")
-    return cell[0]
-
-
-_Items: Any = _made_in_c()
+_Items: Any = made_type(lib.lio_items_type)
 
 
 class Items(_Items):  # type: ignore[misc]
