@@ -57,7 +57,6 @@ class Batch:
         "_lengths",
         "_offsets",
         "_private",
-        "_stride",
         "_valid",
     )
 
@@ -70,11 +69,10 @@ class Batch:
         ):
             raise ValueError("indices, offsets and lengths must be one-dimensional and alike")
         size = 0 if exporter is None else len(exporter)
-        inside = (self._lengths <= size) & (
-            self._offsets <= np.uint64(size) - np.minimum(self._lengths, np.uint64(size))
-        )
-        if not inside.all():
-            bad = int(np.flatnonzero(~inside)[0])
+        room = np.uint64(size) - np.minimum(self._lengths, np.uint64(size))
+        outside = (self._lengths > size) | (self._offsets > room)
+        if outside.any():
+            bad = int(np.flatnonzero(outside)[0])
             raise ValueError(
                 f"record {int(self._indices[bad])}: {int(self._lengths[bad])} bytes at "
                 f"{int(self._offsets[bad])} do not lie in a buffer of {size} bytes"
@@ -82,7 +80,6 @@ class Batch:
         self._exporter = exporter
         self._valid = True
         self._private = False  # the memory is never used again: views may be held on to
-        self._stride = self._find_stride()
 
     @classmethod
     def over(
@@ -163,7 +160,7 @@ class Batch:
     @property
     def contiguous(self) -> bool:
         """True when the records lie at one stride, so that ``array`` copies nothing."""
-        return self._stride is not None
+        return self._find_stride() is not None
 
     @property
     def buffer(self) -> npt.NDArray[np.uint8]:
@@ -232,8 +229,9 @@ class Batch:
             )
         if not len(self) or wanted == offset:
             return _frozen(np.empty((len(self), *inner), kind))
-        if self._stride is not None:
-            return self._strided(view, kind, inner, offset, self._stride)
+        stride = self._find_stride()
+        if stride is not None:
+            return self._strided(view, kind, inner, offset, stride)
         out = np.empty((len(self), wanted - offset), np.uint8)
         for i, start in enumerate(self._offsets.tolist()):
             out[i] = view[start + offset : start + wanted]

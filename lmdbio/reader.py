@@ -495,18 +495,17 @@ class Reader:
         first = self._rows.start + step * self.schedule.team_rows(self._team)
         slot = seat.addresses[block % seat.layout.slots]
         lent = _core.lend(slot + first * ROW_BYTES, len(indices) * ROW_BYTES)
-        table = np.frombuffer(lent, np.uint64).reshape(-1, 2).copy()
-        filled = table[:, 1] > 0
-        low = int(table[filled, 0].min()) if filled.any() else 0
-        high = int((table[filled, 0] + table[filled, 1]).max()) if filled.any() else 0
-        if not 0 <= low <= high <= seat.layout.data_bytes:
+        offsets, lengths = np.frombuffer(lent, np.uint64).reshape(-1, 2).copy().T
+        if not lengths.all():  # what is empty may lie anywhere
+            offsets[lengths == 0] = offsets[lengths > 0].min(initial=seat.layout.data_bytes)
+        low, high = int(offsets.min()), int((offsets + lengths).max())
+        if not low <= high <= seat.layout.data_bytes:
             raise RuntimeError(f"the table of block {block} points outside its slot")
         exporter = None
-        if filled.any():
+        if low < high:
             address = slot + seat.layout.table_bytes + low
             exporter = _core.lend(address, high - low, seat.memory)
-        offsets = np.where(filled, table[:, 0] - np.uint64(low), np.uint64(0))
-        return Batch(exporter, indices=indices, offsets=offsets, lengths=table[:, 1])
+        return Batch(exporter, indices=indices, offsets=offsets - np.uint64(low), lengths=lengths)
 
     # --- the end --------------------------------------------------------------------------
 
