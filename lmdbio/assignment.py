@@ -132,6 +132,13 @@ class Schedule:
         origin = (self.start + first) % self.count
         return np.asarray((positions + origin) % self.count, np.uint64)
 
+    def _consecutive(self, first: int, length: int) -> U64:
+        """The ``length`` indices from place ``first`` of the circular sequence on."""
+        origin = (self.start + first) % self.count
+        if origin + length <= self.count:
+            return np.arange(origin, origin + length, dtype=np.uint64)
+        return self._ring(first, np.arange(length))
+
     def _chunk(self, block: int, team: int) -> int:
         """``blocked``: where the team's chunk begins, from the start of the sequence."""
         before = sum(self._rows[:team])
@@ -143,11 +150,9 @@ class Schedule:
         block, step = self.block_of(iteration)
         share = self.share(rank)
         if self.assignment == "strided":
-            return self._ring(iteration * self.batch_size + share.start, np.arange(len(share)))
+            return self._consecutive(iteration * self.batch_size + share.start, len(share))
         rows = self.rows(step, rank)
-        return self._ring(
-            self._chunk(block, self.team_of(rank)) + rows.start, np.arange(len(rows))
-        )
+        return self._consecutive(self._chunk(block, self.team_of(rank)) + rows.start, len(rows))
 
     def rows(self, step: int, rank: int) -> range:
         """Rows of ``rank`` in a block's table, in the block's iteration ``step``."""
@@ -163,7 +168,7 @@ class Schedule:
         """Record indices of a block's rows: uint64, shape (block length * team rows,)."""
         length = self.block_length(block)
         if self.assignment == "blocked":
-            return self._ring(self._chunk(block, team), np.arange(length * self._rows[team]))
+            return self._consecutive(self._chunk(block, team), length * self._rows[team])
         positions = np.concatenate(
             [np.arange(s.start, s.stop) for s in map(self.share, self.teams[team])]
         )

@@ -58,6 +58,8 @@ SLOT_ALIGNMENT = 4096
 CLOSE_GRACE_S = 10.0
 #: Populated per call, bytes: so that signals are seen between.
 POPULATE_BYTES = 256 * 2**20
+#: Between two looks whether all ranks have come: what a quick step takes, what nobody minds.
+NAP_SECONDS_MIN, NAP_SECONDS_MAX = 50e-6, 2e-3
 #: Numbers of this process's windows.
 _numbers = itertools.count()
 
@@ -152,6 +154,7 @@ class Job:
         except Exception as error:
             own = error
         told = (result, None) if own is None else (None, describe(own))
+        self._meet()
         answers = self._comm.allgather(told)
         if own is not None:
             raise own
@@ -161,6 +164,14 @@ class Job:
             more = f" (and {_ranks(r for r, _ in failed[1:])})" if len(failed) > 1 else ""
             raise PeerError(f"rank {rank} failed: {text}{more}")
         return [value for value, _ in answers]
+
+    def _meet(self) -> None:
+        """Waits until all ranks are here, without the core that a collective call would burn."""
+        everybody = self._comm.Ibarrier()
+        nap = NAP_SECONDS_MIN
+        while not everybody.Test():
+            time.sleep(nap)
+            nap = min(2 * nap, NAP_SECONDS_MAX)
 
     def together_local(self, step: Callable[[], T]) -> T:
         """As ``together``, for results that stay on their rank."""
