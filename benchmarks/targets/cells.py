@@ -166,7 +166,7 @@ def model_in_order(dataset: str) -> Cell:
             Rule("model", "0.90 of the best of fio and ior", ORDERED, (PLAIN,), least=0.90),
         ),
         place="model",
-        bytes_max=256 * MIB,
+        bytes_max=GIB,
         transfers=(MIB, 4 * MIB),
         plain=("fio-queue", "fio-queue-32", "ior-pread", "ior-direct"),
     )  # fmt: skip
