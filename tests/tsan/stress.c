@@ -191,8 +191,9 @@ static void engines(const char *kind, uint64_t seed, bool forks, double seconds)
         lio_error error;
         int code = lio_engine_open(path, kind, 1 + (uint32_t)draw(&seed, 8), &engine, &error);
         if (code == LIO_ERR_UNSUPPORTED)
-            return; /* no O_DIRECT here */
+            return; /* no O_DIRECT here, or no io_uring */
         MUST_BE_OK(code, &error);
+        lio_engine_map_small(engine, UINT64_C(1) << 30);
         stop = false;
         for (int i = 0; i < THREADS; i++) {
             readers[i] = (reader){engine, seed + (uint64_t)i};
@@ -313,6 +314,7 @@ static void cursors(uint64_t seed, double seconds)
     lio_meta meta;
     lio_error error;
     MUST_BE_OK(lio_engine_open(path, "pread", 4, &engine, &error), &error);
+    lio_engine_map_small(engine, UINT64_C(1) << 30);
     if (lio_engine_open(path, "direct", 4, &past, &error) != LIO_OK)
         past = NULL;
     MUST_BE_OK(lio_meta_read(engine, UINT64_MAX, &meta, &error), &error);
@@ -491,16 +493,16 @@ static void load_content(void)
 
 int main(int argc, char **argv)
 {
-    static const char *const kinds[] = {"pread", "direct", "staged", "mmap"};
+    static const char *const kinds[] = {"pread", "direct", "uring", "staged", "mmap"};
     double began = now(), each;
     uint64_t seed;
     MUST(argc == 4);
     path = argv[1];
     seed = strtoull(argv[2], NULL, 10);
-    each = strtod(argv[3], NULL) / 7;
+    each = strtod(argv[3], NULL) / 8;
     load_content();
     windows(each);
-    for (size_t i = 0; i < 4; i++)
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         engines(kinds[i], seed + i, false, each);
     cursors(seed, each);
     engines("pread", seed, true, each);
