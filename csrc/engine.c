@@ -615,7 +615,7 @@ static int pool_of(lio_engine *engine, pool **out, lio_error *error)
 }
 
 /* Starts threads for a ticket, as far as `depth` allows. Signals stay with the threads of the
- * program. At least one thread must run, the others are a matter of speed. */
+ * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one thread must run, the others are a matter of speed. */
 static int pool_grow(pool *owner, const lio_ticket *ticket, lio_error *error)
 {
     pthread_attr_t attributes;
@@ -627,6 +627,7 @@ static int pool_grow(pool *owner, const lio_ticket *ticket, lio_error *error)
     if (owner->threads >= wanted)
         return LIO_OK;
     (void)sigfillset(&all);
+    (void)sigdelset(&all, SIGBUS);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);

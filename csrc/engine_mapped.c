@@ -29,7 +29,6 @@ struct lio_mapped {
     uint64_t bytes_max;
     int fd;
     _Atomic uint64_t touched; /* bytes */
-    _Atomic uint32_t guarded; /* the second in which the handler was last seen in its place */
     _Atomic uint32_t *seen; /* of each piece: see SECOND */
 };
 
@@ -79,11 +78,34 @@ static void install(void)
     installed = sigaction(SIGBUS, &ours, &before) == 0;
 }
 
-static bool is_guarded(void)
+/* Some clock's second, never 0. */
+static uint32_t this_second(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint32_t)now.tv_sec % (UINT32_MAX / SECOND - 1) + 1;
+}
+
+/* Whether the handler is in its place, and the signal reaches this thread. */
+static bool look_at_handler(void)
 {
     struct sigaction now;
+    sigset_t blocked;
     return installed && sigaction(SIGBUS, NULL, &now) == 0 && (now.sa_flags & SA_SIGINFO) &&
-           now.sa_sigaction == on_bus;
+           now.sa_sigaction == on_bus && pthread_sigmask(SIG_BLOCK, NULL, &blocked) == 0 &&
+           sigismember(&blocked, SIGBUS) == 0;
+}
+
+/* The same as it was this second. */
+static bool is_guarded(uint32_t second)
+{
+    static _Thread_local uint32_t looked;
+    static _Thread_local bool found;
+    if (looked != second) {
+        looked = second;
+        found = look_at_handler();
+    }
+    return found;
 }
 
 /* --- opening and closing ----------------------------------------------------------------- */
@@ -104,7 +126,7 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
         size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
         return NULL;
     (void)pthread_once(&once, install);
-    if (!is_guarded())
+    if (!look_at_handler())
         return NULL;
     map = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
     if (map == MAP_FAILED)
@@ -136,25 +158,6 @@ void lio_mapped_close(lio_mapped *mapped)
 
 /* --- copying ----------------------------------------------------------------------------- */
 
-/* Some clock's second, never 0. */
-static uint32_t this_second(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
-    return (uint32_t)now.tv_sec % (UINT32_MAX / SECOND - 1) + 1;
-}
-
-/* Whether the handler is in its place; asked once a second. */
-static bool stays_guarded(lio_mapped *m, uint32_t second)
-{
-    if (atomic_load_explicit(&m->guarded, memory_order_relaxed) == second)
-        return true;
-    if (!is_guarded())
-        return false;
-    atomic_store_explicit(&m->guarded, second, memory_order_relaxed);
-    return true;
-}
-
 /* Makes room for a piece. Two threads may both count it, which errs on the safe side. */
 static bool count_piece(lio_mapped *m)
 {
@@ -170,8 +173,6 @@ static bool look(lio_mapped *m, uint64_t piece, uint32_t second)
     uint64_t begin = piece * PIECE_BYTES, length = m->size - begin, cached = 0;
     uint32_t known = atomic_load_explicit(&m->seen[piece], memory_order_relaxed) & COUNTED;
     length = length < PIECE_BYTES ? length : PIECE_BYTES;
-    if (!stays_guarded(m, second))
-        return false;
     if ((known || atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max) &&
         lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length &&
         (known || count_piece(m)))
@@ -183,6 +184,8 @@ static bool look(lio_mapped *m, uint64_t piece, uint32_t second)
 static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length)
 {
     uint32_t second = this_second();
+    if (!is_guarded(second))
+        return false;
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen[piece], memory_order_relaxed);
@@ -246,6 +249,6 @@ bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
     uint64_t last = size > 0 ? lio_round_down(size - 1, (uint64_t)sysconf(_SC_PAGESIZE)) : 0;
     (void)pthread_once(&once, install);
-    return lio_fits(read->offset, read->length, last) && is_guarded() &&
+    return lio_fits(read->offset, read->length, last) && is_guarded(this_second()) &&
            copy_guarded(map, size, last, read->offset, &into, 1);
 }

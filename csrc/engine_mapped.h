@@ -12,8 +12,9 @@
  *
  * When the file is cut while bytes are copied, the kernel sends SIGBUS. A handler, for which the
  * process is asked once, ends such a copy, and no other: what it does not know goes to the
- * handler that was there before. Where somebody has put another handler over it, nothing is copied
- * any more. A page of which only the end was cut off shows zeros instead; so every copy then
+ * handler that was there before. Where somebody has put another handler over it, or the calling
+ * thread has the signal blocked, nothing is copied any more, from a second later on at the latest: so
+ * often each thread looks. A page of which only the end was cut off shows zeros instead; so every copy then
  * looks at the file's last page, which is gone by that time, and is no part of what is copied.
  */
 #ifndef LIO_ENGINE_MAPPED_H

@@ -14,6 +14,8 @@
 /* cdef: skip */
 #ifndef LIO_GLUE_ITEMS_H
 #define LIO_GLUE_ITEMS_H
+#include <unistd.h>
+
 #include "_glue.h"
 /* cdef: resume */
 
@@ -27,7 +29,8 @@ static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snaps
                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t map,
                             uint32_t wanted, uint32_t buffers);
 
-/* The scan's block has just become current: hands out its `count` records. */
+/* The scan's block has just become current: hands out its `count` records. 0: what is handed out
+ * already stays so, also where a thread fails to read it; to be said before the scan goes on. */
 static void lio_items_block(uintptr_t items, size_t count);
 
 /* How many of them are not yet handed out. */
@@ -39,7 +42,7 @@ static void lio_items_end(uintptr_t items);
 /* cdef: skip */
 
 /* Views that are lent before the snapshot is asked again. */
-enum { LIO_ITEMS_LENT = 128 };
+enum { LIO_ITEMS_LENT = 16 };
 
 typedef struct {
     PyObject_HEAD
@@ -49,7 +52,7 @@ typedef struct {
     size_t at, ready, end; /* of the block: the next record; up to here in memory; all */
     uint64_t run;          /* counts the scans */
     uint32_t wanted, buffers;
-    bool loads; /* a thread does */
+    pid_t loader; /* the process of which a thread loads now; 0: none does */
 } lio_items;
 
 /* What a thread uses while others may end the run. */
@@ -118,33 +121,40 @@ static bool lio_items_lend(lio_items *s, const lio_items_held *h)
     return true;
 }
 
-/* Has the next records in memory; true also when that is to be looked at anew. Who finds another
- * thread at it waits for the lock that this one has meanwhile. */
+/* Another thread changes what is in memory; what a parent process had begun, nobody ends here. */
+static bool lio_items_is_loading(const lio_items *s)
+{
+    return s->loader != 0 && s->loader == getpid();
+}
+
+/* Who loads has that lock meanwhile. */
+static void lio_items_wait(const lio_items_held *h)
+{
+    Py_BEGIN_ALLOW_THREADS
+    lio_pages_lock(h->pages);
+    lio_pages_unlock(h->pages);
+    Py_END_ALLOW_THREADS
+}
+
+/* Has the next records in memory; true also when that is to be looked at anew. */
 static bool lio_items_load(lio_items *s, const lio_items_held *h)
 {
     size_t first = s->at, count = s->end - s->at;
     uint64_t run = s->run;
-    bool loads = !s->loads, fine = true;
+    bool fine = true;
     lio_error error;
-    int code = LIO_OK;
-    s->loads = true;
+    int code;
+    s->loader = getpid();
     Py_BEGIN_ALLOW_THREADS
-    if (loads) {
-        code = lio_scan_load(h->scan, first, &count, &error);
-    } else {
-        lio_pages_lock(h->pages);
-        lio_pages_unlock(h->pages);
-    }
+    code = lio_scan_load(h->scan, first, &count, &error);
     Py_END_ALLOW_THREADS
-    if (!loads)
-        return true;
     if (code != LIO_OK)
         fine = lio_items_raise(h, code, &error);
     else if (lio_items_vouch(h) && s->run == run && s->at == first)
         s->ready = first + count;
     else
         fine = !PyErr_Occurred();
-    s->loads = false;
+    s->loader = 0;
     return fine;
 }
 
@@ -233,7 +243,7 @@ static PyObject *lio_items_take(lio_items *s, const lio_items_held *h)
     s->at++;
     item = lio_items_make(h, s->wanted, s->buffers, &record);
     if (item == NULL && s->run == run && s->at == index + 1)
-        s->at = index; /* nobody got it: it comes again */
+        s->at = index; /* nobody got it, and nobody has gone on: it comes again */
     return item;
 }
 
@@ -244,7 +254,9 @@ static PyObject *lio_items_next(PyObject *self)
     while (s->at < s->end) {
         lio_items_held h = lio_items_hold(s);
         bool fine = true;
-        if (s->at < s->ready)
+        if (lio_items_is_loading(s))
+            lio_items_wait(&h);
+        else if (s->at < s->ready)
             item = lio_items_take(s, &h);
         else
             fine = h.map != NULL ? lio_items_lend(s, &h) : lio_items_load(s, &h);

@@ -85,7 +85,7 @@ class Batch:
     def over(
         cls, address: int, size: int, *, indices: U64, offsets: U64, lengths: U64, keep: object
     ) -> Batch:
-        """A batch over private memory that is never used again.
+        """A batch over memory that is not filled again: private, or the file's own mapping.
 
         Args:
             address, size: the memory, bytes.

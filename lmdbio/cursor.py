@@ -172,27 +172,26 @@ class Cursor:
         # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
         keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
         again, self._unproved = self._unproved is move, None
-        self._placed = self._keyless = self._failed = False
+        self._failed = True
+        self._placed = self._keyless = False
         try:
             placed = again or cursor.move(move, key, value)
         except _core.UnplacedError:
+            self._failed = False
             if move is Move.CURRENT:
                 return False
             raise lmdb_error("mdb_cursor_get", errno.EINVAL) from None
         except _core.NoDuplicatesError:
+            self._failed = False
             raise lmdb_error("mdb_cursor_get", MDB_INCOMPATIBLE) from None
         except _core.EmptyKeyError:
+            self._failed = False
             raise lmdb_error("mdb_cursor_get", MDB_BAD_VALSIZE) from None
         except CorruptedError:
-            self._failed = True
             self._txn._verify()
-            raise
-        except (OSError, MemoryError):
-            self._failed = True
             raise
         if placed and not key:
             self._unproved = move
-        self._failed = True
         self._txn._verify()
         self._placed, self._failed, self._unproved = placed, False, None
         self._keyless = keyless and placed and cursor.holds_duplicates()
@@ -280,13 +279,15 @@ class Cursor:
             raise closed_error()
         if not self._placed:
             return (self._empty, self._empty) if wanted == _WANT_ITEM else self._empty
-        run = self._run
-        if run is not None:
-            if wanted == WANT_KEY or run.values:
-                place = run.last(keys=bool(wanted & WANT_KEY), values=bool(wanted & WANT_VALUE))
-                if place is not None:
-                    return self._shape(*place, wanted)
-            self._settle()
+        if self._run is not None:
+            with self._guard:  # of the block that it is in the middle of
+                run = self._run
+                if run is not None and (wanted == WANT_KEY or run.values):
+                    key, value = bool(wanted & WANT_KEY), bool(wanted & WANT_VALUE)
+                    place = run.last(keys=key, values=value)
+                    if place is not None:
+                        return self._shape(*place, wanted)
+                self._settle()
             self._move(Move.CURRENT)
         return self._get(wanted)
 
@@ -475,18 +476,22 @@ class _Run:
 
     def next_block(self) -> bool:
         """Gives the iterator a block to hand out; False at the end."""
+        # Ctrl-C may come between any two of these; ``last`` tells the same place all the while.
         self._tail = self.last(keys=True, values=self._dup)
         self._block = 0
-        self._block = self._scan.advance()
-        self.owner.block(self._block)
-        if self._block:
+        self.owner.block(0)
+        count = self._scan.advance()
+        self.owner.block(count)
+        self._block = count
+        if count:
             self._pass_by()
-        return self._block != 0
+        return count != 0
 
     def take_back(self) -> None:
-        """The block is handed out to nobody: what was last before it stays the place."""
-        self._block = 0
-        self.owner.block(0)
+        """A new block is handed out to nobody: what was last before it stays the place."""
+        if self.owner.left():
+            self._block = 0
+            self.owner.block(0)
 
     def _pass_by(self) -> None:
         """Asks for the way of the blocks to come, and tells how fast the last one was."""
@@ -503,7 +508,7 @@ class _Run:
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Key and value of the record last handed out; None: nothing was."""
         handed_out = self._block - self.owner.left()
-        if not handed_out:
+        if handed_out <= 0:
             return self._tail
         names, data = self._scan.records(handed_out - 1, 1, keys=keys, values=values)
         return names[0] if keys else b"", data[0] if values else b""

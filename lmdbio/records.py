@@ -177,7 +177,9 @@ class Records(Sequence[bytes]):
                 from the end.
 
         Returns:
-            A batch over memory of its own, in the order asked.
+            A batch in the order asked, over memory of its own; with ``engine="mmap"``, and a file
+            that was in the page cache when it was opened, over the mapping of the file, where it
+            shows what a writer puts there later, and ends the process by SIGBUS once that is cut.
 
         Raises:
             IndexError: an index out of range.
@@ -290,7 +292,7 @@ class Records(Sequence[bytes]):
         return self._tally.stats()
 
     def close(self) -> None:
-        """Closes the file. May be called twice; batches stay valid."""
+        """Closes the file. May be called twice; batches stay valid, and a mapping under them."""
         self._fetch = None
         self._slices.close()
         self._image.close()

@@ -297,3 +297,46 @@ with lmdbio.open(sys.argv[1], readonly=True, lock=False) as env, env.begin() as 
 """
     here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     assert run(code, path, PYTHONPATH=here).stdout == "False\n"
+
+
+BLOCKED = """
+import os, signal, sys, lmdbio, test_mapped as t
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGBUS})
+for options in ({}, {"engine": "mmap"}):
+    with lmdbio.Records(sys.argv[1], readahead=False, **options) as records:
+        assert [records[i] for i in range(t.COUNT)] == list(t.EXPECTED.values())
+        if options:
+            os.truncate(sys.argv[1] + "/data.mdb", 400_000)
+        told = 0
+        for i in range(t.COUNT):
+            try: records[i]
+            except (lmdbio.Error, OSError): told += 1
+        assert bool(told) == bool(options)
+print("lives")
+"""
+
+
+def test_where_the_signal_is_blocked_nothing_is_mapped(path: Path) -> None:
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    found = run(BLOCKED, path, PYTHONPATH=here)
+    assert found.stdout == "lives\n", found.stderr
+
+
+THREADS = """
+import os, sys, lmdbio, numpy as np
+records = lmdbio.Records(sys.argv[1], engine="mmap", readahead=False)
+records._image.place = "nowhere"  # as where little of the file is cached at first
+values = iter(records)
+[next(values) for _ in range(100)]
+os.truncate(sys.argv[1] + "/data.mdb", 1 << 20)
+for read in (lambda: list(values), lambda: records[0:2000:2], lambda: records.read(range(2000))):
+    try: read()
+    except (lmdbio.Error, OSError) as error: assert "data.mdb" in str(error)
+    else: print("silent")
+print("lives")
+"""
+
+
+def test_threads_that_read_for_others_are_guarded_too(path: Path) -> None:
+    found = run(THREADS, path)
+    assert found.stdout == "lives\n", found.stderr

@@ -1,0 +1,203 @@
+"""Iterators whose loop runs in C (lmdbio/_glue_items.h): interrupted, forked, shared, broken off.
+
+Goal: an iterator hands out every record once and in order, and the cursor stands where it says,
+whatever comes between. Method: signals at random moments, forks beside a thread that iterates,
+threads that share an iterator over a file that is cut and made whole.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import databases
+import lmdb
+import pytest
+
+import lmdbio
+from lmdbio import _core
+
+COUNT = 4000
+LENGTHS = (0, 100, 900, 3000, 33_000)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("iterators") / "env"
+    env = databases.open_writable(folder, 1)
+    records = ((key, bytes(LENGTHS[i % 5])) for i, key in enumerate(databases.keys(COUNT)))
+    databases.write(env, records)
+    env.close()
+    return folder
+
+
+KEYS = list(databases.keys(COUNT))
+
+
+class Interrupt(BaseException):
+    """As Ctrl-C."""
+
+
+@pytest.mark.parametrize("number", [1, 2, 3, 4])
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("name", ["records", "advance"])
+def test_an_interrupt_at_a_call_loses_and_repeats_nothing(
+    path: Path, monkeypatch: pytest.MonkeyPatch, name: str, after: bool, number: int
+) -> None:
+    """The nth call raises once: before it does anything, or after."""
+    real = getattr(_core.Scan, name)
+    left = number
+
+    def interrupted(self: Any, *args: Any, **named: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0 and not after:
+            raise Interrupt
+        found = real(self, *args, **named)
+        if left == 0:
+            raise Interrupt
+        return found
+
+    monkeypatch.setattr(_core.Scan, name, interrupted)
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        cursor = txn.cursor()
+        iterator = cursor.iternext()
+        seen: list[bytes] = []
+        interrupts = 0
+        while True:
+            try:
+                for key, _ in iterator:
+                    seen.append(key)
+                break
+            except Interrupt:
+                interrupts += 1
+                assert cursor.key() == seen[-1]
+    assert interrupts == 1
+    assert seen == KEYS
+
+
+# One that strikes while Python lets go of an object is told as ignored, and lost.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_signals_at_random_moments_repeat_nothing(path: Path) -> None:
+    """An item that a signal takes on its way from the iterator to the loop is lost to the loop."""
+    armed = False
+    strikes = 0
+
+    def strike(*_: object) -> None:
+        nonlocal armed, strikes
+        if armed:
+            armed = False
+            strikes += 1
+            raise Interrupt
+
+    before = signal.signal(signal.SIGALRM, strike)
+    end = time.monotonic() + 4
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
+        with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+            while time.monotonic() < end:
+                iterator, at = txn.cursor().iternext(), 0
+                while at < COUNT - 1:
+                    with contextlib.suppress(Interrupt):
+                        armed = True
+                        for key, _ in iterator:
+                            place = int(key)
+                            assert at <= place <= at + 1
+                            at = place + 1
+                        armed = False
+                        assert at >= COUNT - 1
+    finally:
+        armed = False
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert strikes > 50
+
+
+def test_a_child_forked_beside_a_thread_that_iterates_goes_on(path: Path) -> None:
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        box = [txn.cursor().iternext()]
+        stop = threading.Event()
+
+        def work() -> None:
+            while not stop.is_set():
+                for _ in box[0]:
+                    if stop.is_set():
+                        break
+                box[0] = txn.cursor().iternext()
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        try:
+            for _ in range(40):
+                time.sleep(0.005)
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)
+                    item = next(box[0], None)
+                    os._exit(0 if item is None or item[0] in KEYS else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            stop.set()
+            thread.join()
+
+
+@pytest.mark.parametrize("engine", ["auto", "pread", "mmap"])
+def test_threads_share_an_iterator_over_a_file_that_is_cut_and_made_whole(
+    tmp_path: Path, engine: str
+) -> None:
+    sizes = (40_000, 200, 300, 60_000, 34_000, 3000)
+    folder = tmp_path / "env"
+    env = databases.open_writable(folder, 1)
+    expected = {b"%08d" % i: databases.value(i, sizes[i % 6]) for i in range(300)}
+    databases.write(env, expected.items())
+    env.sync(True)
+    env.close()
+    file = folder / "data.mdb"
+    data = file.read_bytes()
+    cut, end = len(data) // 2, time.monotonic() + 4
+    wrong: list[Any] = []
+    counts = [0, 0]
+
+    def flip() -> None:
+        while time.monotonic() < end:
+            os.truncate(file, cut)
+            time.sleep(0.06)  # longer than any look takes
+            with file.open("r+b") as whole:
+                whole.seek(cut)
+                whole.write(data[cut:])
+            time.sleep(0.002)
+
+    with lmdbio.open(str(folder), readonly=True, lock=False, engine=engine) as env:
+        txn = env.begin()
+        box = [txn.cursor().iternext()]
+
+        def work() -> None:
+            while time.monotonic() < end:
+                try:
+                    key, value = next(box[0])
+                except StopIteration:
+                    box[0] = txn.cursor().iternext()
+                except (lmdb.Error, OSError):
+                    counts[1] += 1
+                except BaseException as error:  # to be shown by the main thread
+                    wrong.append(error)
+                else:
+                    counts[0] += 1
+                    # Zeros are what a file shows that is being made whole again.
+                    if value != expected[key] and value.strip(b"\0") and not value.count(0) > 4000:
+                        wrong.append((key, len(value)))
+
+        threads = [threading.Thread(target=work) for _ in range(3)]
+        threads.append(threading.Thread(target=flip))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        txn.abort()
+    assert not wrong, wrong[:3]
+    assert all(counts)
