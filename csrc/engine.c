@@ -615,7 +615,8 @@ static int pool_of(lio_engine *engine, pool **out, lio_error *error)
 }
 
 /* Starts threads for a ticket, as far as `depth` allows. Signals stay with the threads of the
- * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one thread must run, the others are a matter of speed. */
+ * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one
+ * thread must run, the others are a matter of speed. */
 static int pool_grow(pool *owner, const lio_ticket *ticket, lio_error *error)
 {
     pthread_attr_t attributes;

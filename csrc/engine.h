@@ -7,8 +7,8 @@
  *            small pages, such as shared memory
  *   uring    direct by way of an io_uring: one thread for all requests in flight; less work where
  *            requests are small. Offsets, lengths and memory as for direct
- *   mmap     copies out of a shared mapping, and lends it: who uses what is lent dies by SIGBUS when
- *            the file is cut meanwhile
+ *   mmap     copies out of a shared mapping, and lends it: who uses what is lent dies by SIGBUS
+ *            when the file is cut meanwhile
  *   memory   over bytes in memory, for tests; can fail or delay the nth request
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
@@ -81,8 +81,8 @@ int lio_engine_fd(const lio_engine *engine);
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
 
 /* Lets a pread engine copy what small reads ask for, and the page cache holds, out of a mapping
- * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds. To be
- * said before the first read. */
+ * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds. To
+ * be said before the first read. */
 void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max);
 
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
@@ -138,9 +138,8 @@ void lio_ticket_free(lio_ticket *ticket);
 /* The same for whatever `*ticket` is by now, which becomes NULL. */
 void lio_ticket_drop(lio_ticket **ticket);
 
-/* Reads what lies mostly one after another in the file, by the calling thread: neighbours, and
- * what they leave between them, in one call to the kernel where the engine can (pread). All of
- * each `length` must exist. */
+/* Reads what lies one after another in the file, by the calling thread: neighbours in one call to
+ * the kernel where the engine can (pread). All of each `length` must exist. */
 int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
                        lio_error *error);
 

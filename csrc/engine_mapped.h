@@ -1,5 +1,5 @@
-/* engine_mapped: copies out of a mapping of the file what the page cache holds, without a call of the
- * kernel.
+/* engine_mapped: copies out of a mapping of the file what the page cache holds, without a call of
+ * the kernel.
  *
  *   [piece][piece][piece] ...   a piece is touched when the kernel has just said that all of it is
  *                               in the page cache; that is asked again after a second
@@ -13,9 +13,10 @@
  * When the file is cut while bytes are copied, the kernel sends SIGBUS. A handler, for which the
  * process is asked once, ends such a copy, and no other: what it does not know goes to the
  * handler that was there before. Where somebody has put another handler over it, or the calling
- * thread has the signal blocked, nothing is copied any more, from a second later on at the latest: so
- * often each thread looks. A page of which only the end was cut off shows zeros instead; so every copy then
- * looks at the file's last page, which is gone by that time, and is no part of what is copied.
+ * thread has the signal blocked, nothing is copied any more, from a second later on at the latest:
+ * each thread looks once a second, since a look is a call of the kernel too. A page of which only
+ * the end was cut off shows zeros instead; so every copy then looks at the file's last page, which
+ * is gone by that time, and is no part of what is copied.
  */
 #ifndef LIO_ENGINE_MAPPED_H
 #define LIO_ENGINE_MAPPED_H

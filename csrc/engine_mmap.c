@@ -1,6 +1,7 @@
-/* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS (engine_mapped.h).
- * What the file has grown by since, its last page, and all where somebody else handles that signal
- * is read with pread. Whoever lends the mapping itself (lio_engine_map) lends SIGBUS with it. */
+/* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS
+ * (engine_mapped.h). What the file has grown by since, its last page, and all where somebody else
+ * handles that signal is read with pread. Whoever lends the mapping itself (lio_engine_map) lends
+ * SIGBUS with it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>

@@ -162,35 +162,19 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
     return lio_pread_all(source->fd, read, 1, received, calls, error);
 }
 
-/* Reads that the kernel serves in one call, and the gaps between them. */
-enum { SCATTER_PARTS = 64, SCATTER_GAP_MAX = 16 << 10, SCATTER_BYTES_MAX = 1 << 30 };
+/* Neighbours that the kernel serves in one call. */
+enum { SCATTER_PARTS = 64, SCATTER_BYTES_MAX = 1 << 30 };
 
-typedef struct {
-    struct iovec parts[SCATTER_PARTS];
-    int count;
-    uint64_t bytes, wanted; /* all, and those that are not in gaps */
-} scatter;
-
-static void scatter_add(scatter *s, void *into, uint64_t length)
+/* How many of the reads, from the first on, lie one after another. */
+static size_t count_neighbours(const lio_read *reads, size_t count, struct iovec *parts,
+                               uint64_t *bytes)
 {
-    s->parts[s->count++] = (struct iovec){.iov_base = into, .iov_len = (size_t)length};
-    s->bytes += length;
-}
-
-/* How many of the reads, from the first on, one call can serve. */
-static size_t scatter_make(const lio_read *reads, size_t count, void *gap, scatter *out)
-{
-    uint64_t end = reads[0].offset;
     size_t i = 0;
-    out->count = 0;
-    out->bytes = out->wanted = 0;
-    while (i < count && reads[i].offset >= end && reads[i].offset - end <= SCATTER_GAP_MAX &&
-           out->count + 2 <= SCATTER_PARTS && reads[i].length <= SCATTER_BYTES_MAX - out->bytes) {
-        if (reads[i].offset > end)
-            scatter_add(out, gap, reads[i].offset - end);
-        scatter_add(out, reads[i].into, reads[i].length);
-        out->wanted += reads[i].length;
-        end = reads[i].offset + reads[i].length;
+    *bytes = 0;
+    while (i < count && i < SCATTER_PARTS && reads[i].offset == reads[0].offset + *bytes &&
+           reads[i].length <= SCATTER_BYTES_MAX - *bytes) {
+        parts[i] = (struct iovec){.iov_base = reads[i].into, .iov_len = (size_t)reads[i].length};
+        *bytes += reads[i].length;
         i++;
     }
     return i;
@@ -199,18 +183,18 @@ static size_t scatter_make(const lio_read *reads, size_t count, void *gap, scatt
 int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
                       uint64_t *received, uint64_t *calls, lio_error *error)
 {
-    uint8_t gap[SCATTER_GAP_MAX];
+    struct iovec parts[SCATTER_PARTS];
+    uint64_t bytes;
     int code = LIO_OK;
     while (count > 0 && code == LIO_OK) {
-        scatter together;
-        size_t served = scatter_make(reads, count, gap, &together);
+        size_t served = count_neighbours(reads, count, parts, &bytes);
         bool done = false;
         if (served > 1) {
             ++*calls;
-            done = preadv(source->fd, together.parts, together.count, (off_t)reads[0].offset) ==
-                   (ssize_t)together.bytes;
-            if (done) /* gaps between what the page cache holds cost no storage */
-                *received += together.wanted;
+            done = preadv(source->fd, parts, (int)served, (off_t)reads[0].offset) ==
+                   (ssize_t)bytes;
+            if (done)
+                *received += bytes;
         }
         served = served > 0 ? served : 1;
         /* One by one where a signal, the end of the file or an error came between. */
