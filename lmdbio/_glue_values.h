@@ -16,8 +16,8 @@
 /* Puts the type into the list at address `list`, at 0. 0, or -1 when memory ran out. */
 static int lio_values_type(uintptr_t list);
 
-/* `values`, the address of an object of that type, hands out what lies at `extents` of `memory`, and
- * counts it for `engine`. `keep` owns all three. */
+/* `values`, the address of an object of that type, hands out what lies at `extents` of `memory`,
+ * and counts it for `engine`. `keep` owns all three. */
 static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uint8_t *memory,
                                  const lio_extent *extents, size_t count, uintptr_t keep);
 

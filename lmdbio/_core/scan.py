@@ -134,7 +134,10 @@ class Items(_Items):  # type: ignore[misc]
         )
 
     def block(self, count: int) -> None:
-        """Hands out the ``count`` records of the scan's block, which has just become current."""
+        """Hands out the ``count`` records of the scan's block, which has just become current.
+
+        0, before the scan goes on: what a thread fails to read from now on does not come again.
+        """
         lib.lio_items_block(id(self), count)
 
     def left(self) -> int:
