@@ -50,6 +50,12 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
                           uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
 
+/* Whether lio_gather got all of it, and it belonged to `snapshot`, of `pages`, while the file had
+ * its `size_min` bytes. If not, `into` may hold anything. */
+static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
+                            uint64_t size_min, const lio_extent *extents,
+                            const uint64_t *offsets, size_t count, uint8_t *into, uint64_t room);
+
 /* Fills the lists `keys` and `values` (length `count`; 0: not wanted) with the loaded records
  * [first, first + count) of the scan; large values are read here. */
 static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintptr_t keys,
@@ -579,6 +585,24 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     Py_XDECREF(done);
     Py_DECREF(value);
     return NULL;
+}
+
+static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
+                            uint64_t size_min, const lio_extent *extents,
+                            const uint64_t *offsets, size_t count, uint8_t *into, uint64_t room)
+{
+    PyGILState_STATE state;
+    lio_error error;
+    uint64_t size;
+    bool intact;
+    if (lio_gather(engine, extents, offsets, count, into, room) < count ||
+        lio_engine_size(engine, &size, &error) != LIO_OK || size < size_min)
+        return false;
+    state = PyGILState_Ensure(); /* who has it has the snapshot */
+    lio_snapshot_doubt(snapshot);
+    intact = lio_glue_is_intact(snapshot, pages);
+    PyGILState_Release(state);
+    return intact;
 }
 
 static PyMethodDef LIO_FETCH_METHOD = {

@@ -61,22 +61,14 @@ class Batch:
     )
 
     def __init__(self, exporter: Any, *, indices: U64, offsets: U64, lengths: U64) -> None:
-        self._indices = _frozen(np.array(indices, np.uint64))
-        self._offsets = _frozen(np.array(offsets, np.uint64))
-        self._lengths = _frozen(np.array(lengths, np.uint64))
+        self._indices = np.array(indices, np.uint64)
+        self._offsets = np.array(offsets, np.uint64)
+        self._lengths = np.array(lengths, np.uint64)
         if self._indices.ndim != 1 or not (
             self._indices.shape == self._offsets.shape == self._lengths.shape
         ):
             raise ValueError("indices, offsets and lengths must be one-dimensional and alike")
-        size = 0 if exporter is None else len(exporter)
-        room = np.uint64(size) - np.minimum(self._lengths, np.uint64(size))
-        outside = (self._lengths > size) | (self._offsets > room)
-        if outside.any():
-            bad = int(np.flatnonzero(outside)[0])
-            raise ValueError(
-                f"record {int(self._indices[bad])}: {int(self._lengths[bad])} bytes at "
-                f"{int(self._offsets[bad])} do not lie in a buffer of {size} bytes"
-            )
+        self._check_places(0 if exporter is None else len(exporter))
         self._exporter = exporter
         self._valid = True
         self._private = False  # the memory is never used again: views may be held on to
@@ -89,13 +81,24 @@ class Batch:
 
         Args:
             address, size: the memory, bytes.
-            indices, offsets, lengths: as for the class; offsets count from ``address``.
+            indices, offsets, lengths: as for the class; offsets count from ``address``. The
+                batch's from now on.
             keep: owner of the memory; lives as long as the batch or a view of it.
         """
-        exporter = _core.lend(address, size, keep) if size else None
-        batch = cls(exporter, indices=indices, offsets=offsets, lengths=lengths)
-        batch._private = True
+        batch = cls.__new__(cls)
+        batch._indices, batch._offsets, batch._lengths = indices, offsets, lengths
+        batch._check_places(size)
+        batch._exporter = _core.lend(address, size, keep) if size else None
+        batch._valid = batch._private = True
         return batch
+
+    def _check_places(self, size: int) -> None:
+        bad = _core.count_inside(self._offsets, self._lengths, size)
+        if bad < len(self._offsets):
+            raise ValueError(
+                f"record {int(self._indices[bad])}: {int(self._lengths[bad])} bytes at "
+                f"{int(self._offsets[bad])} do not lie in a buffer of {size} bytes"
+            )
 
     def _find_stride(self) -> int | None:
         """The step between records that follow one another; None when there is not just one."""
@@ -145,17 +148,17 @@ class Batch:
     @property
     def indices(self) -> U64:
         """Record indices in the data set: uint64, shape (len,). Stays valid."""
-        return self._indices
+        return _frozen(self._indices)
 
     @property
     def offsets(self) -> U64:
         """First byte of each record in ``buffer``: uint64, shape (len,). Stays valid."""
-        return self._offsets
+        return _frozen(self._offsets)
 
     @property
     def lengths(self) -> U64:
         """Bytes of each record: uint64, shape (len,). Stays valid."""
-        return self._lengths
+        return _frozen(self._lengths)
 
     @property
     def contiguous(self) -> bool:

@@ -5,7 +5,7 @@ a request costs beyond the bytes it brings is summed up: as long as that is less
 stream would cost, there is none, and whoever reads a few batches gets these at the disk's full
 speed. From then on it earns the stream a multiple of that: whoever reads all records gets the
 file at the speed of a stream, and large records, which are read at that speed anyway, earn
-nothing.
+nothing. What the page cache serves costs a copy, and earns its bytes.
 The stream runs while records are read the usual way; only its end, once all is earned, is
 waited for, since single requests in between would slow it down. Where it goes:
 

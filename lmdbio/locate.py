@@ -40,6 +40,8 @@ __all__ = [
     "open_source",
 ]
 
+U64 = npt.NDArray[np.uint64]
+
 Locate = Literal["auto", "provenance", "scan"]
 
 #: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
@@ -94,6 +96,15 @@ class Source:
             table = self._table = self._section.extents(0, self.count)
         return table[indices]
 
+    def find(self, indices: npt.NDArray[np.int64]) -> tuple[U64, _core.Extents] | None:
+        """A quick ``extents``, of indices that may count from the end.
+
+        Returns:
+            The indices from the beginning and their extents; None where ``extents`` has to do it,
+            or one is out of range.
+        """
+        return None if self._table is None else _core.find_extents(self._table, indices)
+
     def extent(self, index: int) -> tuple[int, int]:
         """Offset and length of one record; ``index`` is below ``count``."""
         table = self._table
@@ -112,6 +123,12 @@ class Source:
     def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
         """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
         return _core.fetcher(engine, self._snapshot(), self.guard)
+
+    def gatherer(self, engine: _core.Engine) -> _core.Gatherer | None:
+        """Quick copies of what the page cache holds, guarded; None as for ``fetcher``."""
+        if engine.alignment > 1:
+            return None
+        return _core.Gatherer(engine, self._snapshot(), size_min=self._size)
 
     def values(self, engine: _core.Engine, extents: _core.Extents) -> _core.Values:
         """What lies at some extents of the file, guarded (``_core.Values``)."""

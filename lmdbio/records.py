@@ -27,12 +27,18 @@ from lmdbio.stats import Stats, Tally
 
 __all__ = ["Records"]
 
+U64 = npt.NDArray[np.uint64]
+
+#: Larger batches are copied by several threads, also from the page cache.
+GATHER_BYTES_MAX = 4 << 20
+
 
 class Records(Sequence[bytes]):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
-    whose reads are sorted, coalesced and all in flight at once. Iteration reads ahead.
+    whose reads, where the page cache does not hold it, are sorted, coalesced and all in flight at
+    once. Iteration reads ahead.
 
     It can be pickled (the file is opened anew), used by many threads, and used after fork.
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
@@ -116,6 +122,7 @@ class Records(Sequence[bytes]):
         self._slices = Slices(self._blocks)
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
         self._fetch = self._source.fetcher(self._engine)
+        self._gatherer = self._source.gatherer(self._engine)
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -170,7 +177,10 @@ class Records(Sequence[bytes]):
             yield from part
 
     def read(self, indices: npt.ArrayLike) -> Batch:
-        """Reads records, each byte of the file at most once, all requests in flight at once.
+        """Reads records, all requests in flight at once, each byte of the file at most once.
+
+        A batch of up to 4 MiB that the page cache holds is copied from there, each record to its
+        place in the order asked; they lie at one stride if they are of one length.
 
         Args:
             indices: integers, shape (n,), any order, repeats allowed; negative ones count
@@ -186,32 +196,81 @@ class Records(Sequence[bytes]):
             OSError, Error: the file cannot be read, or has moved on.
         """
         begun = monotonic_ns()
-        wanted = self._normalise(indices)
-        extents = self._source.extents(wanted)
-        lengths = np.ascontiguousarray(extents["length"])
-        image = self._image
+        wanted, extents = self._locate(indices)
+        batch = self._at_once(begun, wanted, extents)
+        if batch is not None:
+            return batch
+        located = monotonic_ns()
+        plan = plan_reads(extents, self._options)
+        planned = monotonic_ns()
+        self._earn(plan)
+        ahead = monotonic_ns()
+        memory = self._pool.take(plan.totals.buffer_bytes)
+        submitted = self._read_plan(plan, memory)
+        # Also vouches for what the image received up to now.
+        self._source.guard()
+        moments = begun, located, planned, ahead, submitted
+        self._tally.batch(moments, len(wanted), plan.totals)
+        return Batch.over(
+            memory.address,
+            plan.totals.buffer_bytes,
+            indices=wanted,
+            offsets=plan.slices,
+            lengths=np.ascontiguousarray(extents["length"]),
+            keep=memory,
+        )
+
+    def _locate(self, indices: npt.ArrayLike) -> tuple[U64, _core.Extents]:
+        """The indices from the beginning, and where these records lie."""
+        given = np.asarray(indices)
+        if given.dtype == np.int64 and given.ndim == 1:
+            found = self._source.find(given)
+            if found is not None:
+                return found
+        wanted = self._normalise(given)
+        return wanted, self._source.extents(wanted)
+
+    def _at_once(self, begun: int, wanted: U64, extents: _core.Extents) -> Batch | None:
+        """The batch, if nobody need wait for it.
+
+        It is lent from the image, or, if it is small and the page cache holds all of it, copied
+        from there as it lies, which takes less than to plan it.
+
+        Args:
+            begun: the moment when locating began.
+            wanted, extents: as by ``_locate``.
+        """
+        image, gatherer = self._image, self._gatherer
         if image.complete():
             self._source.guard()
-            address, size, keep = image.address, image.size, image.keep
-            offsets = extents["offset"]
+            lengths = np.ascontiguousarray(extents["length"])
             self._tally.lent(lengths)
-        else:
-            located = monotonic_ns()
-            plan = plan_reads(extents, self._options)
-            planned = monotonic_ns()
-            size = plan.totals.buffer_bytes
-            self._earn(plan)
-            ahead = monotonic_ns()
-            memory = self._pool.take(size)
-            submitted = self._read_plan(plan, memory)
-            # Also vouches for what the image received up to now.
-            self._source.guard()
-            moments = begun, located, planned, ahead, submitted
-            self._tally.batch(moments, len(wanted), plan.totals)
-            address, keep = memory.address, memory
-            offsets = plan.slices
+            return Batch.over(
+                image.address,
+                image.size,
+                indices=wanted,
+                offsets=np.ascontiguousarray(extents["offset"]),
+                lengths=lengths,
+                keep=image.keep,
+            )
+        if gatherer is None:
+            return None
+        located = monotonic_ns()
+        packed = _core.pack_extents(extents)
+        if packed.room > GATHER_BYTES_MAX:
+            return None
+        memory = self._pool.take(packed.room)
+        if not gatherer.copy(packed, memory):
+            return None
+        self._image.earn(packed.size)  # what the image would save is the copy
+        self._tally.gathered(begun, located, len(wanted), packed.size)
         return Batch.over(
-            address, size, indices=wanted, offsets=offsets, lengths=lengths, keep=keep
+            memory.address,
+            packed.room,
+            indices=wanted,
+            offsets=packed.offsets,
+            lengths=packed.lengths,
+            keep=memory,
         )
 
     def batches(self, wanted: Iterable[npt.ArrayLike], *, ahead: int = 1) -> Iterator[Batch]:
@@ -236,7 +295,7 @@ class Records(Sequence[bytes]):
         begun: deque[_Begun] = deque()
         try:
             for indices in wanted:
-                begun.append(_Begun(self, self._normalise(indices)))
+                begun.append(_Begun(self, indices))
                 if len(begun) > ahead:
                     yield begun.popleft().batch()
             while begun:
@@ -293,7 +352,7 @@ class Records(Sequence[bytes]):
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid, and a mapping under them."""
-        self._fetch = None
+        self._fetch = self._gatherer = None
         self._slices.close()
         self._image.close()
         self._bypass.close()
@@ -310,14 +369,15 @@ class Records(Sequence[bytes]):
 class _Begun:
     """A batch under way; ``read`` without the waiting."""
 
-    def __init__(self, records: Records, wanted: npt.NDArray[np.uint64]) -> None:
-        self._records, self._wanted = records, wanted
-        self._block: Block | None = None
-        if records._image.complete():
-            return  # nothing to wait for: it is lent from there
+    def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
+        self._records = records
         begun = monotonic_ns()
-        extents = records._source.extents(wanted)
-        records._tally.located(begun, len(wanted))
+        self._wanted, extents = records._locate(indices)
+        self._block: Block | None = None
+        self._batch = records._at_once(begun, self._wanted, extents)
+        if self._batch is not None:
+            return
+        records._tally.located(begun, len(self._wanted))
         plan = records._blocks.plan(extents)
         self._block = Block(records._blocks, extents, plan)
         begun = monotonic_ns()
@@ -326,7 +386,8 @@ class _Begun:
 
     def batch(self) -> Batch:
         if self._block is None:
-            return self._records.read(self._wanted)
+            assert self._batch is not None
+            return self._batch
         with self._block as block:
             begun = monotonic_ns()
             block.wait()

@@ -266,6 +266,26 @@ class Tally:
             tracing.note("submit", ahead, submitted)
             tracing.note("wait", submitted, now, {"bytes": totals.buffer_bytes})
 
+    def gathered(self, begun: int, located: int, records: int, size: int) -> None:
+        """Records were copied from the page cache as they lie.
+
+        Args:
+            begun, located: moments: when it began, and where they lie was known.
+            records: how many.
+            size: their bytes.
+        """
+        now = monotonic_ns()
+        with self._lock:
+            self.records += records
+            self.record_bytes += size
+            self.located_records += records
+            self.planned_bytes += size
+            self.locate_ns += located - begun
+            self.wait_ns += now - located
+        if tracing.is_on():
+            tracing.note("locate", begun, located, {"records": records})
+            tracing.note("wait", located, now, {"bytes": size})
+
     def lent(self, lengths: npt.NDArray[np.uint64]) -> None:
         """Records of these lengths, which nobody changes, were handed out of memory.
 

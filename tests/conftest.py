@@ -16,7 +16,7 @@ from typing import Any
 import lmdb
 import pytest
 
-from lmdbio import _core
+from lmdbio import _core, records
 from lmdbio.errors import IncompatibleError
 
 # Test modules import one another's helpers (tests/databases.py) by name.
@@ -71,6 +71,19 @@ def no_direct(monkeypatch: pytest.MonkeyPatch) -> None:
         return again(self, kind, depth)
 
     monkeypatch.setattr(_core.Engine, "again", refuse)
+
+
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches are planned, also where the page cache holds all of them."""
+    monkeypatch.setattr(records, "GATHER_BYTES_MAX", -1)
+
+
+@pytest.fixture(params=["gathered", "planned"])
+def either_way(request: pytest.FixtureRequest) -> None:
+    """Small batches out of the page cache are copied as they lie, and planned."""
+    if request.param == "planned":
+        request.getfixturevalue("planned")
 
 
 @pytest.fixture(autouse=True)

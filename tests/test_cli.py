@@ -422,6 +422,7 @@ def test_info_names_the_flags_of_databases(tmp_path: Path) -> None:
     assert line.endswith(", dupsort")
 
 
+@pytest.mark.usefixtures("planned")
 def test_plan_shows_the_reads_that_records_would_make(data: Path) -> None:
     wanted = [3, 690, 17, 18, 19]
     (rank,) = answer("plan", data, "--indices", "3,690,17-19")["ranks"]

@@ -75,6 +75,7 @@ C_ROOMS = (
     "storage",
     "trace",
     "engine",
+    "gather",
     "locate",
     "pages",
     "tree",

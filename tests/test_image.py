@@ -35,7 +35,7 @@ def path(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def small_steps(monkeypatch):
+def small_steps(monkeypatch, planned):
     monkeypatch.setattr(image, "STEP_BYTES", 1 << 20)
     monkeypatch.setattr(image, "REQUEST_BYTES", 1 << 16)
 

@@ -55,6 +55,7 @@ def named(path: Path) -> list[bytes | None]:
 
 @pytest.mark.parametrize("version", databases.FORMATS)
 @pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
+@pytest.mark.usefixtures("either_way")
 def test_records_are_py_lmdbs_values_in_key_order(built, case, version):
     path = built(case, version)
     for name in named(path):
@@ -112,6 +113,7 @@ def test_records_is_a_sequence(sample):
         assert bytes(records.read([-1])[0]) == records[-1]
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_batch_outlives_its_records_and_its_siblings(sample):
     with lmdbio.Records(sample) as records:
         first, second = records.read([3, 1]), records.read([2])
@@ -167,6 +169,7 @@ def test_slices_that_go_on_end_with_their_records(sample):
         records[20:30]
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_file_that_was_cut_behind_what_is_read_is_refused_all_the_same(sample, tmp_path):
     """Its last page could hold zeros: the kernel cuts and reads at the same time."""
     path = tmp_path / "data.mdb"
@@ -262,6 +265,7 @@ def test_demanding_a_sidecar_that_is_not_there_names_the_command_that_makes_one(
         lmdbio.Records(sample).close()
 
 
+@pytest.mark.usefixtures("either_way")
 def test_a_file_that_a_writer_moved_on_is_refused(sample):
     with lmdbio.Records(sample) as records:
         env = lmdb.open(str(sample), map_size=1 << 28)
@@ -300,6 +304,7 @@ MIXED = next(case for case in databases.CASES if case.name == "mixed")
 
 @pytest.mark.parametrize("ahead", [1, 3, 100])
 @pytest.mark.parametrize("readahead", [None, False])
+@pytest.mark.usefixtures("either_way")
 def test_batches_read_ahead_are_the_batches_read_alone(built, ahead, readahead):
     path = built(MIXED, 1)
     with lmdbio.Records(path, readahead=readahead) as records:

@@ -69,6 +69,7 @@ def pages_needed(extents: np.ndarray, gap_bytes_max: int) -> tuple[int, int]:
 
 @pytest.mark.parametrize("gap_bytes_max", [0, 6000, 64 << 10])
 @pytest.mark.parametrize("name", picks())
+@pytest.mark.usefixtures("planned")
 def test_a_batch_counts_what_its_plan_and_its_extents_say(path, name, gap_bytes_max):
     wanted = picks()[name]
     with open_source(path) as source:
@@ -88,6 +89,7 @@ def test_a_batch_counts_what_its_plan_and_its_extents_say(path, name, gap_bytes_
     assert stats.page_requests > 0, "the tree was walked"
 
 
+@pytest.mark.usefixtures("planned")
 def test_a_record_asked_for_twice_is_handed_out_twice_and_used_once(path):
     with lmdbio.Records(path, readahead=False) as records:
         records.read([7])
@@ -96,6 +98,19 @@ def test_a_record_asked_for_twice_is_handed_out_twice_and_used_once(path):
         twice = records.stats() - once
     assert twice.record_bytes == 2 * once.record_bytes
     assert (twice.planned_bytes, twice.gap_bytes) == (once.planned_bytes, once.gap_bytes)
+
+
+@pytest.mark.parametrize("name", picks())
+def test_a_batch_out_of_the_page_cache_counts_its_records(path, name):
+    wanted = picks()[name]
+    with lmdbio.Records(path, engine="pread", readahead=False) as records:
+        whole = records.stats()
+        batch = records.read(wanted)
+        stats = records.stats() - whole
+    size = int(batch.lengths.sum())
+    assert stats.records == stats.located_records == stats.requests == len(wanted)
+    assert stats.record_bytes == stats.planned_bytes == stats.read_bytes == size
+    assert stats.gap_bytes == 0 and stats.wait_seconds > 0
 
 
 def test_iteration_slices_and_single_records_are_counted(path):

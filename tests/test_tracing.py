@@ -269,7 +269,7 @@ def test_an_exception_leaves_a_whole_trace(path, tmp_path):
         with lmdbio.Records(path, readahead=False) as records:
             records.read([1, 2, 3])
             records.read([COUNT])
-    assert events(sound(tmp_path / "t.json"), name="plan")
+    assert events(sound(tmp_path / "t.json"), name="locate")
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ def test_a_process_that_is_ended_leaves_a_whole_trace(path, tmp_path, number):
     if number == signal.SIGINT:
         json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))
     read = sound(tmp_path / "t.json")
-    assert len(events(read, name="plan")) >= 5
+    assert len(events(read, name="locate")) >= 5
 
 
 FORKS = """
@@ -371,7 +371,7 @@ def test_forked_workers_write_files_of_their_own(path, tmp_path):
         pids |= {event["pid"] for event in read["traceEvents"]}
         assert f"p{read['otherData']['pid']}" in file.name or file.name == "t.json"
         stages = {event["name"] for event in events(read, ph="X", cat="stage")}
-        assert {"locate", "plan", "submit", "wait", "copy"} <= stages, file
+        assert {"locate", "plan", "wait", "copy"} <= stages, file
     assert len(pids) == 3
     assert timeline.check(timeline.merge([timeline.load(file) for file in files])) == []
 
@@ -385,7 +385,7 @@ def test_a_second_process_does_not_write_over_the_file_of_the_first(path, tmp_pa
         assert process.returncode == 0, told
     assert events(sound(tmp_path / "t.json"), name="wait")
     (other,) = tmp_path.glob("t.p*.json")
-    assert events(sound(other), name="plan")
+    assert events(sound(other), name="locate")
 
 
 def test_a_process_that_reads_nothing_makes_no_file(tmp_path):
@@ -454,11 +454,11 @@ def test_the_command_sums_up_and_merges(path, tmp_path):
     files = [str(tmp_path / "a.json"), str(tmp_path / "b.json")]
     out = tmp_path / "all.json"
     told = CliRunner().invoke(cli, ["trace", *files, "-o", str(out)])
-    assert told.exit_code == 0 and "plan" in told.output and "service ms" in told.output
-    both = [len(events(sound(file), name="plan")) for file in files]
-    assert len(events(sound(out), name="plan")) == sum(both) > 0
+    assert told.exit_code == 0 and "locate" in told.output and "service ms" in told.output
+    both = [len(events(sound(file), name="locate")) for file in files]
+    assert len(events(sound(out), name="locate")) == sum(both) > 0
     as_json = json.loads(CliRunner().invoke(cli, ["trace", str(out), "--json"]).output)
-    assert {line["stage"] for line in as_json["stages"]} >= {"locate", "plan", "wait"}
+    assert {line["stage"] for line in as_json["stages"]} >= {"locate", "wait"}
     assert as_json["dropped"] == 0
 
 

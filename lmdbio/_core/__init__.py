@@ -29,6 +29,7 @@ from lmdbio._core.cursor import (
 )
 from lmdbio._core.engine import Counters, Engine, Tally, Ticket
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
+from lmdbio._core.gather import Gatherer, count_inside, find_extents, pack_extents
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
 from lmdbio._core.memory import Memory, MemoryPool, address_of, lend
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
@@ -53,6 +54,7 @@ __all__ = [
     "EmptyKeyError",
     "Engine",
     "Extents",
+    "Gatherer",
     "Ground",
     "Items",
     "Layout",
@@ -81,11 +83,13 @@ __all__ = [
     "Walk",
     "Window",
     "address_of",
+    "count_inside",
     "decode_block",
     "detach",
     "encode_block",
     "fetcher",
     "find_database",
+    "find_extents",
     "leaf_databases",
     "leaf_extents",
     "lend",
@@ -93,6 +97,7 @@ __all__ = [
     "make_plan",
     "meta_bytes",
     "newest_txnid",
+    "pack_extents",
     "populate",
     "read_meta",
     "ring",

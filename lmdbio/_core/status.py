@@ -62,4 +62,4 @@ class Status:
 
 def pointer_to(array: npt.NDArray[Any], ctype: str) -> Any:
     """The address of a C-contiguous array as a C pointer; the caller keeps the array alive."""
-    return ffi.cast(ctype, array.ctypes.data)
+    return ffi.cast(ctype, ffi.from_buffer(array))

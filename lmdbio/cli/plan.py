@@ -115,7 +115,8 @@ def plan(
 
     Neighbours are joined over gaps, aligned and split; "waste" are bytes that are read and not
     needed. Without a good provenance file the tree is walked to find the records. (A Reader's
-    root plans the shares of all its ranks, over several iterations, together.)
+    root plans the shares of all its ranks, over several iterations, together. A small batch that
+    the page cache holds is not planned, but copied from there.)
 
     \b
     Examples:

@@ -1,0 +1,240 @@
+"""Small batches copied out of the page cache as they lie.
+
+Goal: the same records as by a plan, whatever of the file is cached; numbers, places and room as a
+few lines of Python have them, for any table; what is lent stays as it is. Method: models of the
+pure steps, and Records over real files of which parts are put out of the page cache.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import random
+import threading
+from pathlib import Path
+
+import databases
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import lmdbio
+from lmdbio import _core, image
+
+COUNT, LENGTH = 2000, 3000
+U64 = st.integers(0, 2**64 - 1)
+
+
+def table_of(pairs: list[tuple[int, int]]) -> np.ndarray:
+    return np.array(pairs, _core.EXTENT)
+
+
+# --- the pure steps ---------------------------------------------------------------------------
+
+
+@given(st.lists(st.tuples(U64, U64), max_size=9), st.lists(st.integers(-(2**63), 2**63 - 1)))
+def test_numbers_count_from_either_end(pairs, numbers):
+    wanted = numbers + [n % 9 - 4 for n in numbers]
+    found = _core.find_extents(table_of(pairs), np.array(wanted, np.int64))
+    if any(not -len(pairs) <= n < len(pairs) for n in wanted):
+        assert found is None
+    else:
+        places, extents = found
+        assert places.tolist() == [n % len(pairs) for n in wanted]
+        assert extents.tolist() == [pairs[n] for n in wanted]
+
+
+@given(
+    st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(-n, n - 1))))
+)
+def test_numbers_in_range_are_found(drawn):
+    count, wanted = drawn
+    pairs = [(i * 10, i) for i in range(count)]
+    places, extents = _core.find_extents(table_of(pairs), np.array(wanted, np.int64))
+    assert places.tolist() == [n % count for n in wanted]
+    assert extents.tolist() == [pairs[n] for n in wanted]
+
+
+@given(st.lists(st.tuples(U64, st.integers(0, 5000))))
+def test_packed_records_lie_one_after_another(pairs):
+    packed = _core.pack_extents(table_of(pairs))
+    end, expected = 0, []
+    for _, length in pairs:
+        expected.append(-(-end // 16) * 16)
+        end = expected[-1] + length
+    assert packed.lengths.tolist() == [length for _, length in pairs]
+    assert packed.offsets.tolist() == expected
+    assert (packed.size, packed.room) == (sum(length for _, length in pairs), end)
+
+
+def test_impossible_lengths_need_impossible_room():
+    packed = _core.pack_extents(table_of([(0, 2**64 - 1), (0, 2**64 - 1), (0, 7)]))
+    assert packed.size == packed.room == 2**64 - 1
+
+
+@given(st.lists(st.tuples(U64, U64) | st.tuples(st.integers(0, 9), st.integers(0, 9))), U64)
+def test_what_lies_inside_is_counted(pairs, room):
+    offsets = np.array([offset for offset, _ in pairs], np.uint64)
+    lengths = np.array([length for _, length in pairs], np.uint64)
+    outside = [i for i, (offset, length) in enumerate(pairs) if offset + length > room]
+    assert _core.count_inside(offsets, lengths, room) == min(outside, default=len(pairs))
+
+
+# --- records ----------------------------------------------------------------------------------
+
+
+def content(index: int) -> bytes:
+    return databases.value(index, LENGTH)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%08d" % i, content(i)) for i in range(COUNT)))
+    env.sync(True)
+    env.close()
+    return tmp_path / "env"
+
+
+class Counted:
+    """A gatherer that counts what it could serve."""
+
+    def __init__(self, records: lmdbio.Records) -> None:
+        self.served = self.missed = 0
+        self._of = records._gatherer
+        assert self._of is not None
+        records._gatherer = self
+
+    def copy(self, packed, memory) -> bool:
+        served = self._of.copy(packed, memory)
+        self.served, self.missed = self.served + served, self.missed + (not served)
+        return served
+
+
+@pytest.mark.parametrize("engine", ["auto", "pread"])
+def test_a_cached_batch_needs_no_plan_and_lies_in_the_order_asked(path, engine):
+    with lmdbio.Records(path, engine=engine, readahead=False) as records:
+        list(records)
+        counted = Counted(records)
+        # The first reads of an engine are calls; then small ones are copies from a mapping.
+        for seed in range(20):
+            wanted = np.random.default_rng(seed).integers(-COUNT, COUNT, 64)
+            batch = records.read(wanted)
+            assert [bytes(view) for view in batch] == [content(i % COUNT) for i in wanted.tolist()]
+            assert batch.indices.tolist() == (wanted % COUNT).tolist()
+            assert batch.contiguous, "records of one length lie at one stride"
+            array = batch.array(np.uint8, (LENGTH,))
+            assert array[5].tobytes() == content(int(wanted[5]) % COUNT)
+        assert (counted.served, counted.missed) == (20, 0)
+
+
+@pytest.mark.parametrize("kind", [list, np.uint64, np.int32, np.uint8, np.int64])
+def test_numbers_of_every_kind_name_the_same_records(path, kind):
+    wanted = [3, 250, 0, 3]
+    with lmdbio.Records(path) as records:
+        records[:]
+        given = wanted if kind is list else np.array(wanted).astype(kind)
+        for _ in range(2):  # without the table and with it
+            assert [bytes(view) for view in records.read(given)] == [content(i) for i in wanted]
+            list(records)
+        for wrong in ([COUNT], [-COUNT - 1], np.array([2**64 - 1], np.uint64)):
+            with pytest.raises(IndexError):
+                records.read(wrong)
+
+
+def test_a_batch_of_which_a_part_is_not_cached_is_read(path):
+    """Whatever the first record that is missing may be. What is mapped stays cached."""
+    data = path / "data.mdb"
+    chance = random.Random(1)
+    with lmdbio.Records(path, engine="pread", readahead=False) as records, data.open("rb") as file:
+        list(records)
+        counted = Counted(records)
+        size = data.stat().st_size
+        for _ in range(60):
+            at = chance.randrange(size) // mmap.PAGESIZE * mmap.PAGESIZE
+            os.posix_fadvise(file.fileno(), at, 64 << 10, os.POSIX_FADV_DONTNEED)
+            wanted = [chance.randrange(COUNT) for _ in range(100)]
+            assert [bytes(view) for view in records.read(wanted)] == [content(i) for i in wanted]
+    if counted.missed == 0:
+        pytest.skip("this file system does not let go of cached pages")
+    assert counted.served > 0
+
+
+def test_a_large_batch_is_planned(path):
+    with lmdbio.Records(path, readahead=False) as records:
+        list(records)
+        counted = Counted(records)
+        wanted = np.arange(COUNT)  # 6 MB
+        assert [bytes(view) for view in records.read(wanted)] == list(map(content, range(COUNT)))
+        assert (counted.served, counted.missed) == (0, 0)
+
+
+def test_batches_come_at_once_and_stay(path):
+    with lmdbio.Records(path, readahead=False) as records:
+        list(records)
+        counted = Counted(records)
+        wanted = [[i, COUNT - 1 - i] for i in range(50)]
+        kept = list(records.batches(wanted, ahead=3))
+        assert counted.served == 50
+    for indices, batch in zip(wanted, kept, strict=True):
+        assert [bytes(view) for view in batch] == [content(i) for i in indices]
+
+
+def test_what_is_lent_is_not_written_again_while_others_read(path):
+    """A batch's memory comes back to the pool when the last view of it has gone."""
+    problems: list[object] = []
+    with lmdbio.Records(path, readahead=False) as records:
+        list(records)
+
+        def work(seed: int) -> None:
+            chance = random.Random(seed)
+            kept = []
+            for _ in range(300):
+                wanted = [chance.randrange(COUNT) for _ in range(chance.randrange(1, 40))]
+                batch = records.read(wanted)
+                at = chance.randrange(len(wanted))
+                kept.append((batch[at], wanted[at]))
+                if len(kept) > 5:
+                    view, index = kept.pop(chance.randrange(5))
+                    if bytes(view) != content(index):
+                        problems.append(index)
+
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not problems
+
+
+def test_a_cached_file_that_is_read_over_and_over_comes_to_memory(path, monkeypatch):
+    """A copy earns its bytes, so not before the file was read once over."""
+    monkeypatch.setattr(image, "STEP_BYTES", 1 << 20)
+    with lmdbio.Records(path) as records:
+        list(records)
+        counted = Counted(records)
+        read = 0
+        while not records._image.complete():
+            wanted = np.random.default_rng(read).integers(0, COUNT, 100)
+            batch = records.read(wanted)
+            assert [bytes(view) for view in batch] == [content(i) for i in wanted.tolist()]
+            read += int(batch.lengths.sum())
+            if read < records._image.size:
+                assert records._image._at == 0
+            assert read < 10 * records._image.size
+        assert counted.served > 0
+
+
+def test_a_forked_child_and_its_parent_both_gather(path):
+    with lmdbio.Records(path, readahead=False) as records:
+        list(records)
+        wanted = [7, 3, 1999] * 10
+        expected = [content(i) for i in wanted]
+        for _ in range(30):
+            records.read(wanted)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if [bytes(view) for view in records.read(wanted)] == expected else 1)
+        assert [bytes(view) for view in records.read(wanted)] == expected
+        assert os.waitpid(child, 0)[1] == 0
