@@ -1,13 +1,47 @@
-/* extent: a range of bytes in a file, with arithmetic that cannot wrap. */
+/* extent: a range of bytes in a file, with arithmetic that cannot wrap; and tables of them. */
 #ifndef LIO_EXTENT_H
 #define LIO_EXTENT_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 typedef struct {
     uint64_t offset; /* bytes from the start of the file */
     uint64_t length; /* bytes; 0 is legal (an empty value) */
 } lio_extent;
+
+/* Packed extents begin at multiples of it: further apart than LMDB itself promises. */
+enum { LIO_PACK_ALIGNMENT = 16 };
+
+/* Finds `count` extents by their numbers in a table; negative numbers count from its end. `places`
+ * are the same numbers from its beginning. Returns how many, from the first on, are in the table. */
+size_t lio_extents_find(const lio_extent *table, size_t records, const int64_t *numbers,
+                        size_t count, uint64_t *places, lio_extent *out);
+
+/* Places extents one after another: their lengths, and where they begin. Returns the sum of their
+ * lengths; `room` is what they need. Both saturate. */
+uint64_t lio_extents_pack(const lio_extent *extents, size_t count, uint64_t *lengths,
+                          uint64_t *offsets, uint64_t *room);
+
+/* Splits extents inside of `room` bytes: their lengths, and where they begin from `span` on, which
+ * is all that lies between the first byte and the last of them. An empty one begins there. Returns
+ * how many, from the first on, lie inside; `span` and the places hold if all do. */
+size_t lio_extents_split(const lio_extent *extents, size_t count, uint64_t room,
+                         uint64_t *lengths, uint64_t *offsets, lio_extent *span);
+
+/* The bytes, in whole pieces of `alignment` (a power of two), that each extent needs beyond the one
+ * before it. `last` is the first and the end of what the one before the first needs, and then of
+ * what the last does. `shared_max` grows to the most that two neighbours share. Returns the sum. */
+uint64_t lio_extents_footprint(const lio_extent *extents, size_t count, uint64_t alignment,
+                               uint64_t last[2], int64_t *needed, uint64_t *shared_max);
+
+/* The largest sum of `length` numbers in a row, out of `count` in a circle. `before` are the sums of
+ * all numbers before each, and of all: count + 1 of them. 0 < length < count. */
+int64_t lio_largest_run(const int64_t *before, size_t count, size_t length);
+
+/* How many places, from the first on, lie inside of `room` bytes. */
+size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_t count,
+                         uint64_t room);
 
 /* cdef: skip */
 #include <stdbool.h>

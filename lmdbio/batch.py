@@ -85,11 +85,26 @@ class Batch:
                 batch's from now on.
             keep: owner of the memory; lives as long as the batch or a view of it.
         """
-        batch = cls.__new__(cls)
-        batch._indices, batch._offsets, batch._lengths = indices, offsets, lengths
+        exporter = _core.lend(address, size, keep) if size else None
+        batch = cls._of(exporter, indices, offsets, lengths)
         batch._check_places(size)
-        batch._exporter = _core.lend(address, size, keep) if size else None
-        batch._valid = batch._private = True
+        batch._private = True
+        return batch
+
+    @classmethod
+    def of_slot(
+        cls, address: int, size: int, *, indices: U64, offsets: U64, lengths: U64, keep: object
+    ) -> Batch:
+        """A batch over memory that will be filled again. Arguments as for ``over``."""
+        exporter = _core.lend(address, size, keep) if size else None
+        return cls._of(exporter, indices, offsets, lengths)
+
+    @classmethod
+    def _of(cls, exporter: Any, indices: U64, offsets: U64, lengths: U64) -> Batch:
+        batch = cls.__new__(cls)
+        batch._exporter = exporter
+        batch._indices, batch._offsets, batch._lengths = indices, offsets, lengths
+        batch._valid, batch._private = True, False
         return batch
 
     def _check_places(self, size: int) -> None:

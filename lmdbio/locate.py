@@ -96,6 +96,12 @@ class Source:
             table = self._table = self._section.extents(0, self.count)
         return table[indices]
 
+    def run(self, start: int, stop: int) -> _core.Extents:
+        """Extents of records ``start`` to ``stop`` (exclusive); not to be written to."""
+        if self._table is not None:
+            return self._table[start:stop]
+        return self.extents(np.arange(start, stop, dtype=np.uint64))
+
     def find(self, indices: npt.NDArray[np.int64]) -> tuple[U64, _core.Extents] | None:
         """A quick ``extents``, of indices that may count from the end.
 

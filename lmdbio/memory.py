@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
+
 __all__ = [
     "DEFAULT_BYTES_MAX",
     "ENVIRONMENT",
@@ -174,27 +176,22 @@ class FootprintBound:
         """Takes the extents (dtype ``EXTENT``) of the next records, in index order."""
         if not len(extents):
             return
-        align = np.uint64(self._alignment - 1)
-        ends = extents["offset"] + extents["length"]
-        low = (extents["offset"] & ~align).astype(np.int64)
-        high = ((ends + align) & ~align).astype(np.int64)
-        low = np.where(extents["length"] == 0, high, low)
-        before_low = np.concatenate(([self._last[0]], low[:-1]))
-        before_high = np.concatenate(([self._last[1]], high[:-1]))
-        shared = np.minimum(high, before_high) - np.maximum(low, before_low)
-        shared = np.maximum(shared, 0)
-        new = high - low - shared
+        count = len(extents)
         if self._cell == 1:
-            self._sums[self._seen : self._seen + len(extents)] = new
+            needed = self._sums[self._seen : self._seen + count]
         else:
-            cells = np.arange(self._seen, self._seen + len(extents)) // self._cell
+            needed = np.empty(count, np.int64)
+        self._last, shared_max, total = _core.footprint(
+            extents, self._alignment, self._last, needed
+        )
+        if self._cell > 1:
+            cells = np.arange(self._seen, self._seen + count) // self._cell
             starts = np.flatnonzero(np.diff(cells, prepend=-1))
-            self._sums[cells[starts]] += np.add.reduceat(new, starts)
+            self._sums[cells[starts]] += np.add.reduceat(needed, starts)
         self._before = None
-        self._last = (int(low[-1]), int(high[-1]))
-        self._shared_max = max(self._shared_max, int(shared.max()))
-        self._seen += len(extents)
-        self.total += int(new.sum())
+        self._shared_max = max(self._shared_max, shared_max)
+        self._seen += count
+        self.total += total
 
     def run(self, length: int) -> int:
         """Bytes that ``length`` consecutive records of the circle need at most."""
@@ -208,11 +205,7 @@ class FootprintBound:
             return self.total
         if self._before is None:
             self._before = np.concatenate(([0], np.cumsum(self._sums)))
-        before = self._before
-        largest = int((before[cells:] - before[:-cells]).max())
-        if cells > 1:  # runs over the seam
-            seam = before[-1] - before[-cells:-1] + before[1:cells]
-            largest = max(largest, int(seam.max()))
+        largest = _core.largest_run(self._before, cells)
         return min(self.total, largest + self._shared_max)
 
     def runs(self, lengths: tuple[int, ...], repeats: int) -> int:

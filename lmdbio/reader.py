@@ -24,8 +24,6 @@ from time import monotonic_ns
 from types import TracebackType
 from typing import Any, cast, get_args
 
-import numpy as np
-
 from lmdbio import _core, share, tracing
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
@@ -81,8 +79,9 @@ class _Pins:
 
     def advance(self, block: int) -> None:
         """The rank asks for a batch of ``block``."""
-        self._current = max(self._current, block)
-        self.release()
+        if block > self._current:
+            self._current = block
+            self.release()
 
     def release(self) -> None:
         self._seat.release(min({self._current} | self.blocks()))
@@ -442,7 +441,7 @@ class Reader:
         batch = self._take(iteration, block, step)
         self._batch = batch
         self._next = iteration + 1
-        self._tally.iterated(batch.lengths)
+        self._tally.iterated(len(batch), int(batch.lengths.sum()))
         return batch
 
     def _usable(self) -> None:
@@ -489,23 +488,16 @@ class Reader:
     def _take(self, iteration: int, block: int, step: int) -> Batch:
         seat = self._seat
         indices = self.schedule.records(iteration, self.rank)
-        if not len(indices):
-            none = np.empty(0, np.uint64)
-            return Batch(None, indices=indices, offsets=none, lengths=none)
         first = self._rows.start + step * self.schedule.team_rows(self._team)
         slot = seat.addresses[block % seat.layout.slots]
-        lent = _core.lend(slot + first * ROW_BYTES, len(indices) * ROW_BYTES)
-        offsets, lengths = np.frombuffer(lent, np.uint64).reshape(-1, 2).copy().T
-        if not lengths.all():  # what is empty may lie anywhere
-            offsets[lengths == 0] = offsets[lengths > 0].min(initial=seat.layout.data_bytes)
-        low, high = int(offsets.min()), int((offsets + lengths).max())
-        if not low <= high <= seat.layout.data_bytes:
+        rows = _core.split_rows(slot + first * ROW_BYTES, len(indices), seat.layout.data_bytes)
+        if rows is None:
             raise RuntimeError(f"the table of block {block} points outside its slot")
-        exporter = None
-        if low < high:
-            address = slot + seat.layout.table_bytes + low
-            exporter = _core.lend(address, high - low, seat.memory)
-        return Batch(exporter, indices=indices, offsets=offsets - np.uint64(low), lengths=lengths)
+        offsets, lengths, low, size = rows
+        address = slot + seat.layout.table_bytes + low
+        return Batch.of_slot(
+            address, size, indices=indices, offsets=offsets, lengths=lengths, keep=seat.memory
+        )
 
     # --- the end --------------------------------------------------------------------------
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-import numpy as np
-
 from lmdbio import share
 from lmdbio.assignment import Schedule
 from lmdbio.filling import ROW_BYTES, Work, grain
@@ -44,7 +42,7 @@ class Sizing:
         self._bound = FootprintBound(count, step)
         for first in range(0, count, EXTENTS_CHUNK):
             last = min(count, first + EXTENTS_CHUNK)
-            self._bound.add(work.source.extents(np.arange(first, last, dtype=np.uint64)))
+            self._bound.add(work.source.run(first, last))
         self._set_apart_stages(work)
 
     def _set_apart_stages(self, work: Work) -> None:

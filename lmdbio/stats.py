@@ -333,12 +333,11 @@ class Tally:
         if tracing.is_on():
             tracing.note("idle, no free slot", begun, now)
 
-    def iterated(self, lengths: npt.NDArray[np.uint64]) -> None:
-        """A batch was handed out."""
-        size = int(lengths.sum())
+    def iterated(self, records: int, size: int) -> None:
+        """A batch of so many records and bytes was handed out."""
         with self._lock:
             self.iterations += 1
-            self.records += len(lengths)
+            self.records += records
             self.record_bytes += size
 
     def stats(self) -> Stats:

@@ -1,8 +1,7 @@
 """Small batches copied out of the page cache as they lie.
 
-Goal: the same records as by a plan, whatever of the file is cached; numbers, places and room as a
-few lines of Python have them, for any table; what is lent stays as it is. Method: models of the
-pure steps, and Records over real files of which parts are put out of the page cache.
+Goal: the same records as by a plan, whatever of the file is cached; what is lent stays as it is.
+Method: Records over real files of which parts are put out of the page cache.
 """
 
 from __future__ import annotations
@@ -16,72 +15,11 @@ from pathlib import Path
 import databases
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 import lmdbio
-from lmdbio import _core, image
+from lmdbio import image
 
 COUNT, LENGTH = 2000, 3000
-U64 = st.integers(0, 2**64 - 1)
-
-
-def table_of(pairs: list[tuple[int, int]]) -> np.ndarray:
-    return np.array(pairs, _core.EXTENT)
-
-
-# --- the pure steps ---------------------------------------------------------------------------
-
-
-@given(st.lists(st.tuples(U64, U64), max_size=9), st.lists(st.integers(-(2**63), 2**63 - 1)))
-def test_numbers_count_from_either_end(pairs, numbers):
-    wanted = numbers + [n % 9 - 4 for n in numbers]
-    found = _core.find_extents(table_of(pairs), np.array(wanted, np.int64))
-    if any(not -len(pairs) <= n < len(pairs) for n in wanted):
-        assert found is None
-    else:
-        places, extents = found
-        assert places.tolist() == [n % len(pairs) for n in wanted]
-        assert extents.tolist() == [pairs[n] for n in wanted]
-
-
-@given(
-    st.integers(1, 9).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.integers(-n, n - 1))))
-)
-def test_numbers_in_range_are_found(drawn):
-    count, wanted = drawn
-    pairs = [(i * 10, i) for i in range(count)]
-    places, extents = _core.find_extents(table_of(pairs), np.array(wanted, np.int64))
-    assert places.tolist() == [n % count for n in wanted]
-    assert extents.tolist() == [pairs[n] for n in wanted]
-
-
-@given(st.lists(st.tuples(U64, st.integers(0, 5000))))
-def test_packed_records_lie_one_after_another(pairs):
-    packed = _core.pack_extents(table_of(pairs))
-    end, expected = 0, []
-    for _, length in pairs:
-        expected.append(-(-end // 16) * 16)
-        end = expected[-1] + length
-    assert packed.lengths.tolist() == [length for _, length in pairs]
-    assert packed.offsets.tolist() == expected
-    assert (packed.size, packed.room) == (sum(length for _, length in pairs), end)
-
-
-def test_impossible_lengths_need_impossible_room():
-    packed = _core.pack_extents(table_of([(0, 2**64 - 1), (0, 2**64 - 1), (0, 7)]))
-    assert packed.size == packed.room == 2**64 - 1
-
-
-@given(st.lists(st.tuples(U64, U64) | st.tuples(st.integers(0, 9), st.integers(0, 9))), U64)
-def test_what_lies_inside_is_counted(pairs, room):
-    offsets = np.array([offset for offset, _ in pairs], np.uint64)
-    lengths = np.array([length for _, length in pairs], np.uint64)
-    outside = [i for i, (offset, length) in enumerate(pairs) if offset + length > room]
-    assert _core.count_inside(offsets, lengths, room) == min(outside, default=len(pairs))
-
-
-# --- records ----------------------------------------------------------------------------------
 
 
 def content(index: int) -> bytes:

@@ -370,6 +370,9 @@ class Source:
         self.armed = self.armed or len(indices) < self.count
         return out
 
+    def run(self, start: int, stop: int) -> np.ndarray:
+        return self.extents(np.arange(start, stop, dtype=np.uint64))
+
     def choose_way(self, access: Access, keyword: Wish) -> Choice:
         return choose(access, Storage(), keyword=keyword)
 

@@ -28,8 +28,16 @@ from lmdbio._core.cursor import (
     fetcher,
 )
 from lmdbio._core.engine import Counters, Engine, Tally, Ticket
+from lmdbio._core.extents import (
+    count_inside,
+    find_extents,
+    footprint,
+    largest_run,
+    pack_extents,
+    split_rows,
+)
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
-from lmdbio._core.gather import Gatherer, count_inside, find_extents, pack_extents
+from lmdbio._core.gather import Gatherer
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
 from lmdbio._core.memory import Memory, MemoryPool, address_of, lend
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
@@ -90,6 +98,8 @@ __all__ = [
     "fetcher",
     "find_database",
     "find_extents",
+    "footprint",
+    "largest_run",
     "leaf_databases",
     "leaf_extents",
     "lend",
@@ -101,4 +111,5 @@ __all__ = [
     "populate",
     "read_meta",
     "ring",
+    "split_rows",
 ]

@@ -2,83 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-
 from lmdbio._core.cursor import Snapshot
 from lmdbio._core.engine import Engine
+from lmdbio._core.extents import Packed
 from lmdbio._core.memory import Memory
-from lmdbio._core.status import EXTENT, U64, Extents, pointer_to
+from lmdbio._core.status import pointer_to
 from lmdbio._lmdbio import ffi, lib
-
-
-class Packed(NamedTuple):
-    """Records placed one after another.
-
-    Attributes:
-        extents: of the file, dtype ``EXTENT``, C-contiguous.
-        lengths: uint64, bytes of each.
-        offsets: uint64, where each begins.
-        size: the sum of the lengths, bytes.
-        room: what they need, bytes.
-    """
-
-    extents: Extents
-    lengths: U64
-    offsets: U64
-    size: int
-    room: int
-
-
-def find_extents(table: Extents, indices: npt.NDArray[np.int64]) -> tuple[U64, Extents] | None:
-    """Looks up records in a table of all, dtype ``EXTENT``. Pure.
-
-    Args:
-        indices: int64, shape (n,); negative ones count from the end.
-
-    Returns:
-        The indices from the beginning, and the extents; None when one is out of range.
-    """
-    count = len(indices)
-    places, found = np.empty(count, np.uint64), np.empty(count, EXTENT)
-    inside = lib.lio_table_find(
-        pointer_to(table, "lio_extent *"),
-        len(table),
-        pointer_to(np.ascontiguousarray(indices), "int64_t *"),
-        count,
-        pointer_to(places, "uint64_t *"),
-        pointer_to(found, "lio_extent *"),
-    )
-    return (places, found) if inside == count else None
-
-
-def pack_extents(extents: Extents) -> Packed:
-    """Places records one after another. Pure."""
-    extents, count = np.ascontiguousarray(extents, EXTENT), len(extents)
-    lengths, offsets = np.empty(count, np.uint64), np.empty(count, np.uint64)
-    room = ffi.new("uint64_t *")
-    size = lib.lio_extents_pack(
-        pointer_to(extents, "lio_extent *"),
-        count,
-        pointer_to(lengths, "uint64_t *"),
-        pointer_to(offsets, "uint64_t *"),
-        room,
-    )
-    return Packed(extents, lengths, offsets, size, room[0])
-
-
-def count_inside(offsets: U64, lengths: U64, room: int) -> int:
-    """How many records, from the first on, lie inside of ``room`` bytes. Pure."""
-    return int(
-        lib.lio_places_inside(
-            pointer_to(offsets, "uint64_t *"),
-            pointer_to(lengths, "uint64_t *"),
-            len(offsets),
-            room,
-        )
-    )
 
 
 class Gatherer:

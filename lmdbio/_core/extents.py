@@ -1,0 +1,141 @@
+"""Tables of extents, found, packed and split (csrc/extent.h). Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core.status import EXTENT, U64, Extents, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+class Packed(NamedTuple):
+    """Records placed one after another.
+
+    Attributes:
+        extents: of the file, dtype ``EXTENT``, C-contiguous.
+        lengths: uint64, bytes of each.
+        offsets: uint64, where each begins.
+        size: the sum of the lengths, bytes.
+        room: what they need, bytes.
+    """
+
+    extents: Extents
+    lengths: U64
+    offsets: U64
+    size: int
+    room: int
+
+
+def find_extents(table: Extents, indices: npt.NDArray[np.int64]) -> tuple[U64, Extents] | None:
+    """Looks up records in a table of all, dtype ``EXTENT``. Pure.
+
+    Args:
+        indices: int64, shape (n,); negative ones count from the end.
+
+    Returns:
+        The indices from the beginning, and the extents; None when one is out of range.
+    """
+    count = len(indices)
+    places, found = np.empty(count, np.uint64), np.empty(count, EXTENT)
+    inside = lib.lio_extents_find(
+        pointer_to(table, "lio_extent *"),
+        len(table),
+        pointer_to(np.ascontiguousarray(indices), "int64_t *"),
+        count,
+        pointer_to(places, "uint64_t *"),
+        pointer_to(found, "lio_extent *"),
+    )
+    return (places, found) if inside == count else None
+
+
+def pack_extents(extents: Extents) -> Packed:
+    """Places records one after another. Pure."""
+    extents, count = np.ascontiguousarray(extents, EXTENT), len(extents)
+    lengths, offsets = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    room = ffi.new("uint64_t *")
+    size = lib.lio_extents_pack(
+        pointer_to(extents, "lio_extent *"),
+        count,
+        pointer_to(lengths, "uint64_t *"),
+        pointer_to(offsets, "uint64_t *"),
+        room,
+    )
+    return Packed(extents, lengths, offsets, size, room[0])
+
+
+def split_rows(address: int, count: int, room: int) -> tuple[U64, U64, int, int] | None:
+    """Splits a table of extents (dtype ``EXTENT``) inside of ``room`` bytes.
+
+    Args:
+        address: of ``count`` rows.
+
+    Returns:
+        Offsets, from the first byte of all on, and lengths, shape (count,); that first byte, and
+        the bytes up to the last one. None when a row lies outside.
+    """
+    offsets, lengths = np.empty(count, np.uint64), np.empty(count, np.uint64)
+    span = ffi.new("lio_extent *")
+    inside = lib.lio_extents_split(
+        ffi.cast("lio_extent *", address),
+        count,
+        room,
+        pointer_to(lengths, "uint64_t *"),
+        pointer_to(offsets, "uint64_t *"),
+        span,
+    )
+    return (offsets, lengths, span.offset, span.length) if inside == count else None
+
+
+def count_inside(offsets: U64, lengths: U64, room: int) -> int:
+    """How many records, from the first on, lie inside of ``room`` bytes. Pure."""
+    return int(
+        lib.lio_places_inside(
+            pointer_to(offsets, "uint64_t *"),
+            pointer_to(lengths, "uint64_t *"),
+            len(offsets),
+            room,
+        )
+    )
+
+
+def footprint(
+    extents: Extents, alignment: int, last: tuple[int, int], needed: npt.NDArray[np.int64]
+) -> tuple[tuple[int, int], int, int]:
+    """The bytes, in whole pieces, that each extent needs beyond the one before it.
+
+    Args:
+        alignment: of pieces, bytes, a power of two.
+        last: the first byte and the end of what the one before the first needs.
+        needed: receives them, int64, shape (n,), C-contiguous.
+
+    Returns:
+        ``last`` for those that follow; the most that two neighbours share; the sum.
+    """
+    if len(needed) != len(extents):
+        raise ValueError(f"{len(extents)} extents, and room for {len(needed)}")
+    extents = np.ascontiguousarray(extents, EXTENT)
+    ends, shared_max = ffi.new("uint64_t[2]", last), ffi.new("uint64_t *")
+    total = lib.lio_extents_footprint(
+        pointer_to(extents, "lio_extent *"),
+        len(extents),
+        alignment,
+        ends,
+        pointer_to(needed, "int64_t *"),
+        shared_max,
+    )
+    return (ends[0], ends[1]), shared_max[0], total
+
+
+def largest_run(before: npt.NDArray[np.int64], length: int) -> int:
+    """The largest sum of ``length`` numbers in a row, in a circle of them.
+
+    Args:
+        before: sums of all numbers before each, and of all: int64, shape (count + 1,).
+        length: above 0, below count.
+    """
+    if not 0 < length < len(before) - 1:
+        raise ValueError(f"a run of {length} of {len(before) - 1} numbers")
+    return int(lib.lio_largest_run(pointer_to(before, "int64_t *"), len(before) - 1, length))
