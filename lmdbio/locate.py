@@ -47,6 +47,8 @@ Locate = Literal["auto", "provenance", "scan"]
 #: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
 #: of the sidecar are decoded as they are needed.
 TABLE_RECORDS_MAX = 1 << 22
+#: Who has asked for one in so many records gets the table.
+TABLE_SHARE = 16
 #: Finding one record alone in the sidecar takes as long (60 us) as so many of a table, and more.
 SINGLE_RECORDS = 64
 
@@ -84,17 +86,33 @@ class Source:
             IndexError: an index is not below ``count``.
             ProvenanceError: a block of the sidecar is damaged.
         """
-        if len(indices) and int(indices.max()) >= self.count:
-            raise IndexError(f"{self.path}: record {int(indices.max())} of {self.count}")
-        table = self._table
-        if table is None:
+        if not len(indices):
+            return np.empty(0, _core.EXTENT)
+        last = int(indices.max())
+        if last >= self.count:
+            raise IndexError(f"{self.path}: record {last} of {self.count}")
+        if self._table is None and not self._is_table_due(indices, last):
             assert self._section is not None
-            self._asked += len(indices)
-            if 16 * self._asked < self.count or self.count > TABLE_RECORDS_MAX:
-                return self._section.locate(indices)
-            # One in sixteen was asked for: this is no glance, and a table pays.
-            table = self._table = self._section.extents(0, self.count)
-        return table[indices]
+            return self._section.locate(indices)
+        return self._whole_table()[indices]
+
+    def _is_table_due(self, indices: U64, last: int) -> bool:
+        """Whether finding these records alone would cost as much as a table of all, or has."""
+        assert self._section is not None
+        self._asked += len(indices)
+        if self.count > TABLE_RECORDS_MAX:
+            return False
+        if TABLE_SHARE * self._asked >= self.count:
+            return True
+        # Blocks are decoded whole: those at random all over the file need about all of them.
+        spanned = self._section.blocks_between(int(indices.min()), last)
+        return len(indices) >= self._section.blocks and 2 * spanned > self._section.blocks
+
+    def _whole_table(self) -> _core.Extents:
+        if self._table is None:
+            assert self._section is not None
+            self._table = self._section.extents(0, self.count)
+        return self._table
 
     def run(self, start: int, stop: int) -> _core.Extents:
         """Extents of records ``start`` to ``stop`` (exclusive); not to be written to."""

@@ -526,6 +526,11 @@ class Section:
             start = end
         return out
 
+    def blocks_between(self, first: int, last: int) -> int:
+        """How many blocks hold records ``first`` to ``last`` (inclusive)."""
+        low, high = np.searchsorted(self._firsts, (first, last), side="right")
+        return int(high - low) + 1
+
     def extents(self, start: int = 0, stop: int | None = None) -> Extents:
         """The extents of records ``start`` to ``stop`` (exclusive), dtype ``EXTENT``."""
         stop = self.count if stop is None else stop

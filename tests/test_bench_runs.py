@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import databases
 import lmdb
 import pytest
 from benching import options, order
@@ -79,13 +80,18 @@ def test_checksums_see_the_same_bytes_whoever_adds_them_up(
     expected = runner.run(first)
     assert expected is not None
     assert expected.digest
+    content = databases.content(small.path)
+    words = sum(readers.word_sum(content[int(i)][1]) for i in first.workload.indices()) % 2**64
     names = [name for name, one in CONTESTANTS.items() if not one.raw]
     for trial in trials.make_trials(first.workload, names, []):
         if trial.skipped:
             continue
         outcome = runner.run(replace(first, trial=trial))
         assert outcome is not None
-        assert outcome.digest == expected.digest, trial.name
+        if trial.contestant.arrays:
+            assert outcome.digest == words, trial.name
+        else:
+            assert outcome.digest == expected.digest, trial.name
         assert outcome.sample is not None
         assert outcome.sample.value_bytes == first.workload.value_bytes
 

@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+#: Of LMDB: large values lie in pages of their own, behind one header.
+PAGE, PAGE_HEADER = 4 * KIB, 16
 
 #: Bytes of a value, by the name of the data set.
 SETS = {"3k": 3072, "110k": 113_011, "192k": 196_608}
@@ -122,12 +124,15 @@ OPEN = Lane("open", "open")
 RECORDS = Lane("records", "records")
 SLICES = Lane("slices", "slices")
 READ = Lane("read", "read")
+ARRAYS = Lane("read, as arrays", "arrays")
+BATCHES = Lane("batches, 3 ahead", "batches")
 READER = Lane("reader", "reader")
 RANKS = Lane("reader, 4 ranks", "reader", processes=4)
 BEST = Lane(PLAIN)
 
 IN_ORDER = (OPEN, RECORDS, SLICES, READER, RANKS)
 ORDERED = tuple(lane.name for lane in IN_ORDER)
+AT_RANDOM = (READ.name, BATCHES.name)
 EITHER = (LMDB.name, BARE.name)
 
 IN_ORDER_PLAIN = ("fio-pread", "fio-queue", "fio-queue-32", "fio-uring-32", "ior-pread",
@@ -178,11 +183,14 @@ def model_at_random(dataset: str) -> Cell:
         dataset,
         "random",
         # 6 and 25 MB/s: one batch of images is enough.
-        (replace(LMDB, bytes_max=48 * MIB), replace(BARE, bytes_max=24 * MIB), READ, BEST),
         (
-            Rule("model", "5 times py-lmdb at its better readahead", (READ.name,), EITHER,
+            replace(LMDB, bytes_max=48 * MIB), replace(BARE, bytes_max=24 * MIB),
+            READ, BATCHES, BEST,
+        ),
+        (
+            Rule("model", "5 times py-lmdb at its better readahead", AT_RANDOM, EITHER,
                  least=5.0, bounded_by_link=True),
-            Rule("model", "0.90 of fio", (READ.name,), (PLAIN,), least=0.90),
+            Rule("model", "0.90 of fio", AT_RANDOM, (PLAIN,), least=0.90),
         ),
         place="model",
         bytes_max=192 * MIB,
@@ -209,10 +217,13 @@ def capped_strided(dataset: str) -> Cell:
 
 
 def capped_at_random(dataset: str) -> Cell:
-    small = SETS[dataset] < 4 * KIB
+    size = SETS[dataset]
+    pages = -(-(size + PAGE_HEADER) // PAGE) * PAGE
+    # A record is one request, which the device counts; 110 KB meet that cap long before 300 MiB/s.
+    by_requests = CAP_REQUESTS * pages < CAP_BYTES
     rule = Rule("capped", "0.97 of the cap in bytes", (READ.name,), number=CAP_BYTES / MIB,
                 least=0.97)  # fmt: skip
-    if small:
+    if by_requests:
         rule = replace(rule, words="0.97 of the cap in requests", number=CAP_REQUESTS,
                        quantity="records")  # fmt: skip
     return Cell(
@@ -222,22 +233,22 @@ def capped_at_random(dataset: str) -> Cell:
         (READ,),
         (rule,),
         place="capped",
-        bytes_max=(32 if small else 768) * MIB,
+        bytes_max=(32 if size < PAGE else 768) * MIB,
     )
 
 
 def at_random(dataset: str) -> Cell:
     small = SETS[dataset] < 4 * KIB
     rules = [
-        Rule("random", "0.80 of fio randread of the same size", (READ.name,), (PLAIN,), least=0.8),
-        Rule("random", "2 times a py-lmdb get loop at its better readahead", (READ.name,), EITHER,
+        Rule("random", "0.80 of fio randread of the same size", AT_RANDOM, (PLAIN,), least=0.8),
+        Rule("random", "2 times a py-lmdb get loop at its better readahead", AT_RANDOM, EITHER,
              least=2.0),
-        replace(CPU, lanes=(READ.name,)),
+        replace(CPU, lanes=AT_RANDOM),
     ]  # fmt: skip
     if not small:
         rules.insert(
             2,
-            Rule("random", "8 times a py-lmdb get loop without readahead", (READ.name,),
+            Rule("random", "8 times a py-lmdb get loop without readahead", AT_RANDOM,
                  (BARE.name,), least=8.0),
         )  # fmt: skip
     return Cell(
@@ -245,7 +256,7 @@ def at_random(dataset: str) -> Cell:
         dataset,
         "random",
         # The same for all: what py-lmdb's readahead brings too much serves later batches.
-        (LMDB, replace(BARE, bytes_max=0), READ, BEST),
+        (LMDB, replace(BARE, bytes_max=0), READ, BATCHES, BEST),
         tuple(rules),
         bytes_max=(80 if small else 256) * MIB,
         transfers=(0,),
@@ -281,16 +292,19 @@ def warm_in_order(dataset: str) -> Cell:
 def warm_at_random(dataset: str) -> Cell:
     small = SETS[dataset] < 4 * KIB
     bound = 2.0 if small else None
+    # The sum over a batch in one call, which a loop of gets cannot have.
+    arrays = (ARRAYS,) if small else ()
     return Cell(
         f"warm, random keys, {dataset}",
         dataset,
         "random",
-        (LMDB, OPEN, READ),
+        (LMDB, OPEN, READ, *arrays),
         (
             Rule("warm", "get of random keys over 2 GB: 0.8 of py-lmdb's", (OPEN.name,),
                  (LMDB.name,), least=0.8, quantity="records"),
             Rule("warm", "Records.read of 256: " + ("2 times a get loop" if bound else "reported"),
-                 (READ.name,), (LMDB.name,), least=bound, quantity="records"),
+                 (READ.name, *(lane.name for lane in arrays)), (LMDB.name,), least=bound,
+                 quantity="records"),
         ),
         warm=True,
         bytes_max=(400 if small else 1024) * MIB,

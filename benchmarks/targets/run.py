@@ -278,7 +278,13 @@ class Cells:
             micro.warm(Path(work.data_file), work.file_bytes, self.console)
         micro.alternate(bench, rows, self.options.rounds, self.console)
         for row in rows:
-            same = [other for other in rows if other.work == row.work and other.runs]
+            same = [
+                other
+                for other in rows
+                if other.work == row.work
+                and other.runs
+                and other.trial.contestant.arrays == row.trial.contestant.arrays
+            ]
             if (
                 row.runs
                 and row.runs[0].digest != same[0].runs[0].digest

@@ -173,17 +173,28 @@ def by_batch(
     lap: Lap | None = None,
     *,
     consume: Consume = len,
+    ahead: int = 0,
+    arrays: bool = False,
     **options: Any,
 ) -> Totals:
-    """``Records.read`` for each batch of indices; ``options`` are keywords of ``Records``."""
+    """``Records.read`` for each batch of indices; ``options`` are keywords of ``Records``.
+
+    Args:
+        ahead: not 0: ``Records.batches`` with so many under way.
+        arrays: where every byte is looked at, a batch is summed up as one array, as who decodes
+            records of one length does, not value by value.
+    """
     import lmdbio
 
     records = total = 0
     with lmdbio.Records(path, **options) as values:
-        for indices in batches:
-            batch = values.read(indices)
+        found = values.batches(batches, ahead=ahead) if ahead else map(values.read, batches)
+        for indices, batch in zip(batches, found, strict=True):
             records += len(batch)
-            total += batch_sum(batch, consume)
+            if arrays and consume is not len:
+                total = (total + array_sum(batch)) % 2**64
+            else:
+                total += batch_sum(batch, consume)
             if lap is not None:
                 lap()
             if check is not None:
@@ -195,6 +206,19 @@ def by_batch(
 def batch_sum(batch: Any, consume: Consume) -> int:
     """Over the values of a batch; it knows their lengths without looking at them."""
     return int(batch.lengths.sum()) if consume is len else sum(map(consume, batch))
+
+
+def array_sum(batch: Any) -> int:
+    """The sum of ``word_sum`` over the values of a batch, modulo 2**64."""
+    lengths = batch.lengths
+    length = int(lengths[0]) if len(lengths) else 0
+    if (lengths != length).any():
+        return sum(map(word_sum, batch)) % 2**64
+    words, rest = divmod(length, 8)
+    total = int(batch.array(np.uint64, (words,)).sum(dtype=np.uint64))
+    if rest:
+        total += int(batch.array(np.uint8, (rest,), 8 * words).sum(dtype=np.uint64))
+    return total % 2**64
 
 
 def by_slices(

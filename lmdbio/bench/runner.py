@@ -29,6 +29,9 @@ from lmdbio.bench.trials import KEYED, Trial, Workload
 
 __all__ = ["Order", "Outcome", "ranks_by_mpi", "run"]
 
+#: Batches under way beside the one in use, for ``Records.batches``.
+AHEAD = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Order:
@@ -163,6 +166,7 @@ def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Ca
     # A part of an epoch stands for a set that finds no room in memory, unless it is there.
     room = work.whole or order.warm or work.access not in KEYED
     options["readahead"] = None if room else False
+    options |= {"ahead": AHEAD if one.kind == "batches" else 0, "arrays": one.arrays}
     return lambda: readers.by_batch(work.path, batches, check, lap, **options)
 
 

@@ -165,8 +165,8 @@ class Contestant:
 
     Attributes:
         title: as shown.
-        kind: which loop: "lmdb", "open", "records", "slices", "read", "reader"; or "plain",
-            "fio", "ior", which read bytes rather than records.
+        kind: which loop: "lmdb", "open", "records", "slices", "read", "arrays", "batches",
+            "reader"; or "plain", "fio", "ior", which read bytes rather than records.
         accesses: that it can do.
         engine: of lmdbio; of the others "pread" or "direct".
         readahead: py-lmdb's keyword.
@@ -204,6 +204,11 @@ class Contestant:
         return self.kind in ("plain", "fio", "ior")
 
     @property
+    def arrays(self) -> bool:
+        """Adds up the words of a batch, not the checksums of values: another sum."""
+        return self.kind == "arrays"
+
+    @property
     def direct(self) -> bool:
         return self.engine == "direct"
 
@@ -215,6 +220,8 @@ def _surfaces() -> dict[str, Contestant]:
         ("records", "Records, in order", IN_ORDER, ("pread", "direct", "staged", "mmap")),
         ("slices", "Records, slices", IN_ORDER, ("pread", "direct", "staged", "mmap")),
         ("read", "Records.read", ACCESSES, ("pread", "direct", "staged", "mmap")),
+        ("arrays", "Records.read, as arrays", ACCESSES, ("pread", "mmap")),
+        ("batches", "Records.batches", ACCESSES, ("pread", "direct", "staged")),
         ("reader", "Reader", IN_ORDER, ("pread", "direct", "staged")),
     )
     made = {}

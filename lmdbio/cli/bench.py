@@ -130,6 +130,8 @@ def bench(
         lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random
         open, records, slices, read,    lmdbio.open; Records in order, by slices, by batches;
         reader                          Reader; with an engine: open-direct, reader-pread ...
+        batches, arrays                 Records.batches, 3 ahead; Records.read, whose batches
+                                        are looked at as one array each with --checksum
         lmdb-buffers, open-buffers,     with buffers=True, checksums always included
         open-mmap-buffers
         plain-pread, plain-direct       built in: one request at a time
