@@ -112,7 +112,16 @@ class Source:
         if self._table is None:
             assert self._section is not None
             self._table = self._section.extents(0, self.count)
+            assert self._sidecar is not None
+            self._sidecar.forget_blocks()
         return self._table
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory that the table takes, once there is one."""
+        if self._table is not None:
+            return self._table.nbytes
+        return self.count * _core.EXTENT.itemsize if self.count <= TABLE_RECORDS_MAX else 0
 
     def run(self, start: int, stop: int) -> _core.Extents:
         """Extents of records ``start`` to ``stop`` (exclusive); not to be written to."""

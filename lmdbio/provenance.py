@@ -701,6 +701,13 @@ class Provenance:
                 self._cache_bytes -= self._cache.popitem(last=False)[1].nbytes
         return extents
 
+    def forget_blocks(self) -> None:
+        """Lets go of the decoded blocks that are kept."""
+        self._after_fork()
+        with self._lock:
+            self._cache.clear()
+            self._cache_bytes = 0
+
     def _decode(self, section: Section, number: int) -> Extents:
         entry = section._entry
         if self._fd < 0:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, tracing
 from lmdbio.batch import Batch
-from lmdbio.blocks import Block, Blocks, Slices
+from lmdbio.blocks import BLOCK_BYTES, Block, Blocks, Slices
 from lmdbio.bypass import Bypass
 from lmdbio.choice import Wish
 from lmdbio.image import Image
@@ -29,6 +29,9 @@ __all__ = ["Records"]
 
 U64 = npt.NDArray[np.uint64]
 
+#: What records take of the budget besides their table, the image, and what they copy out of a
+#: mapping: the blocks that iteration reads ahead.
+OWN_BYTES = 2 * BLOCK_BYTES
 #: Larger batches are copied by several threads, also from the page cache.
 GATHER_BYTES_MAX = 4 << 20
 
@@ -110,7 +113,8 @@ class Records(Sequence[bytes]):
             budget = budget_bytes(memory_bytes_max)
             self._image = Image(self._engine, size, memory_bytes_max=budget, wanted=readahead)
             if choice.maps_small:
-                self._engine.map_small(budget - self._image.memory_bytes)
+                own = OWN_BYTES + self._source.table_bytes + self._image.memory_bytes
+                self._engine.map_small(max(0, budget - own))
         except BaseException:
             self._source.close()
             raise
