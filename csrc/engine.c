@@ -35,6 +35,9 @@ enum { DEPTH_MAX = 256, STACK_BYTES = 128 * 1024 };
 /* Above this, copying from the page cache is worth a thread of its own. */
 enum { PEEK_BYTES_MAX = 256 * 1024 };
 
+/* So many records, each by a call, take about as long as to plan and read them together. */
+enum { GATHER_CALLS_MAX = 256 };
+
 enum { TALLIED = sizeof(lio_tally) / sizeof(uint64_t) };
 static_assert(sizeof(lio_tally) % sizeof(uint64_t) == 0, "a tally is counts alone");
 
@@ -373,6 +376,57 @@ bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *in
         note(engine, span);
     }
     return found;
+}
+
+static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                       size_t count, uint64_t room)
+{
+    const lio_kind *kind = engine->kind;
+    if (kind->peek == NULL || (count > GATHER_CALLS_MAX && !kind->maps(engine->source)))
+        return false;
+    for (size_t i = 0; i < count; i++)
+        if (!lio_fits(offsets[i], extents[i].length, room) ||
+            !lio_fits(extents[i].offset, extents[i].length, INT64_MAX) ||
+            (extents[i].length > 0 &&
+             !kind->holds(engine->source, extents[i].offset, extents[i].length)))
+            return false;
+    return true;
+}
+
+static bool gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                   size_t count, uint8_t *into)
+{
+    uint64_t end = 0;
+    for (size_t i = 0; i < count; i++) {
+        lio_read read = {extents[i].offset, extents[i].length, extents[i].length,
+                         into + offsets[i]};
+        struct iovec place = {.iov_base = read.into, .iov_len = (size_t)read.length};
+        if (offsets[i] > end)
+            memset(into + end, 0, (size_t)(offsets[i] - end));
+        if (read.length > 0 && look(engine, &read, &place, 1) != LIO_PEEK_ALL)
+            return false;
+        end = offsets[i] + read.length;
+    }
+    return true;
+}
+
+bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                       size_t count, uint8_t *into, uint64_t room)
+{
+    lio_span span = {.kind = LIO_SPAN_CACHED, .count = (uint32_t)count};
+    bool traced = lio_trace_is_on(engine->trace);
+    if (traced)
+        span.queued_ns = span.begun_ns = lio_now_ns();
+    if (!can_gather(engine, extents, offsets, count, room) ||
+        !gather(engine, extents, offsets, count, into))
+        return false;
+    if (traced && count > 0) {
+        span.ended_ns = lio_now_ns();
+        for (size_t i = 0; i < count; i++)
+            span.amount += extents[i].length;
+        note(engine, span);
+    }
+    return true;
 }
 
 /* Serves a request from the page cache if that can be done at once. */

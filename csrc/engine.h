@@ -143,6 +143,13 @@ void lio_ticket_drop(lio_ticket **ticket);
 int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
                        lio_error *error);
 
+/* Copies what lies at `extents` of the file to `offsets` of `into`, which has `room` bytes and where
+ * they are placed as by lio_extents_pack (what lies between becomes 0), if the calling thread need
+ * not wait for any of it. False: it would have to, or this would take longer than to read them
+ * together. Then `into` may hold anything. */
+bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                       size_t count, uint8_t *into, uint64_t room);
+
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 

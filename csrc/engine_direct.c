@@ -188,10 +188,16 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_direct = {"direct", LIO_DIRECT_ALIGNMENT, read_one,     NULL,
-                                  NULL,     source_size,      source_close, source_fd};
+const lio_kind lio_kind_direct = {
+    .name = "direct", .alignment = LIO_DIRECT_ALIGNMENT, .read = read_one, .size = source_size,
+    .close = source_close, .fd = source_fd,
+};
 /* One read alone is as well done by its caller (lio_engine_read). */
-const lio_kind lio_kind_uring = {"uring", LIO_DIRECT_ALIGNMENT, read_one,     NULL,
-                                 NULL,    source_size,          source_close, source_fd};
-const lio_kind lio_kind_staged = {"staged", LIO_DIRECT_ALIGNMENT, read_staged,  NULL,
-                                  NULL,     source_size,      source_close, source_fd};
+const lio_kind lio_kind_uring = {
+    .name = "uring", .alignment = LIO_DIRECT_ALIGNMENT, .read = read_one, .size = source_size,
+    .close = source_close, .fd = source_fd,
+};
+const lio_kind lio_kind_staged = {
+    .name = "staged", .alignment = LIO_DIRECT_ALIGNMENT, .read = read_staged,
+    .size = source_size, .close = source_close, .fd = source_fd,
+};

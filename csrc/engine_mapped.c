@@ -236,11 +236,16 @@ static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint6
     return true;
 }
 
+bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
+{
+    return length > 0 && length <= LIO_MAPPED_BYTES_MAX && lio_fits(offset, length, m->last) &&
+           is_there(m, offset, length);
+}
+
 bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const struct iovec *into,
                      int count)
 {
-    return length > 0 && length <= LIO_MAPPED_BYTES_MAX && lio_fits(offset, length, m->last) &&
-           is_there(m, offset, length) &&
+    return lio_mapped_holds(m, offset, length) &&
            copy_guarded(m->map, m->size, m->last, offset, into, count);
 }
 

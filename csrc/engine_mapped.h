@@ -37,6 +37,9 @@ enum { LIO_MAPPED_BYTES_MAX = 256 << 10 };
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);
 void lio_mapped_close(lio_mapped *mapped);
 
+/* Whether lio_mapped_copy would most likely do. */
+bool lio_mapped_holds(lio_mapped *mapped, uint64_t offset, uint64_t length);
+
 /* Fills `into` with the `length` bytes from `offset` on. False: it must be read another way, and
  * `into` may hold anything. */
 bool lio_mapped_copy(lio_mapped *mapped, uint64_t offset, uint64_t length,

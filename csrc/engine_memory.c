@@ -70,5 +70,7 @@ static int source_fd(const lio_source *source)
     return -1;
 }
 
-const lio_kind lio_kind_memory = {"memory", 1,           read_one,     NULL,
-                                  NULL,     source_size, source_close, source_fd};
+const lio_kind lio_kind_memory = {
+    .name = "memory", .alignment = 1, .read = read_one, .size = source_size,
+    .close = source_close, .fd = source_fd,
+};

@@ -86,5 +86,7 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_mmap = {"mmap", 1,           read_one,     NULL,
-                                NULL,   source_size, source_close, source_fd};
+const lio_kind lio_kind_mmap = {
+    .name = "mmap", .alignment = 1, .read = read_one, .size = source_size,
+    .close = source_close, .fd = source_fd,
+};

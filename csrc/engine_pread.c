@@ -27,6 +27,8 @@ struct lio_source {
 
 /* So many small reads make a mapping worth while. */
 enum { MAPPED_FROM = 32 };
+/* What the page cache holds of shorter reads is seen by reading. */
+enum { ASK_FROM_BYTES = 16 << 10 };
 
 /* What populate() reads at a time where it must read, again and again into the same memory,
  * which thus stays in a core's cache. */
@@ -239,6 +241,22 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
     return mapped != NULL && lio_mapped_copy(mapped, read->offset, read->length, into, count);
 }
 
+static bool maps(lio_source *source)
+{
+    return atomic_load_explicit(&source->mapped, memory_order_acquire) != NULL;
+}
+
+/* To ask takes as long as to copy a few pages, so where that is all it says nothing. */
+static bool holds(lio_source *source, uint64_t offset, uint64_t length)
+{
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    uint64_t cached = 0;
+    if (mapped == NULL && length < ASK_FROM_BYTES)
+        return true;
+    return (mapped != NULL && lio_mapped_holds(mapped, offset, length)) ||
+           (lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length);
+}
+
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
 static lio_peek peek(lio_source *source, const lio_read *read, const struct iovec *into, int count)
@@ -317,5 +335,8 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_pread = {"pread",  1,           read_one,     peek,
-                                 populate, source_size, source_close, source_fd};
+const lio_kind lio_kind_pread = {
+    .name = "pread", .alignment = 1, .read = read_one, .peek = peek, .holds = holds,
+    .maps = maps, .populate = populate, .size = source_size, .close = source_close,
+    .fd = source_fd,
+};

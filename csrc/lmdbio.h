@@ -17,7 +17,6 @@
 #include "plan.h"
 #include "storage.h"
 #include "engine.h"
-#include "gather.h"
 #include "locate.h"
 #include "provenance.h"
 #include "window.h"

@@ -50,7 +50,7 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
                           uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
 
-/* Whether lio_gather got all of it, and it belonged to `snapshot`, of `pages`, while the file had
+/* Whether lio_engine_gather got all of it, and it belonged to `snapshot`, of `pages`, while the file had
  * its `size_min` bytes. If not, `into` may hold anything. */
 static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
                             uint64_t size_min, const lio_extent *extents,
@@ -365,6 +365,16 @@ static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
     return intact;
 }
 
+/* The same after reads by another engine than that of the meta pages, whose requests do not tell
+ * that more was read. Asked of a copy, so that no look of another thread's, made before these reads,
+ * passes for one made after. */
+static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
+{
+    lio_snapshot now = {.txnid = snapshot->txnid, .seen = UINT64_MAX};
+    now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
+    return lio_glue_is_intact(&now, pages);
+}
+
 /* Moves and takes as lio_lookup_move; reads what is to be read; makes sure of the snapshot. What
  * it returns other than LIO_OK and LIO_NOTFOUND is raised. */
 static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_size,
@@ -571,8 +581,7 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     if (value == NULL)
         return NULL;
     code = lio_fetch_read(f, offset, size, (uint8_t *)PyBytes_AsString(value), &error);
-    lio_snapshot_doubt(f->snapshot); /* the meta pages are another engine's */
-    if (code == LIO_OK && lio_glue_is_intact(f->snapshot, f->pages))
+    if (code == LIO_OK && lio_glue_is_still_intact(f->snapshot, f->pages))
         return value;
     done = code == LIO_OK ? PyObject_CallObject(f->verify, NULL)
                           : lio_glue_fail(f->failed, code, &error);
@@ -595,12 +604,11 @@ static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *
     lio_error error;
     uint64_t size;
     bool intact;
-    if (lio_gather(engine, extents, offsets, count, into, room) < count ||
+    if (!lio_engine_gather(engine, extents, offsets, count, into, room) ||
         lio_engine_size(engine, &size, &error) != LIO_OK || size < size_min)
         return false;
-    state = PyGILState_Ensure(); /* who has it has the snapshot */
-    lio_snapshot_doubt(snapshot);
-    intact = lio_glue_is_intact(snapshot, pages);
+    state = PyGILState_Ensure();
+    intact = lio_glue_is_still_intact(snapshot, pages);
     PyGILState_Release(state);
     return intact;
 }

@@ -110,8 +110,7 @@ static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uin
         Py_XDECREF(done);
         return false;
     }
-    lio_snapshot_doubt(s->snapshot); /* the meta pages are another engine's */
-    if (size >= s->size_min && lio_glue_is_intact(s->snapshot, s->pages))
+    if (size >= s->size_min && lio_glue_is_still_intact(s->snapshot, s->pages))
         return true;
     done = PyObject_CallObject(s->verify, NULL);
     fine = done != NULL;

@@ -59,7 +59,7 @@ class _Pins:
 
     def __init__(self, seat: share.Seat) -> None:
         self._seat = seat
-        self._current = 0
+        self._current = self._told = 0
         self._pins: list[tuple[int, int, weakref.ref[Any]]] = []
 
     def oldest(self) -> int | None:
@@ -79,9 +79,10 @@ class _Pins:
 
     def advance(self, block: int) -> None:
         """The rank asks for a batch of ``block``."""
-        if block > self._current:
-            self._current = block
+        self._current = max(self._current, block)
+        if self._told < self._current:  # also when an exception (Ctrl-C) came between
             self.release()
+            self._told = self._current
 
     def release(self) -> None:
         self._seat.release(min({self._current} | self.blocks()))

@@ -183,8 +183,9 @@ class Records(Sequence[bytes]):
     def read(self, indices: npt.ArrayLike) -> Batch:
         """Reads records, all requests in flight at once, each byte of the file at most once.
 
-        A batch of up to 4 MiB that the page cache holds is copied from there, each record to its
-        place in the order asked; they lie at one stride if they are of one length.
+        A batch of up to 4 MiB that the page cache holds is copied from there instead, each record
+        to its place in the order asked, once for each time that it was asked for; they lie at one
+        stride if they are of one length.
 
         Args:
             indices: integers, shape (n,), any order, repeats allowed; negative ones count
@@ -201,10 +202,12 @@ class Records(Sequence[bytes]):
         """
         begun = monotonic_ns()
         wanted, extents = self._locate(indices)
-        batch = self._at_once(begun, wanted, extents)
+        located = monotonic_ns()
+        batch = self._lend(wanted, extents)
+        if batch is None:
+            batch = self._gather(begun, located, wanted, extents)
         if batch is not None:
             return batch
-        located = monotonic_ns()
         plan = plan_reads(extents, self._options)
         planned = monotonic_ns()
         self._earn(plan)
@@ -234,32 +237,38 @@ class Records(Sequence[bytes]):
         wanted = self._normalise(given)
         return wanted, self._source.extents(wanted)
 
-    def _at_once(self, begun: int, wanted: U64, extents: _core.Extents) -> Batch | None:
-        """The batch, if nobody need wait for it.
+    def _lend(self, wanted: U64, extents: _core.Extents) -> Batch | None:
+        """Records of the image, as ``_locate`` found them; None: it is not complete."""
+        image = self._image
+        if not image.complete():
+            return None
+        self._source.guard()
+        lengths = np.ascontiguousarray(extents["length"])
+        self._tally.lent(lengths)
+        return Batch.over(
+            image.address,
+            image.size,
+            indices=wanted,
+            offsets=np.ascontiguousarray(extents["offset"]),
+            lengths=lengths,
+            keep=image.keep,
+        )
 
-        It is lent from the image, or, if it is small and the page cache holds all of it, copied
-        from there as it lies, which takes less than to plan it.
+    def _gather(
+        self, begun: int, located: int, wanted: U64, extents: _core.Extents
+    ) -> Batch | None:
+        """Copies a small batch that the page cache holds, which takes less than to plan it.
 
         Args:
-            begun: the moment when locating began.
-            wanted, extents: as by ``_locate``.
+            begun, located: moments, of locating.
+            wanted, extents: as ``_locate`` gives them.
+
+        Returns:
+            None: it is to be read.
         """
-        image, gatherer = self._image, self._gatherer
-        if image.complete():
-            self._source.guard()
-            lengths = np.ascontiguousarray(extents["length"])
-            self._tally.lent(lengths)
-            return Batch.over(
-                image.address,
-                image.size,
-                indices=wanted,
-                offsets=np.ascontiguousarray(extents["offset"]),
-                lengths=lengths,
-                keep=image.keep,
-            )
+        gatherer = self._gatherer
         if gatherer is None:
             return None
-        located = monotonic_ns()
         packed = _core.pack_extents(extents)
         if packed.room > GATHER_BYTES_MAX:
             return None
@@ -334,6 +343,7 @@ class Records(Sequence[bytes]):
             )
         count = len(self)
         if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
+            given = given.astype(np.int64)  # which can hold the sum
             given = np.where(given < 0, given + count, given)
         if given.size and (int(given.max()) >= count or int(given.min()) < 0):
             raise IndexError(f"an index lies outside the {count} records")
@@ -375,10 +385,14 @@ class _Begun:
 
     def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
         self._records = records
+        self._block: Block | None = None
+        self._batch: Batch | None = None
         begun = monotonic_ns()
         self._wanted, extents = records._locate(indices)
-        self._block: Block | None = None
-        self._batch = records._at_once(begun, self._wanted, extents)
+        if records._image.complete():
+            return  # it is lent when its turn has come, for then it is made sure of
+        located = monotonic_ns()
+        self._batch = records._gather(begun, located, self._wanted, extents)
         if self._batch is not None:
             return
         records._tally.located(begun, len(self._wanted))
@@ -389,9 +403,10 @@ class _Begun:
         records._tally.waited(begun, "stream ahead")
 
     def batch(self) -> Batch:
-        if self._block is None:
-            assert self._batch is not None
+        if self._batch is not None:
             return self._batch
+        if self._block is None:
+            return self._records.read(self._wanted)
         with self._block as block:
             begun = monotonic_ns()
             block.wait()

@@ -13,6 +13,7 @@ import threading
 from pathlib import Path
 
 import databases
+import lmdb
 import numpy as np
 import pytest
 
@@ -176,3 +177,103 @@ def test_a_forked_child_and_its_parent_both_gather(path):
             os._exit(0 if [bytes(view) for view in records.read(wanted)] == expected else 1)
         assert [bytes(view) for view in records.read(wanted)] == expected
         assert os.waitpid(child, 0)[1] == 0
+
+
+def commit(path: Path, times: int) -> None:
+    with lmdb.open(str(path), map_size=1 << 28) as env:
+        for turn in range(times):
+            with env.begin(write=True) as txn:
+                txn.put(b"%08d" % turn, b"new")
+
+
+@pytest.mark.parametrize("engine", ["mmap", "auto"])
+def test_a_batch_begun_before_a_writer_moved_on_is_right_or_refused(path, engine):
+    """What is lent from a mapping shows the writer's pages; it is made sure of at its turn."""
+    wanted = [list(range(at, at + 50)) for at in range(0, 300, 50)]
+    with lmdbio.Records(path, engine=engine) as records:
+        list(records)
+        batches = records.batches(wanted, ahead=2)
+        assert [bytes(view) for view in next(batches)] == [content(i) for i in wanted[0]]
+        commit(path, 5)
+        handed_out = 1
+        with pytest.raises(lmdbio.Error, match="changed while it was read"):
+            for batch in batches:
+                assert [bytes(view) for view in batch] == [content(i) for i in wanted[handed_out]]
+                handed_out += 1
+    assert handed_out == (1 if engine == "mmap" else 3)
+
+
+def test_batches_lent_from_memory_come_before_the_error_of_a_later_one(path, monkeypatch):
+    monkeypatch.setattr(image, "EARNED_TIMES", 10**6)
+    with lmdbio.Records(path, readahead=True) as records:
+        while not records._image.complete():
+            records.read(np.arange(0, COUNT, 100))
+
+        def wanted():
+            yield from ([i, i + 1] for i in range(5))
+            commit(path, 5)
+            yield [7]
+
+        handed_out = []
+        with pytest.raises(lmdbio.Error, match="changed while it was read"):
+            for batch in records.batches(wanted(), ahead=3):
+                handed_out.append([bytes(view) for view in batch])
+    assert handed_out == [[content(i), content(i + 1)] for i in range(2)]
+
+
+def test_many_small_records_are_planned_where_each_would_take_a_call(tmp_path):
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%08d" % i, b"%08d" % (i * 7)) for i in range(3000)))
+    env.close()
+    for engine, served in (("pread", False), ("auto", True)):
+        with lmdbio.Records(tmp_path / "env", engine=engine, readahead=False) as records:
+            list(records)
+            for _ in range(40):
+                records.read([0])  # from here on it is known to be worth a mapping
+            counted = Counted(records)
+            batch = records.read(np.arange(3000))
+            assert [bytes(view) for view in batch] == [b"%08d" % (i * 7) for i in range(3000)]
+            assert (counted.served, counted.missed) == (served, not served)
+
+
+def test_a_batch_that_is_cached_but_for_its_end_is_not_read_twice(path):
+    data = path / "data.mdb"
+    with lmdbio.Records(path, engine="pread", readahead=False) as records, data.open("rb") as file:
+        list(records)
+        offset = int(records._source.extents(np.array([COUNT - 1], np.uint64))["offset"][0])
+        os.posix_fadvise(file.fileno(), offset & -4096, 4096, os.POSIX_FADV_DONTNEED)
+        before = records.stats()
+        wanted = [*range(200, 400), COUNT - 1]
+        assert [bytes(view) for view in records.read(wanted)] == [content(i) for i in wanted]
+        # What was copied in vain were 3 KB each; 16 KiB and more are asked about first.
+        assert (records.stats() - before).read_bytes <= 3 * 200 * LENGTH
+
+
+def test_what_lies_between_records_is_zero(tmp_path):
+    """Not what the memory held before."""
+    lengths = [17, 1, 0, 30, 16, 15]
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%d" % i, b"\xff" * lengths[i % len(lengths)]) for i in range(600)))
+    env.close()
+    with lmdbio.Records(tmp_path / "env", readahead=False) as records:
+        list(records)
+        records._pool.take(1 << 20)
+        for seed in range(20):
+            wanted = np.random.default_rng(seed).integers(0, 600, 200)
+            batch = records.read(wanted)
+            held = batch.buffer.copy()
+            for start, length in zip(batch.offsets, batch.lengths, strict=True):
+                assert (held[int(start) : int(start + length)] == 255).all()
+                held[int(start) : int(start + length)] = 0
+            assert not held.any()
+
+
+@pytest.mark.parametrize("kind", [np.int8, np.int16, ">i8", ">i4"])
+def test_negative_numbers_of_every_kind_count_from_the_end(path, kind):
+    with lmdbio.Records(path) as records:
+        for _ in range(2):
+            batch = records.read(np.array([5, -1, -100], kind))
+            assert [bytes(v) for v in batch] == [content(i) for i in (5, COUNT - 1, COUNT - 100)]
+            list(records)
+        unaligned = np.frombuffer(b"x" + np.array([5, -1]).tobytes(), np.int64, 2, 1)
+        assert [bytes(v) for v in records.read(unaligned)] == [content(5), content(COUNT - 1)]

@@ -75,7 +75,6 @@ C_ROOMS = (
     "storage",
     "trace",
     "engine",
-    "gather",
     "locate",
     "pages",
     "tree",

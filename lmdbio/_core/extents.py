@@ -38,12 +38,14 @@ def find_extents(table: Extents, indices: npt.NDArray[np.int64]) -> tuple[U64, E
     Returns:
         The indices from the beginning, and the extents; None when one is out of range.
     """
+    if not (indices.flags.c_contiguous and indices.flags.aligned):
+        indices = indices.copy()
     count = len(indices)
     places, found = np.empty(count, np.uint64), np.empty(count, EXTENT)
     inside = lib.lio_extents_find(
         pointer_to(table, "lio_extent *"),
         len(table),
-        pointer_to(np.ascontiguousarray(indices), "int64_t *"),
+        pointer_to(indices, "int64_t *"),
         count,
         pointer_to(places, "uint64_t *"),
         pointer_to(found, "lio_extent *"),

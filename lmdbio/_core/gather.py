@@ -1,4 +1,4 @@
-"""Small batches of records out of the page cache (csrc/gather.h)."""
+"""Small batches of records out of the page cache (lio_engine_gather)."""
 
 from __future__ import annotations
 
