@@ -102,7 +102,7 @@ def test_a_record_asked_for_twice_is_handed_out_twice_and_used_once(path):
 
 @pytest.mark.parametrize("name", picks())
 def test_a_batch_out_of_the_page_cache_counts_its_records(path, name):
-    wanted = picks()[name]
+    wanted = picks()[name][:256]  # more, each by a call, would be planned
     with lmdbio.Records(path, engine="pread", readahead=False) as records:
         whole = records.stats()
         batch = records.read(wanted)
