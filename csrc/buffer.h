@@ -21,4 +21,11 @@ uint8_t *lio_buffer_open(uint64_t size);
 /* NULL is fine. */
 void lio_buffer_close(uint8_t *buffer);
 
+/* Lets malloc keep up to 64 MiB that objects leave at the end of the heap, instead of giving them
+ * back to the kernel and asking for them anew, page by page: where lists of large objects come and
+ * go, that takes as long as to read them. A program that frees one large array brings about the
+ * same: glibc grows its thresholds to what was freed (mallopt(3), M_MMAP_THRESHOLD); others ignore
+ * it. */
+void lio_heap_keep(void);
+
 #endif

@@ -250,6 +250,7 @@ class _Stream:
     """The records from one on to the last, taken as many at a time as are asked for."""
 
     def __init__(self, blocks: Blocks, start: int) -> None:
+        _core.keep_heap()
         self._at, self._pid = start, os.getpid()
         self._parts = blocks.read(np.arange(start, blocks.source.count, dtype=np.uint64))
         self._values = chain.from_iterable(self._parts)

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import platform
 import random
+import subprocess
+import sys
 import threading
 import warnings
 from pathlib import Path
@@ -23,6 +26,7 @@ from lmdbio.convert import convert
 from lmdbio.errors import Error, ShortReadError
 
 PLAIN = databases.CASES
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture(scope="module")
@@ -342,3 +346,25 @@ def test_batches_with_a_bad_index_or_no_lookahead_are_refused(built):
         with pytest.raises(IndexError):
             list(records.batches([[0], [len(records)]]))
         assert list(records.batches([])) == []
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="how glibc keeps memory")
+def test_lists_of_large_values_that_come_and_go_do_not_fault_page_by_page(tmp_path):
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%08d" % i, databases.value(i % 7, 100_000)) for i in range(640)))
+    env.close()
+    code = f"""
+import resource, lmdbio
+with lmdbio.Records({str(tmp_path / "env")!r}) as records:
+    for turn in range(2):
+        begun = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        for at in range(0, 640, 64):
+            part = records[at : at + 64]
+            del part
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    pages = 640 * 100_000 // 4096
+    assert int(done.stdout) < pages // 2, f"{done.stdout} faults for {pages} pages"

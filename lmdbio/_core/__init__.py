@@ -39,7 +39,7 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
-from lmdbio._core.memory import Memory, MemoryPool, address_of, lend
+from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
@@ -99,6 +99,7 @@ __all__ = [
     "find_database",
     "find_extents",
     "footprint",
+    "keep_heap",
     "largest_run",
     "leaf_databases",
     "leaf_extents",

@@ -87,3 +87,8 @@ def lend(address: int, size: int, keep: object = None) -> Any:
 def address_of(buffer: object) -> int:
     """Where the bytes of a writable buffer lie; the caller keeps it alive."""
     return int(ffi.cast("uintptr_t", ffi.from_buffer("uint8_t[]", buffer)))
+
+
+def keep_heap() -> None:
+    """Spares the page faults of lists of large objects that come and go (csrc/buffer.h)."""
+    lib.lio_heap_keep()
