@@ -325,7 +325,7 @@ def warm_hot(dataset: str) -> Cell:
 
 
 def memory(dataset: str, access: str, budget: int, *, warm: bool = False) -> Cell:
-    lanes = IN_ORDER if access == "sequential" else (READ,)
+    lanes: tuple[Lane, ...] = IN_ORDER if access == "sequential" else (READ,)
     if warm:  # what is mapped of the file counts too
         lanes = (OPEN, RECORDS) if access == "sequential" else (OPEN, READ)
     words = f"peak within the budget of {budget // MIB:,} MiB and 10 %"
