@@ -120,7 +120,7 @@ def test_batches_come_at_once_and_stay(path):
         assert [bytes(view) for view in batch] == [content(i) for i in indices]
 
 
-def test_what_is_lent_is_not_written_again_while_others_read(path):
+def test_what_is_lent_is_not_written_again_while_threads_read(path):
     """A batch's memory comes back to the pool when the last view of it has gone."""
     problems: list[object] = []
     with lmdbio.Records(path, readahead=False) as records:

@@ -30,7 +30,7 @@ OPTIONS = "die_after_fork=0:report_signal_unsafe=0:halt_on_error=0:exitcode=66"
 #: The tests in which threads, forks and windows meet, but those that load MPI: the hooks of its
 #: libraries run in threads that the sanitizer has given up already, and die there.
 TESTS = ("engine", "window", "image", "records", "bypass", "provenance_file", "env", "lifetimes")
-TESTS += ("reader",)
+TESTS += ("reader", "gather")
 CHOSEN = "(thread or fork or child or window or image or under or flight) and not communicator"
 REPORT = "WARNING: ThreadSanitizer"
 
