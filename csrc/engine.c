@@ -381,15 +381,20 @@ bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *in
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                        size_t count, uint64_t room)
 {
-    const lio_kind *kind = engine->kind;
-    if (kind->peek == NULL || (count > GATHER_CALLS_MAX && !kind->maps(engine->source)))
+    size_t calls = 0;
+    if (engine->kind->peek == NULL)
         return false;
-    for (size_t i = 0; i < count; i++)
-        if (!lio_fits(offsets[i], extents[i].length, room) ||
-            !lio_fits(extents[i].offset, extents[i].length, INT64_MAX) ||
-            (extents[i].length > 0 &&
-             !kind->holds(engine->source, extents[i].offset, extents[i].length)))
+    for (size_t i = 0; i < count; i++) {
+        lio_extent e = extents[i];
+        lio_holds held = LIO_HOLDS_MAPPED;
+        if (!lio_fits(offsets[i], e.length, room) || !lio_fits(e.offset, e.length, INT64_MAX))
             return false;
+        if (e.length > 0)
+            held = engine->kind->holds(engine->source, e.offset, e.length);
+        calls += held == LIO_HOLDS_BY_CALL;
+        if (held == LIO_HOLDS_NOT || calls > GATHER_CALLS_MAX)
+            return false;
+    }
     return true;
 }
 

@@ -21,6 +21,13 @@ typedef enum {
     LIO_PEEK_ALL
 } lio_peek;
 
+/* How a peek would most likely be served. */
+typedef enum {
+    LIO_HOLDS_NOT,
+    LIO_HOLDS_BY_CALL, /* of the kernel */
+    LIO_HOLDS_MAPPED
+} lio_holds;
+
 typedef struct {
     const char *name;
     uint32_t alignment; /* power of two */
@@ -32,11 +39,9 @@ typedef struct {
      * is there without waiting. NULL: this kind always waits. */
     lio_peek (*peek)(lio_source *source, const lio_read *read, const struct iovec *into,
                      int count);
-    /* Whether a peek would most likely give all of that, which is cheaper to ask than to try. NULL
-     * where `peek` is. */
-    bool (*holds)(lio_source *source, uint64_t offset, uint64_t length);
-    /* Whether a peek at a few bytes takes no call of the kernel. NULL where `peek` is. */
-    bool (*maps)(lio_source *source);
+    /* Whether a peek would give all of that, which is cheaper to ask than to try. NULL where `peek`
+     * is. */
+    lio_holds (*holds)(lio_source *source, uint64_t offset, uint64_t length);
     /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);

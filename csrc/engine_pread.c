@@ -241,20 +241,20 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
     return mapped != NULL && lio_mapped_copy(mapped, read->offset, read->length, into, count);
 }
 
-static bool maps(lio_source *source)
-{
-    return atomic_load_explicit(&source->mapped, memory_order_acquire) != NULL;
-}
-
-/* To ask takes as long as to copy a few pages, so where that is all it says nothing. */
-static bool holds(lio_source *source, uint64_t offset, uint64_t length)
+/* To ask the kernel takes as long as to copy a few pages, so where that is all it is not asked. */
+static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     uint64_t cached = 0;
+    if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
+        return LIO_HOLDS_MAPPED;
+    if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
+        return LIO_HOLDS_NOT;
     if (mapped == NULL && length < ASK_FROM_BYTES)
-        return true;
-    return (mapped != NULL && lio_mapped_holds(mapped, offset, length)) ||
-           (lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length);
+        return LIO_HOLDS_BY_CALL;
+    return lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length
+               ? LIO_HOLDS_BY_CALL
+               : LIO_HOLDS_NOT;
 }
 
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
@@ -337,6 +337,6 @@ static int source_fd(const lio_source *source)
 
 const lio_kind lio_kind_pread = {
     .name = "pread", .alignment = 1, .read = read_one, .peek = peek, .holds = holds,
-    .maps = maps, .populate = populate, .size = source_size, .close = source_close,
+    .populate = populate, .size = source_size, .close = source_close,
     .fd = source_fd,
 };

@@ -78,6 +78,7 @@ class Source:
     _section: sidecars.Section | None
     _size: int  # of the file, when it was opened
     _asked: int = 0
+    _is_damaged: bool = False  # a block of the sidecar
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
         """Extents (dtype ``EXTENT``) of records, in the order asked.
@@ -91,16 +92,18 @@ class Source:
         last = int(indices.max())
         if last >= self.count:
             raise IndexError(f"{self.path}: record {last} of {self.count}")
-        if self._table is None and not self._is_table_due(indices, last):
-            assert self._section is not None
-            return self._section.locate(indices)
-        return self._whole_table()[indices]
+        if self._table is None and self._is_table_due(indices, last):
+            self._make_table()
+        if self._table is not None:
+            return self._table[indices]
+        assert self._section is not None
+        return self._section.locate(indices)
 
     def _is_table_due(self, indices: U64, last: int) -> bool:
         """Whether finding these records alone would cost as much as a table of all, or has."""
         assert self._section is not None
         self._asked += len(indices)
-        if self.count > TABLE_RECORDS_MAX:
+        if self.count > TABLE_RECORDS_MAX or self._is_damaged:
             return False
         if TABLE_SHARE * self._asked >= self.count:
             return True
@@ -108,13 +111,15 @@ class Source:
         spanned = self._section.blocks_between(int(indices.min()), last)
         return len(indices) >= self._section.blocks and 2 * spanned > self._section.blocks
 
-    def _whole_table(self) -> _core.Extents:
-        if self._table is None:
-            assert self._section is not None
+    def _make_table(self) -> None:
+        """Unless a block of the sidecar is damaged: then those that need it are told."""
+        assert self._section is not None and self._sidecar is not None
+        try:
             self._table = self._section.extents(0, self.count)
-            assert self._sidecar is not None
+        except ProvenanceError:
+            self._is_damaged = True
+        else:
             self._sidecar.forget_blocks()
-        return self._table
 
     @property
     def table_bytes(self) -> int:
@@ -155,7 +160,7 @@ class Source:
 
     def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
         """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
-        return _core.fetcher(engine, self._snapshot(), self.guard)
+        return _core.fetcher(engine, self._snapshot(), self.guard, size_min=self._size)
 
     def gatherer(self, engine: _core.Engine) -> _core.Gatherer | None:
         """Quick copies of what the page cache holds, guarded; None as for ``fetcher``."""

@@ -19,6 +19,7 @@ from lmdbio.batch import Batch
 from lmdbio.blocks import BLOCK_BYTES, Block, Blocks, Slices
 from lmdbio.bypass import Bypass
 from lmdbio.choice import Wish
+from lmdbio.errors import Error
 from lmdbio.image import Image
 from lmdbio.locate import Check, Locate, open_source
 from lmdbio.memory import budget_bytes
@@ -306,13 +307,20 @@ class Records(Sequence[bytes]):
         if ahead < 1:
             raise ValueError(f"ahead must be at least 1, not {ahead}")
         begun: deque[_Begun] = deque()
+        failure: Exception | None = None
         try:
             for indices in wanted:
-                begun.append(_Begun(self, indices))
+                try:
+                    begun.append(_Begun(self, indices))
+                except (OSError, MemoryError, Error) as error:
+                    failure = error  # it comes after the batches before it
+                    break
                 if len(begun) > ahead:
                     yield begun.popleft().batch()
             while begun:
                 yield begun.popleft().batch()
+            if failure is not None:
+                raise failure
         finally:
             for one in begun:
                 one.close()

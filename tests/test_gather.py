@@ -19,6 +19,7 @@ import pytest
 
 import lmdbio
 from lmdbio import image
+from lmdbio.records import OWN_BYTES
 
 COUNT, LENGTH = 2000, 3000
 
@@ -277,3 +278,31 @@ def test_negative_numbers_of_every_kind_count_from_the_end(path, kind):
             list(records)
         unaligned = np.frombuffer(b"x" + np.array([5, -1]).tobytes(), np.int64, 2, 1)
         assert [bytes(v) for v in records.read(unaligned)] == [content(5), content(COUNT - 1)]
+
+
+def test_many_small_records_beyond_what_may_be_mapped_are_planned(tmp_path):
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%08d" % i, databases.value(i, 128)) for i in range(40_000)))
+    env.close()
+    own = OWN_BYTES + 40_000 * 16
+    with lmdbio.Records(
+        tmp_path / "env", readahead=False, memory_bytes_max=own + (1 << 20)
+    ) as records:
+        list(records)
+        for _ in range(40):
+            records.read([0])
+        counted = Counted(records)
+
+        def check(first: int, count: int, *, served: bool) -> None:
+            before = counted.served
+            batch = records.read(np.arange(first, first + count))
+            for index, view in enumerate(batch, first):
+                assert bytes(view) == databases.value(index, 128)
+            assert counted.served - before == served
+
+        check(0, 1000, served=True)
+        for at in range(0, 40_000, 1000):
+            records.read(np.arange(at, at + 1000))
+        check(0, 1000, served=True)
+        check(39_000, 1000, served=False)
+        check(39_000, 256, served=True)  # by as many calls

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 import lmdbio
+from lmdbio import provenance
 from lmdbio.convert import convert
 from lmdbio.errors import Error, ShortReadError
 
@@ -181,7 +182,12 @@ def test_a_file_that_was_cut_behind_what_is_read_is_refused_all_the_same(sample,
     with lmdbio.Records(path, subdir=False, locate="scan", engine="pread") as records:
         assert bytes(records.read([3])[0]) == databases.value(3, 3000)
         os.truncate(path, path.stat().st_size - 1)
-        for read in (lambda: records.read([3]), lambda: records[3:5], lambda: list(records)):
+        for read in (
+            lambda: records.read([3]),
+            lambda: records[3],
+            lambda: records[3:5],
+            lambda: list(records),
+        ):
             with pytest.raises(ShortReadError, match=r"data\.mdb: was cut while it was read"):
                 read()
 
@@ -368,3 +374,32 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - begun)
     )
     pages = 640 * 100_000 // 4096
     assert int(done.stdout) < pages // 2, f"{done.stdout} faults for {pages} pages"
+
+
+def test_a_damaged_block_of_the_sidecar_harms_its_own_records_alone(tmp_path):
+    """Also once so many were asked for that a table of all would pay."""
+    path = tmp_path / "env"
+    env = databases.open_writable(path, 1)
+    count = 2 * 262_144
+    databases.write(env, ((b"%08d" % i, b"%d" % i) for i in range(count)))
+    env.close()
+    convert(path)
+    with provenance.Provenance.open(path / "data.mdb.prov") as sidecar:
+        section = sidecar.section()
+        assert section.blocks > 1
+        damaged, first = int(section._offsets[1]), int(section._firsts[1])
+    with (path / "data.mdb.prov").open("r+b") as file:
+        file.seek(damaged + 5)
+        file.write(b"\xff\xff\xff")
+    with lmdbio.Records(path, readahead=False) as records:
+        healthy = [[0, 1], [2, 3], [first - 1]]
+        handed_out = []
+        with pytest.raises(lmdbio.ProvenanceError, match="checksum"):
+            for batch in records.batches([*healthy, [first], [5]], ahead=2):
+                handed_out.append(batch.indices.tolist())
+        assert handed_out == healthy
+        for _ in range(count // 16 // 1000 + 2):
+            assert bytes(records.read(np.arange(1000))[999]) == b"999"
+        assert records[7] == b"7"
+        with pytest.raises(lmdbio.ProvenanceError, match="checksum"):
+            records.read([first])

@@ -296,14 +296,15 @@ class Failed:
 
 
 def fetcher(
-    engine: Engine, snapshot: Snapshot, verify: Callable[[], None]
+    engine: Engine, snapshot: Snapshot, verify: Callable[[], None], *, size_min: int
 ) -> Callable[[int, int], bytes] | None:
     """A call that is quick while nothing waits: of (offset, length), the bytes there.
 
     Args:
         engine: reads, and stays open as long as the call is kept.
         snapshot: asked after each read.
-        verify: what then makes sure, and raises, where ``snapshot`` cannot say.
+        verify: what then makes sure, and raises, where one of the two others cannot say.
+        size_min: bytes that the file has as long as nobody cuts it.
 
     Returns:
         None for an engine that does not take any offset.
@@ -313,7 +314,10 @@ def fetcher(
     keep = engine.pointer, snapshot.pointer, snapshot.pages.pointer
     failed = Failed(snapshot, engine.path, "read")
     cell: list[Any] = [None]
-    if lib.lio_glue_fetch(keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)):
+    made = lib.lio_glue_fetch(
+        keep[0], keep[2], keep[1], size_min, id(keep), id(failed), id(verify), id(cell)
+    )
+    if made:
         raise MemoryError("no memory for reading records")
     found: Callable[[int, int], bytes] = cell[0]
     return found
