@@ -45,9 +45,9 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
                            uint32_t buffers, uintptr_t list);
 
 /* Puts the callable fetch(offset, length) into the list at address `list`, at 0: the bytes of the
- * file there, by `engine`, which takes any offset. Asks `snapshot`, of `pages`, after each read, and
- * whether the file still has `size_min` bytes. The other arguments are as for lio_glue_lookup. 0,
- * or -1 when memory ran out. */
+ * file there, by `engine`, which takes any offset. Asks `snapshot`, of `pages`, after each read,
+ * and whether the file still has `size_min` bytes. The other arguments are as for
+ * lio_glue_lookup. 0, or -1 when memory ran out. */
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
                           uint64_t size_min, uintptr_t keep, uintptr_t failed,
                           uintptr_t verify, uintptr_t list);
@@ -368,8 +368,8 @@ static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
 }
 
 /* The same after reads by another engine than that of the meta pages, whose requests do not tell
- * that more was read. Asked of a copy, so that no look of another thread's, made before these reads,
- * passes for one made after. */
+ * that more was read. Asked of a copy, so that no look of another thread's, made before these
+ * reads, passes for one made after. */
 static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
 {
     lio_snapshot now = {.txnid = snapshot->txnid, .seen = UINT64_MAX};
