@@ -109,6 +109,16 @@ static bool read_on(int fd, const lio_read *read, uint32_t alignment, uint64_t *
     return true;
 }
 
+/* How many of the bytes read are the file's, which was cut meanwhile; none of them where it has
+ * grown again. */
+static uint64_t cut_to(int fd, uint64_t offset, uint64_t got)
+{
+    uint64_t size;
+    if (lio_file_size(fd, &size, NULL) != LIO_OK || size <= offset || size - offset >= got)
+        return 0;
+    return size - offset;
+}
+
 int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
                   uint64_t *calls, lio_error *error)
 {
@@ -133,6 +143,8 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
         if (now == 0 || (got % alignment != 0 && !read_on(fd, read, alignment, &got, &in_vain)))
             break;
     }
+    if (got > 0 && !lio_storage_reaches(fd, read->offset + got))
+        got = cut_to(fd, read->offset, got);
     *received += got;
     if (code == LIO_OK && got < read->needed)
         code = lio_short_read(read, got, error);
@@ -194,7 +206,8 @@ int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
         if (served > 1) {
             ++*calls;
             done = preadv(source->fd, parts, (int)served, (off_t)reads[0].offset) ==
-                   (ssize_t)bytes;
+                       (ssize_t)bytes &&
+                   lio_storage_reaches(source->fd, reads[0].offset + bytes);
             if (done)
                 *received += bytes;
         }
@@ -268,7 +281,8 @@ static lio_peek peek(lio_source *source, const lio_read *read, const struct iove
         return LIO_PEEK_NOTHING;
     got = preadv2(source->fd, into, count, (off_t)read->offset, RWF_NOWAIT);
     if (got == (ssize_t)read->length)
-        return LIO_PEEK_ALL;
+        return lio_storage_reaches(source->fd, read->offset + read->length) ? LIO_PEEK_ALL
+                                                                            : LIO_PEEK_NOTHING;
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
         source->always_waits = true;
     return got < 0 && errno == EAGAIN && has_begun(source, read) ? LIO_PEEK_BEGUN

@@ -23,6 +23,7 @@
 #include "engine_kind.h"
 #include "engine_ring.h"
 #include "extent.h"
+#include "storage.h"
 
 /* The kernel's side of it, as in linux/io_uring.h since Linux 5.6; the headers that distributions
  * build with are often older than the kernels that they run on. System call numbers are the same
@@ -344,7 +345,9 @@ static bool account(lio_ring *ring, uint32_t index, int32_t result)
                              "cannot read");
         return true;
     }
-    if (result >= 0 && got >= read->needed) {
+    if (got > 0 && !lio_storage_reaches(ring->file, read->offset + got))
+        got = 0;
+    else if (result >= 0 && got >= read->needed) {
         under_way->received = got;
         return true;
     }

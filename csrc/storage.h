@@ -22,4 +22,9 @@ typedef struct {
 /* `fd` may be any number; a bad one gives zeros. */
 void lio_storage_look(int fd, lio_storage *out);
 
+/* Whether the file has all bytes before `end`. While a file is cut, what is read of the page that
+ * it then ends in can be zeros where bytes were: who asks afterwards knows. Network file systems
+ * are not troubled unless it seems that it has not. */
+bool lio_storage_reaches(int fd, uint64_t end);
+
 #endif

@@ -45,18 +45,16 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
                            uint32_t buffers, uintptr_t list);
 
 /* Puts the callable fetch(offset, length) into the list at address `list`, at 0: the bytes of the
- * file there, by `engine`, which takes any offset. Asks `snapshot`, of `pages`, after each read,
- * and whether the file still has `size_min` bytes. The other arguments are as for
- * lio_glue_lookup. 0, or -1 when memory ran out. */
+ * file there, by `engine`, which takes any offset. Asks `snapshot`, of `pages`, after each read.
+ * The other arguments are as for lio_glue_lookup. 0, or -1 when memory ran out. */
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
-                          uint64_t size_min, uintptr_t keep, uintptr_t failed,
-                          uintptr_t verify, uintptr_t list);
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
 
-/* Whether lio_engine_gather got all of it, and it belonged to `snapshot`, of `pages`, while the
- * file had its `size_min` bytes. If not, `into` may hold anything. */
+/* Whether lio_engine_gather got all of it, and it belonged to `snapshot`, of `pages`. If not,
+ * `into` may hold anything. */
 static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
-                            uint64_t size_min, const lio_extent *extents,
-                            const uint64_t *offsets, size_t count, uint8_t *into, uint64_t room);
+                            const lio_extent *extents, const uint64_t *offsets, size_t count,
+                            uint8_t *into, uint64_t room);
 
 /* Fills the lists `keys` and `values` (length `count`; 0: not wanted) with the loaded records
  * [first, first + count) of the scan; large values are read here. */
@@ -536,7 +534,6 @@ typedef struct {
     lio_engine *engine;
     lio_pages *pages;
     lio_snapshot *snapshot;
-    uint64_t size_min;
     PyObject *keep, *failed, *verify;
 } lio_fetch;
 
@@ -573,7 +570,6 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     unsigned long long offset, size;
     PyObject *value, *done;
     lio_error error;
-    uint64_t now = 0; /* bytes of the file */
     int code;
     if (count != 2)
         return PyErr_Format(PyExc_TypeError, "fetch takes an offset and a length");
@@ -585,9 +581,7 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     if (value == NULL)
         return NULL;
     code = lio_fetch_read(f, offset, size, (uint8_t *)PyBytes_AsString(value), &error);
-    if (code == LIO_OK)
-        code = lio_engine_size(f->engine, &now, &error);
-    if (code == LIO_OK && now >= f->size_min && lio_glue_is_still_intact(f->snapshot, f->pages))
+    if (code == LIO_OK && lio_glue_is_still_intact(f->snapshot, f->pages))
         return value;
     done = code == LIO_OK ? PyObject_CallObject(f->verify, NULL)
                           : lio_glue_fail(f->failed, code, &error);
@@ -603,15 +597,12 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
 }
 
 static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
-                            uint64_t size_min, const lio_extent *extents,
-                            const uint64_t *offsets, size_t count, uint8_t *into, uint64_t room)
+                            const lio_extent *extents, const uint64_t *offsets, size_t count,
+                            uint8_t *into, uint64_t room)
 {
     PyGILState_STATE state;
-    lio_error error;
-    uint64_t size;
     bool intact;
-    if (!lio_engine_gather(engine, extents, offsets, count, into, room) ||
-        lio_engine_size(engine, &size, &error) != LIO_OK || size < size_min)
+    if (!lio_engine_gather(engine, extents, offsets, count, into, room))
         return false;
     state = PyGILState_Ensure();
     intact = lio_glue_is_still_intact(snapshot, pages);
@@ -623,15 +614,14 @@ static PyMethodDef LIO_FETCH_METHOD = {
     "fetch", (PyCFunction)(void (*)(void))lio_fetch_call, METH_FASTCALL, NULL};
 
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
-                          uint64_t size_min, uintptr_t keep, uintptr_t failed,
-                          uintptr_t verify, uintptr_t list)
+                          uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
 {
     PyGILState_STATE state = PyGILState_Ensure();
     lio_fetch *f = PyMem_Malloc(sizeof *f);
     PyObject *capsule = NULL, *callable = NULL;
     int result = -1;
     if (f != NULL) {
-        *f = (lio_fetch){engine, pages, snapshot, size_min, (PyObject *)keep, (PyObject *)failed,
+        *f = (lio_fetch){engine, pages, snapshot, (PyObject *)keep, (PyObject *)failed,
                          (PyObject *)verify};
         capsule = PyCapsule_New(f, LIO_FETCH, lio_fetch_free);
     }

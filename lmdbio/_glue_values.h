@@ -22,12 +22,11 @@ static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uin
                                  const lio_extent *extents, size_t count, uintptr_t keep);
 
 /* The same for extents of the file of `engine`, which takes any offset. After each read `snapshot`,
- * of `pages`, is asked, and whether the file still has `size_min` bytes; `verify` makes sure where
- * one of these cannot say. Objects are as for lio_glue_lookup. */
+ * of `pages`, is asked; `verify` makes sure where it cannot say. Objects are as for
+ * lio_glue_lookup. */
 static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
                                size_t count, lio_pages *pages, lio_snapshot *snapshot,
-                               uint64_t size_min, uintptr_t keep, uintptr_t failed,
-                               uintptr_t verify);
+                               uintptr_t keep, uintptr_t failed, uintptr_t verify);
 
 /* cdef: skip */
 
@@ -47,7 +46,7 @@ typedef struct {
     const lio_extent *extents;
     size_t at, ready, end; /* the next value; up to here in memory; all */
     const uint8_t *memory; /* the byte at `begin` of the file, or of the memory given */
-    uint64_t begin, size_min;
+    uint64_t begin;
     uint8_t *piece;
     uint64_t records, bytes; /* handed out, and not yet counted */
 } lio_values;
@@ -91,7 +90,6 @@ static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uin
     lio_read read = {offset, length, length, into};
     PyObject *done;
     lio_error error;
-    uint64_t size = 0;
     bool fine;
     int code;
     Py_BEGIN_ALLOW_THREADS
@@ -99,8 +97,6 @@ static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uin
     code = LIO_OK;
     if (!lio_engine_peek(s->engine, offset, &room, 1))
         code = lio_engine_read(s->engine, &read, 1, &error);
-    if (code == LIO_OK)
-        code = lio_engine_size(s->engine, &size, &error);
     lio_engine_stage(s->engine, LIO_STAGE_WAIT, begun, length);
     Py_END_ALLOW_THREADS
     if (code != LIO_OK) {
@@ -110,7 +106,7 @@ static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uin
         Py_XDECREF(done);
         return false;
     }
-    if (size >= s->size_min && lio_glue_is_still_intact(s->snapshot, s->pages))
+    if (lio_glue_is_still_intact(s->snapshot, s->pages))
         return true;
     done = PyObject_CallObject(s->verify, NULL);
     fine = done != NULL;
@@ -220,8 +216,7 @@ static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uin
 
 static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
                                size_t count, lio_pages *pages, lio_snapshot *snapshot,
-                               uint64_t size_min, uintptr_t keep, uintptr_t failed,
-                               uintptr_t verify)
+                               uintptr_t keep, uintptr_t failed, uintptr_t verify)
 {
     PyGILState_STATE state;
     lio_values *s = (lio_values *)values;
@@ -230,7 +225,6 @@ static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_e
     s->ready = 0;
     s->pages = pages;
     s->snapshot = snapshot;
-    s->size_min = size_min;
     s->failed = (PyObject *)failed;
     s->verify = (PyObject *)verify;
     Py_INCREF(s->failed);

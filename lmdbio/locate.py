@@ -160,19 +160,17 @@ class Source:
 
     def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
         """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
-        return _core.fetcher(engine, self._snapshot(), self.guard, size_min=self._size)
+        return _core.fetcher(engine, self._snapshot(), self.guard)
 
     def gatherer(self, engine: _core.Engine) -> _core.Gatherer | None:
         """Quick copies of what the page cache holds, guarded; None as for ``fetcher``."""
         if engine.alignment > 1:
             return None
-        return _core.Gatherer(engine, self._snapshot(), size_min=self._size)
+        return _core.Gatherer(engine, self._snapshot())
 
     def values(self, engine: _core.Engine, extents: _core.Extents) -> _core.Values:
         """What lies at some extents of the file, guarded (``_core.Values``)."""
-        return _core.Values.of_file(
-            engine, extents, self._snapshot(), size_min=self._size, verify=self.guard
-        )
+        return _core.Values.of_file(engine, extents, self._snapshot(), verify=self.guard)
 
     @property
     def used_bytes(self) -> int:
@@ -183,12 +181,10 @@ class Source:
         """Makes sure that what was read up to now belonged to the state this was opened in.
 
         Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
-        on, so results are refused once the file has moved past S + 1. And while a file is cut,
-        the kernel may hand out zeros for its last page; LMDB itself never cuts one.
+        on, so results are refused once the file has moved past S + 1.
 
         Raises:
             Error: it has.
-            ShortReadError: the file is shorter than it was.
         """
         now = _core.newest_txnid(self._pages, self.meta.layout)
         if now > self.meta.txnid + 1:
@@ -196,6 +192,16 @@ class Source:
                 f"{self.path}: changed while it was read (transaction {self.meta.txnid} when "
                 f"opened, {now} now); open it again, and run lmdbio convert again"
             )
+
+    def guard_mapped(self) -> None:
+        """The same for what is lent from a mapping, where the rest of a page that the file was
+        cut in shows zeros. (Engines look at the size after each read.)
+
+        Raises:
+            Error: the file has moved on.
+            ShortReadError: it is shorter than it was.
+        """
+        self.guard()
         size = self._pages.size()
         if size < self._size:
             raise ShortReadError(

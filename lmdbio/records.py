@@ -195,7 +195,8 @@ class Records(Sequence[bytes]):
         Returns:
             A batch in the order asked, over memory of its own; with ``engine="mmap"``, and a file
             that was in the page cache when it was opened, over the mapping of the file, where it
-            shows what a writer puts there later, and ends the process by SIGBUS once that is cut.
+            shows what a writer puts there later, and zeros, or ends the process by SIGBUS, once
+            that is cut.
 
         Raises:
             IndexError: an index out of range.
@@ -243,7 +244,10 @@ class Records(Sequence[bytes]):
         image = self._image
         if not image.complete():
             return None
-        self._source.guard()
+        if image.place == "mapping":
+            self._source.guard_mapped()
+        else:
+            self._source.guard()
         lengths = np.ascontiguousarray(extents["length"])
         self._tally.lent(lengths)
         return Batch.over(

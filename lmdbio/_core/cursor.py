@@ -296,15 +296,14 @@ class Failed:
 
 
 def fetcher(
-    engine: Engine, snapshot: Snapshot, verify: Callable[[], None], *, size_min: int
+    engine: Engine, snapshot: Snapshot, verify: Callable[[], None]
 ) -> Callable[[int, int], bytes] | None:
     """A call that is quick while nothing waits: of (offset, length), the bytes there.
 
     Args:
         engine: reads, and stays open as long as the call is kept.
         snapshot: asked after each read.
-        verify: what then makes sure, and raises, where one of the two others cannot say.
-        size_min: bytes that the file has as long as nobody cuts it.
+        verify: what then makes sure, and raises, where that cannot say.
 
     Returns:
         None for an engine that does not take any offset.
@@ -315,7 +314,7 @@ def fetcher(
     failed = Failed(snapshot, engine.path, "read")
     cell: list[Any] = [None]
     made = lib.lio_glue_fetch(
-        keep[0], keep[2], keep[1], size_min, id(keep), id(failed), id(verify), id(cell)
+        keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)
     )
     if made:
         raise MemoryError("no memory for reading records")

@@ -16,14 +16,12 @@ class Gatherer:
     Args:
         engine: reads; it stays open.
         snapshot: asked after the copies.
-        size_min: bytes that the file has as long as nobody cuts it.
     """
 
-    __slots__ = ("_keep", "_size_min")
+    __slots__ = ("_keep",)
 
-    def __init__(self, engine: Engine, snapshot: Snapshot, *, size_min: int) -> None:
+    def __init__(self, engine: Engine, snapshot: Snapshot) -> None:
         self._keep = engine.pointer, snapshot.pages.pointer, snapshot.pointer
-        self._size_min = size_min
 
     def copy(self, packed: Packed, memory: Memory) -> bool:
         """Copies records to their places in memory, if nobody need wait.
@@ -35,7 +33,6 @@ class Gatherer:
         return bool(
             lib.lio_glue_gather(
                 *self._keep,
-                self._size_min,
                 pointer_to(packed.extents, "lio_extent *"),
                 pointer_to(packed.offsets, "uint64_t *"),
                 len(packed.extents),

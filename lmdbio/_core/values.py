@@ -55,7 +55,6 @@ class Values(_Values):  # type: ignore[misc]
         extents: Extents,
         snapshot: Snapshot,
         *,
-        size_min: int,
         verify: Callable[[], None],
     ) -> Values:
         """Read from the file: what lies close together at once, large ones by themselves.
@@ -64,8 +63,7 @@ class Values(_Values):  # type: ignore[misc]
             engine: reads at any offset.
             extents: of the file.
             snapshot: asked after each read.
-            size_min: bytes that the file has as long as nobody cuts it.
-            verify: makes sure, and raises, where one of these two cannot say.
+            verify: makes sure, and raises, where that cannot say.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         self = cls()
@@ -78,7 +76,6 @@ class Values(_Values):  # type: ignore[misc]
             len(extents),
             snapshot.pages.pointer,
             snapshot.pointer,
-            size_min,
             id(keep),
             id(failed),
             id(verify),

@@ -30,13 +30,14 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
 
 /* In the order of interposer.Call. */
 enum call {
-    CALL_READ,        /* pread                                   */
+    CALL_READ,        /* pread, preadv                           */
     CALL_READ_DIRECT, /* the same, of a descriptor with O_DIRECT */
     CALL_PEEK,        /* preadv2                                 */
     CALL_OPEN,
@@ -53,6 +54,7 @@ enum call {
     CALL_SYNC,        /* fsync                                   */
     CALL_POPULATE,    /* madvise with MADV_POPULATE_WRITE        */
     CALL_URING_ENTER, /* io_uring_enter                          */
+    CALL_STATX,
     CALLS
 };
 
@@ -63,7 +65,9 @@ enum act {
     ACT_SHORT,   /* a read or write of a part                                  */
     ACT_END,     /* a read finds the end of the file                           */
     ACT_DELAY,   /* goes through after a while                                 */
-    ACT_NOTHING  /* cachestat: nothing is cached                               */
+    ACT_NOTHING, /* cachestat: nothing is cached                               */
+    ACT_CUT      /* as if the file had been cut in the last page of this read, */
+                 /* whose rest reads as zeros; so until the next rule is made  */
 };
 
 typedef struct {
@@ -74,13 +78,15 @@ typedef struct {
 enum { FILES = 16, FOLDER_BYTES = 512, DELAY_NS = 300000, SECTOR = 512, BLOCK = 4096, MAP_BYTES_MIN = 1 << 20 };
 enum { POPULATE_WRITE = 23 }; /* older headers lack MADV_POPULATE_WRITE */
 enum { SYS_IO_URING_SETUP = 425, SYS_IO_URING_ENTER = 426 };
-enum { SYS_CACHESTAT = 451, CACHESTAT_BYTES = 40 };
+enum { SYS_CACHESTAT = 451, CACHESTAT_BYTES = 40, STATX_SIZE_AT = 40 };
 
 static rule rules[CALLS];
 static struct {
     _Atomic uint64_t device, inode;
 } files[FILES];
 static _Atomic uint32_t file_count;
+static _Atomic int cut_file = -1; /* of `files` */
+static _Atomic uint64_t cut_to;   /* its size since */
 static char folder[FOLDER_BYTES];
 static _Atomic size_t folder_bytes;
 typedef struct {
@@ -102,6 +108,7 @@ EXPORTED void faults_arm(int call, int act, int error, uint64_t first, uint64_t 
 {
     rule *r = &rules[call];
     r->act = ACT_NONE;
+    cut_file = -1;
     r->error = error;
     r->first = first;
     r->every = every;
@@ -191,22 +198,34 @@ static bool is_in(const code_range *range, const void *caller)
     return (uintptr_t)caller >= range->start && (uintptr_t)caller < range->end;
 }
 
-static bool is_file(int fd)
+/* The number of a file, -1: none of `files`. */
+static int file_of(int fd)
 {
     struct stat status;
-    int saved = errno;
+    int saved = errno, found = -1;
     uint32_t count = file_count;
-    bool found = false;
     if (count == 0)
-        return false;
+        return -1;
     static int (*real)(int, struct stat *);
     if (real == NULL)
         real = (int (*)(int, struct stat *))dlsym(RTLD_NEXT, "fstat");
     if (real(fd, &status) == 0)
-        for (uint32_t i = 0; i < count && !found; i++)
-            found = files[i].device == status.st_dev && files[i].inode == status.st_ino;
+        for (uint32_t i = 0; i < count && found < 0; i++)
+            if (files[i].device == status.st_dev && files[i].inode == status.st_ino)
+                found = (int)i;
     errno = saved;
     return found;
+}
+
+static bool is_file(int fd)
+{
+    return file_of(fd) >= 0;
+}
+
+static uint64_t size_as_cut(int fd, uint64_t size)
+{
+    int cut = cut_file;
+    return cut >= 0 && size > cut_to && file_of(fd) == cut ? cut_to : size;
 }
 
 static bool in_folder(const char *path)
@@ -252,6 +271,26 @@ static size_t part_of(size_t length, uint64_t number, bool sectors)
     return part < BLOCK ? BLOCK : part;
 }
 
+/* What was read ends in a page that the file is now cut in, as by the kernel: where, differs. */
+static void cut_in_last_page(int fd, const struct iovec *into, ssize_t got, off_t offset)
+{
+    uint64_t end, begin, from;
+    if (got <= 0)
+        return;
+    end = (uint64_t)offset + (uint64_t)got;
+    begin = (end - 1) / BLOCK * BLOCK;
+    begin = begin < (uint64_t)offset ? (uint64_t)offset : begin;
+    cut_to = begin + part_of((size_t)(end - begin), end, false) - (end - begin < 2);
+    cut_file = file_of(fd);
+    from = cut_to - (uint64_t)offset;
+    for (uint64_t at = 0; at < (uint64_t)got; at += into->iov_len, into++) {
+        uint64_t skipped = from > at ? from - at : 0, here = (uint64_t)got - at;
+        here = here < into->iov_len ? here : into->iov_len;
+        if (skipped < here)
+            memset((uint8_t *)into->iov_base + skipped, 0, (size_t)(here - skipped));
+    }
+}
+
 #define CALLER __builtin_return_address(0)
 #define REAL(name) \
     static __typeof__(&name) real; \
@@ -280,28 +319,45 @@ static int before_read(int fd, size_t *length, ssize_t *result, const void *call
     return act;
 }
 
-EXPORTED ssize_t pread(int fd, void *into, size_t length, off_t offset)
-{
-    ssize_t result;
-    REAL(pread);
-    return before_read(fd, &length, &result, CALLER) != ACT_NONE
-               ? result
-               : real(fd, into, length, offset);
-}
+#define READ(name, offset_type) \
+    EXPORTED ssize_t name(int fd, void *into, size_t length, offset_type offset) \
+    { \
+        ssize_t result; \
+        int act; \
+        REAL(name); \
+        act = before_read(fd, &length, &result, CALLER); \
+        if (act != ACT_NONE && act != ACT_CUT) \
+            return result; \
+        result = real(fd, into, length, offset); \
+        if (act == ACT_CUT) \
+            cut_in_last_page(fd, &(struct iovec){into, length}, result, offset); \
+        return result; \
+    }
+READ(pread, off_t)
+READ(pread64, off64_t)
 
-EXPORTED ssize_t pread64(int fd, void *into, size_t length, off64_t offset)
+EXPORTED ssize_t preadv(int fd, const struct iovec *into, int count, off_t offset)
 {
+    struct iovec part = into[0];
     ssize_t result;
-    REAL(pread64);
-    return before_read(fd, &length, &result, CALLER) != ACT_NONE
-               ? result
-               : real(fd, into, length, offset);
+    int act;
+    REAL(preadv);
+    act = before_read(fd, &part.iov_len, &result, CALLER);
+    if (act != ACT_NONE && act != ACT_CUT)
+        return result;
+    if (part.iov_len < into[0].iov_len)
+        return real(fd, &part, 1, offset);
+    result = real(fd, into, count, offset);
+    if (act == ACT_CUT)
+        cut_in_last_page(fd, into, result, offset);
+    return result;
 }
 
 EXPORTED ssize_t preadv2(int fd, const struct iovec *into, int count, off_t offset, int flags)
 {
     uint64_t number;
     struct iovec part;
+    ssize_t result;
     REAL(preadv2);
     switch (is_file(fd) ? strike(CALL_PEEK, &number) : ACT_NONE) {
     case ACT_FAIL:
@@ -312,6 +368,10 @@ EXPORTED ssize_t preadv2(int fd, const struct iovec *into, int count, off_t offs
         part = into[0];
         part.iov_len = part_of(part.iov_len, number, false);
         return real(fd, &part, 1, offset, flags);
+    case ACT_CUT:
+        result = real(fd, into, count, offset, flags);
+        cut_in_last_page(fd, into, result, offset);
+        return result;
     default:
         return real(fd, into, count, offset, flags);
     }
@@ -441,9 +501,24 @@ EXPORTED int statvfs64(const char *path, struct statvfs64 *out)
 EXPORTED int fstat(int fd, struct stat *out)
 {
     REAL(fstat);
+    int result;
     if (is_in(&library, CALLER) && strike(CALL_STAT, NULL) == ACT_FAIL)
         return -1;
-    return real(fd, out);
+    result = real(fd, out);
+    if (result == 0)
+        out->st_size = (off_t)size_as_cut(fd, (uint64_t)out->st_size);
+    return result;
+}
+
+static long statx_as_cut(int fd, long result, uint8_t *out)
+{
+    uint64_t size;
+    if (result != 0)
+        return result;
+    memcpy(&size, out + STATX_SIZE_AT, sizeof size);
+    size = size_as_cut(fd, size);
+    memcpy(out + STATX_SIZE_AT, &size, sizeof size);
+    return result;
 }
 
 EXPORTED long syscall(long number, ...)
@@ -462,12 +537,17 @@ EXPORTED long syscall(long number, ...)
         act = strike(CALL_URING, NULL);
     else if (number == SYS_IO_URING_ENTER)
         act = strike(CALL_URING_ENTER, NULL);
+    else if (number == SYS_statx)
+        act = strike(CALL_STATX, NULL);
     if (act == ACT_FAIL)
         return -1;
     if (act == ACT_NOTHING) {
         memset((void *)(uintptr_t)a[2], 0, CACHESTAT_BYTES);
         return 0;
     }
+    if (number == SYS_statx)
+        return statx_as_cut((int)a[0], real(number, a[0], a[1], a[2], a[3], a[4]),
+                            (uint8_t *)(uintptr_t)a[4]);
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 

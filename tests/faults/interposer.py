@@ -33,6 +33,7 @@ class Call(IntEnum):
     SYNC = 14
     POPULATE = 15
     URING_ENTER = 16
+    STATX = 17
 
 
 class Act(IntEnum):
@@ -44,6 +45,7 @@ class Act(IntEnum):
     END = 3
     DELAY = 4
     NOTHING = 5
+    CUT = 6
 
 
 def build(folder: Path, compiler: str = "cc") -> Path:
