@@ -63,6 +63,7 @@ struct lio_ticket {
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;
+    bool is_whole; /* the file's size was asked for after the reads */
     lio_error error; /* code LIO_OK while none */
     lio_read reads[];
 };
@@ -316,6 +317,25 @@ static int perform_quietly(lio_engine *engine, const lio_read *read, lio_error *
     return code;
 }
 
+/* While a file is cut, Linux may give zeros for the rest of the page that it then ends in: then its
+ * size, asked for afterwards, is too small for what was read. */
+static int check_size(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error)
+{
+    uint64_t end = 0, size;
+    int code;
+    for (size_t i = 0; i < count; i++)
+        if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > end)
+            end = reads[i].offset + reads[i].needed;
+    if (end == 0)
+        return LIO_OK;
+    code = engine->kind->size(engine->source, &size, error);
+    for (size_t i = 0; i < count && code == LIO_OK && size < end; i++)
+        if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > size)
+            code = lio_short_read(&reads[i], size > reads[i].offset ? size - reads[i].offset : 0,
+                                  error);
+    return code;
+}
+
 /* Does one request and, while that is on, traces it. `queued_ns`: when it was submitted, 0: now. */
 static int perform(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
                    lio_error *error)
@@ -352,16 +372,18 @@ static lio_peek look(lio_engine *engine, const lio_read *read, const struct iove
     lio_peek found = LIO_PEEK_NOTHING;
     if (engine->kind->peek != NULL)
         found = engine->kind->peek(engine->source, read, into, count);
-    if (found == LIO_PEEK_ALL)
+    if (found >= LIO_PEEK_BY_CALL)
         add_to_counters(engine, 1, read->length);
     return found;
 }
 
-bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+static bool glance(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
+                   bool check)
 {
     lio_read read = {.offset = offset};
     lio_span span = {.kind = LIO_SPAN_CACHED, .offset = offset, .count = 1};
-    bool traced = lio_trace_is_on(engine->trace), found;
+    bool traced = lio_trace_is_on(engine->trace), all;
+    lio_peek found;
     for (int i = 0; i < count; i++)
         read.length += into[i].iov_len;
     read.needed = read.length;
@@ -369,13 +391,26 @@ bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *in
         return false;
     if (traced)
         span.queued_ns = span.begun_ns = lio_now_ns();
-    found = look(engine, &read, into, count) == LIO_PEEK_ALL;
-    if (traced && found) {
+    found = look(engine, &read, into, count);
+    all = found == LIO_PEEK_MAPPED ||
+          (found == LIO_PEEK_BY_CALL &&
+           (!check || check_size(engine, &read, 1, NULL) == LIO_OK));
+    if (traced && all) {
         span.ended_ns = lio_now_ns();
         span.amount = read.length;
         note(engine, span);
     }
-    return found;
+    return all;
+}
+
+bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+{
+    return glance(engine, offset, into, count, true);
+}
+
+bool lio_engine_glance(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+{
+    return glance(engine, offset, into, count, false);
 }
 
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
@@ -402,17 +437,23 @@ static bool gather(lio_engine *engine, const lio_extent *extents, const uint64_t
                    size_t count, uint8_t *into)
 {
     uint64_t end = 0;
+    lio_read last = {0}; /* of those by a call, in the file */
     for (size_t i = 0; i < count; i++) {
         lio_read read = {extents[i].offset, extents[i].length, extents[i].length,
                          into + offsets[i]};
         struct iovec place = {.iov_base = read.into, .iov_len = (size_t)read.length};
+        lio_peek found = LIO_PEEK_MAPPED;
         if (offsets[i] > end)
             memset(into + end, 0, (size_t)(offsets[i] - end));
-        if (read.length > 0 && look(engine, &read, &place, 1) != LIO_PEEK_ALL)
+        if (read.length > 0)
+            found = look(engine, &read, &place, 1);
+        if (found < LIO_PEEK_BY_CALL)
             return false;
+        if (found == LIO_PEEK_BY_CALL && read.offset + read.needed > last.offset + last.needed)
+            last = read;
         end = offsets[i] + read.length;
     }
-    return true;
+    return check_size(engine, &last, 1, NULL) == LIO_OK;
 }
 
 bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
@@ -434,7 +475,7 @@ bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint
     return true;
 }
 
-/* Serves a request from the page cache if that can be done at once. */
+/* Serves a request from the page cache if that can be done at once. The size is not asked for. */
 static lio_peek peek(lio_engine *engine, const lio_read *read)
 {
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
@@ -768,6 +809,7 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
 {
     lio_ticket *ticket;
     pool *owner;
+    bool by_call = false;
     int code = check_reads(reads, count, error);
     if (code == LIO_OK)
         code = pool_of(engine, &owner, error);
@@ -777,10 +819,15 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
         return code;
     for (size_t i = 0; i < count; i++) {
         lio_peek found = peek(engine, &reads[i]);
-        if (found == LIO_PEEK_ALL)
+        by_call = by_call || found == LIO_PEEK_BY_CALL;
+        if (found >= LIO_PEEK_BY_CALL)
             continue;
         ticket->reads[ticket->count++] = reads[i];
         ticket->hands += found == LIO_PEEK_NOTHING;
+    }
+    if (by_call && check_size(engine, reads, count, NULL) != LIO_OK) { /* all of it again */
+        memcpy(ticket->reads, reads, count * sizeof *reads);
+        ticket->hands = ticket->count = count;
     }
     /* What the kernel has begun already only needs to be copied as it arrives. */
     if (ticket->hands == 0)
@@ -845,6 +892,20 @@ static struct timespec deadline_after(int timeout_ms)
     return now;
 }
 
+/* Its reads have ended well: makes sure that they gave what they say. For the pool's lock, which is
+ * not held meanwhile. */
+static void ticket_check(lio_ticket *ticket)
+{
+    pool *owner = ticket->owner;
+    lio_error found = {0};
+    (void)pthread_mutex_unlock(&owner->lock);
+    (void)check_size(owner->engine, ticket->reads, ticket->count, &found);
+    (void)pthread_mutex_lock(&owner->lock);
+    if (found.code != LIO_OK && ticket->error.code == LIO_OK)
+        ticket->error = found;
+    ticket->is_whole = true;
+}
+
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
 {
     pool *owner = ticket->owner;
@@ -859,6 +920,8 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
         else
             waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
     }
+    if (has_ended(ticket) && ticket->error.code == LIO_OK && !ticket->is_whole)
+        ticket_check(ticket);
     if (!has_ended(ticket))
         code = LIO_PENDING;
     else if (ticket->error.code != LIO_OK) {
@@ -913,7 +976,9 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
         return LIO_OK;
     if (count == 1) { /* nothing to overlap with: spare two thread switches */
         code = check_reads(reads, count, error);
-        return code != LIO_OK ? code : perform(engine, reads, 0, error);
+        if (code == LIO_OK)
+            code = perform(engine, reads, 0, error);
+        return code != LIO_OK ? code : check_size(engine, reads, 1, error);
     }
     code = lio_engine_submit(engine, reads, count, &ticket, error);
     if (code != LIO_OK)
@@ -934,13 +999,15 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
     if (engine->kind != &lio_kind_pread) {
         for (size_t i = 0; i < count && code == LIO_OK; i++)
             code = perform(engine, &reads[i], 0, error);
-        return code;
+        return code != LIO_OK ? code : check_size(engine, reads, count, error);
     }
     if (count > 0)
         span.offset = reads[0].offset;
     if (lio_trace_is_on(engine->trace))
         span.queued_ns = span.begun_ns = lio_now_ns();
     code = lio_pread_scatter(engine->source, reads, count, &received, &calls, error);
+    if (code == LIO_OK)
+        code = check_size(engine, reads, count, error);
     (void)atomic_fetch_add_explicit(&engine->requests, calls, memory_order_relaxed);
     (void)atomic_fetch_add_explicit(&engine->bytes, received, memory_order_relaxed);
     if (!lio_trace_is_on(engine->trace))

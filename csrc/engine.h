@@ -18,7 +18,8 @@
  * Small requests that the page cache can serve at once are served by the submitting thread
  * (RWF_NOWAIT), which costs a tenth of handing them to another one.
  *
- * Reads resume after EINTR and short counts and are split above the kernel's limit. The
+ * Reads resume after EINTR and short counts and are split above the kernel's limit. After reads by
+ * calls of the kernel the file's size is asked for, once for all that were submitted together. The
  * memory is the caller's and must live until the ticket is freed.
  */
 #ifndef LIO_ENGINE_H
@@ -81,8 +82,9 @@ int lio_engine_fd(const lio_engine *engine);
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
 
 /* Lets a pread engine copy what small reads ask for, and the page cache holds, out of a mapping
- * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds. To
- * be said before the first read. */
+ * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds, nor
+ * on file systems where a cut would be seen too late (storage.h, unmaps_first). To be said before
+ * the first read. */
 void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max);
 
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
@@ -161,6 +163,9 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
  * the calling thread need not wait for them; how much is copied is the caller's to limit. False:
  * it would have to, or the engine cannot know. Then `into` may hold anything. */
 bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
+
+/* The same for who notices by himself when bytes became zeros because the file is being cut. */
+bool lio_engine_glance(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
 /* cdef: resume */
 
 #endif

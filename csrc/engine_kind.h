@@ -18,7 +18,8 @@ typedef struct lio_source lio_source; /* what a kind keeps open */
 typedef enum {
     LIO_PEEK_NOTHING, /* the bytes are not there, or not all */
     LIO_PEEK_BEGUN,   /* the same, but they are on their way to the page cache */
-    LIO_PEEK_ALL
+    LIO_PEEK_BY_CALL, /* all there, from the kernel */
+    LIO_PEEK_MAPPED   /* all there, out of a mapping: the file was whole then */
 } lio_peek;
 
 /* How a peek would most likely be served. */

@@ -1,6 +1,6 @@
 /* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS
  * (engine_mapped.h). What the file has grown by since, its last page, and all where somebody else
- * handles that signal is read with pread. Whoever lends the mapping itself (lio_engine_map) lends
+ * handles that signal, or where a cut is seen too late (lio_storage), is read with pread. Whoever lends the mapping itself (lio_engine_map) lends
  * SIGBUS with it. */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,16 +9,19 @@
 
 #include "engine_kind.h"
 #include "engine_mapped.h"
+#include "storage.h"
 
 struct lio_source {
     int fd;
     uint8_t *map; /* NULL when the file was empty */
     uint64_t size;
+    bool unmaps_first; /* see lio_storage */
 };
 
 int lio_mmap_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source = NULL;
+    lio_storage storage;
     void *map = NULL;
     uint64_t size = 0;
     int fd = -1, code = lio_open_file(path, &fd, error);
@@ -43,7 +46,9 @@ int lio_mmap_open(const char *path, lio_source **out, lio_error *error)
             goto failed;
         }
     }
-    *source = (lio_source){.fd = fd, .map = map, .size = size};
+    lio_storage_look(fd, &storage);
+    *source = (lio_source){.fd = fd, .map = map, .size = size,
+                           .unmaps_first = storage.unmaps_first};
     *out = source;
     return LIO_OK;
 failed:
@@ -55,7 +60,8 @@ failed:
 static int read_one(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
                     lio_error *error)
 {
-    if (source->map == NULL || !lio_copy_guarded(source->map, source->size, read))
+    if (source->map == NULL || !source->unmaps_first ||
+        !lio_copy_guarded(source->map, source->size, read))
         return lio_pread_all(source->fd, read, 1, received, calls, error);
     *received += read->length;
     ++*calls;

@@ -16,7 +16,7 @@
 
 struct lio_source {
     int fd;
-    bool has_disk; /* a block device of this machine is under the file system */
+    lio_storage storage;
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
     atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
     atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
@@ -109,16 +109,6 @@ static bool read_on(int fd, const lio_read *read, uint32_t alignment, uint64_t *
     return true;
 }
 
-/* How many of the bytes read are the file's, which was cut meanwhile; none of them where it has
- * grown again. */
-static uint64_t cut_to(int fd, uint64_t offset, uint64_t got)
-{
-    uint64_t size;
-    if (lio_file_size(fd, &size, NULL) != LIO_OK || size <= offset || size - offset >= got)
-        return 0;
-    return size - offset;
-}
-
 int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
                   uint64_t *calls, lio_error *error)
 {
@@ -143,8 +133,6 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
         if (now == 0 || (got % alignment != 0 && !read_on(fd, read, alignment, &got, &in_vain)))
             break;
     }
-    if (got > 0 && !lio_storage_reaches(fd, read->offset + got))
-        got = cut_to(fd, read->offset, got);
     *received += got;
     if (code == LIO_OK && got < read->needed)
         code = lio_short_read(read, got, error);
@@ -154,7 +142,6 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
 int lio_pread_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source;
-    lio_storage storage;
     int fd, code = lio_open_file(path, &fd, error);
     if (code != LIO_OK)
         return code;
@@ -164,8 +151,7 @@ int lio_pread_open(const char *path, lio_source **out, lio_error *error)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     }
     source->fd = fd;
-    lio_storage_look(fd, &storage);
-    source->has_disk = storage.disk;
+    lio_storage_look(fd, &source->storage);
     *out = source;
     return LIO_OK;
 }
@@ -206,8 +192,7 @@ int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
         if (served > 1) {
             ++*calls;
             done = preadv(source->fd, parts, (int)served, (off_t)reads[0].offset) ==
-                       (ssize_t)bytes &&
-                   lio_storage_reaches(source->fd, reads[0].offset + bytes);
+                   (ssize_t)bytes;
             if (done)
                 *received += bytes;
         }
@@ -227,7 +212,7 @@ static bool has_begun(lio_source *source, const lio_read *read)
 {
     uint64_t cached = 0;
     if (source->begins == 0)
-        source->begins = source->has_disk &&
+        source->begins = source->storage.disk &&
                                  lio_cached_bytes(source->fd, read->offset, read->length, &cached) &&
                                  cached >= read->needed
                              ? 1
@@ -237,7 +222,7 @@ static bool has_begun(lio_source *source, const lio_read *read)
 
 void lio_pread_map_small(lio_source *source, uint64_t bytes_max)
 {
-    source->mapped_bytes_max = bytes_max;
+    source->mapped_bytes_max = source->storage.unmaps_first ? bytes_max : 0;
 }
 
 /* Whether a small read could be served without the kernel. */
@@ -276,13 +261,12 @@ static lio_peek peek(lio_source *source, const lio_read *read, const struct iove
 {
     ssize_t got;
     if (read->length <= LIO_MAPPED_BYTES_MAX && copy_mapped(source, read, into, count))
-        return LIO_PEEK_ALL;
+        return LIO_PEEK_MAPPED;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
         return LIO_PEEK_NOTHING;
     got = preadv2(source->fd, into, count, (off_t)read->offset, RWF_NOWAIT);
     if (got == (ssize_t)read->length)
-        return lio_storage_reaches(source->fd, read->offset + read->length) ? LIO_PEEK_ALL
-                                                                            : LIO_PEEK_NOTHING;
+        return LIO_PEEK_BY_CALL;
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
         source->always_waits = true;
     return got < 0 && errno == EAGAIN && has_begun(source, read) ? LIO_PEEK_BEGUN
@@ -325,7 +309,7 @@ static int populate_by_reading(lio_source *source, uint64_t offset, uint64_t len
 static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
 {
     int problem;
-    if (!source->has_disk)
+    if (!source->storage.disk)
         return populate_by_reading(source, offset, length, error);
     problem = posix_fadvise(source->fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
     return problem == 0 ? LIO_OK

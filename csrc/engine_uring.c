@@ -23,7 +23,6 @@
 #include "engine_kind.h"
 #include "engine_ring.h"
 #include "extent.h"
-#include "storage.h"
 
 /* The kernel's side of it, as in linux/io_uring.h since Linux 5.6; the headers that distributions
  * build with are often older than the kernels that they run on. System call numbers are the same
@@ -345,9 +344,7 @@ static bool account(lio_ring *ring, uint32_t index, int32_t result)
                              "cannot read");
         return true;
     }
-    if (got > 0 && !lio_storage_reaches(ring->file, read->offset + got))
-        got = 0;
-    else if (result >= 0 && got >= read->needed) {
+    if (result >= 0 && got >= read->needed) {
         under_way->received = got;
         return true;
     }

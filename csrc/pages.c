@@ -497,7 +497,7 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
     lio_engine_counters(pages->engine, &counters);
     if (__atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)
         return true;
-    if (!lio_engine_peek(pages->engine, offset, &into, 1) &&
+    if (!lio_engine_glance(pages->engine, offset, &into, 1) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
         return false;
     if (!lio_meta_is(&pages->layout, now, snapshot->txnid))

@@ -9,22 +9,18 @@
 #include <unistd.h>
 
 /* linux/stat.h has these, but in older editions not all, and it quarrels with sys/stat.h. */
-enum { WANT_SIZE = 0x200, WANT_MOUNT_ID = 0x1000, WANT_DIRECT = 0x2000 };
-enum { EMPTY_PATH = 0x1000, FORCE_SYNC = 0x2000, DONT_SYNC = 0x4000 };
+enum { WANT_MOUNT_ID = 0x1000, WANT_DIRECT = 0x2000, EMPTY_PATH = 0x1000 };
 
 /* struct statx of the kernel, as far as it is used here. */
 typedef struct {
     uint32_t mask;
-    uint32_t unused[9];
-    uint64_t size;
-    uint32_t unused_either[24];
+    uint32_t unused[35];
     uint64_t mount_id;
     uint32_t direct_memory_alignment, direct_offset_alignment;
     uint32_t later[24];
 } kernel_statx;
 
 _Static_assert(sizeof(kernel_statx) == 256, "struct statx has 256 bytes");
-_Static_assert(offsetof(kernel_statx, size) == 0x28, "stx_size");
 _Static_assert(offsetof(kernel_statx, mount_id) == 0x90, "stx_mnt_id");
 _Static_assert(offsetof(kernel_statx, direct_offset_alignment) == 0x9c, "stx_dio_offset_align");
 
@@ -34,9 +30,16 @@ static bool makes_up_its_device(uint64_t magic)
     return magic == 0x9123683e || magic == 0xca451a4e || magic == 0x2fc12fc1;
 }
 
+/* ext2 to ext4, btrfs and tmpfs. XFS zeroes first; what others do was not seen. */
+static bool unmaps_first(uint64_t magic)
+{
+    return magic == 0xef53 || magic == 0x9123683e || magic == 0x01021994;
+}
+
 static void look_at_statx(int fd, lio_storage *out)
 {
-    kernel_statx found = {0};
+    kernel_statx found;
+    memset(&found, 0, sizeof found);
     if (syscall(SYS_statx, fd, "", EMPTY_PATH, WANT_MOUNT_ID | WANT_DIRECT, &found) != 0)
         return;
     if ((found.mask & WANT_MOUNT_ID) != 0)
@@ -54,6 +57,7 @@ void lio_storage_look(int fd, lio_storage *out)
     *out = (lio_storage){0};
     if (fstatfs(fd, &system) == 0) {
         out->magic = (uint64_t)system.f_type & 0xffffffffu;
+        out->unmaps_first = unmaps_first(out->magic);
         memcpy(&out->id, &system.f_fsid, sizeof out->id);
     }
     if (fstat(fd, &status) == 0) {
@@ -64,19 +68,4 @@ void lio_storage_look(int fd, lio_storage *out)
         out->disk = out->device_major != 0 || makes_up_its_device(out->magic);
     }
     look_at_statx(fd, out);
-}
-
-/* What this machine knows of the size, or what the server says. */
-static bool has_size(int fd, int sync, uint64_t size)
-{
-    kernel_statx found;
-    struct stat status;
-    if (syscall(SYS_statx, fd, "", EMPTY_PATH | sync, WANT_SIZE, &found) == 0)
-        return found.size >= size;
-    return fstat(fd, &status) == 0 && (uint64_t)status.st_size >= size; /* before Linux 4.11 */
-}
-
-bool lio_storage_reaches(int fd, uint64_t end)
-{
-    return has_size(fd, DONT_SYNC, end) || has_size(fd, FORCE_SYNC, end);
 }

@@ -17,14 +17,11 @@ typedef struct {
     uint32_t direct_alignment; /* of offsets for O_DIRECT (STATX_DIOALIGN, from Linux 6.1 on)  */
     bool direct_known;         /* the kernel said it: then an alignment of 0 means no O_DIRECT */
     bool disk;                 /* a disk of this machine is under the file system              */
+    bool unmaps_first;         /* who cuts a file takes what lay behind out of all mappings     */
+                               /* before the rest of the page that it now ends in becomes zeros */
 } lio_storage;
 
 /* `fd` may be any number; a bad one gives zeros. */
 void lio_storage_look(int fd, lio_storage *out);
-
-/* Whether the file has all bytes before `end`. While a file is cut, what is read of the page that
- * it then ends in can be zeros where bytes were: who asks afterwards knows. Network file systems
- * are not troubled unless it seems that it has not. */
-bool lio_storage_reaches(int fd, uint64_t end);
 
 #endif

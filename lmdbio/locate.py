@@ -195,7 +195,7 @@ class Source:
 
     def guard_mapped(self) -> None:
         """The same for what is lent from a mapping, where the rest of a page that the file was
-        cut in shows zeros. (Engines look at the size after each read.)
+        cut in shows zeros. (Engines ask for the size after reads.)
 
         Raises:
             Error: the file has moved on.

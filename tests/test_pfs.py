@@ -412,6 +412,30 @@ def test_py_lmdb_and_lmdbio_read_a_database_there(shown: tuple[Path, pfs.Store])
 
 
 @needs_mount
+def test_what_may_be_cut_elsewhere_is_not_copied_out_of_a_mapping(
+    shown: tuple[Path, pfs.Store],
+) -> None:
+    """Of a page that ends too early a mapping shows zeros, and nothing tells."""
+    _, store = shown
+    for engine in ("auto", "mmap"):
+        with lmdbio.open(
+            str(store.mounts[0] / "db"), readonly=True, lock=False, engine=engine
+        ) as env:
+            with env.begin() as txn:
+                for turn in range(2):
+                    before = calls()
+                    for i in range(500):
+                        assert txn.get(f"{i:06}".encode()) == random.Random(i).randbytes(3000)
+                    assert turn == 0 or calls() - before >= 500
+
+
+def calls() -> int:
+    """Calls for reading that this process has made."""
+    lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
+    return int(next(line for line in lines if line.startswith("syscr")).split()[1])
+
+
+@needs_mount
 def test_the_parts_of_one_large_direct_read_are_in_flight_together(folder: Path) -> None:
     slow = pfs.constants([*FREE, "request_ms=200"])
     with pfs.mounted(folder, constants=slow) as store, mmap.mmap(-1, 8 * MIB) as buffer:

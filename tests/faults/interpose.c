@@ -30,7 +30,6 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <time.h>
 #include <unistd.h>
@@ -54,7 +53,6 @@ enum call {
     CALL_SYNC,        /* fsync                                   */
     CALL_POPULATE,    /* madvise with MADV_POPULATE_WRITE        */
     CALL_URING_ENTER, /* io_uring_enter                          */
-    CALL_STATX,
     CALLS
 };
 
@@ -78,7 +76,7 @@ typedef struct {
 enum { FILES = 16, FOLDER_BYTES = 512, DELAY_NS = 300000, SECTOR = 512, BLOCK = 4096, MAP_BYTES_MIN = 1 << 20 };
 enum { POPULATE_WRITE = 23 }; /* older headers lack MADV_POPULATE_WRITE */
 enum { SYS_IO_URING_SETUP = 425, SYS_IO_URING_ENTER = 426 };
-enum { SYS_CACHESTAT = 451, CACHESTAT_BYTES = 40, STATX_SIZE_AT = 40 };
+enum { SYS_CACHESTAT = 451, CACHESTAT_BYTES = 40 };
 
 static rule rules[CALLS];
 static struct {
@@ -510,17 +508,6 @@ EXPORTED int fstat(int fd, struct stat *out)
     return result;
 }
 
-static long statx_as_cut(int fd, long result, uint8_t *out)
-{
-    uint64_t size;
-    if (result != 0)
-        return result;
-    memcpy(&size, out + STATX_SIZE_AT, sizeof size);
-    size = size_as_cut(fd, size);
-    memcpy(out + STATX_SIZE_AT, &size, sizeof size);
-    return result;
-}
-
 EXPORTED long syscall(long number, ...)
 {
     va_list more;
@@ -537,17 +524,12 @@ EXPORTED long syscall(long number, ...)
         act = strike(CALL_URING, NULL);
     else if (number == SYS_IO_URING_ENTER)
         act = strike(CALL_URING_ENTER, NULL);
-    else if (number == SYS_statx)
-        act = strike(CALL_STATX, NULL);
     if (act == ACT_FAIL)
         return -1;
     if (act == ACT_NOTHING) {
         memset((void *)(uintptr_t)a[2], 0, CACHESTAT_BYTES);
         return 0;
     }
-    if (number == SYS_statx)
-        return statx_as_cut((int)a[0], real(number, a[0], a[1], a[2], a[3], a[4]),
-                            (uint8_t *)(uintptr_t)a[4]);
     return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 

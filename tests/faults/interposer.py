@@ -33,7 +33,6 @@ class Call(IntEnum):
     SYNC = 14
     POPULATE = 15
     URING_ENTER = 16
-    STATX = 17
 
 
 class Act(IntEnum):

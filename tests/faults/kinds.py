@@ -75,7 +75,6 @@ KINDS = (
     _failing("io_uring: EPERM", Call.URING, errno.EPERM),
     _borne("io_uring: ENOMEM", Rule(Call.URING_ENTER, Act.FAIL, errno.ENOMEM, 2)),
     _failing("fstat: EIO", Call.STAT, errno.EIO),
-    _borne("statx: ENOSYS", Rule(Call.STATX, Act.FAIL, errno.ENOSYS, 1)),
     _failing("thread: EAGAIN", Call.THREAD, errno.EAGAIN),
     _failing("malloc: NULL", Call.MEMORY, errno.ENOMEM),
     _failing("write: ENOSPC", Call.WRITE, errno.ENOSPC, "convert"),
