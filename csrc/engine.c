@@ -63,7 +63,6 @@ struct lio_ticket {
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;
-    bool is_whole; /* the file's size was asked for after the reads */
     lio_error error; /* code LIO_OK while none */
     lio_read reads[];
 };
@@ -549,14 +548,27 @@ static const lio_read *queue_take(pool *owner, lio_ticket **ticket)
     return read;
 }
 
-/* A request that was taken has ended. */
+static void ticket_fail(pool *owner, lio_ticket *ticket, const lio_error *error)
+{
+    if (error->code == LIO_OK || ticket->error.code != LIO_OK)
+        return;
+    ticket->error = *error;
+    queue_remove(owner, ticket);
+}
+
+/* A request that was taken has ended. After the last one the size is asked for, without the lock;
+ * until then the ticket has not ended. */
 static void request_ended(pool *owner, lio_ticket *ticket, const lio_error *error)
 {
-    ticket->running--;
-    if (error->code != LIO_OK && ticket->error.code == LIO_OK) {
-        ticket->error = *error;
-        queue_remove(owner, ticket);
+    lio_error cut = {0};
+    ticket_fail(owner, ticket, error);
+    if (!ticket->queued && ticket->running == 1 && ticket->error.code == LIO_OK) {
+        (void)pthread_mutex_unlock(&owner->lock);
+        (void)check_size(owner->engine, ticket->reads, ticket->count, &cut);
+        (void)pthread_mutex_lock(&owner->lock);
+        ticket_fail(owner, ticket, &cut);
     }
+    ticket->running--;
     if (has_ended(ticket)) {
         ticket->ended_ns = lio_now_ns();
         (void)pthread_cond_broadcast(&owner->done);
@@ -892,20 +904,6 @@ static struct timespec deadline_after(int timeout_ms)
     return now;
 }
 
-/* Its reads have ended well: makes sure that they gave what they say. For the pool's lock, which is
- * not held meanwhile. */
-static void ticket_check(lio_ticket *ticket)
-{
-    pool *owner = ticket->owner;
-    lio_error found = {0};
-    (void)pthread_mutex_unlock(&owner->lock);
-    (void)check_size(owner->engine, ticket->reads, ticket->count, &found);
-    (void)pthread_mutex_lock(&owner->lock);
-    if (found.code != LIO_OK && ticket->error.code == LIO_OK)
-        ticket->error = found;
-    ticket->is_whole = true;
-}
-
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
 {
     pool *owner = ticket->owner;
@@ -920,8 +918,6 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
         else
             waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
     }
-    if (has_ended(ticket) && ticket->error.code == LIO_OK && !ticket->is_whole)
-        ticket_check(ticket);
     if (!has_ended(ticket))
         code = LIO_PENDING;
     else if (ticket->error.code != LIO_OK) {

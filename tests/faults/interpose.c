@@ -65,7 +65,7 @@ enum act {
     ACT_DELAY,   /* goes through after a while                                 */
     ACT_NOTHING, /* cachestat: nothing is cached                               */
     ACT_CUT      /* as if the file had been cut in the last page of this read, */
-                 /* whose rest reads as zeros; so until the next rule is made  */
+                 /* whose rest reads as zeros; once, until faults_whole()      */
 };
 
 typedef struct {
@@ -83,6 +83,7 @@ static struct {
     _Atomic uint64_t device, inode;
 } files[FILES];
 static _Atomic uint32_t file_count;
+static atomic_bool is_cut;
 static _Atomic int cut_file = -1; /* of `files` */
 static _Atomic uint64_t cut_to;   /* its size since */
 static char folder[FOLDER_BYTES];
@@ -106,13 +107,19 @@ EXPORTED void faults_arm(int call, int act, int error, uint64_t first, uint64_t 
 {
     rule *r = &rules[call];
     r->act = ACT_NONE;
-    cut_file = -1;
     r->error = error;
     r->first = first;
     r->every = every;
     r->limit = limit;
     r->seen = r->done = 0;
     r->act = act;
+}
+
+/* What was cut is whole again. */
+EXPORTED void faults_whole(void)
+{
+    cut_file = -1;
+    is_cut = false;
 }
 
 EXPORTED uint64_t faults_seen(int call)
@@ -273,7 +280,7 @@ static size_t part_of(size_t length, uint64_t number, bool sectors)
 static void cut_in_last_page(int fd, const struct iovec *into, ssize_t got, off_t offset)
 {
     uint64_t end, begin, from;
-    if (got <= 0)
+    if (got <= 0 || atomic_exchange(&is_cut, true)) /* it is cut once: it does not grow */
         return;
     end = (uint64_t)offset + (uint64_t)got;
     begin = (end - 1) / BLOCK * BLOCK;

@@ -116,6 +116,10 @@ class Interposer:
         """Makes a rule (interpose.c). It counts calls from now on."""
         self._lib.faults_arm(call, act, error, first, every, limit)
 
+    def make_whole(self) -> None:
+        """Ends what ``Act.CUT`` did to a file."""
+        self._lib.faults_whole()
+
     def seen(self, call: Call) -> int:
         """Calls since the rule was made."""
         return int(self._lib.faults_seen(call))

@@ -86,6 +86,11 @@ KINDS = (
 )
 
 
+#: How long a file stays cut. Long enough for who read meanwhile to see the size: made whole again at
+#: once, it shows nobody that the kernel gave zeros for its last page.
+CUT_SECONDS = 0.05
+
+
 class Scripted:
     """A kind made by the interposer's rules."""
 
@@ -108,9 +113,13 @@ class Scripted:
             self._interposer.arm(rule.call, rule.act, rule.error, first, every, limit)
 
     def disarm(self) -> None:
-        self._done += self._struck()
+        struck = self._struck()
+        self._done += struck
         for rule in self._rules:
             self._interposer.arm(rule.call, Act.NONE)
+        if struck and any(rule.act == Act.CUT for rule in self._rules):
+            time.sleep(CUT_SECONDS)
+            self._interposer.make_whole()
 
     def _struck(self) -> int:
         return sum(self._interposer.done(rule.call) for rule in self._rules)
@@ -162,9 +171,7 @@ class Cut(_Real):
             while not self._end.is_set():
                 size = self._rng.randrange(self.KEPT_BYTES, len(self._content))
                 file.truncate(size)
-                # Long enough for who read meanwhile to see the size: made whole again at once, a
-                # file shows nobody that the kernel gave zeros for its last page.
-                self._end.wait(0.05 + self._rng.random() * 2e-3)
+                self._end.wait(CUT_SECONDS + self._rng.random() * 2e-3)
                 os.pwrite(file.fileno(), memoryview(self._content)[size:], size)
                 self._end.wait(self._rng.random() * 2e-3)
 
