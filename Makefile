@@ -2,7 +2,7 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, soak, tsan, format, clean.
+# .venv. Further targets: lint, fuzz, replay, soak, tsan, format, clean.
 
 PYTHON ?= python3
 CC ?= cc
@@ -21,8 +21,9 @@ PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_COUNT ?= 1000000
 SOAK_COUNT ?= 10000
+REPLAY_COUNT ?= 1000
 
-.PHONY: demo test lint fuzz soak tsan format clean
+.PHONY: demo test lint fuzz replay soak tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -43,6 +44,9 @@ lint: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/run.py --count $(FUZZ_COUNT)
+
+replay: $(VENV)/.dev
+	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)
 
 soak: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)

@@ -19,6 +19,7 @@
 #include "engine.h"
 #include "locate.h"
 #include "provenance.h"
+#include "replay.h"
 #include "window.h"
 #include "pages.h"
 #include "tree.h"

@@ -205,13 +205,14 @@ static void measure_add(measure *m, const space *file, const lio_extent *next)
     m->count++;
 }
 
-static void measure_size(const measure *m, lio_block_size *out)
+static void measure_size(const measure *m, uint32_t form, lio_block_size *out)
 {
     size_t lengths_size = varint_size(m->length_min) + 1 +
                           width_of(m->length_max - m->length_min) * m->count;
     size_t counts = m->counts_bytes + varint_size(m->run_records);
     size_t runs = varint_size(m->runs) + varint_size(counts) + counts + m->jumps_bytes;
-    bool as_runs = m->paged && runs <= m->residual_bytes;
+    bool as_runs = form == LIO_BLOCK_RUNS ||
+                   (form == 0 && m->paged && runs <= m->residual_bytes);
     out->count = m->count;
     out->form = as_runs ? LIO_BLOCK_RUNS : LIO_BLOCK_EXPLICIT;
     out->raw_size = lengths_size + (as_runs ? runs : m->residual_bytes);
@@ -219,7 +220,7 @@ static void measure_size(const measure *m, lio_block_size *out)
 }
 
 int lio_block_measure(const lio_layout *layout, const lio_extent *extents, size_t count,
-                      lio_block_size *out, lio_error *error)
+                      uint32_t form, lio_block_size *out, lio_error *error)
 {
     space file;
     measure m = {.length_min = UINT64_MAX, .paged = true};
@@ -235,7 +236,10 @@ int lio_block_measure(const lio_layout *layout, const lio_extent *extents, size_
             return lio_fail(error, LIO_ERR_ARGUMENT, extents[i].offset, extents[i].length,
                             file.bytes, "record %zu lies outside the file", i);
         measure_add(&m, &file, &extents[i]);
-        measure_size(&m, &next);
+        if (form == LIO_BLOCK_RUNS && !m.paged)
+            return lio_fail(error, LIO_ERR_UNSUPPORTED, extents[i].offset, 0, 0,
+                            "record %zu lies inside a page, where runs cannot say it", i);
+        measure_size(&m, form, &next);
         if (next.raw_size > LIO_BLOCK_RAW_MAX)
             break;
         fits = next;
@@ -296,7 +300,7 @@ int lio_block_encode(const lio_layout *layout, const lio_extent *extents,
     uint64_t smallest = UINT64_MAX, largest = 0;
     int code = space_of(layout, &file, error);
     if (code == LIO_OK)
-        code = lio_block_measure(layout, extents, size->count, &measured, error);
+        code = lio_block_measure(layout, extents, size->count, size->form, &measured, error);
     if (code != LIO_OK)
         return code;
     if (measured.count != size->count || measured.form != size->form ||
@@ -405,4 +409,124 @@ int lio_block_decode(const lio_layout *layout, uint32_t form, const uint8_t *raw
         return damaged(error, "its lengths are cut", 0);
     return form == LIO_BLOCK_RUNS ? decode_runs(&file, &of, &from, out, error)
                                   : decode_explicit(&file, &of, &from, out, error);
+}
+
+/* --- leaves -------------------------------------------------------------------------- */
+
+static bool is_leaf(const lio_layout *layout, const lio_leaf *leaf)
+{
+    return leaf->pgno < layout->page_limit && leaf->records > 0 &&
+           leaf->records < layout->page_size;
+}
+
+/* Where a leaf is expected: after the one before it. */
+static uint64_t leaf_after(const lio_leaf *leaves, size_t index)
+{
+    return index > 0 ? leaves[index - 1].pgno + 1 : 0;
+}
+
+int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t count,
+                       lio_block_size *out, lio_error *error)
+{
+    space file;
+    size_t bytes = 0;
+    int code = space_of(layout, &file, error);
+    if (code != LIO_OK)
+        return code;
+    if (count == 0)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 1, 0, "a block holds at least one leaf");
+    *out = (lio_block_size){.form = LIO_BLOCK_LEAVES};
+    for (size_t i = 0; i < count && i < LIO_BLOCK_LEAVES_MAX; i++) {
+        uint64_t jump = leaves[i].pgno - leaf_after(leaves, i);
+        size_t all;
+        if (!is_leaf(layout, &leaves[i]))
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, layout->page_limit, leaves[i].pgno,
+                            "leaf %zu lies outside the file, or has an impossible number of "
+                            "records", i);
+        bytes += varint_size(zigzag(jump)) + varint_size(leaves[i].records);
+        all = varint_size(i + 1) + bytes;
+        if (all > LIO_BLOCK_RAW_MAX)
+            break;
+        out->count = i + 1;
+        out->raw_size = all;
+        out->runs += jump != 0;
+    }
+    return LIO_OK;
+}
+
+int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves,
+                      const lio_block_size *size, uint8_t *out, lio_error *error)
+{
+    lio_block_size measured;
+    int code = lio_leaves_measure(layout, leaves, size->count, &measured, error);
+    if (code != LIO_OK)
+        return code;
+    if (measured.count != size->count || measured.raw_size != size->raw_size)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, measured.raw_size, size->raw_size,
+                        "these leaves are not the ones that were measured");
+    out = varint_write(out, size->count);
+    for (size_t i = 0; i < size->count; i++)
+        out = varint_write(out, zigzag(leaves[i].pgno - leaf_after(leaves, i)));
+    for (size_t i = 0; i < size->count; i++)
+        out = varint_write(out, leaves[i].records);
+    return LIO_OK;
+}
+
+int lio_leaves_decode(const lio_layout *layout, const uint8_t *raw, size_t raw_size,
+                      uint64_t records, lio_leaf *out, size_t *count, lio_error *error)
+{
+    cursor from = {raw, raw + raw_size};
+    uint64_t leaves, jump;
+    space file;
+    int code = space_of(layout, &file, error);
+    if (code != LIO_OK)
+        return code;
+    if (!varint_read(&from, &leaves) || leaves > LIO_BLOCK_LEAVES_MAX)
+        return damaged(error, "its leaves are cut", 0);
+    for (size_t i = 0; i < leaves; i++) {
+        if (!varint_read(&from, &jump))
+            return damaged(error, "its leaves are cut", i);
+        out[i].pgno = leaf_after(out, i) + unzigzag(jump);
+    }
+    for (size_t i = 0; i < leaves; i++) {
+        if (!varint_read(&from, &out[i].records))
+            return damaged(error, "its leaves are cut", i);
+        if (!is_leaf(layout, &out[i]))
+            return damaged(error, "a leaf lies outside the file", i);
+        if (out[i].records > records)
+            return damaged(error, "its leaves hold another number of records", i);
+        records -= out[i].records;
+    }
+    if (records != 0)
+        return damaged(error, "its leaves hold another number of records", (size_t)leaves);
+    if (from.at != from.end)
+        return damaged(error, "it has bytes left over", (size_t)leaves);
+    *count = (size_t)leaves;
+    return LIO_OK;
+}
+
+void lio_leaves_of(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                   size_t count, lio_leaf *out)
+{
+    for (size_t i = 0; i < count; i++)
+        out[i] = (lio_leaf){pgnos[i], lio_page_count(layout, pages + i * layout->page_size)};
+}
+
+int lio_leaves_check(const lio_layout *layout, const uint8_t *pages, const lio_leaf *leaves,
+                     size_t count, lio_error *error)
+{
+    for (size_t i = 0; i < count; i++) {
+        const uint8_t *page = pages + i * layout->page_size;
+        uint64_t pgno = leaves[i].pgno;
+        uint32_t records;
+        int code = lio_page_check(layout, page, pgno, LIO_P_LEAF, error);
+        if (code != LIO_OK)
+            return code;
+        records = lio_page_count(layout, page);
+        if (records != leaves[i].records)
+            return lio_fail(error, LIO_ERR_CORRUPT, pgno * layout->page_size, leaves[i].records,
+                            records, "leaf page %" PRIu64 " holds another number of records",
+                            pgno);
+    }
+    return LIO_OK;
 }

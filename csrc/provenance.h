@@ -1,8 +1,8 @@
 /* provenance: the columns of one block of a provenance file (provenance/FORMAT.md).
  *
  * A block holds the extents of up to LIO_BLOCK_RECORDS_MAX consecutive records, in one of
- * two exact forms. Both are varints and byte columns; the container compresses, checksums
- * and stores them.
+ * two exact forms, or the leaf pages of any number of them, where their extents are to be read.
+ * All are varints and byte columns; the container compresses, checksums and stores them.
  *
  *   RUNS      lengths | runs | bytes of counts | counts ... | page jumps ...
  *             a run is a stretch of records of which each begins on the page after the
@@ -11,6 +11,7 @@
  *             residual: offset - guess from the record before, for values in leaf pages and
  *             whatever else RUNS cannot say
  *   lengths   smallest | width | `width` planes of one byte per record, low plane first
+ *   LEAVES    leaves | page jumps ... | records of each ...
  *
  * Pure: bytes in, extents out; no file, no allocation. Whatever the bytes, decoding reads
  * nothing beyond them, writes nothing beyond `count` extents, and gives only extents inside
@@ -25,27 +26,34 @@
 #include "format.h"
 #include "status.h"
 
-enum lio_block_form { LIO_BLOCK_RUNS = 1, LIO_BLOCK_EXPLICIT = 2 };
+enum lio_block_form { LIO_BLOCK_RUNS = 1, LIO_BLOCK_EXPLICIT = 2, LIO_BLOCK_LEAVES = 3 };
 
 enum {
+    LIO_BLOCK_LEAVES_MAX = 4096,    /* of a LEAVES block: its pages are read at once    */
     LIO_BLOCK_RECORDS_MAX = 262144, /* so that a decoded block is at most 4 MiB         */
     LIO_BLOCK_RAW_MAX = 49152       /* bytes: so that finding one record decodes little */
 };
 
 /* What a block holds, known before it is encoded. */
 typedef struct {
-    size_t count;    /* records                                     */
+    size_t count;    /* records; LEAVES: leaves                     */
     size_t raw_size; /* bytes, at most LIO_BLOCK_RAW_MAX            */
     uint64_t runs;   /* page runs; EXPLICIT: guesses that failed    */
     uint32_t form;   /* enum lio_block_form: the smaller one        */
 } lio_block_size;
 
+/* A leaf page, and how many records lie on it. */
+typedef struct {
+    uint64_t pgno, records;
+} lio_leaf;
+
 /* How many of the `count` extents (1 or more) the next block takes: all that fit
- * LIO_BLOCK_RECORDS_MAX and LIO_BLOCK_RAW_MAX, and so at least one.
+ * LIO_BLOCK_RECORDS_MAX and LIO_BLOCK_RAW_MAX, and so at least one. `form`: LIO_BLOCK_RUNS or
+ * LIO_BLOCK_EXPLICIT; 0: the smaller one.
  * `layout`: page_size, header_size and page_limit are used. LIO_ERR_ARGUMENT when an extent
- * lies outside the file. */
+ * lies outside the file; LIO_ERR_UNSUPPORTED when runs cannot say where one lies. */
 int lio_block_measure(const lio_layout *layout, const lio_extent *extents, size_t count,
-                      lio_block_size *out, lio_error *error);
+                      uint32_t form, lio_block_size *out, lio_error *error);
 
 /* Encodes the first `size->count` extents in `size->form`, as measured from these very
  * extents; writes exactly `size->raw_size` bytes. LIO_ERR_ARGUMENT when they differ. */
@@ -56,5 +64,28 @@ int lio_block_encode(const lio_layout *layout, const lio_extent *extents,
  * LIO_ERR_SIDECAR the contents of `out` are undefined. */
 int lio_block_decode(const lio_layout *layout, uint32_t form, const uint8_t *raw,
                      size_t raw_size, size_t count, lio_extent *out, lio_error *error);
+
+/* How many of the `count` leaves (1 or more) the next block takes. LIO_ERR_ARGUMENT when one lies
+ * outside the file, or has no records. */
+int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t count,
+                       lio_block_size *out, lio_error *error);
+
+/* Encodes the first `size->count` leaves, as measured; writes exactly `size->raw_size` bytes. */
+int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves,
+                      const lio_block_size *size, uint8_t *out, lio_error *error);
+
+/* Decodes the leaves of a block of `records` records: at most LIO_BLOCK_LEAVES_MAX, to `out`. On
+ * LIO_ERR_SIDECAR its contents are undefined. */
+int lio_leaves_decode(const lio_layout *layout, const uint8_t *raw, size_t raw_size,
+                      uint64_t records, lio_leaf *out, size_t *count, lio_error *error);
+
+/* What `count` checked leaf pages are, for lio_leaves_measure. */
+void lio_leaves_of(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
+                   size_t count, lio_leaf *out);
+
+/* Checks `count` pages of the file that are to be these leaves: that they are leaves at all, with so
+ * many records each. LIO_ERR_CORRUPT: one is not. */
+int lio_leaves_check(const lio_layout *layout, const uint8_t *pages, const lio_leaf *leaves,
+                     size_t count, lio_error *error);
 
 #endif

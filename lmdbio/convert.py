@@ -25,13 +25,24 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
 from lmdbio import _core
-from lmdbio._core import BlockForm, Database, Engine, Extents, Layout, Meta
+from lmdbio._core import (
+    BlockForm,
+    Database,
+    Engine,
+    Extents,
+    History,
+    Layout,
+    Leaves,
+    Meta,
+)
 from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
+from lmdbio.history import RECORDS_MAX, Evidence, find_history
+from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
     BLOCKS_AT,
     DIGEST_BYTES,
@@ -56,6 +67,13 @@ from lmdbio.staleness import DEPTH, Progress, Steps, TreeDigest, join_digests, t
 __all__ = ["ConvertReport", "Draft", "Writer", "convert"]
 
 ATTEMPTS = 3
+#: How a provenance file says where records lie; "auto": see ``Writer.end``.
+Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
+BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
+#: What a block takes in the directory.
+ROW_BYTES = 17
+#: What file systems give out at least.
+BLOCK_BYTES = 4096
 
 
 # --- converting --------------------------------------------------------------------------
@@ -70,7 +88,8 @@ class ConvertReport:
         databases: names, None being the main database.
         records, record_bytes: over all of them.
         runs: stretches of records that one jump describes.
-        blocks_runs, blocks_explicit: blocks of each form.
+        replayed: databases whose records are found by replaying how they were made.
+        blocks_runs, blocks_explicit, blocks_leaves: blocks of each form, of the others.
         pages_read: branch and leaf pages read.
         bytes_read, requests: what the engine read.
         sidecar_bytes: size of the provenance file.
@@ -84,8 +103,10 @@ class ConvertReport:
     records: int
     record_bytes: int
     runs: int
+    replayed: int
     blocks_runs: int
     blocks_explicit: int
+    blocks_leaves: int
     pages_read: int
     bytes_read: int
     requests: int
@@ -100,6 +121,7 @@ def convert(
     output: str | os.PathLike[str] | None = None,
     databases: Sequence[str | bytes | None] | Literal["all"] | None = None,
     overwrite: bool = True,
+    form: Form = "auto",
     subdir: bool | None = None,
     engine: str = "pread",
     depth: int = DEPTH,
@@ -117,13 +139,17 @@ def convert(
         databases: names, None in the list being the main database; "all"; or None: the main
             database, or all named ones when it holds nothing else.
         overwrite: replace an existing provenance file.
+        form: "replay": how the database was made; "runs": stretches of pages; "leaves": the leaf
+            pages, from which the rest is read; "explicit": each offset; "auto": the smallest that
+            is exact, where leaves have to save a block of the storage (4 KiB).
         subdir: as in ``provenance.data_file``.
         engine, depth: how pages are read, and how many reads are in flight.
         progress: called with (done, in all, stage); stage "walk" counts pages, "compare"
             records.
 
     Raises:
-        IncompatibleError: a database holds duplicates (``dupsort``).
+        IncompatibleError: a database holds duplicates (``dupsort``), or ``form`` cannot say where
+            its records lie.
         FileExistsError: with ``overwrite=False``; or the target is no provenance file.
         PermissionError, OSError: the target's folder can't be written to; the message says
             what to do.
@@ -132,15 +158,18 @@ def convert(
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the data.
     """
     began = time.monotonic()
+    if form not in get_args(Form):
+        known = ", ".join(map(repr, get_args(Form)))
+        raise ValueError(f"form must be one of {known}, not {form!r}")
     data = data_file(path, subdir)
     with Engine(data, engine, depth) as reader:
         target = sidecar_file(data, output)
         _check_target(target, data, overwrite, output is None)
         with Draft(target) as draft:
-            attempts, converter = _settle(reader, draft, databases, progress)
+            attempts, converter = _settle(reader, draft, databases, form, progress)
             made = converter.writer.made
             size = converter.finish()
-            _compare(draft, made, progress)
+            _compare(draft, made, reader, progress)
             draft.publish(overwrite)
         counters = reader.counters()
     forms = [row[4] for one in made for row in one.rows]
@@ -151,8 +180,10 @@ def convert(
         records=sum(one.records for one in made),
         record_bytes=sum(one.record_bytes for one in made),
         runs=sum(one.runs for one in made),
+        replayed=sum(one.history is not None for one in made),
         blocks_runs=forms.count(BlockForm.RUNS),
         blocks_explicit=forms.count(BlockForm.EXPLICIT),
+        blocks_leaves=forms.count(BlockForm.LEAVES),
         pages_read=converter.steps.done,
         bytes_read=counters.bytes,
         requests=counters.requests,
@@ -190,11 +221,12 @@ def _settle(
     engine: Engine,
     draft: Draft,
     databases: Sequence[str | bytes | None] | Literal["all"] | None,
+    form: Form,
     progress: Progress | None,
 ) -> tuple[int, _Converter]:
     """Walks until nothing was committed during a walk; the number of walks, and the last."""
     for attempt in range(1, ATTEMPTS + 1):
-        converter = _Converter(engine, draft, progress)
+        converter = _Converter(engine, draft, form, progress)
         try:
             converter.run(databases)
         except (CorruptedError, IncompatibleError, LookupError):
@@ -213,11 +245,13 @@ def _settle(
 class _Converter:
     """One walk of the newest state's databases into the draft."""
 
-    def __init__(self, engine: Engine, draft: Draft, progress: Progress | None) -> None:
-        self._engine = engine
+    def __init__(
+        self, engine: Engine, draft: Draft, form: Form, progress: Progress | None
+    ) -> None:
+        self._engine, self._form = engine, form
         self._hints = Hints.of(os.fstat(engine.fd))
         self._meta = _core.read_meta(engine)
-        self.writer = Writer(draft, self._meta.layout)
+        self.writer = Writer(draft, self._meta.layout, form, engine.path)
         self.trees: list[bytes] = []
         self.steps = Steps(progress, 0, "walk")
 
@@ -269,18 +303,20 @@ class _Converter:
 
     def _tree(self, name: Name, db: Database) -> None:
         self._refuse_duplicates(name, db)
-        digest = TreeDigest()
+        digest, clues = TreeDigest(), _Clues()
         self.writer.begin(name, db)
         for chunk in self._chunks(db, digest):
-            self.writer.add(self._extents(chunk))
-        self.writer.end()
+            extents = self._extents(chunk)
+            self._note(clues, chunk, extents)
+            self.writer.add(extents)
+        self._end(name, clues)
         self.trees.append(digest.finish(name, db))
 
     def _main(self, always: bool) -> list[tuple[bytes, Database]]:
         """Walks the main database, written unless it holds named databases alone."""
         db = self._meta.main_db
         self._refuse_duplicates(None, db)
-        digest = TreeDigest()
+        digest, clues = TreeDigest(), _Clues()
         named: list[tuple[bytes, Database]] = []
         held: list[Extents] = []  # while all of them are named databases
         seen = 0
@@ -290,6 +326,7 @@ class _Converter:
         for chunk in self._chunks(db, digest):
             named += _core.leaf_databases(self._meta.layout, chunk, self._engine.path)
             held.append(self._extents(chunk))
+            self._note(clues, chunk, held[-1])
             seen += len(held[-1])
             if not wanted and seen > len(named):
                 wanted = True
@@ -299,25 +336,87 @@ class _Converter:
                     self.writer.add(extents)
                 held.clear()
         if wanted:
-            self.writer.end()
+            self._end(None, clues)
             self.trees.append(digest.finish(None, db))
         return named
+
+    def _end(self, name: Name, clues: _Clues) -> None:
+        """Ends a database in the form that was asked for."""
+        history, reason = None, ""
+        if self._form in ("auto", "replay"):
+            history, reason = clues.history(self._meta, named=name is not None)
+        leaves = clues.leaves()
+        if self._form == "leaves" and leaves is None:
+            reason = "a leaf without records"
+        if reason and self._form in ("replay", "leaves"):
+            raise IncompatibleError(
+                f"{self._engine.path}: {name_text(name)} cannot be described by "
+                f'form="{self._form}": {reason}'
+            )
+        self.writer.end(history, leaves)
+
+    def _note(self, clues: _Clues, chunk: _core.Chunk, extents: Extents) -> None:
+        layout = self._meta.layout
+        sizes = _core.leaf_key_sizes(layout, chunk, self._engine.path)
+        clues.add(extents, sizes, _core.leaves_of(layout, chunk))
 
     def _extents(self, chunk: _core.Chunk) -> Extents:
         return _core.leaf_extents(self._meta.layout, chunk, self._engine.path)[0]
 
 
-def _compare(draft: Draft, made: list[Made], progress: Progress | None) -> None:
+class _Clues:
+    """What tells how a database was made, gathered on a walk over it."""
+
+    def __init__(self) -> None:
+        self._extents: list[Extents] = []
+        self._leaves: list[Leaves] = []
+        self._count, self._key_sizes = 0, (1 << 16, 0)
+
+    def add(self, extents: Extents, key_sizes: tuple[int, int], leaves: Leaves) -> None:
+        """The next records, the sizes of their shortest and longest key, and their leaves."""
+        self._leaves.append(leaves)
+        if not len(extents):
+            return
+        self._count += len(extents)
+        self._extents.append(extents)
+        shortest, longest = self._key_sizes
+        self._key_sizes = min(shortest, key_sizes[0]), max(longest, key_sizes[1])
+        lengths = extents["length"]
+        if (
+            self._count > RECORDS_MAX
+            or self._key_sizes[0] != self._key_sizes[1]
+            or (lengths != self._extents[0]["length"][:1]).any()
+        ):
+            self._extents = []  # no history will be found: no need to keep them
+            self._count = RECORDS_MAX + 1
+
+    def leaves(self) -> Leaves | None:
+        """All leaves; None: there is one without a record, which no provenance file can name."""
+        every = np.concatenate(self._leaves) if self._leaves else np.empty(0, _core.LEAF)
+        return every if every["records"].all() else None
+
+    def history(self, meta: Meta, *, named: bool) -> tuple[History | None, str]:
+        """How these records came to be where they are; or None, and why that is not known."""
+        if named and meta.main_db.entries != 1:
+            return None, "it is not the only database"
+        if not 0 < self._count <= RECORDS_MAX:
+            return None, "too many records, or none, or keys or values of different lengths"
+        extents = np.concatenate(self._extents)
+        return find_history(Evidence(meta, extents, self._key_sizes[0], named))
+
+
+def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress | None) -> None:
     """Reads the draft back as a reader would, and compares every record with the walk's."""
     with Provenance.open(draft.path, cache_bytes_max=0) as written:
+        written.attach(LeafReader(engine, written.facts.layout))
         steps = Steps(progress, sum(section.count for section in written.sections), "compare")
         same = [section.name for section in written.sections] == [m.name for m in made]
         for section, walked in zip(written.sections, made, strict=False):
-            same = same and section.blocks == len(walked.digests)
-            for number, digest in enumerate(walked.digests):
-                extents = section.block(number)
-                same = same and _extents_digest(extents) == digest
+            digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
+            for extents in section.parts():
+                digest.update(extents.tobytes())
                 steps.add(len(extents))
+            same = same and digest.digest() == walked.digest_of()
     if not same:
         raise ProvenanceError(f"{draft.target}: what was written does not read back as walked")
 
@@ -363,7 +462,13 @@ class Draft:
                     os.close(fd)
 
     def restart(self) -> None:
-        os.ftruncate(self.fd, 0)
+        self.cut(0)
+
+    def cut(self, size: int) -> None:
+        try:
+            os.ftruncate(self.fd, size)
+        except OSError as e:
+            raise _unwritable(e, self.target) from e
 
     def write(self, content: bytes, offset: int) -> None:
         view = memoryview(content)
@@ -451,8 +556,14 @@ class Made:
     records: int = 0
     record_bytes: int = 0
     runs: int = 0
+    history: History | None = None
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
+    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
+
+    def digest_of(self) -> bytes:
+        """Over all extents as they were walked."""
+        found: bytes = self.digest.digest()
+        return found
 
     def entry(self) -> Entry:
         columns = np.array(self.rows, np.uint32).reshape(-1, 5).T
@@ -467,21 +578,24 @@ class Made:
             columns[2],
             columns[3],
             columns[4].astype(np.uint8),
+            self.history,
         )
 
 
 class Writer:
     """Turns extents into blocks, and blocks into a draft. Memory: one block's records."""
 
-    def __init__(self, draft: Draft, layout: Layout) -> None:
+    def __init__(self, draft: Draft, layout: Layout, form: Form = "auto", data: str = "") -> None:
         draft.restart()
-        self._draft, self._layout = draft, layout
-        self._at = BLOCKS_AT
+        self._draft, self._layout, self._form, self._data = draft, layout, form, data
+        self._block_form = BLOCK_FORMS.get(form)
+        self._at = self._began = BLOCKS_AT
         self._pending = np.empty(0, _core.EXTENT)
         self.made: list[Made] = []
         self.extents_end = 0
 
     def begin(self, name: Name, db: Database) -> None:
+        self._began = self._at
         self.made.append(Made(name, db))
 
     def add(self, extents: Extents) -> None:
@@ -489,24 +603,51 @@ class Writer:
         while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
             self._block()
 
-    def end(self) -> None:
+    def end(self, history: History | None = None, leaves: Leaves | None = None) -> None:
+        """Ends a database, of which the smallest form is kept.
+
+        Args:
+            history: leads to the same records; then there is nothing else to keep.
+            leaves: where the same records lie (dtype ``LEAF``).
+        """
         while len(self._pending):
             self._block()
+        made = self.made[-1]
+        if history is not None and self._form in ("auto", "replay"):
+            made.history = history
+            made.rows.clear()
+            self._at = self._began
+        elif leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
+            self._prefer_leaves(made, leaves)
+
+    def _prefer_leaves(self, made: Made, leaves: Leaves) -> None:
+        """Puts blocks of leaves in the place of those of extents, if that saves a block of the
+        storage: where it does not, extents are found without reading the data.
+        """
+        blocks, stored, at = [], [], 0
+        while at < len(leaves):
+            block, taken = _core.encode_leaves(self._layout, leaves[at:])
+            blocks.append(block)
+            stored.append(compress(block.raw))
+            at += taken
+        size = sum(map(len, stored)) + ROW_BYTES * len(stored)
+        tables = self._at - self._began + ROW_BYTES * len(made.rows)
+        if self._form == "auto" and size + BLOCK_BYTES > tables:
+            return
+        made.rows.clear()
+        self._at = self._began
+        for block, packed in zip(blocks, stored, strict=True):
+            self._store(made, block, packed)
 
     def _block(self) -> None:
         made = self.made[-1]
-        block = _core.encode_block(self._layout, self._pending)
+        block = _core.encode_block(self._layout, self._pending, self._block_form, self._data)
         extents = self._pending[: block.records]
         again = _core.decode_block(self._layout, block.form, block.raw, block.records)
         if again.tobytes() != extents.tobytes():
             raise ProvenanceError(f"{self._draft.target}: a block does not decode to its records")
-        stored = compress(block.raw)
-        self._draft.write(stored, self._at)
-        self._at += len(stored)
-        made.rows.append(
-            (block.records, len(block.raw), len(stored), zlib.crc32(stored), block.form)
-        )
-        made.digests.append(_extents_digest(extents))
+        self._store(made, block, compress(block.raw))
+        made.digest.update(extents.tobytes())
         made.records += block.records
         made.record_bytes += int(extents["length"].sum(dtype=np.uint64))
         made.runs += block.runs
@@ -514,6 +655,13 @@ class Writer:
             self.extents_end, int((extents["offset"] + extents["length"]).max())
         )
         self._pending = self._pending[block.records :]
+
+    def _store(self, made: Made, block: _core.Block, stored: bytes) -> None:
+        self._draft.write(stored, self._at)
+        self._at += len(stored)
+        made.rows.append(
+            (block.records, len(block.raw), len(stored), zlib.crc32(stored), block.form)
+        )
 
     def finish(self, meta: Meta, hints: Hints, digest: bytes) -> int:
         """Writes the directory and the preamble; returns the file's size."""
@@ -534,10 +682,7 @@ class Writer:
             raise IncompatibleError(f"{self._draft.target}: too many records for this format")
         stored = compress(raw)
         self._draft.write(stored, self._at)
+        self._draft.cut(self._at + len(stored))
         self._draft.write(pack_preamble(self._at, stored, len(raw)), 0)
         self._draft.sync()
         return self._at + len(stored)
-
-
-def _extents_digest(extents: Extents) -> bytes:
-    return hashlib.blake2b(extents.tobytes(), digest_size=DIGEST_BYTES).digest()

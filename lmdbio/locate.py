@@ -29,6 +29,7 @@ from lmdbio.errors import (
     ProvenanceError,
     ShortReadError,
 )
+from lmdbio.leaves import LeafReader
 from lmdbio.staleness import Check
 
 __all__ = [
@@ -85,7 +86,8 @@ class Source:
 
         Raises:
             IndexError: an index is not below ``count``.
-            ProvenanceError: a block of the sidecar is damaged.
+            ProvenanceError, CorruptedError: a block of the sidecar, or a leaf, is damaged.
+            Error: the file has moved on.
         """
         if not len(indices):
             return np.empty(0, _core.EXTENT)
@@ -97,7 +99,11 @@ class Source:
         if self._table is not None:
             return self._table[indices]
         assert self._section is not None
-        return self._section.locate(indices)
+        try:
+            return self._section.locate(indices)
+        except CorruptedError:
+            self.guard()  # a page of another state is no damage
+            raise
 
     def _is_table_due(self, indices: U64, last: int) -> bool:
         """Whether finding these records alone would cost as much as a table of all, or has."""
@@ -105,6 +111,11 @@ class Source:
         self._asked += len(indices)
         if self.count > TABLE_RECORDS_MAX or self._is_damaged:
             return False
+        if self._section.history is not None:
+            return True  # a replay gives nothing less
+        if self._section.forms["leaves"]:
+            # A record alone costs its leaf, and the table all of them.
+            return self._asked >= self._section.database.leaf_pages
         if TABLE_SHARE * self._asked >= self.count:
             return True
         # Blocks are decoded whole: those at random all over the file need about all of them.
@@ -112,11 +123,11 @@ class Source:
         return len(indices) >= self._section.blocks and 2 * spanned > self._section.blocks
 
     def _make_table(self) -> None:
-        """Unless a block of the sidecar is damaged: then those that need it are told."""
+        """Unless a block of the sidecar or a leaf is damaged: then who needs it is told."""
         assert self._section is not None and self._sidecar is not None
         try:
             self._table = self._section.extents(0, self.count)
-        except ProvenanceError:
+        except (ProvenanceError, CorruptedError):
             self._is_damaged = True
         else:
             self._sidecar.forget_blocks()
@@ -286,6 +297,8 @@ def open_source(
                 data, name, pages, meta, provenance, check, demanded=locate == "provenance"
             )
         section = sidecar.section(name) if sidecar is not None else None
+        if sidecar is not None:
+            sidecar.attach(LeafReader(pages, meta.layout))
         table = _scan(pages, meta, found) if section is None else None
     except CorruptedError as e:
         newest = 0 if meta is None else _newest_or_zero(pages, meta)

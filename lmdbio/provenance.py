@@ -25,7 +25,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,8 +35,10 @@ import numpy.typing as npt
 import zstandard
 
 from lmdbio import _core
-from lmdbio._core import BlockForm, Database, Extents, Layout
-from lmdbio.errors import ProvenanceError
+from lmdbio._core import BlockForm, Database, Extents, History, Layout, Leaves, SplitRule
+from lmdbio.errors import Error, ProvenanceError
+from lmdbio.history import RECORDS_MAX as REPLAYED_MAX
+from lmdbio.leaves import LeafReader
 
 __all__ = [
     "BLOCKS_AT",
@@ -161,9 +163,12 @@ def _shared_name(data: Path) -> str:
 # --- the file's parts --------------------------------------------------------------------
 
 MAGIC = b"LMDBIOPV"
-VERSION = 1
+VERSION = 2
+VERSIONS = (1, VERSION)  # that are read
 BLOCKS_AT = 64  # the preamble's size
-_OPEN_BYTES = 65536  # read at open: small sidecars come whole
+#: Of a block of leaves: no page has more than 2**15.
+_LEAVES_RECORDS_MAX = _core.BLOCK_LEAVES_MAX << 15
+_OPEN_BYTES = 16384  # read at open: small sidecars come whole
 DIRECTORY_BYTES_MAX = 64 << 20
 _ZSTD_LEVEL = 19
 
@@ -180,6 +185,10 @@ _DATABASE = struct.Struct("<IHHQQQQQ")
 _SECTION = struct.Struct("<HHI")
 #: records, their bytes, runs
 _COUNTS = struct.Struct("<QQQ")
+#: Length of a history, 0 where there is none; from format version 2 on
+_HISTORY_BYTES = struct.Struct("<H")
+#: split rule, append, apart, zero, key size, records a transaction, value length
+_HISTORY = struct.Struct("<BBBBIQQ")
 DIGEST_BYTES = 32
 
 
@@ -269,7 +278,9 @@ def name_text(name: Name) -> str:
 
 @dataclass(slots=True)
 class Entry:
-    """One database in the directory. Columns have one item per block."""
+    """One database in the directory. Columns have one item per block; with a history there is
+    none.
+    """
 
     name: Name
     database: Database
@@ -281,6 +292,7 @@ class Entry:
     block_stored: npt.NDArray[np.uint32]
     block_crc: npt.NDArray[np.uint32]
     block_form: npt.NDArray[np.uint8]
+    history: History | None = None
 
     def pack(self) -> bytes:
         name = self.name or b""
@@ -293,8 +305,23 @@ class Entry:
                 _COUNTS.pack(self.records, self.record_bytes, self.runs),
                 *(column.astype("<u4").tobytes() for column in columns),
                 self.block_form.tobytes(),
+                _pack_history(self.history),
             ]
         )
+
+
+def _pack_history(history: History | None) -> bytes:
+    if history is None:
+        return _HISTORY_BYTES.pack(0)
+    return _HISTORY_BYTES.pack(_HISTORY.size) + _HISTORY.pack(
+        history.split,
+        history.append,
+        history.apart,
+        0,
+        history.key_size,
+        history.commit_every,
+        history.length,
+    )
 
 
 class _Parser:
@@ -326,14 +353,39 @@ class _Parser:
         return ProvenanceError(f"{self._path}: is damaged: its directory {what}")
 
 
-def _parse_entry(parser: _Parser) -> Entry:
+def _parse_history(parser: _Parser, facts: Facts, records: int, named: bool) -> History | None:
+    (length,) = parser.items(_HISTORY_BYTES)
+    if length == 0:
+        return None
+    if length != _HISTORY.size:
+        raise parser.error("has a history of unknown length")
+    split, append, apart, zero, key_size, commit_every, value_length = parser.items(_HISTORY)
+    if split not in list(SplitRule) or append > 1 or apart > named or zero:
+        raise parser.error("has a history of unknown kind")
+    if not 0 < records <= REPLAYED_MAX or not commit_every:
+        raise parser.error("has a history that cannot be replayed")
+    return History(
+        version=facts.version,
+        page_size=facts.page_size,
+        count=records,
+        commit_every=commit_every,
+        key_size=key_size,
+        length=value_length,
+        split=SplitRule(split),
+        append=bool(append),
+        named=named,
+        apart=bool(apart),
+    )
+
+
+def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
     kind, name_length, blocks = parser.items(_SECTION)
     name = parser.bytes(name_length)
     if kind > 1 or (kind == 0 and name):
         raise parser.error(f"has a database of unknown kind {kind}")
     database = parser.database()
     records, total, runs = parser.items(_COUNTS)
-    return Entry(
+    entry = Entry(
         name=name if kind else None,
         database=database,
         records=records,
@@ -345,6 +397,13 @@ def _parse_entry(parser: _Parser) -> Entry:
         block_crc=parser.column(blocks, "<u4"),
         block_form=parser.column(blocks, "u1"),
     )
+    if format_version > 1:
+        entry.history = _parse_history(parser, facts, records, kind == 1)
+    elif (entry.block_form == BlockForm.LEAVES).any():
+        raise parser.error("names leaves, which format version 1 does not have")
+    if entry.history is not None and blocks:
+        raise parser.error("has a history and blocks")
+    return entry
 
 
 def pack_directory(facts: Facts, entries: Sequence[Entry]) -> bytes:
@@ -378,7 +437,7 @@ def pack_preamble(directory_at: int, stored: bytes, raw_size: int) -> bytes:
     return head + _CRC.pack(zlib.crc32(head))
 
 
-def _parse_directory(raw: bytes, path: Path) -> tuple[Facts, list[Entry]]:
+def _parse_directory(raw: bytes, path: Path, format_version: int) -> tuple[Facts, list[Entry]]:
     parser = _Parser(raw, path)
     version, page_size, env_flags, sections, txnid, last_pgno, end = parser.items(_FACTS)
     free_db, main_db = parser.database(), parser.database()
@@ -393,7 +452,7 @@ def _parse_directory(raw: bytes, path: Path) -> tuple[Facts, list[Entry]]:
         raise ProvenanceError(f"{path}: describes records beyond the database's last page")
     entries = []
     for _ in range(sections):  # each takes bytes, so a false count ends with the bytes
-        entries.append(_parse_entry(parser))
+        entries.append(_parse_entry(parser, facts, format_version))
     parser.end()
     if any(entry.name is None and entry.database != main_db for entry in entries):
         raise parser.error("contradicts itself about the main database")
@@ -406,15 +465,16 @@ def _check_entries(entries: list[Entry], blocks_bytes: int, path: Path) -> None:
     for entry in entries:
         where = f"{path}: {name_text(entry.name)}"
         records = int(entry.block_records.sum(dtype=np.uint64))
+        if entry.history is not None:
+            records = entry.history.count
         if not entry.records == records == entry.database.entries:
             raise ProvenanceError(
                 f"{where}: has {entry.records} records, its blocks {records}, "
                 f"the database {entry.database.entries}"
             )
-        bounds = (
-            (entry.block_records, _core.BLOCK_RECORDS_MAX),
-            (entry.block_raw, _core.BLOCK_RAW_BYTES_MAX),
-        )
+        in_leaves = entry.block_form == BlockForm.LEAVES
+        most = np.where(in_leaves, _LEAVES_RECORDS_MAX, _core.BLOCK_RECORDS_MAX)
+        bounds = ((entry.block_records, most), (entry.block_raw, _core.BLOCK_RAW_BYTES_MAX))
         if any(bool(((c == 0) | (c > most)).any()) for c, most in bounds):
             raise ProvenanceError(f"{where}: a block is empty or above the format's limits")
         stored += int(entry.block_stored.sum(dtype=np.uint64))
@@ -466,6 +526,7 @@ class Section:
         self.count = entry.records
         self.record_bytes = entry.record_bytes
         self.runs = entry.runs
+        self._table: Extents | None = None  # of a history
         self._firsts = _starts(entry.block_records, 0)
         self._offsets = _starts(entry.block_stored, at)
 
@@ -483,9 +544,70 @@ class Section:
             form.name.lower(): int((self._entry.block_form == form).sum()) for form in BlockForm
         }
 
+    @property
+    def history(self) -> History | None:
+        """How the database was made, where its records are found by replaying that."""
+        return self._entry.history
+
+    def _replayed(self, history: History) -> Extents:
+        """The extents of all records, computed once (dtype ``EXTENT``, read-only)."""
+        self._owner._after_fork()
+        with self._owner._lock:
+            if self._table is None:
+                self._table = self._replay(history)
+            return self._table
+
+    def _replay(self, history: History) -> Extents:
+        where = f"{self._owner.path}: {name_text(self.name)}"
+        try:
+            extents = _core.replay(history).extents
+        except (ValueError, Error) as e:
+            raise ProvenanceError(f"{where}: its history is damaged: {e}") from e
+        assert extents is not None
+        facts = self._owner.facts
+        ends = int((extents["offset"] + extents["length"]).max())
+        if ends > facts.extents_end or int(extents["length"].sum()) != self.record_bytes:
+            raise ProvenanceError(f"{where}: its history is damaged: it leads to other records")
+        extents.flags.writeable = False
+        return extents
+
+    def parts(self) -> Iterator[Extents]:
+        """The extents of all records, in order, in parts of bounded size."""
+        if self.history is not None:
+            yield self._replayed(self.history)
+        for number in range(self.blocks):
+            yield self.block(number)
+
     def block(self, number: int) -> Extents:
         """The extents of one block (dtype ``EXTENT``, read-only), perhaps from the cache."""
-        return self._owner._block(self, number)
+        return self._within(number, 0, int(self._firsts[number + 1] - self._firsts[number]))
+
+    def _names_leaves(self, number: int) -> bool:
+        return bool(self._entry.block_form[number] == BlockForm.LEAVES)
+
+    def _within(self, number: int, start: int, stop: int) -> Extents:
+        """The extents of records ``start`` to ``stop`` (exclusive), counted in a block."""
+        held = self._owner._block(self, number)
+        if not self._names_leaves(number):
+            return held[start:stop]
+        firsts = _starts(held["records"], 0)
+        first, last = np.searchsorted(firsts, (start, stop - 1), side="right") - 1
+        found = self._owner._read_leaves(held[first : last + 1])
+        return found[start - firsts[first] : stop - firsts[first]]
+
+    def _some(self, number: int, wanted: npt.NDArray[np.int64]) -> Extents:
+        """The extents of some records, counted in a block."""
+        held = self._owner._block(self, number)
+        if not self._names_leaves(number):
+            found: Extents = held[wanted]
+            return found
+        firsts = _starts(held["records"], 0)
+        on = np.searchsorted(firsts, wanted, side="right") - 1
+        leaves, places = np.unique(on, return_inverse=True)
+        begins = _starts(held["records"][leaves], 0)
+        read = self._owner._read_leaves(held[leaves])
+        some: Extents = read[begins[places] + wanted - firsts[on]]
+        return some
 
     def locate(self, indices: npt.ArrayLike) -> Extents:
         """Where records lie.
@@ -515,6 +637,9 @@ class Section:
                 f"record {wrong} of {name_text(self.name)}, which has {self.count} records"
             )
         wanted = asked.astype(np.int64)
+        if self.history is not None:
+            found: Extents = self._replayed(self.history)[wanted]
+            return found
         blocks = np.searchsorted(self._firsts, wanted, side="right") - 1
         order = np.argsort(blocks, kind="stable")
         ends = np.flatnonzero(np.diff(blocks[order], append=self.blocks)) + 1
@@ -522,12 +647,14 @@ class Section:
         for end in ends.tolist():
             places = order[start:end]
             number = int(blocks[places[0]])
-            out[places] = self.block(number)[wanted[places] - self._firsts[number]]
+            out[places] = self._some(number, wanted[places] - self._firsts[number])
             start = end
         return out
 
     def blocks_between(self, first: int, last: int) -> int:
-        """How many blocks hold records ``first`` to ``last`` (inclusive)."""
+        """How many blocks hold records ``first`` to ``last`` (inclusive); a history is one."""
+        if self.history is not None:
+            return 1
         low, high = np.searchsorted(self._firsts, (first, last), side="right")
         return int(high - low) + 1
 
@@ -539,17 +666,19 @@ class Section:
                 f"records {start} to {stop} of {name_text(self.name)}, "
                 f"which has {self.count} records"
             )
+        if self.history is not None:
+            return self._replayed(self.history)[start:stop]
         out = np.empty(stop - start, _core.EXTENT)
         number = int(np.searchsorted(self._firsts, start, side="right")) - 1
         at = start
         while at < stop:
             first, end = int(self._firsts[number]), min(int(self._firsts[number + 1]), stop)
-            out[at - start : end - start] = self.block(number)[at - first : end - first]
+            out[at - start : end - start] = self._within(number, at - first, end - first)
             at, number = end, number + 1
         return out
 
 
-def _starts(sizes: npt.NDArray[np.uint32], base: int) -> npt.NDArray[np.int64]:
+def _starts(sizes: npt.NDArray[Any], base: int) -> npt.NDArray[np.int64]:
     """Where each item begins, and where the last one ends."""
     starts = np.empty(len(sizes) + 1, np.int64)
     starts[0] = base
@@ -574,10 +703,11 @@ class Provenance:
 
     def __init__(self, path: str | os.PathLike[str], *, cache_bytes_max: int) -> None:
         self.path = Path(path)
-        self._cache: OrderedDict[tuple[int, int], Extents] = OrderedDict()
+        self._cache: OrderedDict[tuple[int, int], Extents | Leaves] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
         self._lock, self._pid = threading.Lock(), os.getpid()
+        self._reader: LeafReader | None = None
         # Non-blocking, so that a FIFO under this name is refused instead of waited for.
         self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         try:
@@ -637,9 +767,9 @@ class Provenance:
         if len(head) < BLOCKS_AT:
             raise ProvenanceError(f"{path}: is cut: it has {self.size} bytes")
         _, version, features, size, at, stored, raw, crc = _PREAMBLE.unpack(head[:-4])
-        if version != VERSION:
+        if version not in VERSIONS:
             raise ProvenanceError(
-                f"{path}: has format version {version}; this lmdbio reads version {VERSION}"
+                f"{path}: has format version {version}; this lmdbio reads versions 1 to {VERSION}"
             )
         if zlib.crc32(head[:-4]) != _CRC.unpack(head[-4:])[0]:
             raise ProvenanceError(f"{path}: is damaged: its preamble fails its checksum")
@@ -653,7 +783,7 @@ class Provenance:
         packed = self._read(at, stored)
         if zlib.crc32(packed) != crc:
             raise ProvenanceError(f"{path}: is damaged: its directory fails its checksum")
-        facts, entries = _parse_directory(_decompress(packed, raw, path), path)
+        facts, entries = _parse_directory(_decompress(packed, raw, path), path, version)
         _check_entries(entries, at - BLOCKS_AT, path)
         sections, start = [], BLOCKS_AT
         for number, entry in enumerate(entries):
@@ -684,31 +814,43 @@ class Provenance:
             self._lock, self._pid = threading.Lock(), os.getpid()
             self._cache_bytes = sum(extents.nbytes for extents in self._cache.values())
 
-    def _block(self, section: Section, number: int) -> Extents:
+    def _block(self, section: Section, number: int) -> Extents | Leaves:
+        """What one block holds, decoded: extents, or leaves."""
         self._after_fork()
         key = (section._number, number)
         with self._lock:
-            extents = self._cache.get(key)
-            if extents is not None:
+            known = self._cache.get(key)
+            if known is not None:
                 self._cache.move_to_end(key)
-                return extents
-        extents = self._decode(section, number)
+                return known
+        held = self._decode(section, number)
         with self._lock:
             if key not in self._cache:
-                self._cache[key] = extents
-                self._cache_bytes += extents.nbytes
+                self._cache[key] = held
+                self._cache_bytes += held.nbytes
             while self._cache_bytes > self._cache_bytes_max and self._cache:
                 self._cache_bytes -= self._cache.popitem(last=False)[1].nbytes
-        return extents
+        return held
+
+    def attach(self, reader: LeafReader) -> None:
+        """Has leaves of the data file read by ``reader``; it is the caller's."""
+        self._reader = reader
+
+    def _read_leaves(self, leaves: Leaves) -> Extents:
+        if self._reader is None:
+            raise ValueError(f"{self.path}: names leaves of the data, which is not open")
+        return self._reader.extents(leaves)
 
     def forget_blocks(self) -> None:
-        """Lets go of the decoded blocks that are kept."""
+        """Lets go of the blocks and tables that are kept."""
         self._after_fork()
         with self._lock:
             self._cache.clear()
             self._cache_bytes = 0
+        for section in self._sections:
+            section._table = None
 
-    def _decode(self, section: Section, number: int) -> Extents:
+    def _decode(self, section: Section, number: int) -> Extents | Leaves:
         entry = section._entry
         if self._fd < 0:
             raise ValueError(f"{self.path}: the provenance file is closed")
@@ -719,15 +861,14 @@ class Provenance:
                 "fails its checksum"
             )
         raw = _decompress(stored, int(entry.block_raw[number]), self.path)
-        extents = _core.decode_block(
-            self.facts.layout,
-            int(entry.block_form[number]),
-            raw,
-            int(entry.block_records[number]),
-            str(self.path),
-        )
-        extents.flags.writeable = False
-        return extents
+        form, records = int(entry.block_form[number]), int(entry.block_records[number])
+        layout, path = self.facts.layout, str(self.path)
+        if form == BlockForm.LEAVES:
+            held = _core.decode_leaves(layout, raw, records, path)
+        else:
+            held = _core.decode_block(layout, form, raw, records, path)
+        held.flags.writeable = False
+        return held
 
     def close(self) -> None:
         """Closes the file. May be called twice."""

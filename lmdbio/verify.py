@@ -21,6 +21,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
 from lmdbio.errors import CorruptedError, Error, ProvenanceError, StaleError
+from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
     DUPSORT,
     Name,
@@ -115,6 +116,7 @@ def verify(
         opened = None
         if sidecar is not None:
             opened = stack.enter_context(Provenance.open(sidecar))
+            opened.attach(LeafReader(reader, meta.layout))
             check_facts(reader, meta, opened)
         verifier = _Verifier(reader, meta, opened, progress)
         try:
@@ -324,7 +326,7 @@ class _Verifier:
                     f"{self._provenance.path}: describes {name_text(section.name)}, "
                     f"which {self._engine.path} does not have"
                 )
-            lengths = (int(section.block(n)["length"].sum()) for n in range(section.blocks))
+            lengths = (int(part["length"].sum()) for part in section.parts())
             if sum(lengths) != section.record_bytes:
                 raise ProvenanceError(f"{self._provenance.path}: records a false sum of lengths")
         trees = [self._trees[section.name] for section in self._provenance.sections]

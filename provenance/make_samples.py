@@ -21,7 +21,7 @@ import zstandard
 
 SAMPLES = Path(__file__).resolve().parent / "samples"
 PAGE, HEADER = 4096, 16
-RUNS, EXPLICIT = 1, 2
+RUNS, EXPLICIT, LEAVES = 1, 2, 3
 Extents = list[tuple[int, int]]
 
 
@@ -82,6 +82,16 @@ def explicit_block(extents: Extents) -> bytes:
     return lengths(extents) + b"".join(map(zigzag, residuals(extents)))
 
 
+def leaves_block(leaves: list[tuple[int, int]]) -> bytes:
+    """Of (page, records)."""
+    pages = [page for page, _ in leaves]
+    jumps = [
+        page - after for page, after in zip(pages, [0, *(p + 1 for p in pages)], strict=False)
+    ]
+    counts = [records for _, records in leaves]
+    return varint(len(leaves)) + b"".join([*map(zigzag, jumps), *map(varint, counts)])
+
+
 def frame(raw: bytes) -> bytes:
     return zstandard.ZstdCompressor(level=19).compress(raw)
 
@@ -91,12 +101,20 @@ def record(entries: int, root: int, flags: int = 0, pad: int = 0) -> bytes:
 
 
 Section = tuple[bytes | None, list[tuple[int, Extents]]]  # name, blocks of (form, extents)
+#: Sections with a history have one block of this form, which is not stored.
+REPLAY = 0
 
 
 def directory(
-    sections: list[Section], stored: list[bytes], raws: list[bytes], **given: bytes
+    sections: list[Section],
+    stored: list[bytes],
+    raws: list[bytes],
+    history: bytes | None = None,
+    **given: bytes,
 ) -> bytes:
-    """``given`` replaces the meta page's facts and the digest (a real database's)."""
+    """``given`` replaces the meta page's facts and the digest (a real database's). ``history``: of
+    every section, which format version 1 does not have.
+    """
     every = [extent for _, blocks in sections for _, extents in blocks for extent in extents]
     end = max((offset + length for offset, length in every), default=0)
     main = given.get("main", record(sum(len(e) for _, e in sections[0][1]), 3))
@@ -110,7 +128,8 @@ def directory(
     for name, blocks in sections:
         here = slice(number, number + len(blocks))
         counts = [len(extents) for _, extents in blocks]
-        out += struct.pack("<HHI", name is not None, len(name or b""), len(blocks))
+        held = [form for form, _ in blocks if form != REPLAY]
+        out += struct.pack("<HHI", name is not None, len(name or b""), len(held))
         out += name or b""
         out += main if name is None else record(sum(counts), 4)
         total = sum(length for _, extents in blocks for _, length in extents)
@@ -122,9 +141,11 @@ def directory(
             map(len, stored[here]),
             map(zlib.crc32, stored[here]),
         ):
-            out += b"".join(struct.pack("<I", value) for value in column)
-        out += bytes(form for form, _ in blocks)
-        number += len(blocks)
+            out += b"".join(struct.pack("<I", value) for value in column) if held else b""
+        out += bytes(held)
+        if history is not None:
+            out += struct.pack("<H", len(history)) + history
+        number += len(held)
     return out
 
 
@@ -136,11 +157,21 @@ def seal(body: bytes, raw_directory: bytes, *, version: int = 1, features: int =
     return head + struct.pack("<I", zlib.crc32(head)) + body + stored
 
 
-def whole(sections: list[Section], **given: bytes) -> bytes:
-    blocks = [block for _, blocks in sections for block in blocks]
+def whole(
+    sections: list[Section], *, version: int = 1, history: bytes | None = None, **given: bytes
+) -> bytes:
+    blocks = [block for _, blocks in sections for block in blocks if block[0] != REPLAY]
     raws = [(runs_block if form == RUNS else explicit_block)(extents) for form, extents in blocks]
     stored = [frame(raw) for raw in raws]
-    return seal(b"".join(stored), directory(sections, stored, raws, **given))
+    raw = directory(sections, stored, raws, history, **given)
+    return seal(b"".join(stored), raw, version=version)
+
+
+def made(
+    *, split: int = 0, append: int = 0, apart: int = 0, key: int = 4, every: int, length: int
+) -> bytes:
+    """A history."""
+    return struct.pack("<BBBBIQQ", split, append, apart, 0, key, every, length)
 
 
 def stride(first: int, count: int, length: int) -> Extents:
@@ -161,6 +192,20 @@ GOOD: dict[str, list[Section]] = {
 }
 
 
+# Three values of two pages each, worked out by hand. One transaction: the leaf is page 2, then the
+# values as they come. Two records in the first of two: the second begins with a copy of the leaf,
+# to page 7, since page 2 is still needed by who reads the first.
+ONE = [(3 * PAGE + HEADER, 5000), (5 * PAGE + HEADER, 5000), (7 * PAGE + HEADER, 5000)]
+TWO = [*ONE[:2], (8 * PAGE + HEADER, 5000)]
+SECOND: dict[str, tuple[bytes, list[Section]]] = {
+    "2-fixed": (b"", [(None, [(RUNS, FIXED)])]),
+    "2-named": (b"", GOOD["named"]),
+    "2-replay": (made(every=3, length=5000), [(None, [(REPLAY, ONE)])]),
+    "2-replay-commits": (made(every=2, length=5000), [(None, [(REPLAY, TWO)])]),
+    "2-replay-append": (made(every=2, length=5000, append=1), [(None, [(REPLAY, TWO)])]),
+}
+
+
 def bad_samples() -> dict[str, tuple[bytes, str]]:
     good = whole(GOOD["fixed"])
     raw = runs_block(FIXED)
@@ -178,6 +223,11 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         packed = frame(content)
         return seal(packed, directory(GOOD["fixed"], [packed], [content]))
 
+    def with_leaves(content: bytes, version: int = 2) -> bytes:
+        packed, sections = frame(content), [(None, [(LEAVES, FIXED)])]
+        history = None if version == 1 else b""
+        return seal(packed, directory(sections, [packed], [content], history), version=version)
+
     return {
         "zero-bytes": (b"", "is not a provenance file"),
         "text": (b"record,offset,length\n" * 9, "is not a provenance file"),
@@ -188,7 +238,8 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         "flipped-preamble": (flipped(20), "preamble fails its checksum"),
         "flipped-block": (flipped(70), "block 0 of the main database fails its checksum"),
         "flipped-directory": (flipped(len(good) - 9), "directory fails its checksum"),
-        "future-version": (seal(stored, plain, version=2), "format version 2"),
+        "future-version": (seal(stored, plain, version=3), "format version 3"),
+        "old-directory": (seal(stored, plain, version=2), "directory ends too early"),
         "future-feature": (seal(stored, plain, features=4), "features"),
         "directory-cut": (seal(stored, plain[:-3]), "directory ends too early"),
         "directory-longer": (seal(stored, plain + b"\0"), "bytes left over"),
@@ -207,11 +258,51 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
             seal(stored, directory([(None, [(9, FIXED)])], [stored], [raw])),
             "unknown form 9",
         ),
+        "history-longer": (
+            replayed(made(every=3, length=5000) + b"\0"),
+            "history of unknown length",
+        ),
+        "history-of-no-rule": (
+            replayed(made(every=3, length=5000, split=3)),
+            "history of unknown kind",
+        ),
+        "history-apart": (
+            replayed(made(every=3, length=5000, apart=1)),
+            "history of unknown kind",
+        ),
+        "history-without-commits": (
+            replayed(made(every=0, length=5000)),
+            "cannot be replayed",
+        ),
+        "history-without-keys": (replayed(made(every=3, length=5000, key=0)), "impossible size"),
+        "history-of-other-records": (replayed(made(every=1, length=5000)), "other records"),
+        "history-of-other-lengths": (replayed(made(every=3, length=4999)), "other records"),
+        "leaves-in-format-1": (
+            with_leaves(leaves_block([(5, 62)]), version=1),
+            "names leaves, which format version 1 does not have",
+        ),
+        "leaves-cut": (with_leaves(leaves_block([(5, 62)])[:-1]), "leaves are cut"),
+        "leaves-longer": (with_leaves(leaves_block([(5, 62)]) + b"\0"), "bytes left over"),
+        "leaves-too-many": (with_leaves(varint(4097) + bytes(9000)), "leaves are cut"),
+        "leaf-outside": (with_leaves(leaves_block([(1001, 62)])), "outside the file"),
+        "leaf-empty": (with_leaves(leaves_block([(5, 62), (6, 0)])), "outside the file"),
+        "leaves-of-others": (with_leaves(leaves_block([(5, 61)])), "another number of records"),
+        "leaves-of-more": (with_leaves(leaves_block([(5, 63)])), "another number of records"),
+        "history-and-blocks": (
+            whole([(None, [(RUNS, ONE)])], version=2, history=made(every=3, length=5000)),
+            "history and blocks",
+        ),
     }
 
 
-def tiny() -> tuple[bytes, bytes]:
-    """A database of one leaf, and its provenance file read off the leaf by hand."""
+def replayed(history: bytes) -> bytes:
+    return whole([(None, [(REPLAY, ONE)])], version=2, history=history)
+
+
+def tiny() -> tuple[bytes, bytes, bytes]:
+    """A database of one leaf, its provenance file read off the leaf by hand, and one that names
+    the leaf.
+    """
     values = [b"a" * 3000, b"b" * 10, b"c" * 9000, b"", b"d" * 2038, b"e" * 2040]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "tiny.mdb"
@@ -239,24 +330,32 @@ def tiny() -> tuple[bytes, bytes]:
         return hashlib.blake2b(content, digest_size=32).digest()
 
     tree = digest(struct.pack("<HH", 0, 0) + main + digest(leaf))
-    sidecar = whole(
-        [(None, [(EXPLICIT, extents)])],
-        head=struct.pack("<III", 1, PAGE, struct.unpack_from("<H", free, 4)[0]),
-        state=struct.pack("<QQ", txnid, last),
-        free=free,
-        main=main,
-        digest=digest(tree),
-    )
-    return data, sidecar
+    facts = {
+        "head": struct.pack("<III", 1, PAGE, struct.unpack_from("<H", free, 4)[0]),
+        "state": struct.pack("<QQ", txnid, last),
+        "free": free,
+        "main": main,
+        "digest": digest(tree),
+    }
+    sidecar = whole([(None, [(EXPLICIT, extents)])], **facts)
+    raw = leaves_block([(root, len(extents))])
+    packed = frame(raw)
+    by_leaf = directory([(None, [(LEAVES, extents)])], [packed], [raw], b"", **facts)
+    return data, sidecar, seal(packed, by_leaf, version=2)
 
 
 def main() -> None:
     SAMPLES.mkdir(exist_ok=True)
     for old in SAMPLES.iterdir():
         old.unlink()
+    first = {name: (whole(sections), sections) for name, sections in GOOD.items()}
+    second = {
+        name: (whole(sections, version=2, history=history), sections)
+        for name, (history, sections) in SECOND.items()
+    }
     good = {}
-    for name, sections in GOOD.items():
-        (SAMPLES / f"{name}.prov").write_bytes(whole(sections))
+    for name, (content, sections) in (first | second).items():
+        (SAMPLES / f"{name}.prov").write_bytes(content)
         good[f"{name}.prov"] = [
             {
                 "name": None if title is None else title.hex(),
@@ -268,9 +367,10 @@ def main() -> None:
     for name, (content, reason) in bad_samples().items():
         (SAMPLES / f"bad-{name}.prov").write_bytes(content)
         bad[f"bad-{name}.prov"] = reason
-    data, sidecar = tiny()
+    data, sidecar, by_leaf = tiny()
     (SAMPLES / "tiny.mdb").write_bytes(data)
     (SAMPLES / "tiny.mdb.prov").write_bytes(sidecar)
+    (SAMPLES / "2-tiny-leaves.prov").write_bytes(by_leaf)
     (SAMPLES / "good.json").write_text(json.dumps(good) + "\n", encoding="utf-8")
     (SAMPLES / "bad.json").write_text(json.dumps(bad, indent=1) + "\n", encoding="utf-8")
 

@@ -38,6 +38,8 @@ ROOMS = (
     "calibration",
     "choice",
     "plan",
+    "history",
+    "leaves",
     "provenance",
     "staleness",
     "locate",
@@ -84,6 +86,7 @@ C_ROOMS = (
     "stretch",
     "scan",
     "provenance",
+    "replay",
     "window",
 )
 

@@ -20,11 +20,14 @@ import pytest
 from lmdbio import _core, staleness
 from lmdbio.convert import Draft, Writer
 from lmdbio.errors import ProvenanceError, StaleError
+from lmdbio.leaves import LeafReader
 from lmdbio.provenance import Hints, Provenance
 from lmdbio.verify import verify
 
 SAMPLES = Path(__file__).resolve().parent.parent / "provenance" / "samples"
 GOOD = json.loads((SAMPLES / "good.json").read_text(encoding="utf-8"))
+#: Names a leaf of tiny.mdb.
+LEAVES = "2-tiny-leaves.prov"
 BAD = json.loads((SAMPLES / "bad.json").read_text(encoding="utf-8"))
 
 
@@ -50,7 +53,7 @@ def expected(sample: str) -> list[tuple[bytes | None, list[tuple[int, int]]]]:
 
 def test_there_are_samples():
     assert len(GOOD) >= 7 and len(BAD) >= 20
-    assert {p.name for p in SAMPLES.glob("*.prov")} == {*GOOD, *BAD, "tiny.mdb.prov"}
+    assert {p.name for p in SAMPLES.glob("*.prov")} == {*GOOD, *BAD, "tiny.mdb.prov", LEAVES}
 
 
 @pytest.mark.parametrize("sample", GOOD)
@@ -77,17 +80,19 @@ def test_a_bad_sample_is_refused_with_its_reason(sample):
     assert not isinstance(caught.value, StaleError)
 
 
-def test_the_tiny_pair_fits_after_a_deep_check():
+@pytest.mark.parametrize("sidecar", ["tiny.mdb.prov", LEAVES])
+def test_the_tiny_pair_fits_after_a_deep_check(sidecar):
     with (
         _core.Engine(SAMPLES / "tiny.mdb") as engine,
-        Provenance.open(SAMPLES / "tiny.mdb.prov") as opened,
+        Provenance.open(SAMPLES / sidecar) as opened,
     ):
+        opened.attach(LeafReader(engine, opened.facts.layout))
         meta = _core.read_meta(engine)
         report = staleness.check(engine, meta, opened)
         assert (report.how, report.bytes) == ("deep", 4096)
         values = [engine.read(*map(int, e)) for e in opened.section().extents()]
     assert values == [b"a" * 3000, b"b" * 10, b"c" * 9000, b"", b"d" * 2038, b"e" * 2040]
-    verified = verify(SAMPLES / "tiny.mdb")
+    verified = verify(SAMPLES / "tiny.mdb", SAMPLES / sidecar)
     assert (verified.sidecar_records, verified.headers) == (6, 4)
 
 
@@ -104,7 +109,7 @@ def test_a_sidecar_of_another_database_is_refused(sample, tmp_path):
             staleness.check(engine, _core.read_meta(engine), opened)
 
 
-@pytest.mark.parametrize("sample", ["blocks.prov", "named.prov"])
+@pytest.mark.parametrize("sample", ["blocks.prov", "named.prov", "2-replay.prov"])
 def test_every_flipped_byte_is_noticed(sample, tmp_path):
     content = (SAMPLES / sample).read_bytes()
     path = tmp_path / sample
@@ -115,7 +120,7 @@ def test_every_flipped_byte_is_noticed(sample, tmp_path):
                 read_all(path)
 
 
-@pytest.mark.parametrize("sample", ["blocks.prov", "empty.prov"])
+@pytest.mark.parametrize("sample", ["blocks.prov", "empty.prov", "2-replay-commits.prov"])
 def test_a_file_cut_anywhere_is_refused(sample, tmp_path):
     content = (SAMPLES / sample).read_bytes()
     path = tmp_path / sample

@@ -7,12 +7,18 @@ Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are
 """
 
 from lmdbio._core.codec import (
+    BLOCK_LEAVES_MAX,
     BLOCK_RAW_BYTES_MAX,
     BLOCK_RECORDS_MAX,
+    LEAF,
     Block,
     BlockForm,
+    Leaves,
+    check_leaves,
     decode_block,
+    decode_leaves,
     encode_block,
+    encode_leaves,
 )
 from lmdbio._core.cursor import (
     WANT_KEY,
@@ -38,7 +44,16 @@ from lmdbio._core.extents import (
 )
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
-from lmdbio._core.locate import Chunk, Walk, find_database, leaf_databases, leaf_extents
+from lmdbio._core.history import History, Replayed, SplitRule, replay
+from lmdbio._core.locate import (
+    Chunk,
+    Walk,
+    find_database,
+    leaf_databases,
+    leaf_extents,
+    leaf_key_sizes,
+    leaves_of,
+)
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Items, Scan
@@ -50,6 +65,7 @@ from lmdbio._core.values import Values
 from lmdbio._core.window import Window, detach, populate
 
 __all__ = [
+    "BLOCK_LEAVES_MAX",
     "BLOCK_RAW_BYTES_MAX",
     "BLOCK_RECORDS_MAX",
     "Block",
@@ -64,8 +80,11 @@ __all__ = [
     "Extents",
     "Gatherer",
     "Ground",
+    "History",
     "Items",
+    "LEAF",
     "Layout",
+    "Leaves",
     "Lookup",
     "Memory",
     "MemoryPool",
@@ -76,10 +95,12 @@ __all__ = [
     "Plan",
     "PlanTotals",
     "READ",
+    "Replayed",
     "SLICE_MS",
     "Scan",
     "Snapshot",
     "SpanKind",
+    "SplitRule",
     "Stretch",
     "Tally",
     "Ticket",
@@ -91,10 +112,13 @@ __all__ = [
     "Walk",
     "Window",
     "address_of",
+    "check_leaves",
     "count_inside",
     "decode_block",
+    "decode_leaves",
     "detach",
     "encode_block",
+    "encode_leaves",
     "fetcher",
     "find_database",
     "find_extents",
@@ -103,6 +127,8 @@ __all__ = [
     "largest_run",
     "leaf_databases",
     "leaf_extents",
+    "leaf_key_sizes",
+    "leaves_of",
     "lend",
     "look_at",
     "make_plan",
@@ -111,6 +137,7 @@ __all__ = [
     "pack_extents",
     "populate",
     "read_meta",
+    "replay",
     "ring",
     "split_rows",
 ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core.format import Layout, layout_to_c
@@ -16,16 +18,25 @@ BLOCK_RECORDS_MAX = int(lib.LIO_BLOCK_RECORDS_MAX)
 BLOCK_RAW_BYTES_MAX = int(lib.LIO_BLOCK_RAW_MAX)
 
 
+#: Leaves of one block at most.
+BLOCK_LEAVES_MAX = int(lib.LIO_BLOCK_LEAVES_MAX)
+
+#: Structured dtype of ``lio_leaf``: a leaf page, and how many records lie on it.
+LEAF = np.dtype([("pgno", "<u8"), ("records", "<u8")])
+Leaves = npt.NDArray[Any]  # of dtype LEAF
+
+
 class BlockForm(IntEnum):
     """How a block of a provenance file holds its extents (csrc/provenance.h)."""
 
     RUNS = lib.LIO_BLOCK_RUNS
     EXPLICIT = lib.LIO_BLOCK_EXPLICIT
+    LEAVES = lib.LIO_BLOCK_LEAVES
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """An encoded block: the extents of ``records`` consecutive records.
+    """An encoded block: the extents of ``records`` consecutive records, or their leaves.
 
     Attributes:
         runs: stretches that one jump describes.
@@ -37,16 +48,23 @@ class Block:
     raw: bytes
 
 
-def encode_block(layout: Layout, extents: Extents) -> Block:
+def encode_block(
+    layout: Layout, extents: Extents, form: BlockForm | None = None, path: str = ""
+) -> Block:
     """Encodes as many leading ``extents`` (1 or more, dtype ``EXTENT``) as one block takes.
 
+    Args:
+        form: RUNS or EXPLICIT; None: the smaller one.
+
     Raises:
+        IncompatibleError: RUNS cannot say where one lies.
         ValueError: no extents, or one outside the file that ``layout`` describes.
     """
     extents = np.ascontiguousarray(extents, EXTENT)
-    c_layout, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status()
+    c_layout, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status(path)
     at = pointer_to(extents, "lio_extent *")
-    status.check(lib.lio_block_measure(c_layout, at, len(extents), size, status.error))
+    code = lib.lio_block_measure(c_layout, at, len(extents), form or 0, size, status.error)
+    status.check(code)
     raw = ffi.new("uint8_t[]", int(size.raw_size))
     status.check(lib.lio_block_encode(c_layout, at, size, raw, status.error))
     return Block(BlockForm(size.form), int(size.count), int(size.runs), bytes(ffi.buffer(raw)))
@@ -74,3 +92,63 @@ def decode_block(layout: Layout, form: int, raw: bytes, records: int, path: str 
         )
     )
     return extents
+
+
+def encode_leaves(layout: Layout, leaves: Leaves) -> tuple[Block, int]:
+    """Encodes as many leading ``leaves`` (1 or more, dtype ``LEAF``) as one block takes.
+
+    Returns:
+        The block, and how many leaves it took.
+
+    Raises:
+        ValueError: no leaves, or one outside the file that ``layout`` describes.
+    """
+    leaves = np.ascontiguousarray(leaves, LEAF)
+    c_layout, size, status = layout_to_c(layout), ffi.new("lio_block_size *"), Status()
+    at = pointer_to(leaves, "lio_leaf *")
+    status.check(lib.lio_leaves_measure(c_layout, at, len(leaves), size, status.error))
+    raw = ffi.new("uint8_t[]", int(size.raw_size))
+    status.check(lib.lio_leaves_encode(c_layout, at, size, raw, status.error))
+    taken = int(size.count)
+    records = int(leaves["records"][:taken].sum())
+    return Block(BlockForm.LEAVES, records, int(size.runs), bytes(ffi.buffer(raw))), taken
+
+
+def decode_leaves(layout: Layout, raw: bytes, records: int, path: str = "") -> Leaves:
+    """Decodes the leaves of a block of exactly ``records`` records (dtype ``LEAF``).
+
+    Raises:
+        ProvenanceError: the bytes are no such block.
+    """
+    leaves, count, status = np.empty(BLOCK_LEAVES_MAX, LEAF), ffi.new("size_t *"), Status(path)
+    status.check(
+        lib.lio_leaves_decode(
+            layout_to_c(layout),
+            ffi.from_buffer("uint8_t[]", raw),
+            len(raw),
+            records,
+            pointer_to(leaves, "lio_leaf *"),
+            count,
+            status.error,
+        )
+    )
+    made: Leaves = leaves[: int(count[0])].copy()
+    return made
+
+
+def check_leaves(layout: Layout, pages: npt.NDArray[np.uint8], leaves: Leaves, path: str) -> None:
+    """Checks that ``pages``, shape (n, page size), are these leaves (dtype ``LEAF``, shape (n,)).
+
+    Raises:
+        CorruptedError: one is not.
+    """
+    status = Status(path)
+    status.check(
+        lib.lio_leaves_check(
+            layout_to_c(layout),
+            pointer_to(pages, "uint8_t *"),
+            pointer_to(np.ascontiguousarray(leaves, LEAF), "lio_leaf *"),
+            len(leaves),
+            status.error,
+        )
+    )

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core.codec import LEAF, Leaves
 from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
     Database,
@@ -119,6 +120,38 @@ def leaf_extents(
         )
     )
     return extents[: int(made[0])], overflow[: int(made[0])]
+
+
+def leaves_of(layout: Layout, chunk: Chunk) -> Leaves:
+    """The pages of a chunk of leaves, and how many records lie on each (dtype ``LEAF``)."""
+    found = np.empty(len(chunk.pgnos), LEAF)
+    lib.lio_leaves_of(
+        layout_to_c(layout),
+        pointer_to(chunk.pages, "uint8_t *"),
+        pointer_to(chunk.pgnos, "uint64_t *"),
+        len(found),
+        pointer_to(found, "lio_leaf *"),
+    )
+    return found
+
+
+def leaf_key_sizes(layout: Layout, chunk: Chunk, path: str) -> tuple[int, int]:
+    """Bytes of the shortest and of the longest key on a chunk of leaves; (0, 0): no records."""
+    shortest, longest = ffi.new("uint32_t *"), ffi.new("uint32_t *")
+    status = Status(path)
+    code = lib.lio_leaves_key_sizes(
+        layout_to_c(layout),
+        pointer_to(chunk.pages, "uint8_t *"),
+        pointer_to(chunk.pgnos, "uint64_t *"),
+        len(chunk.pgnos),
+        shortest,
+        longest,
+        status.error,
+    )
+    if code == lib.LIO_NOTFOUND:
+        return 0, 0
+    status.check(code)
+    return int(shortest[0]), int(longest[0])
 
 
 def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:

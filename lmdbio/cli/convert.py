@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import get_args
 
 import click
 
@@ -17,6 +18,7 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
+from lmdbio.convert import ConvertReport
 
 
 @click.command()
@@ -31,9 +33,24 @@ from lmdbio.cli.output import (
     "when it holds nothing else.",
 )
 @click.option("--keep", is_flag=True, help="Fail instead of replacing a provenance file.")
+@click.option(
+    "--form",
+    type=click.Choice(get_args(conversion.Form)),
+    default="auto",
+    show_default=True,
+    help="How the file says where records lie. replay: how the database was made, if it was put "
+    "in key order with sizes and commits that do not vary; runs: stretches of pages; leaves: "
+    "the leaf pages, which tell the rest; explicit: each offset; auto: the smallest that is "
+    "exact.",
+)
 @json_option
 def convert(
-    paths: tuple[Path, ...], output: Path | None, names: tuple[str, ...], keep: bool, as_json: bool
+    paths: tuple[Path, ...],
+    output: Path | None,
+    names: tuple[str, ...],
+    keep: bool,
+    form: conversion.Form,
+    as_json: bool,
 ) -> None:
     """Write the provenance file: where every record of PATH lies.
 
@@ -45,6 +62,7 @@ def convert(
         lmdbio convert train_lmdb
         lmdbio convert train_lmdb val_lmdb --output ~/sidecars
         lmdbio convert graphs.lmdb --db train --db val
+        lmdbio convert train_lmdb --form runs
         LMDBIO_PROVENANCE_DIR=~/sidecars lmdbio convert /readonly/train_lmdb
     """
     if output is not None and len(paths) > 1 and not output.is_dir():
@@ -57,6 +75,7 @@ def convert(
                 output=output,
                 databases=list(names) or None,
                 overwrite=not keep,
+                form=form,
                 progress=progress,
             )
         reports.append(report)
@@ -66,10 +85,20 @@ def convert(
                     (str(report.sidecar), ""),
                     ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
                     ("  databases", ", ".join(titled(name) for name in report.databases)),
-                    ("  sidecar", f"{report.sidecar_bytes:,} bytes, {report.runs:,} runs"),
+                    ("  sidecar", f"{report.sidecar_bytes:,} bytes, {contents(report)}"),
                     ("  read", reading(report.bytes_read, report.requests)),
                     ("  time", f"{report.seconds:.2f} s"),
                 ]
             )
     if as_json:
         print_json(reports)
+
+
+def contents(report: ConvertReport) -> str:
+    """What the provenance file holds."""
+    if report.replayed == len(report.databases):
+        return "from which the database is replayed"
+    told = f"{report.runs:,} runs"
+    if report.blocks_leaves and not (report.blocks_runs or report.blocks_explicit):
+        told = "the leaf pages"
+    return f"{told}; {report.replayed} databases are replayed" if report.replayed else told

@@ -29,6 +29,7 @@ from lmdbio.cli.output import (
     titled,
 )
 from lmdbio.errors import ProvenanceError, StaleError
+from lmdbio.history import capacities
 from lmdbio.provenance import Provenance
 
 #: ``info`` names databases inside the main one if that means reading at most so many leaves.
@@ -102,6 +103,25 @@ def list_databases(engine: Engine, meta: Meta) -> list[dict[str, Any]]:
     return found
 
 
+def history_facts(history: _core.History | None) -> dict[str, Any] | None:
+    """The six items of the LMDBIO paper (section 4.4.2), and what else a replay needs."""
+    if history is None:
+        return None
+    records, children = capacities(history)
+    return {
+        "commit_every": history.commit_every,
+        "records_per_leaf_max": records,
+        "children_per_branch_max": children,
+        "record_bytes": {"key": history.key_size, "value": history.length},
+        "order": "key",
+        "meta_pages": 2,
+        "append": history.append,
+        "split": history.split.name.lower(),
+        "named": history.named,
+        "apart": history.apart,
+    }
+
+
 def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
     """Whether a reader would use the provenance file at ``path``; hashes nothing."""
     found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
@@ -111,7 +131,13 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size
             found["databases"] = [
-                {"name": section.name, "records": section.count, "runs": section.runs}
+                {
+                    "name": section.name,
+                    "records": section.count,
+                    "runs": section.runs,
+                    "blocks": section.forms,
+                    "history": history_facts(section.history),
+                }
                 for section in opened.sections
             ]
             staleness.check_facts(engine, meta, opened)
@@ -129,6 +155,26 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
     except OSError as error:
         found |= {"status": "unreadable", "reason": one_line(error)}
     return found
+
+
+def _history_lines(history: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if history is None:
+        return []
+    each = history["record_bytes"]
+    how = "appended" if history["append"] else "put"
+    return [
+        (
+            "  replayed",
+            f"{how} in {history['order']} order, a commit every {history['commit_every']:,} "
+            f"records, keys of {each['key']:,} bytes, values of {each['value']:,}",
+        ),
+        (
+            "",
+            f"at most {history['records_per_leaf_max']:,} records in a leaf, "
+            f"{history['children_per_branch_max']:,} children of a branch, "
+            f"{history['meta_pages']} meta pages",
+        ),
+    ]
 
 
 def print_info(found: dict[str, Any]) -> None:
@@ -162,6 +208,8 @@ def print_info(found: dict[str, Any]) -> None:
         records = sum(db["records"] for db in sidecar["databases"])
         runs = sum(db["runs"] for db in sidecar["databases"])
         facts.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))
+    for db in sidecar.get("databases", ()):
+        facts += _history_lines(db["history"])
     if "deep_check" in sidecar:
         deep = sidecar["deep_check"]
         when = "runs at the next open: reads" if deep.due else "not due; it would read"

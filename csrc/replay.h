@@ -1,0 +1,69 @@
+/* replay: where LMDB puts the records of a database that was only ever put to, computed.
+ *
+ *   history -> model of LMDB's writer -> extents, database records
+ *
+ * LMDB's page allocation is deterministic: given how a database was made, every page number and
+ * every place in a page follows. The model has trees, splits, copy on write, overflow pages and the
+ * free list, and of keys and values nothing but sizes.
+ *
+ * A history that was not exactly this one gives other places, often only a few: what comes out is
+ * worth nothing until every record was compared with the file.
+ *
+ * Pure: no file, no clock. Memory: about 14 bytes a record beside the extents.
+ *
+ * Source: the provenance of LMDBIO (Pumma et al., section 4.4.2), whose six items do not suffice
+ * (provenance/FORMAT.md says what else is needed); the rules of LMDB 0.9.36 and 1.0.2.
+ */
+#ifndef LIO_REPLAY_H
+#define LIO_REPLAY_H
+
+#include <stddef.h>
+
+#include "extent.h"
+#include "format.h"
+#include "status.h"
+
+/* Which pages are split by the sizes of their nodes and not in the middle. Large nodes always do
+ * that; so do all pages whose new node is the last one, but for the oldest rule. */
+enum lio_split_rule {
+    LIO_SPLIT_BY_PAGE = 0,    /* pages of less than page size / 128 nodes          */
+    LIO_SPLIT_BY_TWENTY = 1,  /* pages of less than 20                             */
+    LIO_SPLIT_OLDEST = 2      /* the same, and the last node is one like any other */
+};
+
+/* How a database was made: all records put once, a commit after each `commit_every` of them. */
+typedef struct {
+    uint32_t version;   /* LIO_FORMAT_V1 or LIO_FORMAT_V3 */
+    uint32_t page_size; /* bytes */
+    uint32_t split;     /* enum lio_split_rule */
+    uint32_t append;    /* 1: put with MDB_APPEND */
+    uint32_t named;     /* 1: in a named database, the only one; 0: in the main one */
+    uint32_t apart;     /* 1: the named database was made in a transaction of its own */
+    uint64_t count;        /* records, 1 or more */
+    uint64_t commit_every; /* records, 1 or more; the last transaction may have less */
+    uint32_t key_size;     /* bytes of each key, unless `key_sizes` */
+    uint64_t length;       /* bytes of each value, unless `lengths` */
+    const uint16_t *key_sizes; /* in key order; NULL: all equal */
+    const uint64_t *lengths;   /* in key order; NULL: all equal */
+    const uint32_t *order;     /* the records, by their places in key order, as they were put;
+                                  NULL: in key order */
+} lio_history;
+
+/* What a replay ended in. */
+typedef struct {
+    uint64_t right; /* records, as they were put, before the first seen not to be where expected:
+                       a value in overflow pages at once, one in a leaf when all was put        */
+    uint64_t txnid, last_pgno;   /* as the meta page says                                     */
+    lio_db free_db, main_db, db; /* `db`: the one with the records. Of `main_db`, where that
+                                    holds the named one, pages, entries and root              */
+} lio_replayed;
+
+/* Writes the extents of all `history->count` records to `out`, in key order. With `expected`, the
+ * extents of the same records in the file, it ends early, with LIO_OK and `right` below the count,
+ * once it is sure that they differ; `out` and what else it ended in then mean nothing.
+ * LIO_ERR_UNSUPPORTED: a history that is not modelled (whose free list takes more than a page).
+ * LIO_ERR_ARGUMENT: no history, or an order that is no permutation. */
+int lio_replay(const lio_history *history, const lio_extent *expected, lio_extent *out,
+               lio_replayed *end, lio_error *error);
+
+#endif

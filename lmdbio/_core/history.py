@@ -1,0 +1,137 @@
+"""Where LMDB puts what is put to it, computed (csrc/replay.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core.format import Database, database_of
+from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+class SplitRule(IntEnum):
+    """Which pages are split by the sizes of their nodes; it differs between versions of LMDB."""
+
+    BY_PAGE = lib.LIO_SPLIT_BY_PAGE
+    BY_TWENTY = lib.LIO_SPLIT_BY_TWENTY
+    OLDEST = lib.LIO_SPLIT_OLDEST
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """How a database was made: every record put once, in transactions of one size.
+
+    Attributes:
+        version: LMDB's data format, 1 or 3.
+        page_size: bytes.
+        count: records.
+        commit_every: records in each transaction; the last may have less.
+        key_size, length: bytes of each key and value, where they are all equal.
+        split: rule of the LMDB that wrote.
+        append: put with ``MDB_APPEND``.
+        named: into a named database, the only one.
+        apart: which was made in a transaction of its own.
+    """
+
+    version: int
+    page_size: int
+    count: int
+    commit_every: int
+    key_size: int = 0
+    length: int = 0
+    split: SplitRule = SplitRule.BY_PAGE
+    append: bool = False
+    named: bool = False
+    apart: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay ended in.
+
+    Attributes:
+        extents: of the records in key order (dtype ``EXTENT``); None where they are known to
+            differ from those expected.
+        right: records, as they were put, before the first that was seen not to be where it was
+            expected: a value in overflow pages at once, one in a leaf when all was put.
+        txnid, last_pgno: of the meta page.
+        free_db, main_db: their records; page counts, entries and roots only.
+        db: the same of the database with the records.
+    """
+
+    extents: Extents | None
+    right: int
+    txnid: int
+    last_pgno: int
+    free_db: Database
+    main_db: Database
+    db: Database
+
+
+def replay(
+    history: History,
+    *,
+    expected: Extents | None = None,
+    key_sizes: npt.ArrayLike | None = None,
+    lengths: npt.ArrayLike | None = None,
+    order: npt.ArrayLike | None = None,
+) -> Replayed:
+    """Computes where LMDB put the records of a database that was made in this way.
+
+    Args:
+        expected: extents of the same records in the file, dtype ``EXTENT``, in key order; the
+            replay ends as soon as it differs.
+        key_sizes, lengths: bytes, in key order, shape (count,), where they are not all equal.
+        order: the records by their places in key order, as they were put, shape (count,);
+            None: in key order.
+
+    Raises:
+        IncompatibleError: the history is one that is not modelled.
+        ValueError: it is none; an array of another shape; an order that is no permutation.
+    """
+    count = history.count
+    out = np.empty(max(count, 1), EXTENT)
+    arrays = {
+        "key_sizes": _array(key_sizes, count, np.uint16, "key_sizes"),
+        "lengths": _array(lengths, count, np.uint64, "lengths"),
+        "order": _array(order, count, np.uint32, "order"),
+    }
+    if expected is not None:
+        expected = np.ascontiguousarray(expected, EXTENT)
+        if expected.shape != (count,):
+            raise ValueError(f"expected must have shape ({count},), not {expected.shape}")
+    asked = ffi.new("lio_history *", {n: getattr(history, n) for n in History.__slots__})
+    for name, array in arrays.items():
+        if array is not None:
+            kind = "uint16_t *" if name == "key_sizes" else "uint32_t *"
+            setattr(asked, name, pointer_to(array, "uint64_t *" if name == "lengths" else kind))
+    end, status = ffi.new("lio_replayed *"), Status("")
+    wanted = ffi.NULL if expected is None else pointer_to(expected, "lio_extent *")
+    code = lib.lio_replay(asked, wanted, pointer_to(out, "lio_extent *"), end, status.error)
+    status.check(code)
+    right = int(end.right)
+    return Replayed(
+        out if right == count else None,
+        right,
+        int(end.txnid),
+        int(end.last_pgno),
+        database_of(end.free_db),
+        database_of(end.main_db),
+        database_of(end.db),
+    )
+
+
+def _array(
+    given: npt.ArrayLike | None, count: int, kind: type[np.unsignedinteger[Any]], name: str
+) -> npt.NDArray[Any] | None:
+    if given is None:
+        return None
+    array = np.ascontiguousarray(given, kind)
+    if array.shape != (count,):
+        raise ValueError(f"{name} must have shape ({count},), not {array.shape}")
+    return array

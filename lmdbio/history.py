@@ -1,0 +1,133 @@
+"""history: how a database was made, found out from what it looks like.
+
+    extents, meta page -> candidates -> replays -> the one that is right for every record
+
+The number of transactions bounds how many records each of them put; the first record that is not
+where one long transaction would have put it tells where the first of them ended. What is found is
+proved: every record of its replay lies where it lies in the file. What is not found is no error:
+other forms of provenance hold for any history.
+
+Pure: reads nothing.
+
+Source: LMDBIO (Pumma et al., section 4.4.2), which asks the maker of the database instead.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lmdbio import _core
+from lmdbio._core import Extents, History, Meta, SplitRule
+from lmdbio.errors import IncompatibleError
+
+__all__ = ["Evidence", "RECORDS_MAX", "capacities", "find_history"]
+
+#: A replay gives the extents of all records at once, 16 bytes each.
+RECORDS_MAX = 1 << 22
+#: Intervals tried where the first commit cannot be seen exactly (values inside leaves).
+CANDIDATES_MAX = 512
+NODE_BYTES, POINTER_BYTES = 8, 2  # of a node before its key, and to it
+#: Leaves that later puts may still move: those at the end of a part of a history.
+LEAVES_AT_END = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What is known of a database.
+
+    Attributes:
+        meta: the state.
+        extents: of all its records in key order, dtype ``EXTENT``.
+        key_size: bytes of every key; None: they differ.
+        named: it is a named one, and the only one; False: the main one.
+    """
+
+    meta: Meta
+    extents: Extents
+    key_size: int | None
+    named: bool
+
+
+def find_history(evidence: Evidence) -> tuple[History | None, str]:
+    """The history whose replay is right for every record; or None and why there is none."""
+    extents, meta = evidence.extents, evidence.meta
+    count = len(extents)
+    if not 0 < count <= RECORDS_MAX:
+        return None, f"{count:,} records; 1 to {RECORDS_MAX:,} are replayed"
+    if evidence.key_size is None:
+        return None, "keys of different lengths"
+    if (extents["length"] != extents["length"][0]).any():
+        return None, "values of different lengths"
+    one = History(
+        version=meta.layout.version,
+        page_size=meta.layout.page_size,
+        count=count,
+        commit_every=count,
+        key_size=evidence.key_size,
+        length=int(extents["length"][0]),
+        named=evidence.named,
+    )
+    for apart, append, split in itertools.product(
+        (False, True) if evidence.named else (False,), (False, True), SplitRule
+    ):
+        guess = dataclasses.replace(one, apart=apart, append=append, split=split)
+        for history in _candidates(guess, extents, meta.txnid - apart):
+            if _right(history, extents) == count:
+                return history, ""
+    return None, "no history of puts in key order, in transactions of one size, gives its layout"
+
+
+def _right(history: History, extents: Extents) -> int:
+    """How many records, from the first on, the replay puts where they are."""
+    try:
+        return _core.replay(history, expected=extents[: history.count]).right
+    except IncompatibleError:
+        return 0
+
+
+def _candidates(one: History, extents: Extents, transactions: int) -> Iterator[History]:
+    """Histories like ``one``, which has a single transaction, of so many that may be right."""
+    count = one.count
+    if not 1 <= transactions <= count:
+        return
+    if transactions == 1:
+        yield one
+        return
+    low, high = -(-count // transactions), (count - 1) // (transactions - 1)
+    first = _right(one, extents)  # which is where the first commit shows
+    leaf = 2 * capacities(one)[0]
+    intervals = range(max(low, first), min(high, first + leaf) + 1)
+    for every in sorted(intervals, key=_roundness, reverse=True)[:CANDIDATES_MAX]:
+        # A part tells wrong ones apart at less cost; what it ends with may move later.
+        part = min(count, 4 * (every + leaf))
+        start = dataclasses.replace(one, count=part, commit_every=min(every, part))
+        if _right(start, extents) >= min(part, part - LEAVES_AT_END * leaf):
+            yield dataclasses.replace(one, commit_every=every)
+
+
+def capacities(history: History) -> tuple[int, int]:
+    """How many records a leaf page can hold, and how many children a branch page: the paper's
+    second and third item, which follow from the others.
+    """
+    header, in_overflow = (16, 8) if history.version == 1 else (24, 24)
+    space = history.page_size - header
+    key = _even(history.key_size) if history.version == 3 else history.key_size
+    overflows = NODE_BYTES + key + history.length > (space // 2 & ~1) - POINTER_BYTES
+    leaf = _even(NODE_BYTES + key + (in_overflow if overflows else history.length))
+    branch = _even(NODE_BYTES + key)
+    children = 1 + (space - NODE_BYTES - POINTER_BYTES) // (branch + POINTER_BYTES)
+    return space // (leaf + POINTER_BYTES), children
+
+
+def _even(size: int) -> int:
+    return size + size % 2
+
+
+def _roundness(number: int) -> tuple[int, int]:
+    """People commit every 1,000 records rather than every 997."""
+    tens = len(str(number)) - len(str(number).rstrip("0"))
+    twos = (number & -number).bit_length()
+    return max(tens, twos // 3), -number
