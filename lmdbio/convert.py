@@ -22,6 +22,7 @@ import secrets
 import time
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -286,12 +287,15 @@ class _Converter:
     def _chunks(self, db: Database, digest: TreeDigest) -> Iterator[_core.Chunk]:
         """The leaves of a tree; every page goes through the digest."""
         self.steps.total += tree_pages(db)
-        with _core.Walk(self._engine, self._meta, db) as walk:
+        with _core.Walk(self._engine, self._meta, db) as walk, ThreadPoolExecutor(1) as hashing:
             for chunk in walk:
-                digest.add(chunk)
-                self.steps.add(len(chunk.pgnos))
-                if chunk.leaf:
-                    yield chunk
+                hashed = hashing.submit(digest.add, chunk)  # which takes as long as all the rest
+                try:
+                    self.steps.add(len(chunk.pgnos))
+                    if chunk.leaf:
+                        yield chunk
+                finally:
+                    hashed.result()
 
     def _refuse_duplicates(self, name: Name, db: Database) -> None:
         if db.flags & DUPSORT:
@@ -303,12 +307,12 @@ class _Converter:
 
     def _tree(self, name: Name, db: Database) -> None:
         self._refuse_duplicates(name, db)
-        digest, clues = TreeDigest(), _Clues()
+        digest, clues = TreeDigest(), self._clues()
         self.writer.begin(name, db)
         for chunk in self._chunks(db, digest):
-            extents = self._extents(chunk)
-            self._note(clues, chunk, extents)
-            self.writer.add(extents)
+            self._note(clues, chunk)
+            for extents in clues.take():
+                self.writer.add(extents)
         self._end(name, clues)
         self.trees.append(digest.finish(name, db))
 
@@ -316,7 +320,7 @@ class _Converter:
         """Walks the main database, written unless it holds named databases alone."""
         db = self._meta.main_db
         self._refuse_duplicates(None, db)
-        digest, clues = TreeDigest(), _Clues()
+        digest, clues = TreeDigest(), self._clues()
         named: list[tuple[bytes, Database]] = []
         held: list[Extents] = []  # while all of them are named databases
         seen = 0
@@ -325,9 +329,8 @@ class _Converter:
             self.writer.begin(None, db)
         for chunk in self._chunks(db, digest):
             named += _core.leaf_databases(self._meta.layout, chunk, self._engine.path)
-            held.append(self._extents(chunk))
-            self._note(clues, chunk, held[-1])
-            seen += len(held[-1])
+            seen += self._note(clues, chunk)
+            held += clues.take()
             if not wanted and seen > len(named):
                 wanted = True
                 self.writer.begin(None, db)
@@ -353,42 +356,66 @@ class _Converter:
                 f"{self._engine.path}: {name_text(name)} cannot be described by "
                 f'form="{self._form}": {reason}'
             )
-        self.writer.end(history, leaves)
+        if history is not None:
+            self.writer.replay(history, clues.take(all_of_them=True))
+            return
+        for extents in clues.take(all_of_them=True):
+            self.writer.add(extents)
+        self.writer.end(leaves)
 
-    def _note(self, clues: _Clues, chunk: _core.Chunk, extents: Extents) -> None:
-        layout = self._meta.layout
+    def _clues(self) -> _Clues:
+        return _Clues(hopeful=self._form in ("auto", "replay"))
+
+    def _note(self, clues: _Clues, chunk: _core.Chunk) -> int:
+        """Adds a chunk of leaves to the clues; how many records it has."""
+        layout, extents = self._meta.layout, self._extents(chunk)
         sizes = _core.leaf_key_sizes(layout, chunk, self._engine.path)
         clues.add(extents, sizes, _core.leaves_of(layout, chunk))
+        return len(extents)
 
     def _extents(self, chunk: _core.Chunk) -> Extents:
         return _core.leaf_extents(self._meta.layout, chunk, self._engine.path)[0]
 
 
 class _Clues:
-    """What tells how a database was made, gathered on a walk over it."""
+    """What tells how a database was made, gathered on a walk over it.
 
-    def __init__(self) -> None:
+    While there is hope for a history extents are held back: with one no table is made.
+
+    Args:
+        hopeful: one is wanted.
+    """
+
+    def __init__(self, *, hopeful: bool) -> None:
+        self._hopeful = hopeful
         self._extents: list[Extents] = []
         self._leaves: list[Leaves] = []
-        self._count, self._key_sizes = 0, (1 << 16, 0)
+        self._count, self._key_sizes, self._length = 0, (1 << 16, 0), 0
 
     def add(self, extents: Extents, key_sizes: tuple[int, int], leaves: Leaves) -> None:
         """The next records, the sizes of their shortest and longest key, and their leaves."""
         self._leaves.append(leaves)
         if not len(extents):
             return
+        if not self._count:
+            self._length = int(extents["length"][0])
         self._count += len(extents)
         self._extents.append(extents)
         shortest, longest = self._key_sizes
         self._key_sizes = min(shortest, key_sizes[0]), max(longest, key_sizes[1])
-        lengths = extents["length"]
-        if (
-            self._count > RECORDS_MAX
-            or self._key_sizes[0] != self._key_sizes[1]
-            or (lengths != self._extents[0]["length"][:1]).any()
-        ):
-            self._extents = []  # no history will be found: no need to keep them
-            self._count = RECORDS_MAX + 1
+        self._hopeful = (
+            self._hopeful
+            and self._count <= RECORDS_MAX
+            and self._key_sizes[0] == self._key_sizes[1]
+            and bool((extents["length"] == self._length).all())
+        )
+
+    def take(self, *, all_of_them: bool = False) -> list[Extents]:
+        """The extents held back, once there is no hope any more; they are let go of."""
+        if self._hopeful and not all_of_them:
+            return []
+        taken, self._extents = self._extents, []
+        return taken
 
     def leaves(self) -> Leaves | None:
         """All leaves; None: there is one without a record, which no provenance file can name."""
@@ -399,7 +426,7 @@ class _Clues:
         """How these records came to be where they are; or None, and why that is not known."""
         if named and meta.main_db.entries != 1:
             return None, "it is not the only database"
-        if not 0 < self._count <= RECORDS_MAX:
+        if not self._hopeful or not self._count:
             return None, "too many records, or none, or keys or values of different lengths"
         extents = np.concatenate(self._extents)
         return find_history(Evidence(meta, extents, self._key_sizes[0], named))
@@ -412,6 +439,10 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
         steps = Steps(progress, sum(section.count for section in written.sections), "compare")
         same = [section.name for section in written.sections] == [m.name for m in made]
         for section, walked in zip(written.sections, made, strict=False):
+            if walked.history is not None:  # which was proved when it was found
+                same = same and section.history == walked.history
+                steps.add(section.count)
+                continue
             digest = hashlib.blake2b(digest_size=DIGEST_BYTES)
             for extents in section.parts():
                 digest.update(extents.tobytes())
@@ -603,22 +634,24 @@ class Writer:
         while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
             self._block()
 
-    def end(self, history: History | None = None, leaves: Leaves | None = None) -> None:
-        """Ends a database, of which the smallest form is kept.
+    def end(self, leaves: Leaves | None = None) -> None:
+        """Ends a database, of which the smaller form is kept.
 
         Args:
-            history: leads to the same records; then there is nothing else to keep.
             leaves: where the same records lie (dtype ``LEAF``).
         """
         while len(self._pending):
             self._block()
+        if leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
+            self._prefer_leaves(self.made[-1], leaves)
+
+    def replay(self, history: History, extents: Sequence[Extents]) -> None:
+        """Makes a database of its history alone, which leads to all of these extents."""
         made = self.made[-1]
-        if history is not None and self._form in ("auto", "replay"):
-            made.history = history
-            made.rows.clear()
-            self._at = self._began
-        elif leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
-            self._prefer_leaves(made, leaves)
+        made.history, made.records = history, history.count
+        made.record_bytes = history.count * history.length
+        ends = (int(part["offset"].max()) + history.length for part in extents)
+        self.extents_end = max(self.extents_end, *ends)
 
     def _prefer_leaves(self, made: Made, leaves: Leaves) -> None:
         """Puts blocks of leaves in the place of those of extents, if that saves a block of the

@@ -97,8 +97,10 @@ def _candidates(one: History, extents: Extents, transactions: int) -> Iterator[H
         yield one
         return
     low, high = -(-count // transactions), (count - 1) // (transactions - 1)
-    first = _right(one, extents)  # which is where the first commit shows
     leaf = 2 * capacities(one)[0]
+    # The first commit shows where a single transaction is no longer right.
+    enough = min(count, high + 2 * LEAVES_AT_END * leaf)
+    first = _right(dataclasses.replace(one, count=enough, commit_every=enough), extents)
     intervals = range(max(low, first), min(high, first + leaf) + 1)
     for every in sorted(intervals, key=_roundness, reverse=True)[:CANDIDATES_MAX]:
         # A part tells wrong ones apart at less cost; what it ends with may move later.

@@ -18,12 +18,12 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, history
-from lmdbio.convert import convert
+from lmdbio.convert import Draft, Writer, convert
 from lmdbio.errors import IncompatibleError
 from lmdbio.history import Evidence, find_history
 from lmdbio.leaves import LeafReader
 from lmdbio.locate import open_source
-from lmdbio.provenance import Provenance
+from lmdbio.provenance import Hints, Provenance
 from lmdbio.verify import verify
 
 
@@ -168,6 +168,28 @@ def test_large_databases_are_not_replayed(tmp_path: Path, monkeypatch: pytest.Mo
     report = convert(path)
     assert (report.replayed, report.blocks_runs) == (0, 1)
     assert report.sidecar_bytes == report.sidecar.stat().st_size
+
+
+def test_an_imagenet_of_one_size_takes_less_than_a_kilobyte(tmp_path: Path) -> None:
+    """Its layout is computed: the file would have 252 GB."""
+    way = {"version": 1, "page_size": 4096, "count": 1_281_167, "commit_every": 1000}
+    made = _core.History(**way, key_size=8, length=196_608)  # type: ignore[arg-type]
+    replayed = _core.replay(made)
+    assert replayed.extents is not None
+    layout = _core.Layout(1, 4096, 16, 0, replayed.last_pgno + 1)
+    last, txnid = replayed.last_pgno, replayed.txnid
+    meta = _core.Meta(layout, replayed.free_db, replayed.main_db, 1 << 40, last, txnid, 0)
+    found, _ = find_history(Evidence(meta, replayed.extents, 8, False))
+    assert found == made
+    with Draft(tmp_path / "x.prov") as draft:
+        writer = Writer(draft, layout)
+        writer.begin(None, meta.main_db)
+        writer.replay(found, [replayed.extents])
+        size = writer.finish(meta, Hints(1, 2, 3, 4, bytes(range(16))), bytes(range(32)))
+        draft.publish(True)
+    assert size <= 1024
+    with Provenance.open(tmp_path / "x.prov") as opened:
+        assert np.array_equal(opened.section().extents(), replayed.extents)
 
 
 FORMS = ("replay", "runs", "leaves", "explicit")
