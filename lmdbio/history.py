@@ -84,7 +84,7 @@ def _right(history: History, extents: Extents) -> int:
     """How many records, from the first on, the replay puts where they are."""
     try:
         return _core.replay(history, expected=extents[: history.count]).right
-    except IncompatibleError:
+    except (IncompatibleError, ValueError):  # sizes that are not modelled
         return 0
 
 
