@@ -7,7 +7,7 @@
 
 enum {
     KEY_BYTES_MAX = 511,
-    NODES_FIRST = 16, /* that a page has memory for, doubled as need be */
+    NODES_FIRST = 4, /* that a page has memory for, doubled as need be */
     PAGES_FIRST = 64
 };
 
@@ -161,6 +161,24 @@ static uint32_t split_index(const writer *w, const page *p, uint32_t index, cons
     return middle;
 }
 
+/* Nothing more is put to a leaf: what it holds gets places in the file. */
+static void settle(writer *w, page *p)
+{
+    for (uint32_t k = 0; k < p->count; k++) {
+        const node *n = &p->nodes[k];
+        lio_extent *e = &w->out[n->record];
+        e->length = length_of(w, n->record);
+        if (e->offset == LIO_NO_PAGE)
+            e->offset = p->pgno * w->sizes.page_size + n->at + LIO_NODE_BYTES +
+                        lio_in_node(&w->sizes, n->key_size);
+        else
+            e->offset = e->offset * w->sizes.page_size + w->sizes.header;
+    }
+    free(p->nodes);
+    p->nodes = NULL;
+    p->count = p->room = 0;
+}
+
 static int split(writer *w, uint32_t level, node added, bool append);
 
 /* Makes the separator known to the parent, which is split itself where it is full. */
@@ -241,8 +259,11 @@ static int split(writer *w, uint32_t level, node added, bool append)
     code = parent_add(w, level, separator);
     if (code != LIO_OK)
         return code;
-    return append ? any_add(w, right, 0, added, true)
+    code = append ? any_add(w, right, 0, added, true)
                   : nodes_move(w, from, right, at, index, added);
+    if (code == LIO_OK && w->how->order == NULL && w->pages[from].leaf)
+        settle(w, &w->pages[from]); /* in key order what comes goes to its right */
+    return code;
 }
 
 /* Descends to where `record` belongs, copying on write; the index there. */
@@ -375,6 +396,8 @@ static int check(const writer *w)
         (how->page_size & (how->page_size - 1)) != 0 || how->count == 0 ||
         how->count >= UINT32_MAX || how->commit_every == 0 || how->split > LIO_SPLIT_OLDEST)
         return lio_fail(w->error, LIO_ERR_ARGUMENT, 0, 0, 0, "no history of an LMDB database");
+    if (how->key_sizes == NULL && how->key_size > KEY_BYTES_MAX)
+        fine = false;
     for (uint64_t i = 0; i < how->count && fine; i++) {
         uint64_t key = key_size_of(w, i), length = length_of(w, i);
         fine = key > 0 && key <= KEY_BYTES_MAX && length < UINT32_MAX &&
@@ -399,23 +422,11 @@ static int check(const writer *w)
                 : lio_fail(w->error, LIO_ERR_ARGUMENT, 0, 0, 0, "an order that is no permutation");
 }
 
-/* Page numbers become places. */
 static void places(writer *w)
 {
-    lio_extent *out = w->out;
-    for (uint32_t i = 0; i < w->page_count; i++) {
-        const page *p = &w->pages[i];
-        for (uint32_t k = 0; p->leaf && k < p->count; k++) {
-            const node *n = &p->nodes[k];
-            lio_extent *e = &out[n->record];
-            e->length = length_of(w, n->record);
-            if (e->offset == LIO_NO_PAGE)
-                e->offset = p->pgno * w->sizes.page_size + n->at + LIO_NODE_BYTES +
-                            lio_in_node(&w->sizes, n->key_size);
-            else
-                e->offset = e->offset * w->sizes.page_size + w->sizes.header;
-        }
-    }
+    for (uint32_t i = 0; i < w->page_count; i++)
+        if (w->pages[i].leaf)
+            settle(w, &w->pages[i]);
 }
 
 static void tell(const writer *w, lio_replayed *end)

@@ -9,7 +9,8 @@
  * A history that was not exactly this one gives other places, often only a few: what comes out is
  * worth nothing until every record was compared with the file.
  *
- * Pure: no file, no clock. Memory: about 14 bytes a record beside the extents.
+ * Pure: no file, no clock. Memory beside the extents: some 60 bytes for each leaf; where records
+ * were not put in key order 20 bytes more for each record, and what its page has room for.
  *
  * Source: the provenance of LMDBIO (Pumma et al., section 4.4.2), whose six items do not suffice
  * (provenance/FORMAT.md says what else is needed); the rules of LMDB 0.9.36 and 1.0.2.

@@ -198,11 +198,12 @@ static int freed_pages(lio_space *s, lio_freed *record)
 /* Takes the first record out. */
 static int freed_delete(lio_space *s)
 {
-    lio_freed *record = &s->records[0];
+    lio_freed *record;
     int code = s->record_count > 0 ? root_touch(s)
                                    : lio_not_modelled(s->error, "its free list is empty");
     if (code != LIO_OK)
         return code;
+    record = &s->records[0];
     s->root_left += freed_bytes(s, record);
     code = freed_pages(s, record);
     free(record->pages);
@@ -221,7 +222,7 @@ static lio_freed *freed_find(lio_space *s, uint64_t id, bool *found)
     while (i < s->record_count && s->records[i].id < id)
         i++;
     *found = i < s->record_count && s->records[i].id == id;
-    return &s->records[i];
+    return s->records != NULL ? &s->records[i] : NULL;
 }
 
 static int freed_insert(lio_space *s, uint64_t id, lio_freed **out)
@@ -329,7 +330,7 @@ int lio_space_save(lio_space *s)
         code = root_touch(s);
     while (code == LIO_OK) {
         while (code == LIO_OK && last < s->pool_last) {
-            last = head = s->records[0].id;
+            last = head = s->record_count > 0 ? s->records[0].id : s->pool_last;
             total_room = head_room = 0;
             code = freed_delete(s);
         }

@@ -58,6 +58,7 @@ from lmdbio.provenance import (
     Provenance,
     compress,
     data_file,
+    extents_crc,
     name_text,
     pack_directory,
     pack_preamble,
@@ -167,10 +168,8 @@ def convert(
         target = sidecar_file(data, output)
         _check_target(target, data, overwrite, output is None)
         with Draft(target) as draft:
-            attempts, converter = _settle(reader, draft, databases, form, progress)
+            attempts, converter, size = _settle(reader, draft, databases, form, progress)
             made = converter.writer.made
-            size = converter.finish()
-            _compare(draft, made, reader, progress)
             draft.publish(overwrite)
         counters = reader.counters()
     forms = [row[4] for one in made for row in one.rows]
@@ -224,19 +223,26 @@ def _settle(
     databases: Sequence[str | bytes | None] | Literal["all"] | None,
     form: Form,
     progress: Progress | None,
-) -> tuple[int, _Converter]:
-    """Walks until nothing was committed during a walk; the number of walks, and the last."""
+) -> tuple[int, _Converter, int]:
+    """Walks, writes and compares until nothing was committed during a walk.
+
+    Returns:
+        The number of walks, the last, and the size of what was written.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         converter = _Converter(engine, draft, form, progress)
         try:
             converter.run(databases)
-        except (CorruptedError, IncompatibleError, LookupError):
+            if converter.moved():
+                continue
+            size = converter.finish()
+            _compare(draft, converter.writer.made, engine, progress)
+        except (CorruptedError, IncompatibleError, LookupError, ProvenanceError):
             # Pages of this state may have been overwritten: then it is not damage.
             if not converter.moved():
                 raise
         else:
-            if not converter.moved():
-                return attempt, converter
+            return attempt, converter, size
     raise Error(
         f"{engine.path}: was committed to during each of {ATTEMPTS} walks (now transaction "
         f"{_core.read_meta(engine).txnid}): convert it when its writer rests"
@@ -391,6 +397,7 @@ class _Clues:
         self._extents: list[Extents] = []
         self._leaves: list[Leaves] = []
         self._count, self._key_sizes, self._length = 0, (1 << 16, 0), 0
+        self._reason = ""  # why there is no hope
 
     def add(self, extents: Extents, key_sizes: tuple[int, int], leaves: Leaves) -> None:
         """The next records, the sizes of their shortest and longest key, and their leaves."""
@@ -403,12 +410,13 @@ class _Clues:
         self._extents.append(extents)
         shortest, longest = self._key_sizes
         self._key_sizes = min(shortest, key_sizes[0]), max(longest, key_sizes[1])
-        self._hopeful = (
-            self._hopeful
-            and self._count <= RECORDS_MAX
-            and self._key_sizes[0] == self._key_sizes[1]
-            and bool((extents["length"] == self._length).all())
-        )
+        if self._count > RECORDS_MAX:
+            self._reason = self._reason or f"more than {RECORDS_MAX:,} records"
+        elif self._key_sizes[0] != self._key_sizes[1]:
+            self._reason = self._reason or "keys of different lengths"
+        elif (extents["length"] != self._length).any():
+            self._reason = self._reason or "values of different lengths"
+        self._hopeful = self._hopeful and not self._reason
 
     def take(self, *, all_of_them: bool = False) -> list[Extents]:
         """The extents held back, once there is no hope any more; they are let go of."""
@@ -427,7 +435,7 @@ class _Clues:
         if named and meta.main_db.entries != 1:
             return None, "it is not the only database"
         if not self._hopeful or not self._count:
-            return None, "too many records, or none, or keys or values of different lengths"
+            return None, self._reason or "no records"
         extents = np.concatenate(self._extents)
         return find_history(Evidence(meta, extents, self._key_sizes[0], named))
 
@@ -588,6 +596,7 @@ class Made:
     record_bytes: int = 0
     runs: int = 0
     history: History | None = None
+    extents_crc: int = 0
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
 
@@ -610,6 +619,7 @@ class Made:
             columns[3],
             columns[4].astype(np.uint8),
             self.history,
+            self.extents_crc,
         )
 
 
@@ -649,6 +659,7 @@ class Writer:
         """Makes a database of its history alone, which leads to all of these extents."""
         made = self.made[-1]
         made.history, made.records = history, history.count
+        made.extents_crc = extents_crc(extents)
         made.record_bytes = history.count * history.length
         ends = (int(part["offset"].max()) + history.length for part in extents)
         self.extents_end = max(self.extents_end, *ends)

@@ -29,6 +29,9 @@ __all__ = ["Evidence", "RECORDS_MAX", "capacities", "find_history"]
 RECORDS_MAX = 1 << 22
 #: Intervals tried where the first commit cannot be seen exactly (values inside leaves).
 CANDIDATES_MAX = 512
+#: Records replayed in a search at most: so many, and so many for each that there is. What is right
+#: is found with the first few histories; what has none must not cost much more than its walk.
+WORK_MIN, WORK = 1 << 21, 8
 NODE_BYTES, POINTER_BYTES = 8, 2  # of a node before its key, and to it
 #: Leaves that later puts may still move: those at the end of a part of a history.
 LEAVES_AT_END = 3
@@ -70,25 +73,36 @@ def find_history(evidence: Evidence) -> tuple[History | None, str]:
         length=int(extents["length"][0]),
         named=evidence.named,
     )
+    search = _Search(extents)
     for apart, append, split in itertools.product(
         (False, True) if evidence.named else (False,), (False, True), SplitRule
     ):
         guess = dataclasses.replace(one, apart=apart, append=append, split=split)
-        for history in _candidates(guess, extents, meta.txnid - apart):
-            if _right(history, extents) == count:
+        for history in _candidates(guess, search, meta.txnid - apart):
+            if search.right(history) == count:
                 return history, ""
     return None, "no history of puts in key order, in transactions of one size, gives its layout"
 
 
-def _right(history: History, extents: Extents) -> int:
-    """How many records, from the first on, the replay puts where they are."""
-    try:
-        return _core.replay(history, expected=extents[: history.count]).right
-    except (IncompatibleError, ValueError):  # sizes that are not modelled
-        return 0
+class _Search:
+    """Replays histories against the extents, as long as that is worth it."""
+
+    def __init__(self, extents: Extents) -> None:
+        self._extents = extents
+        self._left = WORK_MIN + WORK * len(extents)
+
+    def right(self, history: History) -> int:
+        """How many records, from the first on, the replay puts where they are."""
+        self._left -= history.count
+        if self._left < 0:
+            return 0
+        try:
+            return _core.replay(history, expected=self._extents[: history.count]).right
+        except (IncompatibleError, ValueError):  # sizes that are not modelled
+            return 0
 
 
-def _candidates(one: History, extents: Extents, transactions: int) -> Iterator[History]:
+def _candidates(one: History, search: _Search, transactions: int) -> Iterator[History]:
     """Histories like ``one``, which has a single transaction, of so many that may be right."""
     count = one.count
     if not 1 <= transactions <= count:
@@ -100,13 +114,13 @@ def _candidates(one: History, extents: Extents, transactions: int) -> Iterator[H
     leaf = 2 * capacities(one)[0]
     # The first commit shows where a single transaction is no longer right.
     enough = min(count, high + 2 * LEAVES_AT_END * leaf)
-    first = _right(dataclasses.replace(one, count=enough, commit_every=enough), extents)
+    first = search.right(dataclasses.replace(one, count=enough, commit_every=enough))
     intervals = range(max(low, first), min(high, first + leaf) + 1)
     for every in sorted(intervals, key=_roundness, reverse=True)[:CANDIDATES_MAX]:
         # A part tells wrong ones apart at less cost; what it ends with may move later.
         part = min(count, 4 * (every + leaf))
         start = dataclasses.replace(one, count=part, commit_every=min(every, part))
-        if _right(start, extents) >= min(part, part - LEAVES_AT_END * leaf):
+        if search.right(start) >= min(part, part - LEAVES_AT_END * leaf):
             yield dataclasses.replace(one, commit_every=every)
 
 

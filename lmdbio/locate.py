@@ -114,8 +114,8 @@ class Source:
         if self._section.history is not None:
             return True  # a replay gives nothing less
         if self._section.forms["leaves"]:
-            # A record alone costs its leaf, and the table all of them.
-            return self._asked >= self._section.database.leaf_pages
+            # A record alone costs its leaf, and the table all of them, but these in large reads.
+            return TABLE_SHARE * self._asked >= self._section.database.leaf_pages
         if TABLE_SHARE * self._asked >= self.count:
             return True
         # Blocks are decoded whole: those at random all over the file need about all of them.

@@ -25,7 +25,7 @@ import struct
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -55,6 +55,7 @@ __all__ = [
     "Section",
     "compress",
     "data_file",
+    "extents_crc",
     "find_sidecar",
     "name_text",
     "pack_database",
@@ -187,8 +188,10 @@ _SECTION = struct.Struct("<HHI")
 _COUNTS = struct.Struct("<QQQ")
 #: Length of a history, 0 where there is none; from format version 2 on
 _HISTORY_BYTES = struct.Struct("<H")
-#: split rule, append, apart, zero, key size, records a transaction, value length
-_HISTORY = struct.Struct("<BBBBIQQ")
+#: split rule, append, apart, zero, key size, records a transaction, value length, crc32
+_HISTORY = struct.Struct("<BBBBIQQI")
+#: Bounds of LMDB for keys and values, in bytes.
+_KEY_MAX, _VALUE_MAX = 511, 2**32 - 2
 DIGEST_BYTES = 32
 
 
@@ -293,6 +296,7 @@ class Entry:
     block_crc: npt.NDArray[np.uint32]
     block_form: npt.NDArray[np.uint8]
     history: History | None = None
+    extents_crc: int = 0  # of a history
 
     def pack(self) -> bytes:
         name = self.name or b""
@@ -305,23 +309,32 @@ class Entry:
                 _COUNTS.pack(self.records, self.record_bytes, self.runs),
                 *(column.astype("<u4").tobytes() for column in columns),
                 self.block_form.tobytes(),
-                _pack_history(self.history),
+                self._pack_history(),
             ]
         )
 
+    def _pack_history(self) -> bytes:
+        history = self.history
+        if history is None:
+            return _HISTORY_BYTES.pack(0)
+        return _HISTORY_BYTES.pack(_HISTORY.size) + _HISTORY.pack(
+            history.split,
+            history.append,
+            history.apart,
+            0,
+            history.key_size,
+            history.commit_every,
+            history.length,
+            self.extents_crc,
+        )
 
-def _pack_history(history: History | None) -> bytes:
-    if history is None:
-        return _HISTORY_BYTES.pack(0)
-    return _HISTORY_BYTES.pack(_HISTORY.size) + _HISTORY.pack(
-        history.split,
-        history.append,
-        history.apart,
-        0,
-        history.key_size,
-        history.commit_every,
-        history.length,
-    )
+
+def extents_crc(parts: Iterable[Extents]) -> int:
+    """crc32 over extents, as a history is held to it."""
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part.tobytes(), crc)
+    return crc
 
 
 class _Parser:
@@ -353,18 +366,25 @@ class _Parser:
         return ProvenanceError(f"{self._path}: is damaged: its directory {what}")
 
 
-def _parse_history(parser: _Parser, facts: Facts, records: int, named: bool) -> History | None:
+def _parse_history(
+    parser: _Parser, facts: Facts, records: int, named: bool
+) -> tuple[History | None, int]:
     (length,) = parser.items(_HISTORY_BYTES)
     if length == 0:
-        return None
+        return None, 0
     if length != _HISTORY.size:
         raise parser.error("has a history of unknown length")
-    split, append, apart, zero, key_size, commit_every, value_length = parser.items(_HISTORY)
+    split, append, apart, zero, key_size, commit_every, value_length, crc = parser.items(_HISTORY)
     if split not in list(SplitRule) or append > 1 or apart > named or zero:
         raise parser.error("has a history of unknown kind")
-    if not 0 < records <= REPLAYED_MAX or not commit_every:
+    if (
+        not 0 < records <= REPLAYED_MAX
+        or not commit_every
+        or not 0 < key_size <= _KEY_MAX
+        or value_length > _VALUE_MAX
+    ):
         raise parser.error("has a history that cannot be replayed")
-    return History(
+    history = History(
         version=facts.version,
         page_size=facts.page_size,
         count=records,
@@ -376,6 +396,7 @@ def _parse_history(parser: _Parser, facts: Facts, records: int, named: bool) -> 
         named=named,
         apart=bool(apart),
     )
+    return history, crc
 
 
 def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
@@ -398,7 +419,7 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
         block_form=parser.column(blocks, "u1"),
     )
     if format_version > 1:
-        entry.history = _parse_history(parser, facts, records, kind == 1)
+        entry.history, entry.extents_crc = _parse_history(parser, facts, records, kind == 1)
     elif (entry.block_form == BlockForm.LEAVES).any():
         raise parser.error("names leaves, which format version 1 does not have")
     if entry.history is not None and blocks:
@@ -564,9 +585,7 @@ class Section:
         except (ValueError, Error) as e:
             raise ProvenanceError(f"{where}: its history is damaged: {e}") from e
         assert extents is not None
-        facts = self._owner.facts
-        ends = int((extents["offset"] + extents["length"]).max())
-        if ends > facts.extents_end or int(extents["length"].sum()) != self.record_bytes:
+        if extents_crc([extents]) != self._entry.extents_crc:
             raise ProvenanceError(f"{where}: its history is damaged: it leads to other records")
         extents.flags.writeable = False
         return extents

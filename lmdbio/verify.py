@@ -121,7 +121,7 @@ def verify(
         verifier = _Verifier(reader, meta, opened, progress)
         try:
             verifier.run()
-        except (CorruptedError, StaleError) as e:
+        except (CorruptedError, ProvenanceError) as e:
             newest = _core.newest_txnid(reader, meta.layout)
             if newest == meta.txnid:
                 raise

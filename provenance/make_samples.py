@@ -170,8 +170,14 @@ def whole(
 def made(
     *, split: int = 0, append: int = 0, apart: int = 0, key: int = 4, every: int, length: int
 ) -> bytes:
-    """A history."""
+    """A history, but for the checksum at its end."""
     return struct.pack("<BBBBIQQ", split, append, apart, 0, key, every, length)
+
+
+def sealed(history: bytes, extents: Extents) -> bytes:
+    return history + struct.pack(
+        "<I", zlib.crc32(b"".join(struct.pack("<QQ", *extent) for extent in extents))
+    )
 
 
 def stride(first: int, count: int, length: int) -> Extents:
@@ -200,9 +206,12 @@ TWO = [*ONE[:2], (8 * PAGE + HEADER, 5000)]
 SECOND: dict[str, tuple[bytes, list[Section]]] = {
     "2-fixed": (b"", [(None, [(RUNS, FIXED)])]),
     "2-named": (b"", GOOD["named"]),
-    "2-replay": (made(every=3, length=5000), [(None, [(REPLAY, ONE)])]),
-    "2-replay-commits": (made(every=2, length=5000), [(None, [(REPLAY, TWO)])]),
-    "2-replay-append": (made(every=2, length=5000, append=1), [(None, [(REPLAY, TWO)])]),
+    "2-replay": (sealed(made(every=3, length=5000), ONE), [(None, [(REPLAY, ONE)])]),
+    "2-replay-commits": (sealed(made(every=2, length=5000), TWO), [(None, [(REPLAY, TWO)])]),
+    "2-replay-append": (
+        sealed(made(every=2, length=5000, append=1), TWO),
+        [(None, [(REPLAY, TWO)])],
+    ),
 }
 
 
@@ -274,7 +283,15 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
             replayed(made(every=0, length=5000)),
             "cannot be replayed",
         ),
-        "history-without-keys": (replayed(made(every=3, length=5000, key=0)), "impossible size"),
+        "history-without-keys": (
+            replayed(made(every=3, length=5000, key=0)),
+            "cannot be replayed",
+        ),
+        "history-of-long-keys": (
+            replayed(made(every=3, length=5000, key=65_540)),
+            "cannot be replayed",
+        ),
+        "history-of-other-commits": (replayed(made(every=2, length=5000)), "other records"),
         "history-of-other-records": (replayed(made(every=1, length=5000)), "other records"),
         "history-of-other-lengths": (replayed(made(every=3, length=4999)), "other records"),
         "leaves-in-format-1": (
@@ -289,14 +306,18 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         "leaves-of-others": (with_leaves(leaves_block([(5, 61)])), "another number of records"),
         "leaves-of-more": (with_leaves(leaves_block([(5, 63)])), "another number of records"),
         "history-and-blocks": (
-            whole([(None, [(RUNS, ONE)])], version=2, history=made(every=3, length=5000)),
+            whole(
+                [(None, [(RUNS, ONE)])],
+                version=2,
+                history=sealed(made(every=3, length=5000), ONE),
+            ),
             "history and blocks",
         ),
     }
 
 
 def replayed(history: bytes) -> bytes:
-    return whole([(None, [(REPLAY, ONE)])], version=2, history=history)
+    return whole([(None, [(REPLAY, ONE)])], version=2, history=sealed(history, ONE))
 
 
 def tiny() -> tuple[bytes, bytes, bytes]:

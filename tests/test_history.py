@@ -8,6 +8,7 @@ walk of the file.
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from pathlib import Path
 
@@ -17,9 +18,9 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import _core, history
+from lmdbio import _core, history, provenance
 from lmdbio.convert import Draft, Writer, convert
-from lmdbio.errors import IncompatibleError
+from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.history import Evidence, find_history
 from lmdbio.leaves import LeafReader
 from lmdbio.locate import open_source
@@ -239,3 +240,49 @@ def test_a_form_that_is_none_is_refused(tmp_path: Path) -> None:
     path = make(tmp_path / "env", 10, 3000, every=10)
     with pytest.raises(ValueError, match="'replay', 'runs', 'leaves', 'explicit'"):
         convert(path, form="tiny")  # type: ignore[arg-type]
+
+
+def test_a_search_in_vain_ends(tmp_path: Path) -> None:
+    """Few transactions of unequal size: every interval would be a replay of all records."""
+    env = databases.open_writable(tmp_path / "env", 1)
+    for part in (range(90_000), range(90_000, 100_000), range(100_000, 200_000)):
+        with env.begin(write=True) as txn:
+            txn.cursor().putmulti([(b"%08d" % i, b"12345678") for i in part])
+    env.close()
+    extents, meta = scanned(tmp_path / "env")
+    replayed = []
+    original = _core.replay
+
+    def counted(made: _core.History, **more: object) -> _core.Replayed:
+        replayed.append(made.count)
+        return original(made, **more)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_core, "replay", counted)
+        assert find_history(Evidence(meta, extents, 8, False))[0] is None
+    assert sum(replayed) <= history.WORK_MIN + history.WORK * len(extents)
+
+
+def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Also by one commit: what a replay gives is held to a checksum of what was walked."""
+    path = make(tmp_path / "env", 3000, 400, every=100)
+    sidecar = convert(path).sidecar
+    with Provenance.open(sidecar) as opened:
+        facts, entry = opened.facts, opened.section()._entry
+    assert entry.history is not None
+    for change in ({"commit_every": 99}, {"commit_every": 3000}, {"append": True}):
+        entry.history = dataclasses.replace(convert_history(path), **change)
+        raw = provenance.pack_directory(facts, [entry])
+        stored = provenance.compress(raw)
+        head = provenance.pack_preamble(provenance.BLOCKS_AT, stored, len(raw))
+        sidecar.write_bytes(head + stored)
+        with lmdbio.Records(path, locate="provenance", check="always") as records:
+            with pytest.raises(ProvenanceError, match="other records"):
+                records[7]
+
+
+def convert_history(path: Path) -> _core.History:
+    extents, meta = scanned(path)
+    found, reason = find_history(Evidence(meta, extents, 8, False))
+    assert found is not None, reason
+    return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import databases
 import numpy as np
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 import lmdbio
 from lmdbio import _core
+from lmdbio import convert as conversion
 from lmdbio._core import LEAF
 from lmdbio.convert import convert
 from lmdbio.errors import Error, ProvenanceError
@@ -170,6 +172,31 @@ def test_a_damaged_leaf_is_told_to_who_needs_it(path: Path) -> None:
                 records.read([0, first])
             with pytest.raises(Error, match=r"data\.mdb"):
                 list(records)
+
+
+def test_commits_while_the_draft_is_compared_start_the_walk_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is overwritten meanwhile is no damage."""
+    version = lmdbio_version(path)
+    turns = iter((0,))
+    original = conversion._compare
+
+    def storm(*arguments: Any) -> None:
+        for turn in turns:
+            env = databases.open_writable(path, version)
+            for step in range(5):
+                with env.begin(write=True) as txn:
+                    for i in range(step, COUNT, 7):
+                        txn.put(b"key-%d" % i, value(i + turn + 1))
+            env.close()
+        original(*arguments)
+
+    monkeypatch.setattr(conversion, "_compare", storm)
+    report = convert(path, form="leaves")
+    assert report.attempts == 2
+    with open_source(path, locate="scan") as scanned, open_source(path) as source:
+        assert np.array_equal(source.run(0, COUNT), scanned.run(0, COUNT))
 
 
 LEAVES = st.lists(
