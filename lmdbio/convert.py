@@ -12,6 +12,7 @@ Invariants:
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import errno
 import fcntl
@@ -21,9 +22,9 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, get_args
@@ -72,6 +73,8 @@ ATTEMPTS = 3
 #: How a provenance file says where records lie; "auto": see ``Writer.end``.
 Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
 BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
+#: What a thread needs to get going.
+START_SECONDS = 1e-4
 #: What a block takes in the directory.
 ROW_BYTES = 17
 #: What file systems give out at least.
@@ -293,15 +296,15 @@ class _Converter:
     def _chunks(self, db: Database, digest: TreeDigest) -> Iterator[_core.Chunk]:
         """The leaves of a tree; every page goes through the digest."""
         self.steps.total += tree_pages(db)
-        with _core.Walk(self._engine, self._meta, db) as walk, ThreadPoolExecutor(1) as hashing:
+        with _core.Walk(self._engine, self._meta, db) as walk, _Beside() as beside:
             for chunk in walk:
-                hashed = hashing.submit(digest.add, chunk)  # which takes as long as all the rest
+                beside.begin(partial(digest.add, chunk))  # which takes as long as all the rest
                 try:
                     self.steps.add(len(chunk.pgnos))
                     if chunk.leaf:
                         yield chunk
                 finally:
-                    hashed.result()
+                    beside.end()
 
     def _refuse_duplicates(self, name: Name, db: Database) -> None:
         if db.flags & DUPSORT:
@@ -381,6 +384,64 @@ class _Converter:
 
     def _extents(self, chunk: _core.Chunk) -> Extents:
         return _core.leaf_extents(self._meta.layout, chunk, self._engine.path)[0]
+
+
+class _Beside:
+    """Does one thing at a time in a thread, or where it did not start, when it is waited for.
+
+    Python's own threads wait for ever for one whose start failed for want of memory; here whoever
+    takes the lock first does the work.
+    """
+
+    def __init__(self) -> None:
+        self._work: Callable[[], None] | None = None
+        self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._error: BaseException | None = None
+
+    def begin(self, work: Callable[[], None]) -> None:
+        """Starts it. Until ``end`` nothing else may be started."""
+        self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
+        self._done.acquire()
+        self._work = work
+        with contextlib.suppress(RuntimeError, MemoryError):
+            _thread.start_new_thread(self._run, (work, self._taken, self._done))
+            time.sleep(START_SECONDS)
+
+    def _run(
+        self, work: Callable[[], None], taken: _thread.LockType, done: _thread.LockType
+    ) -> None:
+        if not taken.acquire(blocking=False):  # it came too late
+            return
+        try:
+            work()
+        except BaseException as error:
+            self._error = error
+        finally:
+            done.release()
+
+    def end(self) -> None:
+        """Waits for what was begun, or does it; raises what it raised."""
+        work = self._work
+        if work is None:
+            return
+        if self._taken.acquire(blocking=False):
+            self._work = None
+            work()
+            return
+        self._done.acquire()
+        self._work = None
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    def __enter__(self) -> _Beside:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # What it works on is about to go: whatever interrupts the waiting is under way already.
+        while self._work is not None:
+            with contextlib.suppress(BaseException):
+                self.end()
 
 
 class _Clues:
