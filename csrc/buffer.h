@@ -23,9 +23,9 @@ void lio_buffer_close(uint8_t *buffer);
 
 /* Lets malloc keep up to 64 MiB that objects leave at the end of the heap, instead of giving them
  * back to the kernel and asking for them anew, page by page: where lists of large objects come and
- * go, that was seen to be a third of the processor time. A program that frees one large array brings about the
- * same: glibc grows its thresholds to what was freed (mallopt(3), M_MMAP_THRESHOLD); others ignore
- * it. */
+ * go, that was seen to be a third of the processor time. A program that frees one large array
+ * brings about the same: glibc grows its thresholds to what was freed (mallopt(3),
+ * M_MMAP_THRESHOLD); others ignore it. */
 void lio_heap_keep(void);
 
 #endif

@@ -120,7 +120,7 @@ def _candidates(one: History, search: _Search, transactions: int) -> Iterator[Hi
         # A part tells wrong ones apart at less cost; what it ends with may move later.
         part = min(count, 4 * (every + leaf))
         start = dataclasses.replace(one, count=part, commit_every=min(every, part))
-        if search.right(start) >= min(part, part - LEAVES_AT_END * leaf):
+        if search.right(start) >= part - LEAVES_AT_END * leaf:
             yield dataclasses.replace(one, commit_every=every)
 
 
