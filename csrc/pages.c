@@ -34,12 +34,18 @@ typedef struct slab {
     lio_pin pins[];
 } slab;
 
+/* Where a chain begins. What its first page holds is asked for while its pin is on its way. */
+typedef struct {
+    lio_pin *first;
+    const uint8_t *page; /* of `first`, or of one that was: only asked for */
+} bucket;
+
 struct lio_pages {
     lio_engine *engine;
     lio_layout layout;
     uint64_t capacity, count; /* pages */
     uint64_t buckets;         /* power of two */
-    lio_pin **table;
+    bucket *table;
     lio_pin *hand; /* the pin before the one to be judged next; NULL: none */
     lio_pin *spare; /* with memory, without a page */
     slab *slabs;    /* newest first */
@@ -54,7 +60,7 @@ enum {
     ALIGNMENT_MIN = 64, /* a line of a core's cache */
     CACHE_PAGES_MIN = 2 * LIO_DEPTH_MAX,
     BUCKETS_FIRST = 64,
-    TABLE_LINES = 3,    /* of a page, its pointers to nodes */
+    SEARCH_LINES = 4,   /* of a page, where a search begins: its header, its pointers to nodes */
     SLAB_PAGES_FIRST = 16,
     SLABS_SMALL = 16 /* before those of huge pages */
 };
@@ -168,25 +174,31 @@ const lio_layout *lio_pages_layout(const lio_pages *pages)
     return &pages->layout;
 }
 
-static lio_pin **bucket(lio_pages *pages, uint64_t pgno)
+static bucket *bucket_of(const lio_pages *pages, uint64_t pgno)
 {
     return &pages->table[(pgno * 0x9E3779B97F4A7C15u >> 20) & (pages->buckets - 1)];
+}
+
+static void chain(lio_pages *pages, lio_pin *s)
+{
+    bucket *at = bucket_of(pages, s->pgno);
+    s->chain = at->first;
+    *at = (bucket){s, s->page};
 }
 
 /* Twice the buckets for twice the pages; without memory for them, chains grow instead. */
 static void table_grow(lio_pages *pages)
 {
     uint64_t before = pages->buckets;
-    lio_pin **old = pages->table, **table = calloc(2 * before, sizeof *table);
+    bucket *old = pages->table, *table = calloc(2 * before, sizeof *table);
     if (table == NULL)
         return;
     pages->table = table;
     pages->buckets = 2 * before;
     for (uint64_t i = 0; i < before; i++)
-        for (lio_pin *s = old[i], *next; s != NULL; s = next) {
+        for (lio_pin *s = old[i].first, *next; s != NULL; s = next) {
             next = s->chain;
-            s->chain = *bucket(pages, s->pgno);
-            *bucket(pages, s->pgno) = s;
+            chain(pages, s);
         }
     free(old);
 }
@@ -196,8 +208,7 @@ static void remember(lio_pages *pages, lio_pin *s)
 {
     if (pages->count >= pages->buckets)
         table_grow(pages);
-    s->chain = *bucket(pages, s->pgno);
-    *bucket(pages, s->pgno) = s;
+    chain(pages, s);
     s->next = pages->hand != NULL ? pages->hand->next : s;
     if (pages->hand != NULL)
         pages->hand->next = s;
@@ -208,7 +219,7 @@ static void remember(lio_pages *pages, lio_pin *s)
 /* The pin after `before` in the ring. */
 static void forget(lio_pages *pages, lio_pin *before)
 {
-    lio_pin *s = before->next, **at = bucket(pages, s->pgno);
+    lio_pin *s = before->next, **at = &bucket_of(pages, s->pgno)->first;
     while (*at != s)
         at = &(*at)->chain;
     *at = s->chain;
@@ -338,9 +349,12 @@ static int wrong_type(const lio_layout *layout, uint64_t pgno, int type, lio_err
 
 int lio_pages_pin(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, lio_error *error)
 {
+    const bucket *at = bucket_of(pages, pgno);
     lio_pin *s;
     int code;
-    for (s = *bucket(pages, pgno); s != NULL && s->pgno != pgno; s = s->chain)
+    for (uint32_t line = 0; at->page != NULL && line < SEARCH_LINES; line++)
+        __builtin_prefetch(at->page + (size_t)line * ALIGNMENT_MIN);
+    for (s = at->first; s != NULL && s->pgno != pgno; s = s->chain)
         ;
     if (s == NULL) {
         code = pin_read(pages, pgno, type, &s, error);
@@ -352,8 +366,6 @@ int lio_pages_pin(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, lio_
             return wrong_type(&pages->layout, pgno, type, error);
         s->used = true;
     }
-    for (uint32_t line = 1; line <= TABLE_LINES; line++) /* where a search begins */
-        __builtin_prefetch(s->page + (size_t)line * ALIGNMENT_MIN);
     s->pins++;
     *out = s;
     return LIO_OK;
