@@ -361,6 +361,21 @@ const lio_item *lio_cursor_item(const lio_cursor *cursor)
     return cursor->has_item ? &cursor->item : NULL;
 }
 
+int lio_cursor_place(lio_cursor *cursor, uint64_t *pgno, uint32_t *index, lio_error *error)
+{
+    lio_tree *t = &cursor->main;
+    int code = LIO_OK;
+    lio_pages_lock(t->pages);
+    if (!t->placed || t->height == 0) {
+        code = not_placed(error);
+    } else {
+        *pgno = lio_tree_leaf(t)->pgno;
+        *index = lio_tree_leaf(t)->index;
+    }
+    lio_pages_unlock(t->pages);
+    return code;
+}
+
 static int count_values(lio_cursor *c, uint64_t *out, lio_error *error)
 {
     lio_tree *t = &c->main;

@@ -72,6 +72,9 @@ int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_
 /* What the last move returned; NULL when it failed. Borrowed until the next call. */
 const lio_item *lio_cursor_item(const lio_cursor *cursor);
 
+/* Where it stands: the number of its leaf, and the node on it. LIO_ERR_UNPLACED. */
+int lio_cursor_place(lio_cursor *cursor, uint64_t *pgno, uint32_t *index, lio_error *error);
+
 /* Number of values of the current key. */
 int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 

@@ -20,6 +20,7 @@
 #include "locate.h"
 #include "provenance.h"
 #include "replay.h"
+#include "keys.h"
 #include "window.h"
 #include "pages.h"
 #include "tree.h"

@@ -409,29 +409,6 @@ int lio_walk_next(lio_walk *walk, int timeout_ms, lio_chunk *out, lio_error *err
 
 /* --- leaves -------------------------------------------------------------------------- */
 
-int lio_leaves_key_sizes(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
-                         uint32_t count, uint32_t *shortest, uint32_t *longest,
-                         lio_error *error)
-{
-    *shortest = UINT32_MAX;
-    *longest = 0;
-    for (uint32_t i = 0; i < count; i++) {
-        const uint8_t *page = pages + (size_t)i * layout->page_size;
-        uint32_t nodes = lio_page_count(layout, page);
-        if (lio_page_flags(layout, page) & LIO_P_LEAF2)
-            return LIO_NOTFOUND;
-        for (uint32_t j = 0; j < nodes; j++) {
-            lio_node node;
-            int code = lio_page_node(layout, page, pgnos[i], j, &node, error);
-            if (code != LIO_OK)
-                return code;
-            *shortest = node.key_size < *shortest ? node.key_size : *shortest;
-            *longest = node.key_size > *longest ? node.key_size : *longest;
-        }
-    }
-    return *longest > 0 ? LIO_OK : LIO_NOTFOUND;
-}
-
 size_t lio_leaves_entries(const lio_layout *layout, const uint8_t *pages, uint32_t count)
 {
     size_t entries = 0;

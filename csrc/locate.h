@@ -72,12 +72,6 @@ int lio_leaves_database(const lio_layout *layout, const uint8_t *pages, const ui
                         uint32_t count, uint32_t *page, uint32_t *index, lio_node *node,
                         lio_db *out, lio_error *error);
 
-/* The shortest and the longest key of `count` checked leaf pages, in bytes. LIO_NOTFOUND: they hold
- * no records, or fixed-size duplicates. */
-int lio_leaves_key_sizes(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
-                         uint32_t count, uint32_t *shortest, uint32_t *longest,
-                         lio_error *error);
-
 /* The number of nodes of `count` checked leaf pages. */
 size_t lio_leaves_entries(const lio_layout *layout, const uint8_t *pages, uint32_t count);
 

@@ -386,6 +386,43 @@ void lio_pin_drop(lio_pin *pin)
     pin->pins--;
 }
 
+static int copy_key(lio_pages *pages, const lio_pin *pin, uint32_t index, uint8_t *into,
+                    uint32_t *size, lio_error *error)
+{
+    uint32_t count = lio_page_count(&pages->layout, pin->page);
+    lio_node node;
+    int code;
+    if (index >= count)
+        return lio_fail(error, LIO_ERR_CORRUPT, pin->pgno * pages->layout.page_size, index, count,
+                        "page %" PRIu64 " has %" PRIu32 " records, not one of number %" PRIu32,
+                        pin->pgno, count, index);
+    code = lio_page_node(&pages->layout, pin->page, pin->pgno, index, &node, error);
+    if (code != LIO_OK)
+        return code;
+    memcpy(into, node.key, node.key_size);
+    *size = node.key_size;
+    return LIO_OK;
+}
+
+int lio_pages_key(lio_pages *pages, uint64_t pgno, uint32_t index, uint8_t *into, uint32_t *size,
+                  lio_error *error)
+{
+    lio_pin *pin;
+    int code;
+    if (pgno < 2 || pgno >= pages->layout.page_limit)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, pages->layout.page_limit, pgno,
+                        "page %" PRIu64 " is not one of the %" PRIu64 " in use", pgno,
+                        pages->layout.page_limit);
+    lio_pages_lock(pages);
+    code = lio_pages_pin(pages, pgno, LIO_P_LEAF, &pin, error);
+    if (code == LIO_OK) {
+        code = copy_key(pages, pin, index, into, size, error);
+        lio_pin_drop(pin);
+    }
+    lio_pages_unlock(pages);
+    return code;
+}
+
 /* --- values --------------------------------------------------------------------------- */
 
 /* Values are as long as the file says: a damaged length must not become an allocation. */

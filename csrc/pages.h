@@ -50,6 +50,10 @@ void lio_pages_forked(lio_pages *pages);
  * header of its first overflow page. Needs no lock. */
 int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio_error *error);
 
+/* Key number `index` of leaf `pgno`, into `into`, which has room for a page. */
+int lio_pages_key(lio_pages *pages, uint64_t pgno, uint32_t index, uint8_t *into, uint32_t *size,
+                  lio_error *error);
+
 /* Whether what was read up to now belongs to the snapshot, as far as its own meta page tells,
  * which usually does; `wait`: also if it must be waited for. False: ask the meta pages
  * (lio_meta_newest). */

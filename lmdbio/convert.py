@@ -38,6 +38,8 @@ from lmdbio._core import (
     Engine,
     Extents,
     History,
+    KeyFinder,
+    KeyRun,
     Layout,
     Leaves,
     Meta,
@@ -316,7 +318,7 @@ class _Converter:
 
     def _tree(self, name: Name, db: Database) -> None:
         self._refuse_duplicates(name, db)
-        digest, clues = TreeDigest(), self._clues()
+        digest, clues = TreeDigest(), self._clues(db)
         self.writer.begin(name, db)
         for chunk in self._chunks(db, digest):
             self._note(clues, chunk)
@@ -329,7 +331,7 @@ class _Converter:
         """Walks the main database, written unless it holds named databases alone."""
         db = self._meta.main_db
         self._refuse_duplicates(None, db)
-        digest, clues = TreeDigest(), self._clues()
+        digest, clues = TreeDigest(), self._clues(db)
         named: list[tuple[bytes, Database]] = []
         held: list[Extents] = []  # while all of them are named databases
         seen = 0
@@ -365,6 +367,7 @@ class _Converter:
                 f"{self._engine.path}: {name_text(name)} cannot be described by "
                 f'form="{self._form}": {reason}'
             )
+        self.writer.know_keys(clues.keys.end())
         if history is not None:
             self.writer.replay(history, clues.take(all_of_them=True))
             return
@@ -372,14 +375,14 @@ class _Converter:
             self.writer.add(extents)
         self.writer.end(leaves)
 
-    def _clues(self) -> _Clues:
-        return _Clues(hopeful=self._form in ("auto", "replay"))
+    def _clues(self, db: Database) -> _Clues:
+        return _Clues(KeyFinder(db.flags), hopeful=self._form in ("auto", "replay"))
 
     def _note(self, clues: _Clues, chunk: _core.Chunk) -> int:
         """Adds a chunk of leaves to the clues; how many records it has."""
         layout, extents = self._meta.layout, self._extents(chunk)
-        sizes = _core.leaf_key_sizes(layout, chunk, self._engine.path)
-        clues.add(extents, sizes, _core.leaves_of(layout, chunk))
+        clues.keys.add(layout, chunk, self._engine.path)
+        clues.add(extents, _core.leaves_of(layout, chunk))
         return len(extents)
 
     def _extents(self, chunk: _core.Chunk) -> Extents:
@@ -450,18 +453,20 @@ class _Clues:
     While there is hope for a history extents are held back: with one no table is made.
 
     Args:
+        keys: follows all keys.
         hopeful: one is wanted.
     """
 
-    def __init__(self, *, hopeful: bool) -> None:
+    def __init__(self, keys: KeyFinder, *, hopeful: bool) -> None:
+        self.keys = keys
         self._hopeful = hopeful
         self._extents: list[Extents] = []
         self._leaves: list[Leaves] = []
-        self._count, self._key_sizes, self._length = 0, (1 << 16, 0), 0
+        self._count, self._length = 0, 0
         self._reason = ""  # why there is no hope
 
-    def add(self, extents: Extents, key_sizes: tuple[int, int], leaves: Leaves) -> None:
-        """The next records, the sizes of their shortest and longest key, and their leaves."""
+    def add(self, extents: Extents, leaves: Leaves) -> None:
+        """The next records, whose keys were followed, and their leaves."""
         self._leaves.append(leaves)
         if not len(extents):
             return
@@ -469,11 +474,10 @@ class _Clues:
             self._length = int(extents["length"][0])
         self._count += len(extents)
         self._extents.append(extents)
-        shortest, longest = self._key_sizes
-        self._key_sizes = min(shortest, key_sizes[0]), max(longest, key_sizes[1])
+        shortest, longest = self.keys.sizes
         if self._count > RECORDS_MAX:
             self._reason = self._reason or f"more than {RECORDS_MAX:,} records"
-        elif self._key_sizes[0] != self._key_sizes[1]:
+        elif shortest != longest and not self.keys.may_count:
             self._reason = self._reason or "keys of different lengths"
         elif (extents["length"] != self._length).any():
             self._reason = self._reason or "values of different lengths"
@@ -498,7 +502,9 @@ class _Clues:
         if not self._hopeful or not self._count:
             return None, self._reason or "no records"
         extents = np.concatenate(self._extents)
-        return find_history(Evidence(meta, extents, self._key_sizes[0], named))
+        shortest, longest = self.keys.sizes
+        size = shortest if shortest == longest else None
+        return find_history(Evidence(meta, extents, size, named, self.keys.end()))
 
 
 def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress | None) -> None:
@@ -658,6 +664,7 @@ class Made:
     runs: int = 0
     history: History | None = None
     extents_crc: int = 0
+    keys: tuple[KeyRun, ...] = ()
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
 
@@ -681,6 +688,7 @@ class Made:
             columns[4].astype(np.uint8),
             self.history,
             self.extents_crc,
+            self.keys,
         )
 
 
@@ -715,6 +723,10 @@ class Writer:
             self._block()
         if leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
             self._prefer_leaves(self.made[-1], leaves)
+
+    def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
+        """What the keys of the database look like; none: they follow no pattern."""
+        self.made[-1].keys = runs
 
     def replay(self, history: History, extents: Sequence[Extents]) -> None:
         """Makes a database of its history alone, which leads to all of these extents."""

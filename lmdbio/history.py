@@ -7,6 +7,9 @@ where one long transaction would have put it tells where the first of them ended
 proved: every record of its replay lies where it lies in the file. What is not found is no error:
 other forms of provenance hold for any history.
 
+Keys like str(i) are put in the order of their numbers, which is not that of the keys: then the
+records of the first numbers are those that tell.
+
 Pure: reads nothing.
 
 Source: LMDBIO (Pumma et al., section 4.4.2), which asks the maker of the database instead.
@@ -19,11 +22,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from lmdbio import _core
-from lmdbio._core import Extents, History, Meta, SplitRule
-from lmdbio.errors import IncompatibleError
+import numpy as np
 
-__all__ = ["Evidence", "RECORDS_MAX", "capacities", "find_history"]
+from lmdbio import _core
+from lmdbio._core import Extents, History, KeyForm, KeyRun, Meta, Replayed, SplitRule
+from lmdbio.errors import IncompatibleError
+from lmdbio.keys import key_size_max, plain_ranks, plain_sizes
+
+__all__ = ["Evidence", "RECORDS_MAX", "capacities", "find_history", "replay"]
 
 #: A replay gives the extents of all records at once, 16 bytes each.
 RECORDS_MAX = 1 << 22
@@ -46,12 +52,25 @@ class Evidence:
         extents: of all its records in key order, dtype ``EXTENT``.
         key_size: bytes of every key; None: they differ.
         named: it is a named one, and the only one; False: the main one.
+        keys: the runs of its keys; none: they follow no pattern.
     """
 
     meta: Meta
     extents: Extents
     key_size: int | None
     named: bool
+    keys: tuple[KeyRun, ...] = ()
+
+
+def replay(history: History, *, expected: Extents | None = None) -> Replayed:
+    """``_core.replay``, with keys as the history says."""
+    run = history.numbered
+    if run is None:
+        return _core.replay(history, expected=expected)
+    ranks = plain_ranks(run.first, history.count)
+    sizes = np.empty(history.count, np.uint16)
+    sizes[ranks] = plain_sizes(run, history.count)
+    return _core.replay(history, expected=expected, key_sizes=sizes, order=ranks)
 
 
 def find_history(evidence: Evidence) -> tuple[History | None, str]:
@@ -60,8 +79,15 @@ def find_history(evidence: Evidence) -> tuple[History | None, str]:
     count = len(extents)
     if not 0 < count <= RECORDS_MAX:
         return None, f"{count:,} records; 1 to {RECORDS_MAX:,} are replayed"
+    numbered = None
     if evidence.key_size is None:
-        return None, "keys of different lengths"
+        # Values inside leaves are moved by each later neighbour: of these no beginning tells.
+        numbered = evidence.keys[0] if len(evidence.keys) == 1 else None
+        if numbered is None or numbered.form != KeyForm.PLAIN:
+            return None, "keys of different lengths"
+        layout = meta.layout
+        if int(extents["offset"][0]) % layout.page_size != layout.header_size:
+            return None, "keys of different lengths, and values inside leaves"
     if (extents["length"] != extents["length"][0]).any():
         return None, "values of different lengths"
     one = History(
@@ -69,11 +95,12 @@ def find_history(evidence: Evidence) -> tuple[History | None, str]:
         page_size=meta.layout.page_size,
         count=count,
         commit_every=count,
-        key_size=evidence.key_size,
+        key_size=evidence.key_size or 0,
         length=int(extents["length"][0]),
         named=evidence.named,
+        numbered=numbered,
     )
-    search = _Search(extents)
+    search = _Search(extents, numbered)
     for apart, append, split in itertools.product(
         (False, True) if evidence.named else (False,), (False, True), SplitRule
     ):
@@ -87,8 +114,9 @@ def find_history(evidence: Evidence) -> tuple[History | None, str]:
 class _Search:
     """Replays histories against the extents, as long as that is worth it."""
 
-    def __init__(self, extents: Extents) -> None:
+    def __init__(self, extents: Extents, numbered: KeyRun | None) -> None:
         self._extents = extents
+        self._ranks = None if numbered is None else plain_ranks(numbered.first, len(extents))
         self._left = WORK_MIN + WORK * len(extents)
 
     def right(self, history: History) -> int:
@@ -97,9 +125,16 @@ class _Search:
         if self._left < 0:
             return 0
         try:
-            return _core.replay(history, expected=self._extents[: history.count]).right
+            return replay(history, expected=self._first(history.count)).right
         except (IncompatibleError, ValueError):  # sizes that are not modelled
             return 0
+
+    def _first(self, count: int) -> Extents:
+        """Of the records that were put first, in key order."""
+        if self._ranks is None or count == len(self._extents):
+            return self._extents[:count]
+        first: Extents = self._extents[np.sort(self._ranks[:count])]
+        return first
 
 
 def _candidates(one: History, search: _Search, transactions: int) -> Iterator[History]:
@@ -130,7 +165,10 @@ def capacities(history: History) -> tuple[int, int]:
     """
     header, in_overflow = (16, 8) if history.version == 1 else (24, 24)
     space = history.page_size - header
-    key = _even(history.key_size) if history.version == 3 else history.key_size
+    size = history.key_size
+    if history.numbered is not None:
+        size = key_size_max(history.numbered)
+    key = _even(size) if history.version == 3 else size
     overflows = NODE_BYTES + key + history.length > (space // 2 & ~1) - POINTER_BYTES
     leaf = _even(NODE_BYTES + key + (in_overflow if overflows else history.length))
     branch = _even(NODE_BYTES + key)

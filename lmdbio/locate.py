@@ -3,8 +3,8 @@
     provenance   the sidecar: no page of the tree is read
     scan         one walk over the branch and leaf pages at open
 
-A ``Source`` is one database of one file in one state. Its records are numbered from 0 in key
-order.
+A ``Source`` is one database of one file in one state. Its records are numbered from 0, in key
+order or in the order in which they were put.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ import os
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -29,12 +30,15 @@ from lmdbio.errors import (
     ProvenanceError,
     ShortReadError,
 )
+from lmdbio.keyed import KeyTable
+from lmdbio.keys import KeyPattern, describe
 from lmdbio.leaves import LeafReader
 from lmdbio.staleness import Check
 
 __all__ = [
     "Check",
     "Locate",
+    "Order",
     "Source",
     "choose_way",
     "open_engine",
@@ -42,8 +46,10 @@ __all__ = [
 ]
 
 U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
 
 Locate = Literal["auto", "provenance", "scan"]
+Order = Literal["key", "insertion"]
 
 #: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
 #: of the sidecar are decoded as they are needed.
@@ -74,12 +80,15 @@ class Source:
     locate: Literal["provenance", "scan"]
     reason: str
     _pages: _core.Engine
+    _keys: KeyTable
+    _order: I64 | None  # the records as they were put; None: in key order
     _table: _core.Extents | None
     _sidecar: sidecars.Provenance | None
     _section: sidecars.Section | None
     _size: int  # of the file, when it was opened
     _asked: int = 0
     _is_damaged: bool = False  # a block of the sidecar
+    _places: I64 | None = None  # where each record is in the order
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
         """Extents (dtype ``EXTENT``) of records, in the order asked.
@@ -94,18 +103,19 @@ class Source:
         last = int(indices.max())
         if last >= self.count:
             raise IndexError(f"{self.path}: record {last} of {self.count}")
-        if self._table is None and self._is_table_due(indices, last):
+        records = indices if self._order is None else self._order[indices]
+        if self._table is None and self._is_table_due(records):
             self._make_table()
         if self._table is not None:
             return self._table[indices]
         assert self._section is not None
         try:
-            return self._section.locate(indices)
+            return self._section.locate(records)
         except CorruptedError:
             self.guard()  # a page of another state is no damage
             raise
 
-    def _is_table_due(self, indices: U64, last: int) -> bool:
+    def _is_table_due(self, indices: npt.NDArray[Any]) -> bool:
         """Whether finding these records alone would cost as much as a table of all, or has."""
         assert self._section is not None
         self._asked += len(indices)
@@ -119,25 +129,29 @@ class Source:
         if TABLE_SHARE * self._asked >= self.count:
             return True
         # Blocks are decoded whole: those at random all over the file need about all of them.
-        spanned = self._section.blocks_between(int(indices.min()), last)
+        spanned = self._section.blocks_between(int(indices.min()), int(indices.max()))
         return len(indices) >= self._section.blocks and 2 * spanned > self._section.blocks
 
     def _make_table(self) -> None:
         """Unless a block of the sidecar or a leaf is damaged: then who needs it is told."""
         assert self._section is not None and self._sidecar is not None
         try:
-            self._table = self._section.extents(0, self.count)
+            table = self._section.extents(0, self.count)
         except (ProvenanceError, CorruptedError):
             self._is_damaged = True
         else:
+            self._table = table if self._order is None else table[self._order]
             self._sidecar.forget_blocks()
 
     @property
     def table_bytes(self) -> int:
-        """Memory that the table takes, once there is one."""
+        """Memory that the table takes, once there is one, and the order."""
+        order = self._order.nbytes if self._order is not None else 0
         if self._table is not None:
-            return self._table.nbytes
-        return self.count * _core.EXTENT.itemsize if self.count <= TABLE_RECORDS_MAX else 0
+            return order + self._table.nbytes
+        return order + (
+            self.count * _core.EXTENT.itemsize if self.count <= TABLE_RECORDS_MAX else 0
+        )
 
     def run(self, start: int, stop: int) -> _core.Extents:
         """Extents of records ``start`` to ``stop`` (exclusive); not to be written to."""
@@ -163,6 +177,21 @@ class Source:
             index = 0
         offset, length = table.item(index)
         return offset, length
+
+    def key(self, index: int) -> bytes:
+        """The key of one record, ``index`` being below ``count`` (``KeyTable.key``)."""
+        return self._keys.key(index if self._order is None else int(self._order[index]))
+
+    def index(self, key: bytes) -> int | None:
+        """The record of a key; None: there is none (``KeyTable.index``)."""
+        found = self._keys.index(key)
+        if found is None or self._order is None:
+            return found
+        if self._places is None:
+            places = np.empty_like(self._order)
+            places[self._order] = np.arange(self.count)
+            self._places = places
+        return int(self._places[found])
 
     def _snapshot(self) -> _core.Snapshot:
         """The state this was opened in, for who reads in C."""
@@ -197,12 +226,7 @@ class Source:
         Raises:
             Error: it has.
         """
-        now = _core.newest_txnid(self._pages, self.meta.layout)
-        if now > self.meta.txnid + 1:
-            raise Error(
-                f"{self.path}: changed while it was read (transaction {self.meta.txnid} when "
-                f"opened, {now} now); open it again, and run lmdbio convert again"
-            )
+        _guard(self._pages, self.meta)
 
     def guard_mapped(self) -> None:
         """The same for what is lent from a mapping, where the rest of a page that the file was
@@ -252,6 +276,7 @@ def open_source(
     locate: Locate = "auto",
     provenance: str | os.PathLike[str] | None = None,
     check: Check = "fast",
+    order: Order = "key",
     subdir: bool | None = None,
 ) -> Source:
     """Opens a database for reading records by index.
@@ -264,20 +289,23 @@ def open_source(
         provenance: the sidecar, or the folder it is in; None for the usual places
             (``provenance.find_sidecar``).
         check: how the sidecar is checked against the data (``staleness.check``).
+        order: how records are numbered: "key", or "insertion": as they were put, where that is
+            known: their keys are numbers that count (``keys.KeyPattern.by_number``).
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:
         OSError, Error: the file, its metas or its tree cannot be read.
         ProvenanceError, StaleError: the sidecar is damaged or not this database's, and
             ``locate="provenance"``.
-        IncompatibleError: the database holds sorted duplicates.
+        IncompatibleError: the database holds sorted duplicates, or its order is not known.
         LookupError: no such named database.
         ValueError: an argument makes no sense.
     """
-    for what, value, kind in (("locate", locate, Locate), ("check", check, Check)):
+    given = (("locate", locate, Locate), ("check", check, Check), ("order", order, Order))
+    for what, value, kind in given:
         if value not in get_args(kind):
-            known = ", ".join(map(repr, get_args(kind)))
-            raise ValueError(f"{what} must be one of {known}, not {value!r}")
+            choices = ", ".join(map(repr, get_args(kind)))
+            raise ValueError(f"{what} must be one of {choices}, not {value!r}")
     data = os.fspath(sidecars.data_file(path, subdir))
     name = db.encode() if isinstance(db, str) else db
     pages = _core.Engine(data, "pread", depth=32)
@@ -299,7 +327,13 @@ def open_source(
         section = sidecar.section(name) if sidecar is not None else None
         if sidecar is not None:
             sidecar.attach(LeafReader(pages, meta.layout))
-        table = _scan(pages, meta, found) if section is None else None
+        scanned = _scan(pages, meta, found) if section is None else None
+        known = section if scanned is None else scanned
+        assert known is not None
+        permuted = _insertion(data, name, known.keys) if order == "insertion" else None
+        table = None if scanned is None else scanned.extents
+        if table is not None and permuted is not None:
+            table = table[permuted]
     except CorruptedError as e:
         newest = 0 if meta is None else _newest_or_zero(pages, meta)
         pages.close()
@@ -320,11 +354,46 @@ def open_source(
         locate="scan" if section is None else "provenance",
         reason=reason,
         _pages=pages,
+        _keys=KeyTable(
+            pages,
+            meta,
+            found,
+            pattern=known.keys,
+            leaves=partial(_leaves, pages, meta, found, section, scanned),
+            guard=partial(_guard, pages, meta),
+        ),
+        _order=permuted,
         _table=table,
         _sidecar=sidecar,
         _section=section,
         _size=size,
     )
+
+
+def _guard(pages: _core.Engine, meta: _core.Meta) -> None:
+    now = _core.newest_txnid(pages, meta.layout)
+    if now > meta.txnid + 1:
+        raise Error(
+            f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "
+            f"{now} now); open it again, and run lmdbio convert again"
+        )
+
+
+def _insertion(data: str, name: bytes | None, pattern: KeyPattern | None) -> I64:
+    """The records in the order in which they were put."""
+    where = f"{data}: {sidecars.name_text(name)}"
+    if pattern is None:
+        raise IncompatibleError(
+            f"{where}: the order in which its records were put is not known: its keys follow no "
+            "pattern, or its provenance file is older than patterns (lmdbio convert makes it anew)"
+        )
+    order = pattern.by_number()
+    if order is None:
+        raise IncompatibleError(
+            f"{where}: the order in which its records were put is not known: its keys "
+            f"({describe(pattern.runs)}) do not count in one way"
+        )
+    return order
 
 
 def _newest_or_zero(pages: _core.Engine, meta: _core.Meta) -> int:
@@ -373,14 +442,50 @@ def _text(error: BaseException) -> str:
     return str(error.args[0] if isinstance(error, KeyError) else error)
 
 
-def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _core.Extents:
-    """All extents in key order, by one walk (16 bytes a record stay in memory)."""
-    parts = []
+class _Scanned(NamedTuple):
+    """What one walk over a tree tells (16 bytes a record stay in memory).
+
+    Attributes:
+        extents, leaves: in key order, dtype ``EXTENT`` and ``LEAF``.
+        keys: what they look like; None: they follow no pattern.
+    """
+
+    extents: _core.Extents
+    leaves: _core.Leaves
+    keys: KeyPattern | None
+
+
+def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _Scanned:
+    extents, leaves = [np.empty(0, _core.EXTENT)], [np.empty(0, _core.LEAF)]
+    keys = _core.KeyFinder(db.flags)
     with _core.Walk(pages, meta, db) as walk:
         for chunk in walk:
             if chunk.leaf:
-                parts.append(_core.leaf_extents(meta.layout, chunk, pages.path)[0])
-    return np.concatenate(parts) if parts else np.empty(0, _core.EXTENT)
+                keys.add(meta.layout, chunk, pages.path)
+                extents.append(_core.leaf_extents(meta.layout, chunk, pages.path)[0])
+                leaves.append(_core.leaves_of(meta.layout, chunk))
+    runs = keys.end()
+    pattern = KeyPattern(runs) if runs else None
+    return _Scanned(np.concatenate(extents), np.concatenate(leaves), pattern)
+
+
+def _leaves(
+    pages: _core.Engine,
+    meta: _core.Meta,
+    db: _core.Database,
+    section: sidecars.Section | None,
+    scanned: _Scanned | None,
+) -> _core.Leaves:
+    """All leaves of a database in key order (dtype ``LEAF``)."""
+    if scanned is not None:
+        return scanned.leaves
+    named = section.leaves() if section is not None else None
+    if named is not None:
+        return named
+    found = [np.empty(0, _core.LEAF)]
+    with _core.Walk(pages, meta, db) as walk:
+        found += [_core.leaves_of(meta.layout, chunk) for chunk in walk if chunk.leaf]
+    return np.concatenate(found)
 
 
 def choose_way(engine: _core.Engine, access: Access, keyword: Wish | None = None) -> Choice:

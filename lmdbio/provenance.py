@@ -16,6 +16,7 @@ information"), in a form that holds for any insertion history.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import hashlib
 import os
@@ -35,9 +36,21 @@ import numpy.typing as npt
 import zstandard
 
 from lmdbio import _core
-from lmdbio._core import BlockForm, Database, Extents, History, Layout, Leaves, SplitRule
+from lmdbio._core import (
+    BlockForm,
+    Database,
+    Extents,
+    History,
+    KeyForm,
+    KeyRun,
+    Layout,
+    Leaves,
+    SplitRule,
+)
 from lmdbio.errors import Error, ProvenanceError
 from lmdbio.history import RECORDS_MAX as REPLAYED_MAX
+from lmdbio.history import replay
+from lmdbio.keys import KeyPattern
 from lmdbio.leaves import LeafReader
 
 __all__ = [
@@ -164,8 +177,8 @@ def _shared_name(data: Path) -> str:
 # --- the file's parts --------------------------------------------------------------------
 
 MAGIC = b"LMDBIOPV"
-VERSION = 2
-VERSIONS = (1, VERSION)  # that are read
+VERSION = 3
+VERSIONS = (1, 2, VERSION)  # that are read
 BLOCKS_AT = 64  # the preamble's size
 #: Of a block of leaves: no page has more than 2**15.
 _LEAVES_RECORDS_MAX = _core.BLOCK_LEAVES_MAX << 15
@@ -188,8 +201,12 @@ _SECTION = struct.Struct("<HHI")
 _COUNTS = struct.Struct("<QQQ")
 #: Length of a history, 0 where there is none; from format version 2 on
 _HISTORY_BYTES = struct.Struct("<H")
-#: split rule, append, apart, zero, key size, records a transaction, value length, crc32
+#: split rule, append, apart, order, key size, records a transaction, value length, crc32
 _HISTORY = struct.Struct("<BBBBIQQI")
+#: Number of key runs, 0 where keys follow no pattern; from format version 3 on
+_KEY_RUNS = struct.Struct("<H")
+#: form, width, bytes of the stem and of the tail, first number, how many
+_KEY_RUN = struct.Struct("<BBHHQQ")
 #: Bounds of LMDB for keys and values, in bytes.
 _KEY_MAX, _VALUE_MAX = 511, 2**32 - 2
 DIGEST_BYTES = 32
@@ -297,6 +314,7 @@ class Entry:
     block_form: npt.NDArray[np.uint8]
     history: History | None = None
     extents_crc: int = 0  # of a history
+    keys: tuple[KeyRun, ...] = ()  # none: they follow no pattern
 
     def pack(self) -> bytes:
         name = self.name or b""
@@ -310,6 +328,7 @@ class Entry:
                 *(column.astype("<u4").tobytes() for column in columns),
                 self.block_form.tobytes(),
                 self._pack_history(),
+                self._pack_keys(),
             ]
         )
 
@@ -321,12 +340,20 @@ class Entry:
             history.split,
             history.append,
             history.apart,
-            0,
+            history.numbered is not None,
             history.key_size,
             history.commit_every,
             history.length,
             self.extents_crc,
         )
+
+    def _pack_keys(self) -> bytes:
+        parts = [_KEY_RUNS.pack(len(self.keys))]
+        for run in self.keys:
+            sizes = len(run.stem), len(run.tail)
+            parts.append(_KEY_RUN.pack(run.form, run.width, *sizes, run.first, run.count))
+            parts += [run.stem, run.tail]
+        return b"".join(parts)
 
 
 def extents_crc(parts: Iterable[Extents]) -> int:
@@ -367,20 +394,20 @@ class _Parser:
 
 
 def _parse_history(
-    parser: _Parser, facts: Facts, records: int, named: bool
+    parser: _Parser, facts: Facts, records: int, *, named: bool, by_number: bool
 ) -> tuple[History | None, int]:
     (length,) = parser.items(_HISTORY_BYTES)
     if length == 0:
         return None, 0
     if length != _HISTORY.size:
         raise parser.error("has a history of unknown length")
-    split, append, apart, zero, key_size, commit_every, value_length, crc = parser.items(_HISTORY)
-    if split not in list(SplitRule) or append > 1 or apart > named or zero:
+    split, append, apart, order, key_size, commit_every, value_length, crc = parser.items(_HISTORY)
+    if split not in list(SplitRule) or append > 1 or apart > named or order > by_number:
         raise parser.error("has a history of unknown kind")
     if (
         not 0 < records <= REPLAYED_MAX
         or not commit_every
-        or not 0 < key_size <= _KEY_MAX
+        or not (key_size == 0 if order else 0 < key_size <= _KEY_MAX)
         or value_length > _VALUE_MAX
     ):
         raise parser.error("has a history that cannot be replayed")
@@ -397,6 +424,47 @@ def _parse_history(
         apart=bool(apart),
     )
     return history, crc
+
+
+#: Bytes of the numbers of keys.
+_WIDTHS = {
+    KeyForm.LITERAL: range(1),
+    KeyForm.DECIMAL: range(1, 19),
+    KeyForm.PLAIN: range(1),
+    KeyForm.BIG: range(1, 9),
+    KeyForm.LITTLE: range(1, 9),
+}
+
+
+def _parse_keys(parser: _Parser, records: int) -> tuple[KeyRun, ...]:
+    (count,) = parser.items(_KEY_RUNS)
+    if count > _core.KEY_RUNS_MAX:
+        raise parser.error("has more runs of keys than the format knows")
+    runs = []
+    for _ in range(count):
+        form, width, stem, tail, first, many = parser.items(_KEY_RUN)
+        run = KeyRun(form, first, many, width, parser.bytes(stem), parser.bytes(tail))
+        runs.append(run)
+        if not _is_sound(run):
+            raise parser.error("has a run of keys that cannot be")
+    if runs and sum(run.count for run in runs) != records:
+        raise parser.error("has another number of keys than of records")
+    return tuple(dataclasses.replace(run, form=KeyForm(run.form)) for run in runs)
+
+
+def _is_sound(run: KeyRun) -> bool:
+    if run.form not in list(KeyForm) or run.width not in _WIDTHS[KeyForm(run.form)]:
+        return False
+    last = run.first + run.count - 1
+    if run.form == KeyForm.LITERAL:
+        largest, fits = 0, run.first == 0 and run.count == 1 and not run.tail
+    elif run.form == KeyForm.PLAIN:
+        largest, fits = len(str(last)), run.first <= 1 and last < 10**18
+    elif run.form == KeyForm.DECIMAL:
+        largest, fits = run.width, last < 10**run.width
+    else:
+        largest, fits = run.width, last < 256**run.width
+    return run.count > 0 and fits and 0 < len(run.stem) + largest + len(run.tail) <= _KEY_MAX
 
 
 def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
@@ -419,11 +487,19 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
         block_form=parser.column(blocks, "u1"),
     )
     if format_version > 1:
-        entry.history, entry.extents_crc = _parse_history(parser, facts, records, kind == 1)
+        entry.history, entry.extents_crc = _parse_history(
+            parser, facts, records, named=kind == 1, by_number=format_version > 2
+        )
     elif (entry.block_form == BlockForm.LEAVES).any():
         raise parser.error("names leaves, which format version 1 does not have")
     if entry.history is not None and blocks:
         raise parser.error("has a history and blocks")
+    if format_version > 2:
+        entry.keys = _parse_keys(parser, records)
+    if entry.history is not None and not entry.history.key_size:
+        if [run.form for run in entry.keys] != [KeyForm.PLAIN]:
+            raise parser.error("has a history by numbers, and keys that are none")
+        entry.history = dataclasses.replace(entry.history, numbered=entry.keys[0])
     return entry
 
 
@@ -570,6 +646,17 @@ class Section:
         """How the database was made, where its records are found by replaying that."""
         return self._entry.history
 
+    @property
+    def keys(self) -> KeyPattern | None:
+        """What its keys look like; None: they follow no pattern."""
+        return KeyPattern(self._entry.keys) if self._entry.keys else None
+
+    def leaves(self) -> Leaves | None:
+        """All leaves in key order (dtype ``LEAF``); None: it does not name them."""
+        if not self.blocks or not (self._entry.block_form == BlockForm.LEAVES).all():
+            return None
+        return np.concatenate([self._owner._block(self, n) for n in range(self.blocks)])
+
     def _replayed(self, history: History) -> Extents:
         """The extents of all records, computed once (dtype ``EXTENT``, read-only)."""
         self._owner._after_fork()
@@ -581,7 +668,7 @@ class Section:
     def _replay(self, history: History) -> Extents:
         where = f"{self._owner.path}: {name_text(self.name)}"
         try:
-            extents = _core.replay(history).extents
+            extents = replay(history).extents
         except (ValueError, Error) as e:
             raise ProvenanceError(f"{where}: its history is damaged: {e}") from e
         assert extents is not None

@@ -31,7 +31,7 @@ from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
 from lmdbio.choice import Wish
 from lmdbio.errors import Error, PeerError
 from lmdbio.filling import ROW_BYTES, Filler, State, Work, uncaught
-from lmdbio.locate import Check, Locate, open_source
+from lmdbio.locate import Check, Locate, Order, open_source
 from lmdbio.memory import budget_bytes
 from lmdbio.mode import Mode
 from lmdbio.sizing import Sizing
@@ -119,6 +119,7 @@ class _Asked:
     db: bytes | None
     provenance: str | None
     check: Check
+    order: Order
     ranks_per_node: int | None
     memory_bytes_max: int
     memory_given: bool
@@ -172,6 +173,8 @@ class Reader:
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how the provenance file is checked.
+        order: of the records: "key", or "insertion": as they were put, where their keys tell
+            (``locate.open_source``).
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
         memory_bytes_max: budget of a machine for windows, bytes; None: as
@@ -185,7 +188,8 @@ class Reader:
     Raises:
         ValueError: an argument makes no sense, differs between ranks, the data set is empty,
             or one iteration does not fit the memory budget.
-        IncompatibleError: the mode has a choice that this version lacks.
+        IncompatibleError: the mode has a choice that this version lacks; the order in which
+            records were put is not known.
         MemoryError: too little shared memory.
         PeerError: another rank failed while the Reader was made.
         Error, OSError: the data set cannot be read.
@@ -205,6 +209,7 @@ class Reader:
         db: bytes | str | None = None,
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
+        order: Order = "key",
         ranks_per_node: int | None = None,
         memory_bytes_max: int | None = None,
         depth: int | None = None,
@@ -220,10 +225,11 @@ class Reader:
                 raise ValueError(
                     f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {assignment!r}"
                 )
-            if check not in get_args(Check):
-                raise ValueError(
-                    f"check must be one of {', '.join(get_args(Check))}, not {check!r}"
-                )
+            for name, value, kind in (("check", check, Check), ("order", order, Order)):
+                if value not in get_args(kind):
+                    raise ValueError(
+                        f"{name} must be one of {', '.join(get_args(kind))}, not {value!r}"
+                    )
             Mode.resolve(mode, provenance=False).refuse_absent()
             emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
             return _Asked(
@@ -237,6 +243,7 @@ class Reader:
                 db=db.encode() if isinstance(db, str) else db,
                 provenance=None if provenance is None else os.fsdecode(provenance),
                 check=check,
+                order=order,
                 ranks_per_node=_optional("ranks_per_node", emulated, 1),
                 memory_bytes_max=budget_bytes(memory_bytes_max),
                 memory_given=memory_bytes_max is not None,
@@ -366,6 +373,7 @@ class Reader:
             locate=wanted,
             provenance=asked.provenance,
             check=asked.check,
+            order=asked.order,
         )
         try:
             mode = Mode.resolve(asked.mode, provenance=source.locate == "provenance")

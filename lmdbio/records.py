@@ -21,7 +21,7 @@ from lmdbio.bypass import Bypass
 from lmdbio.choice import Wish
 from lmdbio.errors import Error
 from lmdbio.image import Image
-from lmdbio.locate import Check, Locate, open_source
+from lmdbio.locate import Check, Locate, Order, open_source
 from lmdbio.memory import budget_bytes
 from lmdbio.plan import PlanOptions, plan_reads
 from lmdbio.stats import Stats, Tally
@@ -42,7 +42,8 @@ class Records(Sequence[bytes]):
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
     whose reads, where the page cache does not hold it, are sorted, coalesced and all in flight at
-    once. Iteration reads ahead.
+    once. Iteration reads ahead. ``recs.key(i)`` and ``recs.index_of(key)`` lead from record to key
+    and back.
 
     It can be pickled (the file is opened anew), used by many threads, and used after fork.
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
@@ -53,6 +54,8 @@ class Records(Sequence[bytes]):
         locate: "auto", "provenance" or "scan" (``locate.open_source``).
         provenance: the sidecar or the folder it is in.
         check: "fast", "deep" or "always".
+        order: "key", or "insertion": records as they were put, where their keys tell
+            (``locate.open_source``); IncompatibleError where they do not.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
@@ -78,6 +81,7 @@ class Records(Sequence[bytes]):
         locate: Locate = "auto",
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
+        order: Order = "key",
         engine: str = "auto",
         depth: int | None = None,
         gap_bytes_max: int | None = None,
@@ -93,6 +97,7 @@ class Records(Sequence[bytes]):
             "locate": locate,
             "provenance": provenance,
             "check": check,
+            "order": order,
             "engine": engine,
             "depth": depth,
             "gap_bytes_max": gap_bytes_max,
@@ -102,7 +107,13 @@ class Records(Sequence[bytes]):
             "subdir": subdir,
         }
         self._source = open_source(
-            path, db=db, locate=locate, provenance=provenance, check=check, subdir=subdir
+            path,
+            db=db,
+            locate=locate,
+            provenance=provenance,
+            check=check,
+            order=order,
+            subdir=subdir,
         )
         try:
             wish = Wish(engine, depth, request_bytes_max, gap_bytes_max)
@@ -176,6 +187,35 @@ class Records(Sequence[bytes]):
         self._source.guard()
         self._tally.single(begun, len(value))
         return value
+
+    def key(self, index: SupportsIndex) -> bytes:
+        """The key of a record: by arithmetic where all keys follow a pattern, which
+        ``lmdbio convert`` proved, else from its leaf.
+
+        Raises:
+            IndexError: there is no such record.
+            OSError, Error: the tree cannot be read, or the file has moved on.
+        """
+        at, count = operator.index(index), self._source.count
+        at = at + count if at < 0 else at
+        if not 0 <= at < count:
+            raise IndexError(f"record {index} of {count}")
+        return self._source.key(at)
+
+    def index_of(self, key: bytes) -> int:
+        """The record of a key, likewise.
+
+        Raises:
+            KeyError: the database has no such key.
+            TypeError: it is not made of bytes.
+            OSError, Error: the tree cannot be read, or the file has moved on.
+        """
+        if not isinstance(key, (bytes, bytearray, memoryview)):
+            raise TypeError(f"a key is bytes, not {type(key).__name__}")
+        found = self._source.index(bytes(key))
+        if found is None:
+            raise KeyError(bytes(key))
+        return found
 
     def __iter__(self) -> Iterator[bytes]:
         for part in self._blocks.read(np.arange(len(self), dtype=np.uint64)):

@@ -110,10 +110,11 @@ def directory(
     stored: list[bytes],
     raws: list[bytes],
     history: bytes | None = None,
+    keys: bytes | None = None,
     **given: bytes,
 ) -> bytes:
     """``given`` replaces the meta page's facts and the digest (a real database's). ``history``: of
-    every section, which format version 1 does not have.
+    every section, which format version 1 does not have; ``keys``: likewise, from version 3 on.
     """
     every = [extent for _, blocks in sections for _, extents in blocks for extent in extents]
     end = max((offset + length for offset, length in every), default=0)
@@ -145,6 +146,8 @@ def directory(
         out += bytes(held)
         if history is not None:
             out += struct.pack("<H", len(history)) + history
+        if keys is not None:
+            out += keys
         number += len(held)
     return out
 
@@ -158,20 +161,46 @@ def seal(body: bytes, raw_directory: bytes, *, version: int = 1, features: int =
 
 
 def whole(
-    sections: list[Section], *, version: int = 1, history: bytes | None = None, **given: bytes
+    sections: list[Section],
+    *,
+    version: int = 1,
+    history: bytes | None = None,
+    keys: bytes | None = None,
+    **given: bytes,
 ) -> bytes:
     blocks = [block for _, blocks in sections for block in blocks if block[0] != REPLAY]
     raws = [(runs_block if form == RUNS else explicit_block)(extents) for form, extents in blocks]
     stored = [frame(raw) for raw in raws]
-    raw = directory(sections, stored, raws, history, **given)
+    raw = directory(sections, stored, raws, history, keys, **given)
     return seal(b"".join(stored), raw, version=version)
 
 
+LITERAL, DECIMAL, PLAIN, BIG, LITTLE = range(5)
+
+
+def key_run(
+    form: int, first: int, count: int, *, width: int = 0, stem: bytes = b"", tail: bytes = b""
+) -> bytes:
+    head = struct.pack("<BBHHQQ", form, width, len(stem), len(tail), first, count)
+    return head + stem + tail
+
+
+def key_runs(*runs: bytes) -> bytes:
+    return struct.pack("<H", len(runs)) + b"".join(runs)
+
+
 def made(
-    *, split: int = 0, append: int = 0, apart: int = 0, key: int = 4, every: int, length: int
+    *,
+    split: int = 0,
+    append: int = 0,
+    apart: int = 0,
+    order: int = 0,
+    key: int = 4,
+    every: int,
+    length: int,
 ) -> bytes:
     """A history, but for the checksum at its end."""
-    return struct.pack("<BBBBIQQ", split, append, apart, 0, key, every, length)
+    return struct.pack("<BBBBIQQ", split, append, apart, order, key, every, length)
 
 
 def sealed(history: bytes, extents: Extents) -> bytes:
@@ -215,6 +244,36 @@ SECOND: dict[str, tuple[bytes, list[Section]]] = {
 }
 
 
+# Eleven such values under the keys 0 to 10, put in this order in one transaction: 10 is the third.
+NUMBERS = [((3 + 2 * number) * PAGE + HEADER, 5000) for number in (0, 1, 10, *range(2, 10))]
+BY_NUMBER = sealed(made(order=1, key=0, every=11, length=5000), NUMBERS)
+THIRD: dict[str, tuple[bytes, bytes, list[Section]]] = {
+    "3-no-pattern": (b"", key_runs(), GOOD["named"]),
+    "3-keys": (
+        b"",
+        key_runs(
+            key_run(DECIMAL, 1, 50, width=9, stem=b"image-", tail=b".jpg"),
+            key_run(PLAIN, 0, 11, stem=b"label-"),
+            key_run(LITERAL, 0, 1, stem=b"num-samples"),
+        ),
+        [(None, [(RUNS, FIXED)])],
+    ),
+    "3-keys-of-bytes": (
+        b"",
+        key_runs(
+            key_run(BIG, 2**32 - 31, 31, width=4, stem=b"\0"),
+            key_run(LITTLE, 0, 31, width=8),
+        ),
+        [(None, [(RUNS, FIXED)])],
+    ),
+    "3-replay-numbers": (
+        BY_NUMBER,
+        key_runs(key_run(PLAIN, 0, 11)),
+        [(None, [(REPLAY, NUMBERS)])],
+    ),
+}
+
+
 def bad_samples() -> dict[str, tuple[bytes, str]]:
     good = whole(GOOD["fixed"])
     raw = runs_block(FIXED)
@@ -247,7 +306,7 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         "flipped-preamble": (flipped(20), "preamble fails its checksum"),
         "flipped-block": (flipped(70), "block 0 of the main database fails its checksum"),
         "flipped-directory": (flipped(len(good) - 9), "directory fails its checksum"),
-        "future-version": (seal(stored, plain, version=3), "format version 3"),
+        "future-version": (seal(stored, plain, version=4), "format version 4"),
         "old-directory": (seal(stored, plain, version=2), "directory ends too early"),
         "future-feature": (seal(stored, plain, features=4), "features"),
         "directory-cut": (seal(stored, plain[:-3]), "directory ends too early"),
@@ -305,6 +364,44 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         "leaf-empty": (with_leaves(leaves_block([(5, 62), (6, 0)])), "outside the file"),
         "leaves-of-others": (with_leaves(leaves_block([(5, 61)])), "another number of records"),
         "leaves-of-more": (with_leaves(leaves_block([(5, 63)])), "another number of records"),
+        "history-by-numbers-in-format-2": (
+            replayed(made(order=1, key=0, every=3, length=5000)),
+            "history of unknown kind",
+        ),
+        "history-by-numbers-of-others": (
+            counted(key_run(DECIMAL, 0, 11, width=2), history=BY_NUMBER),
+            "history by numbers, and keys that are none",
+        ),
+        "history-by-other-numbers": (
+            counted(key_run(PLAIN, 0, 11, stem=b"k" * 510), history=BY_NUMBER),
+            "run of keys that cannot be",
+        ),
+        "keys-cut": (with_keys(key_runs(key_run(PLAIN, 0, 62))[:-1]), "ends too early"),
+        "keys-too-many": (
+            with_keys(key_runs(*[key_run(LITERAL, 0, 1, stem=b"k")] * 65)),
+            "more runs of keys",
+        ),
+        "keys-of-others": (
+            with_keys(key_runs(key_run(PLAIN, 0, 61))),
+            "another number of keys than of records",
+        ),
+        **{
+            f"keys-{name}": (with_keys(key_runs(run)), "run of keys that cannot be")
+            for name, run in {
+                "of-unknown-form": key_run(5, 0, 62, width=4),
+                "none": key_run(PLAIN, 0, 0),
+                "wrap": key_run(BIG, 2**64 - 61, 62, width=8),
+                "from-two-on": key_run(PLAIN, 2, 62),
+                "wide": key_run(DECIMAL, 0, 62, width=19),
+                "narrow": key_run(DECIMAL, 0, 62, width=1),
+                "of-no-bytes": key_run(LITTLE, 0, 62),
+                "of-nine-bytes": key_run(LITTLE, 0, 62, width=9),
+                "too-long": key_run(DECIMAL, 0, 62, width=9, stem=b"k" * 500, tail=b"kkk"),
+                "twice": key_run(LITERAL, 0, 62, stem=b"k"),
+                "empty": key_run(LITERAL, 0, 1),
+                "of-two-parts": key_run(LITERAL, 0, 1, stem=b"k", tail=b"k"),
+            }.items()
+        },
         "history-and-blocks": (
             whole(
                 [(None, [(RUNS, ONE)])],
@@ -318,6 +415,15 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
 
 def replayed(history: bytes) -> bytes:
     return whole([(None, [(REPLAY, ONE)])], version=2, history=sealed(history, ONE))
+
+
+def with_keys(keys: bytes) -> bytes:
+    return whole(GOOD["fixed"], version=3, history=b"", keys=keys)
+
+
+def counted(run: bytes, *, history: bytes) -> bytes:
+    sections: list[Section] = [(None, [(REPLAY, NUMBERS)])]
+    return whole(sections, version=3, history=history, keys=key_runs(run))
 
 
 def tiny() -> tuple[bytes, bytes, bytes]:
@@ -374,8 +480,12 @@ def main() -> None:
         name: (whole(sections, version=2, history=history), sections)
         for name, (history, sections) in SECOND.items()
     }
+    third = {
+        name: (whole(sections, version=3, history=history, keys=keys), sections)
+        for name, (history, keys, sections) in THIRD.items()
+    }
     good = {}
-    for name, (content, sections) in (first | second).items():
+    for name, (content, sections) in (first | second | third).items():
         (SAMPLES / f"{name}.prov").write_bytes(content)
         good[f"{name}.prov"] = [
             {

@@ -38,10 +38,12 @@ ROOMS = (
     "calibration",
     "choice",
     "plan",
+    "keys",
     "history",
     "leaves",
     "provenance",
     "staleness",
+    "keyed",
     "locate",
     "bypass",
     "convert",
@@ -87,6 +89,7 @@ C_ROOMS = (
     "scan",
     "provenance",
     "replay",
+    "keys",
     "window",
 )
 

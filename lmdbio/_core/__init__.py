@@ -45,13 +45,13 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, replay
+from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
     Chunk,
     Walk,
     find_database,
     leaf_databases,
     leaf_extents,
-    leaf_key_sizes,
     leaves_of,
 )
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
@@ -82,6 +82,11 @@ __all__ = [
     "Ground",
     "History",
     "Items",
+    "KEY_BYTES_MAX",
+    "KEY_RUNS_MAX",
+    "KeyFinder",
+    "KeyForm",
+    "KeyRun",
     "LEAF",
     "Layout",
     "Leaves",
@@ -127,7 +132,6 @@ __all__ = [
     "largest_run",
     "leaf_databases",
     "leaf_extents",
-    "leaf_key_sizes",
     "leaves_of",
     "lend",
     "look_at",

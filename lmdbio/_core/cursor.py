@@ -98,6 +98,18 @@ class Pages:
         """The newest transaction in the file, now."""
         return newest_txnid_of(self.engine, self._layout, self._status)
 
+    def key_at(self, pgno: int, index: int) -> bytes:
+        """The key of record ``index`` on leaf ``pgno``.
+
+        Raises:
+            CorruptedError: there is none.
+            OSError, ShortReadError: the page cannot be read.
+        """
+        into, size = ffi.new("uint8_t[]", self.layout.page_size), ffi.new("uint32_t *")
+        status = Status(self.engine.path)
+        status.check(lib.lio_pages_key(self._pointer, pgno, index, into, size, status.error))
+        return bytes(ffi.buffer(into, size[0]))
+
     def parse_database(self, record: bytes) -> Database:
         """Decodes the record under which the main database keeps a named one."""
         out = ffi.new("lio_db *")
@@ -193,6 +205,18 @@ class Cursor:
         if code == lib.LIO_ERR_ARGUMENT:
             return EmptyKeyError(str(found))
         return found
+
+    def place(self) -> tuple[int, int]:
+        """The number of the leaf it stands on, and of the node on it.
+
+        Raises:
+            UnplacedError: it stands nowhere.
+        """
+        pgno, index = ffi.new("uint64_t *"), ffi.new("uint32_t *")
+        code = lib.lio_cursor_place(self._pointer, pgno, index, self._status.error)
+        if code != lib.LIO_OK:
+            raise self._failed(code)
+        return int(pgno[0]), int(index[0])
 
     def move(self, move: int, key: bytes = b"", value: bytes = b"") -> bool:
         """Moves; False when there is no such place.

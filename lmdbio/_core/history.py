@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core.format import Database, database_of
+from lmdbio._core.keys import KeyRun
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
@@ -36,6 +37,8 @@ class History:
         append: put with ``MDB_APPEND``.
         named: into a named database, the only one.
         apart: which was made in a transaction of its own.
+        numbered: the keys, which were put in the order of their numbers (``KeyForm.PLAIN``,
+            ``count`` of them); None: put in key order.
     """
 
     version: int
@@ -48,6 +51,7 @@ class History:
     append: bool = False
     named: bool = False
     apart: bool = False
+    numbered: KeyRun | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,9 @@ class Replayed:
     db: Database
 
 
+_NUMBERS = [name for name in History.__slots__ if name != "numbered"]
+
+
 def replay(
     history: History,
     *,
@@ -82,6 +89,8 @@ def replay(
     order: npt.ArrayLike | None = None,
 ) -> Replayed:
     """Computes where LMDB put the records of a database that was made in this way.
+
+    What ``history.numbered`` says is to be given as ``key_sizes`` and ``order``.
 
     Args:
         expected: extents of the same records in the file, dtype ``EXTENT``, in key order; the
@@ -105,7 +114,7 @@ def replay(
         expected = np.ascontiguousarray(expected, EXTENT)
         if expected.shape != (count,):
             raise ValueError(f"expected must have shape ({count},), not {expected.shape}")
-    asked = ffi.new("lio_history *", {n: getattr(history, n) for n in History.__slots__})
+    asked = ffi.new("lio_history *", {n: getattr(history, n) for n in _NUMBERS})
     for name, array in arrays.items():
         if array is not None:
             kind = "uint16_t *" if name == "key_sizes" else "uint32_t *"

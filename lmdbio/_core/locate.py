@@ -135,25 +135,6 @@ def leaves_of(layout: Layout, chunk: Chunk) -> Leaves:
     return found
 
 
-def leaf_key_sizes(layout: Layout, chunk: Chunk, path: str) -> tuple[int, int]:
-    """Bytes of the shortest and of the longest key on a chunk of leaves; (0, 0): no records."""
-    shortest, longest = ffi.new("uint32_t *"), ffi.new("uint32_t *")
-    status = Status(path)
-    code = lib.lio_leaves_key_sizes(
-        layout_to_c(layout),
-        pointer_to(chunk.pages, "uint8_t *"),
-        pointer_to(chunk.pgnos, "uint64_t *"),
-        len(chunk.pgnos),
-        shortest,
-        longest,
-        status.error,
-    )
-    if code == lib.LIO_NOTFOUND:
-        return 0, 0
-    status.check(code)
-    return int(shortest[0]), int(longest[0])
-
-
 def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
     """The record of the named database ``name``, read from the main one.
 

@@ -30,6 +30,7 @@ from lmdbio.cli.output import (
 )
 from lmdbio.errors import ProvenanceError, StaleError
 from lmdbio.history import capacities
+from lmdbio.keys import describe
 from lmdbio.provenance import Provenance
 
 #: ``info`` names databases inside the main one if that means reading at most so many leaves.
@@ -113,7 +114,7 @@ def history_facts(history: _core.History | None) -> dict[str, Any] | None:
         "records_per_leaf_max": records,
         "children_per_branch_max": children,
         "record_bytes": {"key": history.key_size, "value": history.length},
-        "order": "key",
+        "order": "key" if history.numbered is None else "number",
         "meta_pages": 2,
         "append": history.append,
         "split": history.split.name.lower(),
@@ -137,6 +138,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
                     "runs": section.runs,
                     "blocks": section.forms,
                     "history": history_facts(section.history),
+                    "keys": describe(section.keys.runs) if section.keys is not None else None,
                 }
                 for section in opened.sections
             ]
@@ -161,12 +163,13 @@ def _history_lines(history: dict[str, Any] | None) -> list[tuple[str, str]]:
     if history is None:
         return []
     each = history["record_bytes"]
+    keys = f"keys of {each['key']:,} bytes" if each["key"] else "keys that are numbers"
     how = "appended" if history["append"] else "put"
     return [
         (
             "  replayed",
             f"{how} in {history['order']} order, a commit every {history['commit_every']:,} "
-            f"records, keys of {each['key']:,} bytes, values of {each['value']:,}",
+            f"records, {keys}, values of {each['value']:,} bytes",
         ),
         (
             "",
@@ -209,6 +212,8 @@ def print_info(found: dict[str, Any]) -> None:
         runs = sum(db["runs"] for db in sidecar["databases"])
         facts.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))
     for db in sidecar.get("databases", ()):
+        if db["keys"] is not None:
+            facts.append(("  keys", db["keys"]))
         facts += _history_lines(db["history"])
     if "deep_check" in sidecar:
         deep = sidecar["deep_check"]

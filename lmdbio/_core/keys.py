@@ -1,0 +1,104 @@
+"""How the keys of a database go on, found out from all of them (csrc/keys.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Any
+
+from lmdbio._core.format import Layout, layout_to_c
+from lmdbio._core.locate import Chunk
+from lmdbio._core.owner import owned
+from lmdbio._core.status import Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+KEY_BYTES_MAX: int = lib.LIO_KEY_BYTES_MAX
+KEY_RUNS_MAX: int = lib.LIO_KEY_RUNS_MAX
+
+
+class KeyForm(IntEnum):
+    """How the number of a key is written."""
+
+    LITERAL = lib.LIO_KEY_LITERAL
+    DECIMAL = lib.LIO_KEY_DECIMAL
+    PLAIN = lib.LIO_KEY_PLAIN
+    BIG = lib.LIO_KEY_BIG
+    LITTLE = lib.LIO_KEY_LITTLE
+
+
+@dataclass(frozen=True, slots=True)
+class KeyRun:
+    """Keys that count up by one, between the same bytes.
+
+    Attributes:
+        form: how numbers are written; LITERAL: there is one key, the stem.
+        first: the smallest number.
+        count: how many there are, 1 or more.
+        width: bytes of a number; 0 where it is as short as can be (PLAIN, in the order of its
+            digits), or there is none.
+        stem, tail: the bytes before and after the number.
+    """
+
+    form: KeyForm
+    first: int
+    count: int
+    width: int
+    stem: bytes
+    tail: bytes = b""
+
+
+class KeyFinder:
+    """Follows the keys of a walk.
+
+    Args:
+        db_flags: of the database, which tell how keys are sorted.
+    """
+
+    def __init__(self, db_flags: int) -> None:
+        out, status = ffi.new("lio_keys **"), Status()
+        status.check(lib.lio_keys_open(db_flags, out, status.error))
+        self._pointer = owned(out[0], lib.lio_keys_close)
+
+    def add(self, layout: Layout, chunk: Chunk, path: str) -> None:
+        """The keys on a chunk of leaves, which follow those before."""
+        status = Status(path)
+        status.check(
+            lib.lio_keys_add(
+                self._pointer,
+                layout_to_c(layout),
+                pointer_to(chunk.pages, "uint8_t *"),
+                pointer_to(chunk.pgnos, "uint64_t *"),
+                len(chunk.pgnos),
+                status.error,
+            )
+        )
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Bytes of the shortest and of the longest key so far; (0, 0): there was none."""
+        shortest, longest = ffi.new("uint32_t *"), ffi.new("uint32_t *")
+        lib.lio_keys_sizes(self._pointer, shortest, longest)
+        return int(shortest[0]), int(longest[0])
+
+    @property
+    def may_count(self) -> bool:
+        """Whether the keys so far may follow a pattern."""
+        return bool(lib.lio_keys_may_count(self._pointer))
+
+    def end(self) -> tuple[KeyRun, ...]:
+        """The runs of all keys, in their order; none: they follow no pattern."""
+        runs = ffi.new("lio_key_run **")
+        count = int(lib.lio_keys_end(self._pointer, runs))
+        return tuple(_run_of(runs[0][i]) for i in range(count))
+
+
+def _run_of(run: Any) -> KeyRun:
+    text = bytes(ffi.buffer(run.text, run.stem + run.tail))
+    return KeyRun(
+        KeyForm(run.form),
+        int(run.first),
+        int(run.count),
+        int(run.width),
+        text[: run.stem],
+        text[run.stem :],
+    )

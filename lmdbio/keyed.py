@@ -1,0 +1,122 @@
+"""keyed: from key to record and back, by arithmetic where keys count, else by the tree.
+
+    pattern                     keys -> index, no page is read                (lmdbio/keys.py)
+    leaves, in key order        index -> leaf and place on it -> key
+    branch pages, cached        key -> leaf and place on it -> index
+
+LMDB's tree does not count what is below a branch, so the leaves are counted once: by the sidecar,
+where it names them, else by a walk over them, when the first key is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio._core import Database, Engine, Leaves, Meta, Move
+from lmdbio.errors import CorruptedError
+from lmdbio.keys import KeyPattern
+
+__all__ = ["KeyTable"]
+
+#: Branch pages, and the leaves last used.
+CACHE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaves:
+    """Attributes:
+    pgnos, firsts: of each leaf in key order, its page and first record.
+    order, sorted: the leaves by their pages.
+    """
+
+    pgnos: npt.NDArray[np.uint64]
+    firsts: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+    sorted: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, leaves: Leaves) -> _Leaves:
+        pgnos = np.ascontiguousarray(leaves["pgno"])
+        firsts = np.cumsum(leaves["records"], dtype=np.int64) - leaves["records"]
+        order = np.argsort(pgnos)
+        return cls(pgnos, firsts, order, pgnos[order])
+
+
+class KeyTable:
+    """The keys of one database in one state. Threads may share one.
+
+    Args:
+        engine: of the data file, one that reads at any offset; it stays open.
+        meta, db: the state, and the database in it.
+        pattern: what its keys look like; None: they follow no pattern.
+        leaves: gives the leaves, with their records counted (dtype ``LEAF``), in key order; called
+            once at most, unless threads meet.
+        guard: raises when what was read may be of another state.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        meta: Meta,
+        db: Database,
+        *,
+        pattern: KeyPattern | None,
+        leaves: Callable[[], Leaves],
+        guard: Callable[[], None],
+    ) -> None:
+        self._engine, self._meta, self._db, self._guard = engine, meta, db, guard
+        self.pattern, self._make_leaves = pattern, leaves
+        self._pages: _core.Pages | None = None
+        self._leaves: _Leaves | None = None
+
+    def key(self, index: int) -> bytes:
+        """The key of a record, ``index`` being one.
+
+        Raises:
+            OSError, Error: the tree cannot be read, or the file has moved on.
+        """
+        if self.pattern is not None:
+            return self.pattern.key(index)
+        leaves = self._found()
+        leaf = int(np.searchsorted(leaves.firsts, index, side="right")) - 1
+        place = index - int(leaves.firsts[leaf])
+        found = self._tree().key_at(int(leaves.pgnos[leaf]), place)
+        self._guard()
+        return found
+
+    def index(self, key: bytes) -> int | None:
+        """The record of a key; None: there is none.
+
+        Raises: as ``key``.
+        """
+        if self.pattern is not None:
+            return self.pattern.index(key)
+        cursor = _core.Cursor(self._tree(), self._db)
+        there = bool(key) and cursor.move(Move.SET, key)
+        pgno, place = cursor.place() if there else (0, 0)
+        self._guard()
+        if not there:
+            return None
+        leaves = self._found()
+        at = int(np.searchsorted(leaves.sorted, np.uint64(pgno)))
+        if at == len(leaves.sorted) or int(leaves.sorted[at]) != pgno:
+            raise CorruptedError(
+                f"{self._engine.path}: page {pgno} is a leaf that was not counted"
+            )
+        return int(leaves.firsts[leaves.order[at]]) + place
+
+    def _tree(self) -> _core.Pages:
+        if self._pages is None:
+            self._pages = _core.Pages(self._engine, self._meta.layout, CACHE_BYTES)
+        return self._pages
+
+    def _found(self) -> _Leaves:
+        if self._leaves is None:
+            self._leaves = _Leaves.of(self._make_leaves())
+            self._guard()
+        return self._leaves
