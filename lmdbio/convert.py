@@ -30,6 +30,7 @@ from types import TracebackType
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
+import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio._core import (
@@ -46,12 +47,13 @@ from lmdbio._core import (
 )
 from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
 from lmdbio.history import RECORDS_MAX, Evidence, find_history
+from lmdbio.items import DUPSORT, Part, walk
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
     BLOCKS_AT,
     DIGEST_BYTES,
     DIRECTORY_BYTES_MAX,
-    DUPSORT,
+    GROUP_KEYS_MAX,
     MAGIC,
     PROVENANCE_DIR,
     Entry,
@@ -63,6 +65,7 @@ from lmdbio.provenance import (
     data_file,
     extents_crc,
     name_text,
+    pack_counts,
     pack_directory,
     pack_preamble,
     sidecar_file,
@@ -155,8 +158,7 @@ def convert(
             records.
 
     Raises:
-        IncompatibleError: a database holds duplicates (``dupsort``), or ``form`` cannot say where
-            its records lie.
+        IncompatibleError: ``form`` cannot say where the records of a database lie.
         FileExistsError: with ``overwrite=False``; or the target is no provenance file.
         PermissionError, OSError: the target's folder can't be written to; the message says
             what to do.
@@ -295,33 +297,25 @@ class _Converter:
     def finish(self) -> int:
         return self.writer.finish(self._meta, self._hints, join_digests(self.trees))
 
-    def _chunks(self, db: Database, digest: TreeDigest) -> Iterator[_core.Chunk]:
-        """The leaves of a tree; every page goes through the digest."""
+    def _parts(self, db: Database, digest: TreeDigest) -> Iterator[Part]:
+        """The parts of a database; every page goes through the digest."""
         self.steps.total += tree_pages(db)
-        with _core.Walk(self._engine, self._meta, db) as walk, _Beside() as beside:
-            for chunk in walk:
-                beside.begin(partial(digest.add, chunk))  # which takes as long as all the rest
+        with _Beside() as beside:
+            for part in walk(self._engine, self._meta, db):
+                if part.chunk is not None:
+                    # Which takes as long as all the rest.
+                    beside.begin(partial(digest.add, part.chunk))
+                    self.steps.add(len(part.chunk.pgnos))
                 try:
-                    self.steps.add(len(chunk.pgnos))
-                    if chunk.leaf:
-                        yield chunk
+                    yield part
                 finally:
                     beside.end()
 
-    def _refuse_duplicates(self, name: Name, db: Database) -> None:
-        if db.flags & DUPSORT:
-            raise IncompatibleError(
-                f"{self._engine.path}: {name_text(name)} is dupsort: one key may have many "
-                "values, which have no record index; iterate with lmdbio.open, or name other "
-                "databases"
-            )
-
     def _tree(self, name: Name, db: Database) -> None:
-        self._refuse_duplicates(name, db)
         digest, clues = TreeDigest(), self._clues(db)
         self.writer.begin(name, db)
-        for chunk in self._chunks(db, digest):
-            self._note(clues, chunk)
+        for part in self._parts(db, digest):
+            self._note(clues, part)
             for extents in clues.take():
                 self.writer.add(extents)
         self._end(name, clues)
@@ -330,7 +324,6 @@ class _Converter:
     def _main(self, always: bool) -> list[tuple[bytes, Database]]:
         """Walks the main database, written unless it holds named databases alone."""
         db = self._meta.main_db
-        self._refuse_duplicates(None, db)
         digest, clues = TreeDigest(), self._clues(db)
         named: list[tuple[bytes, Database]] = []
         held: list[Extents] = []  # while all of them are named databases
@@ -338,9 +331,10 @@ class _Converter:
         wanted = always or not db.entries
         if wanted:
             self.writer.begin(None, db)
-        for chunk in self._chunks(db, digest):
-            named += _core.leaf_databases(self._meta.layout, chunk, self._engine.path)
-            seen += self._note(clues, chunk)
+        for part in self._parts(db, digest):
+            if part.chunk is not None and part.keys:
+                named += _core.leaf_databases(self._meta.layout, part.chunk, self._engine.path)
+            seen += self._note(clues, part)
             held += clues.take()
             if not wanted and seen > len(named):
                 wanted = True
@@ -361,13 +355,13 @@ class _Converter:
             history, reason = clues.history(self._meta, named=name is not None)
         leaves = clues.leaves()
         if self._form == "leaves" and leaves is None:
-            reason = "a leaf without records"
+            reason = "its leaves alone do not tell where records lie"
         if reason and self._form in ("replay", "leaves"):
             raise IncompatibleError(
                 f"{self._engine.path}: {name_text(name)} cannot be described by "
                 f'form="{self._form}": {reason}'
             )
-        self.writer.know_keys(clues.keys.end())
+        self.writer.know_keys(clues.keys.end(), clues.each())
         if history is not None:
             self.writer.replay(history, clues.take(all_of_them=True))
             return
@@ -376,17 +370,17 @@ class _Converter:
         self.writer.end(leaves)
 
     def _clues(self, db: Database) -> _Clues:
-        return _Clues(KeyFinder(db.flags), hopeful=self._form in ("auto", "replay"))
+        hopeful = self._form in ("auto", "replay")
+        return _Clues(KeyFinder(db.flags), hopeful=hopeful, many=bool(db.flags & DUPSORT))
 
-    def _note(self, clues: _Clues, chunk: _core.Chunk) -> int:
-        """Adds a chunk of leaves to the clues; how many records it has."""
-        layout, extents = self._meta.layout, self._extents(chunk)
-        clues.keys.add(layout, chunk, self._engine.path)
-        clues.add(extents, _core.leaves_of(layout, chunk))
-        return len(extents)
-
-    def _extents(self, chunk: _core.Chunk) -> Extents:
-        return _core.leaf_extents(self._meta.layout, chunk, self._engine.path)[0]
+    def _note(self, clues: _Clues, part: Part) -> int:
+        """Adds a part to the clues; how many records it has."""
+        if part.chunk is not None and part.keys:
+            layout = self._meta.layout
+            clues.keys.add(layout, part.chunk, self._engine.path)
+            clues.add_leaves(_core.leaves_of(layout, part.chunk), part.each)
+        clues.add(part.extents)
+        return len(part.extents)
 
 
 class _Beside:
@@ -455,19 +449,29 @@ class _Clues:
     Args:
         keys: follows all keys.
         hopeful: one is wanted.
+        many: keys may have many values.
     """
 
-    def __init__(self, keys: KeyFinder, *, hopeful: bool) -> None:
+    def __init__(self, keys: KeyFinder, *, hopeful: bool, many: bool) -> None:
         self.keys = keys
-        self._hopeful = hopeful
+        self._many, self._each = many, [np.empty(0, np.uint64)]
+        self._hopeful = hopeful and not many
         self._extents: list[Extents] = []
         self._leaves: list[Leaves] = []
         self._count, self._length = 0, 0
-        self._reason = ""  # why there is no hope
+        self._reason = "keys may have many values" if many else ""  # why there is no hope
 
-    def add(self, extents: Extents, leaves: Leaves) -> None:
-        """The next records, whose keys were followed, and their leaves."""
+    def add_leaves(self, leaves: Leaves, each: npt.NDArray[np.uint64]) -> None:
+        """The next leaves of keys, and the values of each (empty: one)."""
         self._leaves.append(leaves)
+        self._each.append(each)
+
+    def each(self) -> npt.NDArray[np.uint64] | None:
+        """Values of each key; None: they have one each."""
+        return np.concatenate(self._each) if self._many else None
+
+    def add(self, extents: Extents) -> None:
+        """The next records."""
         if not len(extents):
             return
         if not self._count:
@@ -491,7 +495,9 @@ class _Clues:
         return taken
 
     def leaves(self) -> Leaves | None:
-        """All leaves; None: there is one without a record, which no provenance file can name."""
+        """All leaves; None: they do not tell where the records lie, or one is empty."""
+        if self._many:
+            return None
         every = np.concatenate(self._leaves) if self._leaves else np.empty(0, _core.LEAF)
         return every if every["records"].all() else None
 
@@ -523,6 +529,8 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
                 digest.update(extents.tobytes())
                 steps.add(len(extents))
             same = same and digest.digest() == walked.digest_of()
+            if walked.groups:
+                same = same and zlib.crc32(section.each_key().tobytes()) == walked.each_crc
     if not same:
         raise ProvenanceError(f"{draft.target}: what was written does not read back as walked")
 
@@ -665,6 +673,8 @@ class Made:
     history: History | None = None
     extents_crc: int = 0
     keys: tuple[KeyRun, ...] = ()
+    groups: list[tuple[int, int, int, int]] = field(default_factory=list)
+    each_crc: int = 0
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
 
@@ -689,6 +699,7 @@ class Made:
             self.history,
             self.extents_crc,
             self.keys,
+            np.array(self.groups, np.uint32).reshape(-1, 4),
         )
 
 
@@ -701,12 +712,14 @@ class Writer:
         self._block_form = BLOCK_FORMS.get(form)
         self._at = self._began = BLOCKS_AT
         self._pending = np.empty(0, _core.EXTENT)
+        self._each: npt.NDArray[np.uint64] | None = None
         self.made: list[Made] = []
         self.extents_end = 0
 
     def begin(self, name: Name, db: Database) -> None:
         self._began = self._at
         self.made.append(Made(name, db))
+        self._each = None
 
     def add(self, extents: Extents) -> None:
         self._pending = np.concatenate([self._pending, extents])
@@ -723,10 +736,32 @@ class Writer:
             self._block()
         if leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
             self._prefer_leaves(self.made[-1], leaves)
+        if self._each is not None:
+            self._group(self._each)
 
-    def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
-        """What the keys of the database look like; none: they follow no pattern."""
-        self.made[-1].keys = runs
+    def know_keys(
+        self, runs: tuple[KeyRun, ...], each: npt.NDArray[np.uint64] | None = None
+    ) -> None:
+        """What the keys of the database look like; none: they follow no pattern.
+
+        Args:
+            each: values of each key; None: they have one each.
+        """
+        made = self.made[-1]
+        made.keys = runs
+        self._each = each
+
+    def _group(self, each: npt.NDArray[np.uint64]) -> None:
+        """Writes how many values each key has."""
+        made = self.made[-1]
+        made.each_crc = zlib.crc32(each.tobytes())
+        for at in range(0, len(each), GROUP_KEYS_MAX):
+            some = each[at : at + GROUP_KEYS_MAX]
+            raw = pack_counts(some)
+            stored = compress(raw)
+            self._draft.write(stored, self._at)
+            self._at += len(stored)
+            made.groups.append((len(some), len(raw), len(stored), zlib.crc32(stored)))
 
     def replay(self, history: History, extents: Sequence[Extents]) -> None:
         """Makes a database of its history alone, which leads to all of these extents."""

@@ -10,8 +10,9 @@ where it names them, else by a walk over them, when the first key is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,7 @@ from lmdbio._core import Database, Engine, Leaves, Meta, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.keys import KeyPattern
 
-__all__ = ["KeyTable"]
+__all__ = ["Groups", "KeyTable", "Single"]
 
 #: Branch pages, and the leaves last used.
 CACHE_BYTES = 16 << 20
@@ -47,8 +48,71 @@ class _Leaves:
         return cls(pgnos, firsts, order, pgnos[order])
 
 
+class Groups(Sequence[range]):
+    """The records of each key, where keys may have many.
+
+    Args:
+        each: gives how many each has, uint64; called once, unless threads meet.
+    """
+
+    def __init__(self, each: Callable[[], npt.NDArray[np.uint64]]) -> None:
+        self._make = each
+        self._ends: npt.NDArray[np.int64] | None = None
+
+    def _found(self) -> npt.NDArray[np.int64]:
+        """Where the records of each key end."""
+        if self._ends is None:
+            self._ends = np.cumsum(self._make(), dtype=np.int64)
+        return self._ends
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    @overload
+    def __getitem__(self, number: SupportsIndex) -> range: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[range]: ...
+    def __getitem__(self, number: SupportsIndex | slice) -> range | list[range]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(len(self)))]
+        at = range(len(self))[number]
+        ends = self._found()
+        return range(int(ends[at - 1]) if at else 0, int(ends[at]))
+
+    def key_of(self, record: int) -> int:
+        """The key, by its number, of a record."""
+        return int(np.searchsorted(self._found(), record, side="right"))
+
+
+class Single(Sequence[range]):
+    """The same where each key has one.
+
+    Args:
+        count: keys.
+        places: where the record of each is, shape (count,); None: in key order.
+    """
+
+    def __init__(self, count: int, places: npt.NDArray[np.int64] | None) -> None:
+        self._count, self._places = count, places
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, number: SupportsIndex) -> range: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[range]: ...
+    def __getitem__(self, number: SupportsIndex | slice) -> range | list[range]:
+        if isinstance(number, slice):
+            return [self[i] for i in range(*number.indices(self._count))]
+        at = range(self._count)[number]
+        if self._places is not None:
+            at = int(self._places[at])
+        return range(at, at + 1)
+
+
 class KeyTable:
-    """The keys of one database in one state. Threads may share one.
+    """The keys of one database in one state, by their numbers. Threads may share one.
 
     Args:
         engine: of the data file, one that reads at any offset; it stays open.

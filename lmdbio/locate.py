@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, calibration, staleness, storage
+from lmdbio import _core, calibration, items, staleness, storage
 from lmdbio import provenance as sidecars
 from lmdbio.choice import Access, Choice, Wish, choose, wished
 from lmdbio.errors import (
@@ -30,7 +30,8 @@ from lmdbio.errors import (
     ProvenanceError,
     ShortReadError,
 )
-from lmdbio.keyed import KeyTable
+from lmdbio.items import DUPSORT
+from lmdbio.keyed import Groups, KeyTable, Single
 from lmdbio.keys import KeyPattern, describe
 from lmdbio.leaves import LeafReader
 from lmdbio.staleness import Check
@@ -81,6 +82,7 @@ class Source:
     reason: str
     _pages: _core.Engine
     _keys: KeyTable
+    _groups: Groups | None  # None: one item for each key
     _order: I64 | None  # the records as they were put; None: in key order
     _table: _core.Extents | None
     _sidecar: sidecars.Provenance | None
@@ -180,18 +182,33 @@ class Source:
 
     def key(self, index: int) -> bytes:
         """The key of one record, ``index`` being below ``count`` (``KeyTable.key``)."""
+        if self._groups is not None:
+            return self._keys.key(self._groups.key_of(index))
         return self._keys.key(index if self._order is None else int(self._order[index]))
 
     def index(self, key: bytes) -> int | None:
-        """The record of a key; None: there is none (``KeyTable.index``)."""
+        """The (first) record of a key; None: there is none (``KeyTable.index``)."""
         found = self._keys.index(key)
+        if found is not None and self._groups is not None:
+            return self._groups[found].start
         if found is None or self._order is None:
             return found
+        return int(self._placed(self._order)[found])
+
+    def _placed(self, order: I64) -> I64:
+        """Where each record, in key order, is in this order."""
         if self._places is None:
-            places = np.empty_like(self._order)
-            places[self._order] = np.arange(self.count)
+            places = np.empty_like(order)
+            places[order] = np.arange(self.count)
             self._places = places
-        return int(self._places[found])
+        return self._places
+
+    @property
+    def groups(self) -> Sequence[range]:
+        """The records of each key, in key order."""
+        if self._groups is not None:
+            return self._groups
+        return Single(self.count, None if self._order is None else self._placed(self._order))
 
     def _snapshot(self) -> _core.Snapshot:
         """The state this was opened in, for who reads in C."""
@@ -297,7 +314,7 @@ def open_source(
         OSError, Error: the file, its metas or its tree cannot be read.
         ProvenanceError, StaleError: the sidecar is damaged or not this database's, and
             ``locate="provenance"``.
-        IncompatibleError: the database holds sorted duplicates, or its order is not known.
+        IncompatibleError: the order asked for is not known.
         LookupError: no such named database.
         ValueError: an argument makes no sense.
     """
@@ -314,11 +331,6 @@ def open_source(
         size = pages.size()
         meta = _core.read_meta(pages)
         found = meta.main_db if name is None else _core.find_database(pages, meta, name)
-        if found.flags & sidecars.DUPSORT:
-            raise IncompatibleError(
-                f"{data}: {sidecars.name_text(name)} is dupsort: one key may have many values, "
-                "which have no record index; iterate with lmdbio.open"
-            )
         sidecar, reason = None, "scan was asked for"
         if locate != "scan":
             sidecar, reason = _open_sidecar(
@@ -330,7 +342,10 @@ def open_source(
         scanned = _scan(pages, meta, found) if section is None else None
         known = section if scanned is None else scanned
         assert known is not None
-        permuted = _insertion(data, name, known.keys) if order == "insertion" else None
+        groups = None
+        if found.flags & DUPSORT:
+            groups = Groups(known.each_key)
+        permuted = _insertion(data, name, found, known.keys) if order == "insertion" else None
         table = None if scanned is None else scanned.extents
         if table is not None and permuted is not None:
             table = table[permuted]
@@ -362,6 +377,7 @@ def open_source(
             leaves=partial(_leaves, pages, meta, found, section, scanned),
             guard=partial(_guard, pages, meta),
         ),
+        _groups=groups,
         _order=permuted,
         _table=table,
         _sidecar=sidecar,
@@ -379,9 +395,15 @@ def _guard(pages: _core.Engine, meta: _core.Meta) -> None:
         )
 
 
-def _insertion(data: str, name: bytes | None, pattern: KeyPattern | None) -> I64:
+def _insertion(
+    data: str, name: bytes | None, db: _core.Database, pattern: KeyPattern | None
+) -> I64:
     """The records in the order in which they were put."""
     where = f"{data}: {sidecars.name_text(name)}"
+    if db.flags & DUPSORT:
+        raise IncompatibleError(
+            f"{where}: the order in which its records were put is not known: keys may have many"
+        )
     if pattern is None:
         raise IncompatibleError(
             f"{where}: the order in which its records were put is not known: its keys follow no "
@@ -447,26 +469,35 @@ class _Scanned(NamedTuple):
 
     Attributes:
         extents, leaves: in key order, dtype ``EXTENT`` and ``LEAF``.
+        each: items of each key, uint64; empty without duplicates.
         keys: what they look like; None: they follow no pattern.
     """
 
     extents: _core.Extents
     leaves: _core.Leaves
+    each: U64
     keys: KeyPattern | None
+
+    def each_key(self) -> U64:
+        return self.each
 
 
 def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _Scanned:
     extents, leaves = [np.empty(0, _core.EXTENT)], [np.empty(0, _core.LEAF)]
-    keys = _core.KeyFinder(db.flags)
-    with _core.Walk(pages, meta, db) as walk:
-        for chunk in walk:
-            if chunk.leaf:
-                keys.add(meta.layout, chunk, pages.path)
-                extents.append(_core.leaf_extents(meta.layout, chunk, pages.path)[0])
-                leaves.append(_core.leaves_of(meta.layout, chunk))
+    each, keys = [np.empty(0, np.uint64)], _core.KeyFinder(db.flags)
+    for part in items.walk(pages, meta, db):
+        if part.chunk is not None and part.keys:
+            keys.add(meta.layout, part.chunk, pages.path)
+            leaves.append(_core.leaves_of(meta.layout, part.chunk))
+        extents.append(part.extents)
+        each.append(part.each)
     runs = keys.end()
-    pattern = KeyPattern(runs) if runs else None
-    return _Scanned(np.concatenate(extents), np.concatenate(leaves), pattern)
+    return _Scanned(
+        np.concatenate(extents),
+        np.concatenate(leaves),
+        np.concatenate(each),
+        KeyPattern(runs) if runs else None,
+    )
 
 
 def _leaves(

@@ -27,7 +27,7 @@ import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -50,6 +50,7 @@ from lmdbio._core import (
 from lmdbio.errors import Error, ProvenanceError
 from lmdbio.history import RECORDS_MAX as REPLAYED_MAX
 from lmdbio.history import replay
+from lmdbio.items import DUPSORT
 from lmdbio.keys import KeyPattern
 from lmdbio.leaves import LeafReader
 
@@ -57,7 +58,7 @@ __all__ = [
     "BLOCKS_AT",
     "DIGEST_BYTES",
     "DIRECTORY_BYTES_MAX",
-    "DUPSORT",
+    "GROUP_KEYS_MAX",
     "Entry",
     "Facts",
     "Hints",
@@ -71,6 +72,7 @@ __all__ = [
     "extents_crc",
     "find_sidecar",
     "name_text",
+    "pack_counts",
     "pack_database",
     "pack_directory",
     "pack_preamble",
@@ -82,8 +84,6 @@ Name: TypeAlias = "bytes | None"  # None is the main database
 PROVENANCE_DIR = "LMDBIO_PROVENANCE_DIR"
 SUFFIX = ".prov"
 CACHE_BYTES_MAX = 64 << 20
-
-DUPSORT = 0x04  # enum lio_db_flag (csrc/format.h)
 
 
 # --- where things lie --------------------------------------------------------------------
@@ -207,6 +207,11 @@ _HISTORY = struct.Struct("<BBBBIQQI")
 _KEY_RUNS = struct.Struct("<H")
 #: form, width, bytes of the stem and of the tail, first number, how many
 _KEY_RUN = struct.Struct("<BBHHQQ")
+#: Number of blocks that tell the values of each key; from format version 3 on
+_GROUPS = struct.Struct("<I")
+GROUP_KEYS_MAX = 8192  # that one of them tells of
+#: Smallest number, and bytes of what others have more
+_COUNTS_HEAD = struct.Struct("<QB")
 #: Bounds of LMDB for keys and values, in bytes.
 _KEY_MAX, _VALUE_MAX = 511, 2**32 - 2
 DIGEST_BYTES = 32
@@ -315,6 +320,8 @@ class Entry:
     history: History | None = None
     extents_crc: int = 0  # of a history
     keys: tuple[KeyRun, ...] = ()  # none: they follow no pattern
+    #: Of blocks that tell the values of each key: keys, raw and stored size, crc32 in a row
+    groups: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty((0, 4), np.uint32))
 
     def pack(self) -> bytes:
         name = self.name or b""
@@ -329,6 +336,7 @@ class Entry:
                 self.block_form.tobytes(),
                 self._pack_history(),
                 self._pack_keys(),
+                self._pack_groups(),
             ]
         )
 
@@ -354,6 +362,10 @@ class Entry:
             parts.append(_KEY_RUN.pack(run.form, run.width, *sizes, run.first, run.count))
             parts += [run.stem, run.tail]
         return b"".join(parts)
+
+    def _pack_groups(self) -> bytes:
+        columns: bytes = self.groups.T.astype("<u4").tobytes()
+        return _GROUPS.pack(len(self.groups)) + columns
 
 
 def extents_crc(parts: Iterable[Extents]) -> int:
@@ -436,7 +448,7 @@ _WIDTHS = {
 }
 
 
-def _parse_keys(parser: _Parser, records: int) -> tuple[KeyRun, ...]:
+def _parse_keys(parser: _Parser) -> tuple[KeyRun, ...]:
     (count,) = parser.items(_KEY_RUNS)
     if count > _core.KEY_RUNS_MAX:
         raise parser.error("has more runs of keys than the format knows")
@@ -447,9 +459,18 @@ def _parse_keys(parser: _Parser, records: int) -> tuple[KeyRun, ...]:
         runs.append(run)
         if not _is_sound(run):
             raise parser.error("has a run of keys that cannot be")
-    if runs and sum(run.count for run in runs) != records:
-        raise parser.error("has another number of keys than of records")
     return tuple(dataclasses.replace(run, form=KeyForm(run.form)) for run in runs)
+
+
+def _parse_groups(parser: _Parser, database: Database) -> npt.NDArray[np.uint32]:
+    (count,) = parser.items(_GROUPS)
+    groups: npt.NDArray[np.uint32] = parser.column(4 * count, "<u4").reshape(4, count).T
+    most = (GROUP_KEYS_MAX, _core.BLOCK_RAW_BYTES_MAX)
+    if count and not database.flags & DUPSORT:
+        raise parser.error("has keys with many values, where each has one")
+    if bool(((groups[:, :2] == 0) | (groups[:, :2] > most)).any()):
+        raise parser.error("has a block of keys that is empty or above the format's limits")
+    return groups
 
 
 def _is_sound(run: KeyRun) -> bool:
@@ -495,7 +516,13 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
     if entry.history is not None and blocks:
         raise parser.error("has a history and blocks")
     if format_version > 2:
-        entry.keys = _parse_keys(parser, records)
+        entry.keys = _parse_keys(parser)
+        entry.groups = _parse_groups(parser, database)
+        keys = int(entry.groups[:, 0].sum()) if database.flags & DUPSORT else records
+        if entry.keys and sum(run.count for run in entry.keys) != keys:
+            raise parser.error("has another number of keys than of records")
+    elif database.flags & DUPSORT:
+        raise parser.error("has duplicates, which format versions 1 and 2 do not have")
     if entry.history is not None and not entry.history.key_size:
         if [run.form for run in entry.keys] != [KeyForm.PLAIN]:
             raise parser.error("has a history by numbers, and keys that are none")
@@ -575,10 +602,33 @@ def _check_entries(entries: list[Entry], blocks_bytes: int, path: Path) -> None:
         if any(bool(((c == 0) | (c > most)).any()) for c, most in bounds):
             raise ProvenanceError(f"{where}: a block is empty or above the format's limits")
         stored += int(entry.block_stored.sum(dtype=np.uint64))
+        stored += int(entry.groups[:, 2].sum(dtype=np.uint64))
     if stored != blocks_bytes:
         raise ProvenanceError(f"{path}: holds {blocks_bytes} bytes of blocks, its index {stored}")
     if len({entry.name for entry in entries}) != len(entries):
         raise ProvenanceError(f"{path}: describes one database twice")
+
+
+def pack_counts(counts: npt.NDArray[np.uint64]) -> bytes:
+    """Numbers above 0, at least one: the smallest, and byte by byte what the others have more."""
+    smallest = int(counts.min())
+    above = counts - np.uint64(smallest)
+    width = (int(above.max()).bit_length() + 7) // 8
+    planes: bytes = above.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes()
+    return _COUNTS_HEAD.pack(smallest, width) + planes
+
+
+def _unpack_counts(raw: bytes, count: int, where: str) -> npt.NDArray[np.uint64]:
+    if len(raw) < _COUNTS_HEAD.size:
+        raise ProvenanceError(f"{where} is cut")
+    smallest, width = _COUNTS_HEAD.unpack_from(raw)
+    planes = np.frombuffer(raw, np.uint8, offset=_COUNTS_HEAD.size)
+    if not smallest or width > 7 or len(planes) != width * count:
+        raise ProvenanceError(f"{where} does not hold the numbers of its keys")
+    above = np.zeros((count, 8), np.uint8)
+    above[:, :width] = planes.reshape(width, count).T
+    counts: npt.NDArray[np.uint64] = above.view("<u8")[:, 0] + np.uint64(smallest)
+    return counts
 
 
 def compress(raw: bytes) -> bytes:
@@ -650,6 +700,23 @@ class Section:
     def keys(self) -> KeyPattern | None:
         """What its keys look like; None: they follow no pattern."""
         return KeyPattern(self._entry.keys) if self._entry.keys else None
+
+    def each_key(self) -> npt.NDArray[np.uint64]:
+        """How many records each key has, where keys may have many."""
+        entry, owner = self._entry, self._owner
+        at = int(self._offsets[-1])
+        parts = [np.empty(0, np.uint64)]
+        for number, (keys, raw, stored, crc) in enumerate(entry.groups.tolist()):
+            where = f"{owner.path}: is damaged: keys {number} of {name_text(entry.name)}"
+            parts.append(_unpack_counts(owner._checked(at, stored, raw, crc, where), keys, where))
+            at += stored
+        each = np.concatenate(parts)
+        if int(each.sum(dtype=np.uint64)) != self.count:
+            raise ProvenanceError(
+                f"{owner.path}: is damaged: the keys of {name_text(entry.name)} have another "
+                "number of records"
+            )
+        return each
 
     def leaves(self) -> Leaves | None:
         """All leaves in key order (dtype ``LEAF``); None: it does not name them."""
@@ -895,6 +962,7 @@ class Provenance:
         for number, entry in enumerate(entries):
             sections.append(Section(self, number, entry, start))
             start += int(entry.block_stored.sum(dtype=np.uint64))
+            start += int(entry.groups[:, 2].sum(dtype=np.uint64))
         return facts, sections
 
     def section(self, name: bytes | str | None = None) -> Section:
@@ -956,17 +1024,24 @@ class Provenance:
         for section in self._sections:
             section._table = None
 
-    def _decode(self, section: Section, number: int) -> Extents | Leaves:
-        entry = section._entry
+    def _checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
+        """A compressed part, decompressed; ``where`` says which, when it is damaged."""
         if self._fd < 0:
             raise ValueError(f"{self.path}: the provenance file is closed")
-        stored = self._read(int(section._offsets[number]), int(entry.block_stored[number]))
-        if zlib.crc32(stored) != int(entry.block_crc[number]):
-            raise ProvenanceError(
-                f"{self.path}: is damaged: block {number} of {name_text(entry.name)} "
-                "fails its checksum"
-            )
-        raw = _decompress(stored, int(entry.block_raw[number]), self.path)
+        packed = self._read(offset, stored)
+        if zlib.crc32(packed) != crc:
+            raise ProvenanceError(f"{where} fails its checksum")
+        return _decompress(packed, raw, self.path)
+
+    def _decode(self, section: Section, number: int) -> Extents | Leaves:
+        entry = section._entry
+        raw = self._checked(
+            int(section._offsets[number]),
+            int(entry.block_stored[number]),
+            int(entry.block_raw[number]),
+            int(entry.block_crc[number]),
+            f"{self.path}: is damaged: block {number} of {name_text(entry.name)}",
+        )
         form, records = int(entry.block_form[number]), int(entry.block_records[number])
         layout, path = self.facts.layout, str(self.path)
         if form == BlockForm.LEAVES:

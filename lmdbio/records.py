@@ -203,7 +203,7 @@ class Records(Sequence[bytes]):
         return self._source.key(at)
 
     def index_of(self, key: bytes) -> int:
-        """The record of a key, likewise.
+        """The record of a key, likewise; of a key with many values, that of the first.
 
         Raises:
             KeyError: the database has no such key.
@@ -216,6 +216,13 @@ class Records(Sequence[bytes]):
         if found is None:
             raise KeyError(bytes(key))
         return found
+
+    @property
+    def groups(self) -> Sequence[range]:
+        """The records of each key, in key order: one, or several in a database with duplicates
+        (``dupsort``), where each value is a record.
+        """
+        return self._source.groups
 
     def __iter__(self) -> Iterator[bytes]:
         for part in self._blocks.read(np.arange(len(self), dtype=np.uint64)):

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
-from lmdbio import _core
+from lmdbio import _core, items
 from lmdbio._core import Database, Engine, Meta
 from lmdbio.errors import StaleError
 from lmdbio.provenance import (
@@ -228,10 +228,10 @@ def _check_digest(
         label = name_text(section.name)
         compare_database(provenance, engine.path, label, db, section.database)
         digest = TreeDigest()
-        with _core.Walk(engine, meta, db) as walk:
-            for chunk in walk:
-                digest.add(chunk)
-                steps.add(len(chunk.pgnos))
+        for part in items.walk(engine, meta, db):
+            if part.chunk is not None:
+                digest.add(part.chunk)
+                steps.add(len(part.chunk.pgnos))
         trees.append(digest.finish(section.name, db))
     compare_digest(provenance, engine.path, trees)
 
@@ -302,7 +302,7 @@ def join_digests(trees: Sequence[bytes]) -> bytes:
 
 
 def tree_pages(db: Database) -> int:
-    """The branch and leaf pages of a database."""
+    """The branch and leaf pages of a database, with those of its trees of duplicates."""
     return db.branch_pages + db.leaf_pages
 
 

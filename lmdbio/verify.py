@@ -21,9 +21,9 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
 from lmdbio.errors import CorruptedError, Error, ProvenanceError, StaleError
+from lmdbio.items import DUPSORT, walk
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
-    DUPSORT,
     Name,
     Provenance,
     Section,
@@ -55,8 +55,8 @@ class VerifyReport:
         data: the data file.
         sidecar: the provenance file, None when there is none.
         databases: names walked, None being the main database.
-        duplicates: those of them with duplicates, of which only the tree was walked.
-        records, record_bytes: over all others.
+        duplicates: those of them whose keys may have many values.
+        records, record_bytes: over all of them.
         tree_pages, overflow_pages: pages of all trees, the free list's included.
         headers: overflow headers read.
         sidecar_records: records compared with the provenance file.
@@ -204,25 +204,26 @@ class _Verifier:
         digest = TreeDigest()
         named: list[tuple[bytes, Database]] = []
         records = size = pages = 0
-        with _core.Walk(self._engine, self._meta, db) as walk:
-            for chunk in walk:
-                digest.add(chunk)
-                self.steps.add(len(chunk.pgnos))
-                self._own(chunk.pgnos.astype(np.int64), label)
-                if not chunk.leaf or db.flags & DUPSORT:
-                    continue
-                if db is self._meta.main_db:
-                    named += _core.leaf_databases(self._layout, chunk, self._engine.path)
-                extents, overflow = _core.leaf_extents(self._layout, chunk, self._engine.path)
-                if section is not None:
-                    self._compare(section, records, extents)
-                records += len(extents)
-                size += int(extents["length"].sum(dtype=np.uint64))
-                pages += self._overflow(extents[overflow > 0], overflow[overflow > 0], label)
-        if not db.flags & DUPSORT:
-            self._count(label, "records", records, db.entries)
-            self._count(label, "overflow pages", pages, db.overflow_pages)
-            self.overflow_pages += pages
+        each = [np.empty(0, np.uint64)]
+        for part in walk(self._engine, self._meta, db):
+            if part.chunk is not None:
+                digest.add(part.chunk)
+                self.steps.add(len(part.chunk.pgnos))
+                self._own(part.chunk.pgnos.astype(np.int64), label)
+                if part.keys and db is self._meta.main_db:
+                    named += _core.leaf_databases(self._layout, part.chunk, self._engine.path)
+            if section is not None:
+                self._compare(section, records, part.extents)
+                each.append(part.each)
+            records += len(part.extents)
+            size += int(part.extents["length"].sum(dtype=np.uint64))
+            large = part.overflow > 0
+            pages += self._overflow(part.extents[large], part.overflow[large], label)
+        self._count(label, "records", records, db.entries)
+        self._count(label, "overflow pages", pages, db.overflow_pages)
+        self.overflow_pages += pages
+        if section is not None and db.flags & DUPSORT:
+            self._compare_keys(section, np.concatenate(each))
         if section is not None:
             self._trees[name] = digest.finish(name, db)
         return records, size, named
@@ -316,6 +317,14 @@ class _Verifier:
                 f"{name_text(section.name)} lie elsewhere in {self._engine.path}"
             )
         self.sidecar_records += len(extents)
+
+    def _compare_keys(self, section: Section, each: npt.NDArray[np.uint64]) -> None:
+        if not np.array_equal(section.each_key(), each):
+            assert self._provenance is not None
+            raise StaleError(
+                f"{self._provenance.path}: keys of {name_text(section.name)} have other "
+                f"numbers of values in {self._engine.path}"
+            )
 
     def _finish_sidecar(self) -> None:
         if self._provenance is None:

@@ -111,6 +111,8 @@ def directory(
     raws: list[bytes],
     history: bytes | None = None,
     keys: bytes | None = None,
+    flags: int = 0,
+    groups: bytes = struct.pack("<I", 0),
     **given: bytes,
 ) -> bytes:
     """``given`` replaces the meta page's facts and the digest (a real database's). ``history``: of
@@ -118,7 +120,7 @@ def directory(
     """
     every = [extent for _, blocks in sections for _, extents in blocks for extent in extents]
     end = max((offset + length for offset, length in every), default=0)
-    main = given.get("main", record(sum(len(e) for _, e in sections[0][1]), 3))
+    main = given.get("main", record(sum(len(e) for _, e in sections[0][1]), 3, flags))
     head = given.get("head", struct.pack("<III", 1, PAGE, 0))
     out = head + struct.pack("<I", len(sections))
     out += given.get("state", struct.pack("<QQ", 7, 1000)) + struct.pack("<Q", end)
@@ -147,7 +149,7 @@ def directory(
         if history is not None:
             out += struct.pack("<H", len(history)) + history
         if keys is not None:
-            out += keys
+            out += keys + groups
         number += len(held)
     return out
 
@@ -270,6 +272,51 @@ THIRD: dict[str, tuple[bytes, bytes, list[Section]]] = {
         BY_NUMBER,
         key_runs(key_run(PLAIN, 0, 11)),
         [(None, [(REPLAY, NUMBERS)])],
+    ),
+}
+
+
+# --- duplicates: 62 values of 30 keys -----------------------------------------------------
+
+EACH = [1] * 10 + [2] * 15 + [4, 4, 4, 5, 5]
+
+
+def counts_block(each: list[int]) -> bytes:
+    smallest = min(each)
+    width = (max(each) - smallest).bit_length() + 7 >> 3
+    planes = bytes(n - smallest >> 8 * k & 0xFF for k in range(width) for n in each)
+    return struct.pack("<QB", smallest, width) + planes
+
+
+def duplicates(
+    parts: list[tuple[int, bytes]], *, flags: int = 4, keys: bytes = key_runs(), version: int = 3
+) -> bytes:
+    """Of (keys, their counts)."""
+    raw = explicit_block(FIXED)
+    stored = frame(raw)
+    packed = [frame(part) for _, part in parts]
+    columns: list[list[int]] = [
+        [number for number, _ in parts],
+        [len(part) for _, part in parts],
+        [len(part) for part in packed],
+        [zlib.crc32(part) for part in packed],
+    ]
+    counts = struct.pack("<I", len(parts)) + b"".join(
+        struct.pack("<I", value) for column in columns for value in column
+    )
+    sections: list[Section] = [(None, [(EXPLICIT, FIXED)])]
+    if version < 3:
+        plain = directory(sections, [stored], [raw], b"", flags=flags)
+        return seal(stored, plain, version=version)
+    whole_directory = directory(sections, [stored], [raw], b"", keys, flags=flags, groups=counts)
+    return seal(stored + b"".join(packed), whole_directory, version=version)
+
+
+DUPLICATES = {
+    "3-duplicates": duplicates([(30, counts_block(EACH))]),
+    "3-duplicates-counted": duplicates(
+        [(20, counts_block(EACH[:20])), (10, counts_block(EACH[20:]))],
+        keys=key_runs(key_run(DECIMAL, 0, 30, width=4)),
     ),
 }
 
@@ -402,6 +449,35 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
                 "of-two-parts": key_run(LITERAL, 0, 1, stem=b"k", tail=b"k"),
             }.items()
         },
+        "duplicates-in-format-2": (duplicates([], version=2), "has duplicates, which"),
+        "counts-where-there-are-none": (
+            duplicates([(30, counts_block(EACH))], flags=0),
+            "where each has one",
+        ),
+        "counts-of-no-keys": (
+            duplicates([(0, counts_block(EACH))]),
+            "block of keys that is empty",
+        ),
+        "counts-of-many-keys": (
+            duplicates([(8193, counts_block([1] * 8193))]),
+            "above the format's limits",
+        ),
+        "counts-of-other-keys": (
+            duplicates(
+                [(30, counts_block(EACH))], keys=key_runs(key_run(DECIMAL, 0, 31, width=4))
+            ),
+            "another number of keys than of records",
+        ),
+        "counts-cut": (duplicates([(30, counts_block(EACH)[:-1])]), "numbers of its keys"),
+        "counts-short": (duplicates([(30, counts_block(EACH)[:5])]), "is cut"),
+        "counts-of-none": (
+            duplicates([(30, counts_block([0, *EACH[:28], 4]))]),
+            "numbers of its keys",
+        ),
+        "counts-of-more": (
+            duplicates([(30, counts_block([2, *EACH[1:]]))]),
+            "another number of records",
+        ),
         "history-and-blocks": (
             whole(
                 [(None, [(RUNS, ONE)])],
@@ -484,8 +560,11 @@ def main() -> None:
         name: (whole(sections, version=3, history=history, keys=keys), sections)
         for name, (history, keys, sections) in THIRD.items()
     }
+    fourth: dict[str, tuple[bytes, list[Section]]] = {
+        name: (content, [(None, [(EXPLICIT, FIXED)])]) for name, content in DUPLICATES.items()
+    }
     good = {}
-    for name, (content, sections) in (first | second | third).items():
+    for name, (content, sections) in (first | second | third | fourth).items():
         (SAMPLES / f"{name}.prov").write_bytes(content)
         good[f"{name}.prov"] = [
             {

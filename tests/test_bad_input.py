@@ -210,18 +210,6 @@ def test_a_root_outside_the_file_is_told(tmp_path, version):
     refused(path, "root page")
 
 
-def test_records_of_a_database_with_duplicates_are_refused_with_advice(tmp_path):
-    path = tmp_path / "env"
-    env = lmdb.open(str(path), max_dbs=1)
-    db = env.open_db(b"dups", dupsort=True)
-    with env.begin(write=True) as txn:
-        txn.put(b"k", b"a", db=db)
-        txn.put(b"k", b"b", db=db)
-    env.close()
-    with pytest.raises(lmdb.IncompatibleError, match="dupsort"):
-        lmdbio.Records(path, db="dups")
-
-
 def test_a_missing_named_database_is_named(tmp_path):
     path = make(tmp_path, 1)
     with pytest.raises(LookupError, match="gone"):

@@ -28,7 +28,6 @@ from lmdbio.errors import Error, IncompatibleError, InvalidError, ProvenanceErro
 from lmdbio.leaves import LeafReader
 from lmdbio.locate import open_source
 from lmdbio.provenance import (
-    DUPSORT,
     Hints,
     Provenance,
     data_file,
@@ -298,7 +297,7 @@ def test_progress_counts_pages_then_records(tmp_path):
 
 
 @pytest.mark.parametrize("lib_version", FORMATS)
-def test_a_database_with_duplicates_is_refused(lib_version, tmp_path):
+def test_databases_with_and_without_duplicates_share_a_file(lib_version, tmp_path):
     path = tmp_path / "db"
     with open_new(path, lib_version) as env:
         dup = env.open_db(b"dup", dupsort=True)
@@ -307,26 +306,10 @@ def test_a_database_with_duplicates_is_refused(lib_version, tmp_path):
             for i in range(3000):
                 transaction.put(b"%d" % (i % 3), b"%d" % i, db=dup)
                 transaction.put(b"%d" % i, b"%d" % i, db=plain)
-    for databases in (None, "all", ["dup"]):
-        with pytest.raises(IncompatibleError, match=r"'dup' is dupsort.*iterate with"):
-            convert(path, databases=databases)
-    assert [p.name for p in path.iterdir() if "prov" in p.name or "tmp" in p.name] == []
-    assert convert(path, databases=["plain"]).records == 3000
-    report = verify(path)
-    assert report.duplicates == (b"dup",) and report.sidecar_records == 3000
-
-
-def test_a_main_database_with_duplicates_is_refused(tmp_path):
-    path = tmp_path / "db"
-    with open_new(path) as env:
-        make_inline(env, random.Random(0))
-    content = bytearray((path / "data.mdb").read_bytes())
-    for meta in (0, 4096):
-        content[meta + 16 + 24 + 48 + 4] |= DUPSORT
-    (path / "data.mdb").write_bytes(content)
-    with pytest.raises(IncompatibleError, match="the main database is dupsort"):
-        convert(path)
-    assert verify(path).duplicates == (None,)
+    for databases, count in ((None, 6000), ("all", 6000), (["dup"], 3000), (["plain"], 3000)):
+        assert convert(path, databases=databases).records == count
+        report = verify(path)
+        assert report.duplicates == (b"dup",) and report.sidecar_records == count
 
 
 def test_unknown_names_are_refused(tmp_path):

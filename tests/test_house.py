@@ -39,6 +39,7 @@ ROOMS = (
     "choice",
     "plan",
     "keys",
+    "items",
     "history",
     "leaves",
     "provenance",
@@ -90,6 +91,7 @@ C_ROOMS = (
     "provenance",
     "replay",
     "keys",
+    "items",
     "window",
 )
 

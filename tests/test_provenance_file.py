@@ -20,6 +20,7 @@ import pytest
 from lmdbio import _core, staleness
 from lmdbio.convert import Draft, Writer
 from lmdbio.errors import ProvenanceError, StaleError
+from lmdbio.items import DUPSORT
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import Hints, Provenance
 from lmdbio.verify import verify
@@ -38,6 +39,9 @@ def own_cache(tmp_path, monkeypatch):
 
 def read_all(path: Path) -> list[tuple[bytes | None, list[tuple[int, int]]]]:
     with Provenance.open(path) as opened:
+        for section in opened.sections:
+            if section.database.flags & DUPSORT:
+                assert section.each_key().tolist() == [1] * 10 + [2] * 15 + [4, 4, 4, 5, 5]
         return [(s.name, s.extents().tolist()) for s in opened.sections]
 
 
@@ -109,7 +113,10 @@ def test_a_sidecar_of_another_database_is_refused(sample, tmp_path):
             staleness.check(engine, _core.read_meta(engine), opened)
 
 
-@pytest.mark.parametrize("sample", ["blocks.prov", "named.prov", "2-replay.prov"])
+@pytest.mark.parametrize(
+    "sample",
+    ["blocks.prov", "named.prov", "2-replay.prov", "3-keys.prov", "3-duplicates-counted.prov"],
+)
 def test_every_flipped_byte_is_noticed(sample, tmp_path):
     content = (SAMPLES / sample).read_bytes()
     path = tmp_path / sample
@@ -120,7 +127,9 @@ def test_every_flipped_byte_is_noticed(sample, tmp_path):
                 read_all(path)
 
 
-@pytest.mark.parametrize("sample", ["blocks.prov", "empty.prov", "2-replay-commits.prov"])
+@pytest.mark.parametrize(
+    "sample", ["blocks.prov", "empty.prov", "2-replay-commits.prov", "3-duplicates.prov"]
+)
 def test_a_file_cut_anywhere_is_refused(sample, tmp_path):
     content = (SAMPLES / sample).read_bytes()
     path = tmp_path / sample

@@ -45,6 +45,7 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, replay
+from lmdbio._core.items import LeafItems, leaf_items, tree_items
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
     Chunk,
@@ -89,6 +90,7 @@ __all__ = [
     "KeyRun",
     "LEAF",
     "Layout",
+    "LeafItems",
     "Leaves",
     "Lookup",
     "Memory",
@@ -132,6 +134,7 @@ __all__ = [
     "largest_run",
     "leaf_databases",
     "leaf_extents",
+    "leaf_items",
     "leaves_of",
     "lend",
     "look_at",
@@ -144,4 +147,5 @@ __all__ = [
     "replay",
     "ring",
     "split_rows",
+    "tree_items",
 ]

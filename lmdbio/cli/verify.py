@@ -57,5 +57,5 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
     ]
     if report.duplicates:
         names = ", ".join(titled(name) for name in report.duplicates)
-        facts.insert(3, ("  duplicates", f"only the tree was walked of {names}"))
+        facts.insert(3, ("  duplicates", f"each value is a record in {names}"))
     print_facts(facts)

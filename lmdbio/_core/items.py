@@ -1,0 +1,75 @@
+"""The values of keys that may have many, found on leaves (csrc/items.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from lmdbio._core.format import Database, Layout, database_of, layout_to_c
+from lmdbio._core.locate import Chunk
+from lmdbio._core.status import EXTENT, U64, Extents, Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+
+@dataclass(frozen=True, slots=True)
+class LeafItems:
+    """What lies on a chunk of leaves, in key order.
+
+    Attributes:
+        extents: of the items on the leaves themselves (dtype ``EXTENT``).
+        each: items of each key, uint64.
+        trees: which keys have theirs in a tree beside, uint64.
+        databases: the records of these trees.
+    """
+
+    extents: Extents
+    each: U64
+    trees: U64
+    databases: list[Database]
+
+
+def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
+    """Decodes a chunk of leaves of a database with duplicates."""
+    status, counts = Status(path), ffi.new("lio_item_counts *")
+    leaves = (
+        layout_to_c(layout),
+        pointer_to(chunk.pages, "uint8_t *"),
+        pointer_to(chunk.pgnos, "uint64_t *"),
+        len(chunk.pgnos),
+    )
+    status.check(lib.lio_items_count(*leaves, counts, status.error))
+    extents = np.empty(counts.items, EXTENT)
+    each, trees = np.empty(counts.keys, np.uint64), np.empty(counts.trees, np.uint64)
+    records = ffi.new("lio_db[]", max(int(counts.trees), 1))
+    status.check(
+        lib.lio_items_find(
+            *leaves,
+            pointer_to(extents, "lio_extent *"),
+            pointer_to(each, "uint64_t *"),
+            pointer_to(trees, "uint64_t *"),
+            records,
+            status.error,
+        )
+    )
+    return LeafItems(extents, each, trees, [database_of(records[i]) for i in range(len(trees))])
+
+
+def tree_items(layout: Layout, chunk: Chunk, path: str) -> Extents:
+    """The items on a chunk of leaves of the tree that holds those of one key."""
+    c_layout, pages = layout_to_c(layout), pointer_to(chunk.pages, "uint8_t *")
+    capacity = int(lib.lio_leaves_entries(c_layout, pages, len(chunk.pgnos)))
+    extents, made, status = np.empty(capacity, EXTENT), ffi.new("size_t *"), Status(path)
+    status.check(
+        lib.lio_items_of_tree(
+            c_layout,
+            pages,
+            pointer_to(chunk.pgnos, "uint64_t *"),
+            len(chunk.pgnos),
+            pointer_to(extents, "lio_extent *"),
+            capacity,
+            made,
+            status.error,
+        )
+    )
+    return extents[: int(made[0])]

@@ -1,0 +1,190 @@
+"""Databases with duplicates (csrc/items.h, lmdbio/items.py): every value is a record.
+
+Goal: values are found in the order of LMDB's cursor, by number and by key, with a sidecar and
+without one, and what is damaged is told. Method: databases made by py-lmdb, whose cursor is the
+judge; damage done to single bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import struct
+import warnings
+from pathlib import Path
+from typing import Any
+
+import databases
+import pytest
+
+import lmdbio
+from lmdbio import provenance
+from lmdbio.convert import convert
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.provenance import Provenance
+from lmdbio.verify import verify
+
+NAME = b"many"
+KINDS: dict[str, dict[str, Any]] = {
+    "varying": {"dupsort": True},
+    "fixed": {"dupsort": True, "dupfixed": True},
+    "integers": {"dupsort": True, "dupfixed": True, "integerdup": True},
+    "reversed": {"dupsort": True, "reverse_key": True},
+}
+#: Keys, and values of one at most: none; one; inside its node; some in trees; trees of two levels.
+SHAPES = [(0, 1), (1, 1), (200, 3), (60, 900), (900, 12), (2, 40_000)]
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+def value(rng: random.Random, kind: str) -> bytes:
+    if kind in ("fixed", "integers"):
+        return struct.pack("=Q", rng.getrandbits(60))
+    return rng.randbytes(rng.randrange(1, 60))
+
+
+def make(
+    folder: Path, kind: str, keys: int, most: int, version: int = 1
+) -> list[tuple[bytes, bytes]]:
+    """Two transactions, so that trees are changed too; the records as the cursor gives them."""
+    rng = random.Random(f"{kind}/{keys}/{most}")
+    env = databases.open_writable(folder, version)
+    db = env.open_db(NAME, **KINDS[kind])
+    for step in (1, 7):
+        with env.begin(write=True, db=db) as txn:
+            for number in range(0, keys, step):
+                for _ in range(rng.choice((1, rng.randint(1, most), most)) if step == 1 else 3):
+                    txn.put(b"%06d" % number, value(rng, kind))
+    with env.begin(db=db) as txn:
+        found = [(bytes(key), bytes(data)) for key, data in txn.cursor()]
+    env.close()
+    return found
+
+
+@pytest.mark.parametrize("version", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("keys", "most"), SHAPES)
+def test_every_value_is_a_record(
+    tmp_path: Path, keys: int, most: int, kind: str, version: int
+) -> None:
+    found = make(tmp_path / "env", kind, keys, most, version)
+    report = convert(tmp_path / "env")
+    assert (report.records, report.databases) == (len(found), (NAME,))
+    verified = verify(tmp_path / "env")
+    assert (verified.sidecar_records, verified.duplicates) == (len(found), (NAME,))
+    ranges, at = [], 0
+    for _, some in itertools.groupby(found, key=lambda record: record[0]):
+        ranges.append(range(at, at := at + len(list(some))))
+    for locate in ("provenance", "scan"):
+        recs = lmdbio.Records(tmp_path / "env", db=NAME, locate=locate)  # type: ignore[arg-type]
+        assert list(recs) == [data for _, data in found]
+        assert list(recs.groups) == ranges and len(recs.groups) == len(ranges)
+        for group in ranges[:: max(1, len(ranges) // 40)]:
+            key = found[group.start][0]
+            assert recs.index_of(key) == group.start
+            assert recs.key(group.start) == recs.key(group.stop - 1) == key
+        some = random.Random(1).choices(range(len(found)), k=300) if found else []
+        assert list(map(bytes, recs.read(some))) == [found[i][1] for i in some]
+        with pytest.raises(KeyError):
+            recs.index_of(b"none")
+
+
+def test_a_reader_takes_them_too(tmp_path: Path) -> None:
+    found = make(tmp_path / "env", "fixed", 60, 900)
+    convert(tmp_path / "env")
+    count = 0
+    with lmdbio.Reader(tmp_path / "env", 100, db=NAME, iterations=30) as reader:
+        for batch in reader:
+            assert list(map(bytes, batch)) == [data for _, data in found[count : count + 100]]
+            count += 100
+
+
+def test_groups_of_others_have_one_record(tmp_path: Path) -> None:
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%d" % i, b"%d" % i) for i in range(30)))
+    env.close()
+    recs = lmdbio.Records(tmp_path / "env")
+    assert list(recs.groups) == [range(i, i + 1) for i in range(30)]
+    by_number = lmdbio.Records(tmp_path / "env", order="insertion")
+    for number, group in enumerate(by_number.groups):
+        assert [by_number[i] for i in group] == [recs[number]]
+    assert recs.groups[-1] == range(29, 30) and recs.groups[2:4] == [range(2, 3), range(3, 4)]
+    with pytest.raises(IndexError):
+        recs.groups[30]
+
+
+def test_their_order_is_not_that_of_putting(tmp_path: Path) -> None:
+    make(tmp_path / "env", "fixed", 30, 3)
+    with pytest.raises(IncompatibleError, match="keys may have many"):
+        lmdbio.Records(tmp_path / "env", db=NAME, order="insertion")
+
+
+@pytest.mark.parametrize("form", ["replay", "leaves", "runs"])
+def test_other_forms_cannot_tell_them(tmp_path: Path, form: Any) -> None:
+    make(tmp_path / "env", "varying", 60, 900)
+    with pytest.raises(IncompatibleError):
+        convert(tmp_path / "env", form=form)
+
+
+def test_a_change_inside_a_tree_is_noticed(tmp_path: Path) -> None:
+    """The deep check hashes the pages of duplicates too."""
+    found = make(tmp_path / "env", "varying", 3, 900)
+    convert(tmp_path / "env")
+    data = tmp_path / "env" / "data.mdb"
+    content = bytearray(data.read_bytes())
+    at = content.rfind(max((record for _, record in found), key=len))
+    content[at] ^= 1
+    data.write_bytes(content)
+    with pytest.warns(UserWarning, match="digest of the branch and leaf pages"):
+        recs = lmdbio.Records(tmp_path / "env", db=NAME)
+    assert recs.located_by == "scan"
+
+
+@pytest.mark.parametrize("kind", ["varying", "fixed"])
+def test_damage_is_told(tmp_path: Path, kind: str) -> None:
+    """Whatever byte of the tree is changed: an error, or records that lie in the file."""
+    found = make(tmp_path / "env", kind, 12, 700)
+    data = tmp_path / "env" / "data.mdb"
+    whole = data.read_bytes()
+    rng = random.Random(5)
+    told = 0
+    for _ in range(400):
+        content = bytearray(whole)
+        page = rng.randrange(2, len(whole) // 4096)
+        # Headers and tables more often than values.
+        content[page * 4096 + rng.choice((rng.randrange(24), rng.randrange(4096)))] ^= 1 << (
+            rng.randrange(8)
+        )
+        data.write_bytes(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                recs = lmdbio.Records(tmp_path / "env", db=NAME, locate="scan")
+                assert len(list(recs)) == len(found)
+            except (Error, LookupError, OSError):
+                told += 1
+    assert told > 20
+
+
+def test_counts_lie_where_they_are_checked(tmp_path: Path) -> None:
+    make(tmp_path / "env", "fixed", 9000, 2)
+    convert(tmp_path / "env")
+    sidecar = provenance.sidecar_file(tmp_path / "env" / "data.mdb")
+    with Provenance.open(sidecar) as opened:
+        section = opened.section(NAME)
+        each = section.each_key()
+        assert len(each) == 9000 and int(each.sum()) == section.count
+    content = bytearray(sidecar.read_bytes())
+    with Provenance.open(sidecar) as opened:
+        at = int(opened.section(NAME)._offsets[-1])
+    content[at + 20] ^= 1
+    sidecar.write_bytes(content)
+    recs = lmdbio.Records(tmp_path / "env", db=NAME)
+    assert len(recs[5]) == 8
+    with pytest.raises(
+        lmdbio.ProvenanceError, match="keys 0 of database 'many' fails its checksum"
+    ):
+        recs.groups[0]
