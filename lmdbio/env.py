@@ -1,8 +1,9 @@
 """Environment and Transaction as in py-lmdb, reading by explicit reads.
 
 ``lmdbio.open`` takes every keyword of ``lmdb.open``. With ``readonly=False`` (py-lmdb's
-default) the environment returned is py-lmdb's own, reads included. With ``readonly=True`` it is
-the one below: the same calls, results, positions and exceptions, but no mapping of the file.
+default) the environment returned is py-lmdb's own, reads included; with ``provenance=True`` as
+well it leaves a provenance file when it is closed (lmdbio/collect.py). With ``readonly=True`` it
+is the one below: the same calls, results, positions and exceptions, but no mapping of the file.
 Pages and values are read through an engine (csrc/engine.h), and iteration reads ahead in
 blocks.
 
@@ -66,15 +67,38 @@ BLOCK_BYTES_MAX = 8 << 20
 OWN_BYTES = CACHE_BYTES + 4 * BLOCK_BYTES_MAX
 
 
-def open(path: str | bytes, *args: Any, readonly: bool = False, **kwargs: Any) -> Any:
-    """Opens an environment; the keywords are those of ``lmdb.open``.
+def open(
+    path: str | bytes,
+    *args: Any,
+    readonly: bool = False,
+    provenance: bool | str | os.PathLike[str] | None = None,
+    **kwargs: Any,
+) -> Any:
+    """Opens an environment; the keywords are those of ``lmdb.open``, and one more.
+
+    Args:
+        provenance: with ``readonly=False``: ``close()`` leaves a provenance file, at its usual
+            place (True), or in a file or folder (``collect.CollectingEnvironment``).
 
     Returns:
-        ``lmdb.Environment`` when ``readonly`` is false, else ``Environment``.
+        ``lmdb.Environment`` when ``readonly`` is false, and with ``provenance`` what wraps it;
+        else ``Environment``.
+
+    Raises:
+        ValueError: ``provenance`` with ``readonly=True``, which writes nothing to be described.
     """
     kwargs.update(zip(_POSITIONAL, args, strict=False), readonly=readonly)
     if len(args) > _POSITIONAL.index("readonly"):
         kwargs["readonly"] = args[_POSITIONAL.index("readonly")]
+    if provenance is not None and provenance is not False:
+        if kwargs["readonly"]:
+            raise ValueError(
+                "provenance= leaves a provenance file of what was written, and readonly=True "
+                "writes nothing: lmdbio convert makes one"
+            )
+        from lmdbio.collect import open_collecting  # with all of convert: who reads needs none
+
+        return open_collecting(path, provenance, **kwargs)
     if not kwargs["readonly"]:
         return lmdb.open(path, **kwargs)
     return Environment(path, **kwargs)

@@ -48,6 +48,7 @@ ROOMS = (
     "locate",
     "bypass",
     "convert",
+    "collect",
     "verify",
     "tune",
     "share",

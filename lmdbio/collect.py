@@ -1,0 +1,299 @@
+"""collect: a provenance file written when the environment that wrote the database is closed.
+
+    lmdbio.open(path, provenance=True) -> CollectingEnvironment -> py-lmdb's own transactions
+                                               close() -> py-lmdb's close -> convert -> sidecar
+
+py-lmdb's classes can't be derived from, so its environment is wrapped: ``begin`` and all other
+calls are py-lmdb's own, made on py-lmdb's own object, and what they return is py-lmdb's. Only
+closing has more to do.
+
+Why at close, by a walk, and not from what was put: LMDB alone knows where it put a record, and
+commits move records about until the last one. Where they lie in the end, the branch and leaf
+pages say, still in the page cache, and ``convert`` compares every record before it publishes.
+
+Invariants:
+  - py-lmdb's environment is closed first. It ends what is left open (transactions, cursors) and
+    gives its reader slots back; nothing that happens afterwards can cost a record, or a lock.
+  - What can't be collected is a warning and never an exception: the database is complete, and
+    its user may be on the way out of a ``with`` block with an error of his own.
+  - The data are brought to the disk before a provenance file says where they lie. Without
+    ``sync=False``, ``map_async`` or ``writemap`` they are there already.
+  - Whatever ends the process, there is no provenance file or one that does not describe the
+    newest transaction, which the check finds out: it is never updated, only replaced whole.
+  - Nothing is written when the provenance file there describes the newest state: what others
+    made (``convert --db``) and what nobody changed stay as they are.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import lmdb
+
+from lmdbio import _core
+from lmdbio._core import Engine
+from lmdbio.convert import ConvertReport, convert
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.provenance import DUPSORT, Name, Provenance, data_file, find_sidecar, name_text
+from lmdbio.staleness import check
+
+__all__ = ["Collection", "CollectingEnvironment", "collect", "open_collecting"]
+
+#: Provenance files written at most, each overtaken by a commit before it had its name.
+ATTEMPTS = 3
+
+
+# --- collecting --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """What was done about a database's provenance file.
+
+    Attributes:
+        report: of what was written; None: nothing was.
+        left_out: databases that no provenance file describes, None being the main one.
+    """
+
+    report: ConvertReport | None = None
+    left_out: tuple[Name, ...] = ()
+
+
+def collect(data: Path, output: Path | None = None) -> Collection:
+    """Makes sure that a provenance file describes the newest state of a database.
+
+    Args:
+        data: the data file.
+        output: a file, or a folder to hold it; None: the usual places.
+
+    Raises:
+        Error: the database can't be walked, or is written to faster than that.
+        OSError: the data can't be brought to the disk, or the provenance file not written.
+    """
+    if _is_described(data, find_sidecar(data, output)):
+        return Collection()
+    for _ in range(ATTEMPTS):
+        made = _convert(data, output)
+        # Another process may have committed, and even collected, just before the rename.
+        if made.report is None or _is_described(data, made.report.sidecar):
+            return made
+    raise Error(
+        f"{data}: was committed to each of {ATTEMPTS} times as soon as it was converted: "
+        "convert it when its writer rests"
+    )
+
+
+def _is_described(data: Path, sidecar: Path) -> bool:
+    """True when there is a provenance file of this very state."""
+    try:
+        with Engine(data) as engine, Provenance.open(sidecar) as found:
+            check(engine, _core.read_meta(engine), found)
+    except (Error, OSError):  # what is wrong with the data, converting them will say
+        return False
+    return True
+
+
+def _convert(data: Path, output: Path | None) -> Collection:
+    """Writes the provenance file of all databases that one can describe."""
+    with Engine(data) as engine:
+        os.fsync(engine.fd)
+    try:
+        return Collection(convert(data, output=output, databases="all"))
+    except IncompatibleError:
+        plain, duplicates = _sorted_by_duplicates(data)
+        if not duplicates:
+            raise
+    report = convert(data, output=output, databases=plain) if plain else None
+    return Collection(report, tuple(duplicates))
+
+
+def _sorted_by_duplicates(data: Path) -> tuple[list[Name], list[Name]]:
+    """Names of the databases without and with duplicates; the main one if it has records."""
+    plain: list[Name] = []
+    duplicates: list[Name] = []
+    with Engine(data) as engine:
+        meta = _core.read_meta(engine)
+        main = meta.main_db
+        if main.flags & DUPSORT:  # then it holds no others
+            return [], [None]
+        with _core.Walk(engine, meta, main) as walk:
+            for chunk in walk:
+                if chunk.leaf:
+                    for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
+                        (duplicates if db.flags & DUPSORT else plain).append(name)
+    if main.entries > len(plain) + len(duplicates):
+        plain.insert(0, None)
+    return plain, duplicates
+
+
+# --- the environment ---------------------------------------------------------------------
+
+#: Methods that are py-lmdb's, bound to its object: a call has nothing in between.
+FORWARDED = tuple(
+    name for name in dir(lmdb.Environment) if name != "close" and not name.startswith("_")
+)
+
+
+def open_collecting(
+    path: str | bytes, provenance: bool | str | os.PathLike[str], **kwargs: Any
+) -> CollectingEnvironment:
+    """Opens a database for writing, to leave its provenance file when it is closed.
+
+    Args:
+        path: as py-lmdb takes it.
+        provenance: True: the file goes to its usual place (``provenance.sidecar_file``); or a
+            file, or a folder to hold it.
+        kwargs: the keywords of ``lmdb.open``.
+
+    Raises:
+        TypeError: ``provenance`` is neither.
+        FileNotFoundError: the folder for the provenance file is not there: better now than when
+            the database has been written.
+        lmdb.Error, TypeError, ...: as ``lmdb.open``.
+    """
+    output = None
+    if provenance is not True:
+        if not isinstance(provenance, (str, os.PathLike)):
+            raise TypeError(f"provenance must be True, False or a path, not {provenance!r}")
+        output = Path(provenance).absolute()
+    # What the path means now: the process may change its folder before it closes.
+    given = path if isinstance(path, (str, bytes)) else ""
+    place = Path(os.fsdecode(given)).absolute()
+    environment = lmdb.open(path, **kwargs)
+    try:
+        if output is not None and not output.parent.is_dir():
+            what = "no such folder for the provenance file"
+            raise FileNotFoundError(errno.ENOENT, what, str(output.parent))
+        return CollectingEnvironment(environment, data_file(place), output)
+    except BaseException:
+        environment.close()
+        raise
+
+
+class CollectingEnvironment:
+    """py-lmdb's environment, open for writing, that leaves a provenance file when it is closed.
+
+    Every call but those below is py-lmdb's own (``begin``, ``open_db``, ``stat``, ``copy``, ...),
+    and so are the transactions, cursors and handles that they return. What asks for the type
+    gets another one: ``lmdb.Transaction(env)`` wants py-lmdb's, ``env.begin()`` is the same.
+
+    ``close()``, and leaving a ``with`` block, by an exception as well: what was committed counts,
+    and is described. Ctrl-C during the walk ends it, without a file. Without ``close()`` there
+    is none: a walk and a sync are not what a garbage collector, or an interpreter that ends,
+    should begin, and py-lmdb's transactions may still hold the environment open. A
+    ``ResourceWarning`` says so. In a process forked from the one that opened it, closing is
+    py-lmdb's closing alone, since the parent may go on writing. Like py-lmdb's it can't be pickled
+    or copied.
+
+    Args:
+        environment: py-lmdb's.
+        data: its data file.
+        output: where the provenance file goes; None: the usual places.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_collection",
+        "_data",
+        "_environment",
+        "_identity",
+        "_note",
+        "_output",
+        "_owner",
+        *FORWARDED,
+    )
+
+    def __init__(self, environment: Any, data: Path, output: Path | None) -> None:
+        self._environment = environment
+        for name in FORWARDED:
+            setattr(self, name, getattr(environment, name))
+        self._data, self._output = data, output
+        self._identity = _identity(data)
+        self._collection, self._note = Collection(), ""
+        #: The process that has yet to collect; 0: done.
+        self._owner = os.getpid()
+
+    @property
+    def provenance_report(self) -> ConvertReport | None:
+        """What ``close`` wrote; None: nothing (yet), ``provenance_note`` may say why."""
+        return self._collection.report
+
+    @property
+    def provenance_note(self) -> str:
+        """What ``close`` warned of: "" when a provenance file describes every database."""
+        return self._note
+
+    def close(self) -> None:
+        """Closes the environment as py-lmdb does, then writes the provenance file.
+
+        Nothing is written when the file there describes this state already. May be called again.
+
+        Warns:
+            UserWarning: no file could be written, or it lacks databases, with the reason and
+                what to do. The database is closed all the same.
+        """
+        self._close()
+
+    def _close(self) -> None:
+        owner, self._owner = self._owner, 0
+        self._environment.close()
+        if owner != os.getpid():
+            return
+        try:
+            if _identity(self._data) != self._identity:
+                raise Error(f"{self._data}: was moved or replaced while it was open")
+            self._collection = collect(self._data, self._output)
+        except (Error, OSError, LookupError, MemoryError) as error:
+            self._note = (
+                f"no provenance file was written for {self._data}: "
+                f"{error or type(error).__name__}; readers walk its tree instead, until "
+                "lmdbio convert makes one"
+            )
+        else:
+            self._note = _left_out(self._data, self._collection)
+        if self._note:
+            warnings.warn(self._note, stacklevel=3)
+
+    def __enter__(self) -> CollectingEnvironment:
+        self._environment.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise TypeError(f"cannot pickle {type(self).__name__!r} object")
+
+    def __del__(self) -> None:
+        if getattr(self, "_owner", 0) == os.getpid():
+            warnings.warn(
+                f"{self._data}: was never closed: no provenance file is written",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+
+
+def _identity(data: Path) -> tuple[int, int]:
+    status = data.stat()
+    return status.st_dev, status.st_ino
+
+
+def _left_out(data: Path, made: Collection) -> str:
+    """The note about databases that are not described."""
+    if not made.left_out:
+        return ""
+    names = ", ".join(map(name_text, made.left_out))
+    what = (
+        "no provenance file was written for" if made.report is None else "the provenance file of"
+    )
+    end = "" if made.report is None else " does not describe all of it"
+    return (
+        f"{what} {data}{end}: with duplicates (dupsort), hence without a record index: {names}; "
+        "iterate over them with lmdbio.open"
+    )
