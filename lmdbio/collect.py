@@ -98,10 +98,18 @@ def _is_described(data: Path, sidecar: Path) -> bool:
     return True
 
 
+def _bring_to_disk(data: Path) -> None:
+    with Engine(data) as engine:
+        try:
+            os.fsync(engine.fd)
+        except OSError as e:
+            what = f"{os.strerror(e.errno or 0)}: the data could not be brought to the disk"
+            raise OSError(e.errno, what, str(data)) from e
+
+
 def _convert(data: Path, output: Path | None) -> Collection:
     """Writes the provenance file of all databases that one can describe."""
-    with Engine(data) as engine:
-        os.fsync(engine.fd)
+    _bring_to_disk(data)
     try:
         return Collection(convert(data, output=output, databases="all"))
     except IncompatibleError:
@@ -161,15 +169,14 @@ def open_collecting(
         if not isinstance(provenance, (str, os.PathLike)):
             raise TypeError(f"provenance must be True, False or a path, not {provenance!r}")
         output = Path(provenance).absolute()
-    # What the path means now: the process may change its folder before it closes.
-    given = path if isinstance(path, (str, bytes)) else ""
-    place = Path(os.fsdecode(given)).absolute()
     environment = lmdb.open(path, **kwargs)
     try:
         if output is not None and not output.parent.is_dir():
             what = "no such folder for the provenance file"
             raise FileNotFoundError(errno.ENOENT, what, str(output.parent))
-        return CollectingEnvironment(environment, data_file(place), output)
+        # What the path means now: the process may change its folder before it closes.
+        data = data_file(Path(os.fsdecode(path)).absolute())
+        return CollectingEnvironment(environment, data, output)
     except BaseException:
         environment.close()
         raise
@@ -250,7 +257,7 @@ class CollectingEnvironment:
             self._collection = collect(self._data, self._output)
         except (Error, OSError, LookupError, MemoryError) as error:
             self._note = (
-                f"no provenance file was written for {self._data}: "
+                f"no provenance file describes {self._data} now: "
                 f"{error or type(error).__name__}; readers walk its tree instead, until "
                 "lmdbio convert makes one"
             )
@@ -290,10 +297,11 @@ def _left_out(data: Path, made: Collection) -> str:
         return ""
     names = ", ".join(map(name_text, made.left_out))
     what = (
-        "no provenance file was written for" if made.report is None else "the provenance file of"
+        f"no provenance file describes {data}, which holds nothing but"
+        if made.report is None
+        else f"{made.report.sidecar}: does not describe"
     )
-    end = "" if made.report is None else " does not describe all of it"
     return (
-        f"{what} {data}{end}: with duplicates (dupsort), hence without a record index: {names}; "
+        f"{what} databases with duplicates (dupsort), which have no record index: {names}; "
         "iterate over them with lmdbio.open"
     )

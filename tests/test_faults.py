@@ -47,7 +47,7 @@ def soak(tmp_path: Path, *arguments: str) -> tuple[int, dict, str]:
 
 
 #: Those of a few milliseconds a use, which meet every kind of fault.
-SMALL = ("get", "cursor", "iterate", "records", "reader", "convert", "verify")
+SMALL = ("get", "cursor", "iterate", "records", "reader", "convert", "collect", "verify")
 #: Those that read past the page cache, or bring a file to memory, and what only they know.
 LARGE = ("iterate past", "records iterate", "read")
 LARGE_KINDS = ("read: EIO", "O_DIRECT: refused", "O_DIRECT: no reads")

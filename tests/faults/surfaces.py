@@ -17,6 +17,7 @@ from cell import Cell
 from oracle import Oracle
 
 import lmdbio
+from lmdbio.collect import collect
 from lmdbio.convert import convert
 from lmdbio.verify import verify
 
@@ -208,6 +209,23 @@ def converts(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
     cell.equal(left, [], "drafts are left")
 
 
+def collects(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
+    """What follows py-lmdb's closing: a sidecar of this state, and no part of one."""
+    del rng
+    target = oracle.path / "collected.prov"
+    cell.attempt(lambda: collect(oracle.file, target))
+    kept = target.stat().st_ino
+    again = cell.attempt(lambda: collect(oracle.file, target))
+    if again.report is None:  # faults may have hidden that it is sound
+        cell.equal(target.stat().st_ino, kept, "the file, which was not to be written again")
+    values = [value for _, value in oracle.items]
+    with _records(cell, oracle, provenance=target, locate="provenance") as records:
+        cell.equal(cell.attempt(lambda: records.read(range(40)))[7], values[7], "a record")
+    target.unlink()
+    left = [path.name for path in oracle.path.iterdir() if path.name.startswith(".lmdbio")]
+    cell.equal(left, [], "drafts are left")
+
+
 def verifies(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
     """``verify``, with and without the sidecar."""
     del rng
@@ -229,6 +247,7 @@ SURFACES: dict[str, tuple[Use, str, bool]] = {
     "reader": (readers, "small", True),
     "reader past": (readers, "big", True),
     "convert": (converts, "small", False),
+    "collect": (collects, "small", False),
     "verify": (verifies, "small", False),
 }
 
