@@ -570,6 +570,21 @@ def test_warnings_made_errors_come_after_closing(tmp_path):
     assert_kept(path, 50)  # which opens it: py-lmdb would not, twice in one process
 
 
+def test_the_data_are_on_the_disk_before_a_file_describes_them(tmp_path, monkeypatch):
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def watched(fd: int) -> None:
+        fsync(fd)
+        synced.append(Path(f"/proc/self/fd/{fd}").readlink().name)
+
+    env = open_collecting(tmp_path / "env", sync=False)
+    put(env, 0, 50)
+    monkeypatch.setattr(os, "fsync", watched)
+    env.close()
+    assert synced[0] == "data.mdb" and synced[1].startswith(".lmdbio-")
+
+
 @pytest.mark.parametrize("call", ["fsync", "rename"])
 def test_a_disk_that_fails_is_a_warning(tmp_path, monkeypatch, call):
     def fail(*_: Any, **__: Any) -> None:
@@ -799,19 +814,26 @@ def test_two_processes_that_write_and_close_leave_a_good_file(tmp_path):
 
 def test_a_forked_child_collects_nothing_and_the_parent_goes_on(tmp_path):
     path = tmp_path / "env"
-    env = open_collecting(path)
-    put(env, 0, 50)
+    held = [open_collecting(path)]
+    put(held[0], 0, 50)
 
-    def work() -> None:
-        env.close()
-        env.close()
-        assert env.provenance_report is None
+    def close() -> None:
+        held[0].close()
+        held[0].close()
+        assert held[0].provenance_report is None
 
-    assert wait(in_child(work)) == 0
-    assert wait(in_child(gc.collect)) == 0
+    def let_go() -> None:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            held.clear()
+            gc.collect()
+        assert caught == []  # it is the parent's to close
+
+    for work in (close, let_go):
+        assert wait(in_child(work)) == 0
     assert names_in(path) == ["data.mdb", "lock.mdb"]
-    put(env, 50, 80)
-    env.close()
+    put(held[0], 50, 80)
+    held[0].close()
     assert_described(path)
     assert_kept(path, 80)
 
