@@ -53,6 +53,7 @@ ROOMS = (
     "tune",
     "share",
     "snapshot",
+    "compact",
     "cursor",
     "env",
     "batch",

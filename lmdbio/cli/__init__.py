@@ -13,7 +13,7 @@ import sys
 import click
 import lmdb
 
-from lmdbio.cli import bench, convert, demo, info, plan, trace, tune, verify
+from lmdbio.cli import bench, compact, convert, demo, info, plan, trace, tune, verify
 from lmdbio.cli.output import one_line
 
 __all__ = ["EXPECTED", "cli", "main", "one_line"]
@@ -33,7 +33,8 @@ def main() -> None:
         status = error.exit_code
     except (KeyboardInterrupt, click.Abort) as interrupt:
         click.echo("lmdbio: interrupted", err=True)
-        status = 128 + getattr(interrupt, "number", signal.SIGINT)
+        # Click has an Abort of its own for what interrupted a command.
+        status = 128 + getattr(interrupt.__cause__ or interrupt, "number", signal.SIGINT)
     except BrokenPipeError:
         # Whoever read our output has enough; Python's own flush at exit must not complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -52,6 +53,7 @@ def cli() -> None:
     \b
     A data set is an LMDB environment: a folder with data.mdb, or a single file.
         lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
+        lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio plan train_lmdb        the reads for some records, without doing them
@@ -64,6 +66,7 @@ def cli() -> None:
 
 for _command in (
     convert.convert,
+    compact.compact,
     info.info,
     verify.verify,
     plan.plan,

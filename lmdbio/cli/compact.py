@@ -1,0 +1,84 @@
+"""``lmdbio compact``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from lmdbio import compact as compaction
+from lmdbio.cli.output import PATH, bar, json_option, print_json, size
+from lmdbio.compact import CompactReport
+
+
+@click.command()
+@click.argument("source", type=PATH)
+@click.argument("target", type=PATH)
+@click.option(
+    "--output",
+    "-o",
+    type=PATH,
+    help="Where to write the provenance file of TARGET: a file, or a folder to hold it.",
+)
+@click.option("--no-convert", is_flag=True, help="Write no provenance file.")
+@json_option
+def compact(
+    source: Path, target: Path, output: Path | None, no_convert: bool, as_json: bool
+) -> None:
+    """Copy SOURCE to TARGET without its free pages, in order, and convert the copy.
+
+    What was put in random order, updated or deleted lies in pieces all over its file. The copy is
+    smaller, neighbours in key order lie side by side, and its provenance file is short. SOURCE,
+    a folder with data.mdb or a single file, stays as it is; TARGET becomes the same, with the
+    same databases, data format, page size and map size. It must not exist (an empty folder may),
+    and appears whole, after all of it was checked and compared, or not at all, whatever ends
+    the command.
+
+    Runs are stretches of records that lie at one distance from each other; few of them make large
+    reads. They do not include databases with duplicates, for which no provenance file
+    is written either.
+
+    \b
+    Examples:
+        lmdbio compact train_lmdb train_compact
+        lmdbio compact graphs.mdb /fast/graphs.mdb --output ~/sidecars
+        lmdbio compact train_lmdb train_compact --no-convert
+        lmdbio compact train_lmdb train_compact --json
+    """
+    from lmdbio.bench.processes import ended_by_signals  # loads what others need not
+
+    with ended_by_signals(), bar(f"compact {source}") as progress:
+        report = compaction.compact(
+            source, target, convert=not no_convert, output=output, progress=progress
+        )
+    if as_json:
+        print_json(report)
+        return
+    click.echo(str(report.target))
+    for name, before, after in rows(report):
+        click.echo(f"  {name:<16}  {before:>14}  {after:>14}".rstrip())
+    if report.unconverted:
+        click.echo(f"no provenance file: {report.unconverted}", err=True)
+
+
+def rows(report: CompactReport) -> list[tuple[str, str, str]]:
+    """What is shown: name, before, after."""
+    before, after = report.before, report.after
+    found = [
+        ("", "before", "after"),
+        ("file", size(before.file_bytes), size(after.file_bytes)),
+        ("in use", size(before.used_bytes), size(after.used_bytes)),
+        ("free pages", f"{before.free_pages:,}", f"{after.free_pages:,}"),
+        ("records", f"{before.records:,}", f"{after.records:,}"),
+        ("runs", f"{before.runs:,}", f"{after.runs:,}"),
+        ("provenance file", sidecar(before.sidecar_bytes), sidecar(after.sidecar_bytes)),
+        ("time", "", f"{report.seconds:.2f} s"),
+    ]
+    if before.duplicate_items:
+        items = f"{before.duplicate_items:,}", f"{after.duplicate_items:,}"
+        found.insert(5, ("duplicates", *items))
+    return found
+
+
+def sidecar(count: int) -> str:
+    return f"{count:,} bytes" if count else "none"
