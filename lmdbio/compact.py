@@ -3,12 +3,15 @@
     source -> LMDB's compacting copy, in a process of its own -> pipe -> draft
            -> every page checked, all databases compared -> published -> converted
 
+Databases with duplicates of one size (dupfixed), of which LMDB's copy dies when one key has many,
+are put record by record, into a new file.
+
 Random insertions, updates and deletions scatter records over a file and leave free pages behind;
 a copy in the order of the trees is smaller, and a few large reads fetch many neighbours.
 
 py-lmdb copies, which keeps every kind of database and both data formats. It dies by a signal of
-damage that it maps, and of some sound databases too, and a call into it cannot be ended: hence
-the process of its own, whose pipe tells how far it is, and ends it when nobody reads on.
+damage that it maps, and a call into it cannot be ended: hence the process of its own, whose pipe
+tells how far it is, and ends it when nobody reads on.
 
 Invariants:
   - the source is never written to, and no lock file is made for it;
@@ -24,6 +27,7 @@ import errno
 import fcntl
 import hashlib
 import inspect
+import mmap
 import os
 import re
 import secrets
@@ -31,7 +35,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -48,12 +52,13 @@ from lmdbio.verify import verify
 
 __all__ = ["CompactReport", "Sizes", "compact"]
 
-DUPFIXED = 0x10  # MDB_DUPFIXED
+DUPFIXED, REVERSEDUP = 0x10, 0x40  # MDB_DUPFIXED, MDB_REVERSEDUP
 #: Read from the pipe at once; LMDB writes as much.
 PIECE_BYTES = 1 << 20
 #: From the end of its pipe to the end of the process that copies; then it is killed.
 SECONDS_TO_END = 5.0
-TXNID_BYTES = 8
+#: Of what a copying process tells.
+NUMBER_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,20 +424,38 @@ class _Copy:
 
     def run(self, draft: _Draft) -> None:
         """Copies the newest state."""
-        newest = _core.read_meta(self._source)  # py-lmdb would die of a cut file
+        self.meta = _core.read_meta(self._source)  # py-lmdb would die of a cut file
         with self._protected() as held:
             try:
-                with _Copier(self._home, self._subdir, newest.map_size) as copier:
+                self._look(None)
+                with self._copier(draft) as copier:
                     self._begin(copier)
                     _check_room(self._target, self.before.copy_bytes())
                     self._fill(draft, copier)
             except (Error, LookupError) as e:
                 # Pages of this state may have been overwritten: then it is not damage.
-                if held or self._newest() <= newest.txnid + 1:
+                if held or self._newest() <= self.meta.txnid + 1:
                     raise
                 raise self._moved() from e
             if not held and self._newest() > self.meta.txnid + 1:
                 raise self._moved()
+
+    def _look(self, txnid: int | None) -> None:
+        self.meta = _core.read_meta(self._source, txnid)
+        self.before = _count(self._source, self.meta, self._progress, "look")
+
+    def _copier(self, draft: _Draft) -> _Copier:
+        """LMDB's own copy, unless it is known to fail."""
+        layout = self.meta.layout
+        where = [str(self._home), str(int(self._subdir)), str(self.meta.map_size)]
+        flags = [one.flags for one in self.before.databases]
+        # py-lmdb writes pages of the system's size alone, and knows no reversed duplicates.
+        able = layout.page_size == mmap.PAGESIZE and not any(f & REVERSEDUP for f in flags)
+        self._put = able and any(f & DUPFIXED for f in flags)
+        if not self._put:
+            return _Copier(_copy_pages, where)
+        names = [one.name.hex() for one in self.before.databases if one.name is not None]
+        return _Copier(_put_records, [*where, str(draft.data), str(layout.version), *names])
 
     @contextlib.contextmanager
     def _protected(self) -> Iterator[bool]:
@@ -466,22 +489,32 @@ class _Copy:
 
     def _begin(self, copier: _Copier) -> None:
         """Looks at the state that the copier holds, which waits meanwhile."""
-        txnid = copier.txnid()
+        txnid = copier.number()
+        if txnid is None:
+            copier.finish("")
+            raise Error(f"{self._home}: LMDB's copy ended before it began")
         if not os.path.samestat(self._data.stat(), os.fstat(self._source.fd)):
             raise Error(f"{self._data}: was replaced by another file: compact it again")
-        self.meta = _core.read_meta(self._source, txnid)
-        self.before = _count(self._source, self.meta, self._progress, "look")
+        if txnid != self.meta.txnid:
+            self._look(txnid)
 
     def _fill(self, draft: _Draft, copier: _Copier) -> None:
         began = time.monotonic()
-        page_size = self.before.page_size
-        total = self.before.copy_bytes() // page_size
-        done = 0
-        for piece in copier.pieces():
-            draft.write(piece)
-            done += len(piece)
-            if self._progress is not None:
-                self._progress(done // page_size, max(total, done // page_size), "copy")
+        step = self._progress or (lambda *_: None)
+        if self._put:
+            every = self.before.databases
+            # Beside its records the main database has the others' names.
+            named = len(every) - 1 if every[0].name is None else 0
+            total = sum(one.entries for one in every) - named
+            while (put := copier.number()) is not None:
+                step(put, total, "copy")
+        else:
+            page_size, done = self.before.page_size, 0
+            total = self.before.copy_bytes() // page_size
+            for piece in copier.pieces():
+                draft.write(piece)
+                done += len(piece)
+                step(done // page_size, max(total, done // page_size), "copy")
         copier.finish(self._explain())
         draft.sync()
         self.seconds = time.monotonic() - began
@@ -522,19 +555,18 @@ class _Copy:
 
 
 class _Copier:
-    """The process in which LMDB copies; it ends with its pipe, also when we are killed.
+    """The process in which LMDB works; it ends with its pipe, also when we are killed.
 
     Args:
-        home: the environment, as py-lmdb takes it.
-        subdir: it is a folder.
-        map_size: of the source, which the copy gets.
+        program: a function that needs nothing around it, so that the process is soon ready.
+        arguments: of the program; the first is the environment that is copied.
     """
 
-    def __init__(self, home: Path, subdir: bool, map_size: int) -> None:
-        self._home = home
-        code = f"{inspect.getsource(_serve)}\n_serve()"
+    def __init__(self, program: Callable[[], None], arguments: list[str]) -> None:
+        self._home = arguments[0]
+        code = f"{inspect.getsource(program)}\n{program.__name__}()"
         self._process = subprocess.Popen(
-            [sys.executable, "-c", code, str(home), str(int(subdir)), str(map_size)],
+            [sys.executable, "-c", code, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -547,19 +579,18 @@ class _Copier:
         assert self._process.stdout is not None
         return self._process.stdout.fileno()
 
-    def txnid(self) -> int:
-        """The transaction that is copied."""
+    def number(self) -> int | None:
+        """The next eight bytes; None at the end."""
         head = b""
-        while len(head) < TXNID_BYTES:
-            more = os.read(self._pipe(), TXNID_BYTES - len(head))
+        while len(head) < NUMBER_BYTES:
+            more = os.read(self._pipe(), NUMBER_BYTES - len(head))
             if not more:
-                self.finish("")
-                raise Error(f"{self._home}: LMDB's copy ended before it began")
+                return None
             head += more
         return int.from_bytes(head, "little")
 
     def pieces(self) -> Iterator[memoryview]:
-        """What is copied; each piece until the next one is asked for."""
+        """All that follows; each piece is good until the next one is asked for."""
         with contextlib.suppress(OSError):  # fewer turns; the kernel may have its limits
             fcntl.fcntl(self._pipe(), fcntl.F_SETPIPE_SZ, PIECE_BYTES)
         memory = memoryview(bytearray(PIECE_BYTES))
@@ -598,11 +629,8 @@ class _Copier:
             self._process.wait()
 
 
-def _serve() -> None:
-    """What the process does that copies: transaction, then pages, to standard output.
-
-    It runs alone, without the rest of this module and what that imports.
-    """
+def _copy_pages() -> None:
+    """A program: its transaction and then all pages, to standard output."""
     import os
     import sys
 
@@ -615,6 +643,47 @@ def _serve() -> None:
             with env.begin() as txn:
                 os.write(1, int(txn.id()).to_bytes(8, "little"))
                 env.copyfd(1, compact=True, txn=txn)
+    except (lmdb.Error, OSError, MemoryError) as error:
+        sys.exit(str(error) or type(error).__name__)
+
+
+def _put_records() -> None:
+    """A program: puts every record, in order and in one transaction, into a new file.
+
+    Tells its transaction, and from time to time how many items were put, on standard output.
+    """
+    import itertools
+    import os
+    import sys
+
+    import lmdb
+
+    home, subdir, map_size, target, version, *names = sys.argv[1:]
+    folder, map_bytes, count = subdir == "1", int(map_size), 0
+    named = [bytes.fromhex(name) for name in names]
+    keys = {name + (b"" if version == "1" else b"\0") for name in named}
+
+    def tell(number: int) -> None:
+        os.write(1, number.to_bytes(8, "little"))
+
+    try:
+        old = lmdb.open(home, map_bytes, folder, True, lock=False, max_dbs=len(named))
+        fresh = {"subdir": False, "lock": False, "sync": False}
+        new = lmdb.open(
+            target, map_bytes, max_dbs=len(named), lib_version=int(version != "1"), **fresh
+        )
+        with old, new, old.begin(buffers=True) as source, new.begin(write=True) as made:
+            tell(source.id())
+            for name in [None, *named]:
+                db = old.open_db(name, source, create=False)
+                items = source.cursor(db).iternext()
+                if name is None:
+                    items = (item for item in items if bytes(item[0]) not in keys)
+                copy = made.cursor(new.open_db(name, made, **db.flags()))
+                while some := list(itertools.islice(items, 1000)):
+                    copy.putmulti(some, dupdata=True, append=True)
+                    count += len(some)
+                    tell(count)
     except (lmdb.Error, OSError, MemoryError) as error:
         sys.exit(str(error) or type(error).__name__)
 

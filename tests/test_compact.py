@@ -177,6 +177,40 @@ def test_duplicates_are_copied_and_not_converted_with_the_reason(
         verify(target, report.sidecar)
 
 
+@pytest.mark.parametrize("subdir", [True, False])
+@pytest.mark.parametrize("version", FORMATS)
+def test_many_duplicates_of_one_size_are_put_again(
+    version: int, subdir: bool, tmp_path: Path
+) -> None:
+    """LMDB's own copy dies of these."""
+    source, target = tmp_path / "source", tmp_path / "target"
+    with open_writable(source, version, subdir=subdir) as env:
+        fixed = env.open_db(b"fixed", dupsort=True, dupfixed=True)
+        numbers = env.open_db(
+            b"numbers", dupsort=True, dupfixed=True, integerdup=True, integerkey=True
+        )
+        write(env, records(200, lambda i: i * 30))
+        write(env, records(300, lambda i: i * 17), db=env.open_db(b"reverse", reverse_key=True))
+        write(env, [(b"%d" % (i % 3), b"%09d" % i) for i in range(9000)], db=fixed)
+        write(env, [(b"%08d" % (i % 3), b"%04d" % i) for i in range(9000)], db=numbers)
+    seen: list[tuple[int, int]] = []
+    report = compact.compact(
+        source,
+        target,
+        progress=lambda done, total, stage: (
+            seen.append((done, total)) if stage == "copy" else None
+        ),
+    )
+    assert everything(target) == everything(source)
+    assert meta_of(target).layout.version == version
+    assert meta_of(target).map_size == meta_of(source).map_size
+    assert report.before.duplicate_items == report.after.duplicate_items == 18_000
+    assert report.after.file_bytes < report.before.file_bytes
+    assert seen[-1] == (18_500, 18_500)
+    assert target.is_dir() is subdir
+    assert not left_in(tmp_path)
+
+
 @pytest.mark.parametrize("version", FORMATS)
 def test_single_files_stay_single_files(version: int, tmp_path: Path) -> None:
     source, target = tmp_path / "source.mdb", tmp_path / "target.mdb"
@@ -567,7 +601,7 @@ def test_a_copy_that_does_not_end_is_killed(
     stopped: list[int] = []
 
     def stop(_: Any, copier: Any) -> None:
-        copier.txnid()
+        copier.number()
         copier._process.send_signal(signal.SIGSTOP)
         stopped.append(copier._process.pid)
         raise KeyboardInterrupt
