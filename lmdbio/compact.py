@@ -463,7 +463,7 @@ class _Copy:
         lock = self._home / "lock.mdb" if self._subdir else Path(f"{self._data}-lock")
         status = os.fstat(self._source.fd)
         slots = None
-        if lock.exists():
+        if os.access(lock, os.W_OK):  # where it can't be written to, nothing would be held
             key = (status.st_dev, status.st_ino)
             slots = snapshot.acquire(str(self._home), key, subdir=self._subdir)
         if slots is None:

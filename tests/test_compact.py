@@ -288,11 +288,12 @@ def test_progress_ends_at_its_total(tmp_path: Path) -> None:
 # --- the source is left alone ------------------------------------------------------------
 
 
-@pytest.fixture
-def read_only(tmp_path: Path) -> Iterator[Path]:
-    """A folder that can't be written to, in which there is an environment without lock file."""
+@pytest.fixture(params=["with lock file", "without lock file"])
+def read_only(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
+    """An environment that can't be written to."""
     source = fragmented(tmp_path / "source")
-    (source / "lock.mdb").unlink()
+    if request.param == "without lock file":
+        (source / "lock.mdb").unlink()
     if os.geteuid():
         source.chmod(0o555)
         yield source
@@ -313,9 +314,10 @@ def read_only(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_source_that_cannot_be_written_to_is_copied(read_only: Path, tmp_path: Path) -> None:
+    before = sorted(read_only.iterdir())
     compact.compact(read_only, tmp_path / "target")
     assert content(tmp_path / "target") == content(read_only)
-    assert [path.name for path in read_only.iterdir()] == ["data.mdb"]
+    assert sorted(read_only.iterdir()) == before
 
 
 def test_no_lock_file_is_made(tmp_path: Path) -> None:
@@ -516,12 +518,12 @@ def test_a_copy_that_lacks_something_is_not_published(
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """192 MiB: time enough to end in the middle of a copy."""
+    """96 MiB: time enough to end in the middle of a copy."""
     path = tmp_path_factory.mktemp("large") / "source"
     with lmdb.open(str(path), map_size=1 << 30, sync=False) as env:
         with env.begin(write=True) as txn:
             for number in range(3):
-                txn.put(b"%d" % number, b"%d" % number * (64 << 20))
+                txn.put(b"%d" % number, b"%d" % number * (32 << 20))
     return path
 
 
