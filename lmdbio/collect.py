@@ -29,7 +29,6 @@ from __future__ import annotations
 import errno
 import os
 import warnings
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -38,11 +37,11 @@ import lmdb
 from lmdbio import _core
 from lmdbio._core import Engine
 from lmdbio.convert import ConvertReport, convert
-from lmdbio.errors import Error, IncompatibleError
-from lmdbio.provenance import DUPSORT, Name, Provenance, data_file, find_sidecar, name_text
+from lmdbio.errors import Error
+from lmdbio.provenance import Provenance, data_file, find_sidecar
 from lmdbio.staleness import check
 
-__all__ = ["Collection", "CollectingEnvironment", "collect", "open_collecting"]
+__all__ = ["CollectingEnvironment", "collect", "open_collecting"]
 
 #: Provenance files written at most, each overtaken by a commit before it had its name.
 ATTEMPTS = 3
@@ -51,36 +50,27 @@ ATTEMPTS = 3
 # --- collecting --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Collection:
-    """What was done about a database's provenance file.
-
-    Attributes:
-        report: of what was written; None: nothing was.
-        left_out: databases that no provenance file describes, None being the main one.
-    """
-
-    report: ConvertReport | None = None
-    left_out: tuple[Name, ...] = ()
-
-
-def collect(data: Path, output: Path | None = None) -> Collection:
-    """Makes sure that a provenance file describes the newest state of a database.
+def collect(data: Path, output: Path | None = None) -> ConvertReport | None:
+    """Makes sure that a provenance file describes the newest state of all databases.
 
     Args:
         data: the data file.
         output: a file, or a folder to hold it; None: the usual places.
+
+    Returns:
+        What was written; None: one did already.
 
     Raises:
         Error: the database can't be walked, or is written to faster than that.
         OSError: the data can't be brought to the disk, or the provenance file not written.
     """
     if _is_described(data, find_sidecar(data, output)):
-        return Collection()
+        return None
     for _ in range(ATTEMPTS):
-        made = _convert(data, output)
+        _bring_to_disk(data)
+        made = convert(data, output=output, databases="all")
         # Another process may have committed, and even collected, just before the rename.
-        if made.report is None or _is_described(data, made.report.sidecar):
+        if _is_described(data, made.sidecar):
             return made
     raise Error(
         f"{data}: was committed to each of {ATTEMPTS} times as soon as it was converted: "
@@ -105,38 +95,6 @@ def _bring_to_disk(data: Path) -> None:
         except OSError as e:
             what = f"{os.strerror(e.errno or 0)}: the data could not be brought to the disk"
             raise OSError(e.errno, what, str(data)) from e
-
-
-def _convert(data: Path, output: Path | None) -> Collection:
-    """Writes the provenance file of all databases that one can describe."""
-    _bring_to_disk(data)
-    try:
-        return Collection(convert(data, output=output, databases="all"))
-    except IncompatibleError:
-        plain, duplicates = _sorted_by_duplicates(data)
-        if not duplicates:
-            raise
-    report = convert(data, output=output, databases=plain) if plain else None
-    return Collection(report, tuple(duplicates))
-
-
-def _sorted_by_duplicates(data: Path) -> tuple[list[Name], list[Name]]:
-    """Names of the databases without and with duplicates; the main one if it has records."""
-    plain: list[Name] = []
-    duplicates: list[Name] = []
-    with Engine(data) as engine:
-        meta = _core.read_meta(engine)
-        main = meta.main_db
-        if main.flags & DUPSORT:  # then it holds no others
-            return [], [None]
-        with _core.Walk(engine, meta, main) as walk:
-            for chunk in walk:
-                if chunk.leaf:
-                    for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
-                        (duplicates if db.flags & DUPSORT else plain).append(name)
-    if main.entries > len(plain) + len(duplicates):
-        plain.insert(0, None)
-    return plain, duplicates
 
 
 # --- the environment ---------------------------------------------------------------------
@@ -205,13 +163,13 @@ class CollectingEnvironment:
 
     __slots__ = (
         "__weakref__",
-        "_collection",
         "_data",
         "_environment",
         "_identity",
         "_note",
         "_output",
         "_owner",
+        "_report",
         *FORWARDED,
     )
 
@@ -221,18 +179,19 @@ class CollectingEnvironment:
             setattr(self, name, getattr(environment, name))
         self._data, self._output = data, output
         self._identity = _identity(data)
-        self._collection, self._note = Collection(), ""
+        self._report: ConvertReport | None = None
+        self._note = ""
         #: The process that has yet to collect; 0: done.
         self._owner = os.getpid()
 
     @property
     def provenance_report(self) -> ConvertReport | None:
         """What ``close`` wrote; None: nothing (yet), ``provenance_note`` may say why."""
-        return self._collection.report
+        return self._report
 
     @property
     def provenance_note(self) -> str:
-        """What ``close`` warned of: "" when a provenance file describes every database."""
+        """What ``close`` warned of: "" when a provenance file describes the database."""
         return self._note
 
     def close(self) -> None:
@@ -241,8 +200,8 @@ class CollectingEnvironment:
         Nothing is written when the file there describes this state already. May be called again.
 
         Warns:
-            UserWarning: no file could be written, or it lacks databases, with the reason and
-                what to do. The database is closed all the same.
+            UserWarning: no file could be written, with the reason and what to do. The database is
+                closed all the same.
         """
         self._close()
 
@@ -254,16 +213,13 @@ class CollectingEnvironment:
         try:
             if _identity(self._data) != self._identity:
                 raise Error(f"{self._data}: was moved or replaced while it was open")
-            self._collection = collect(self._data, self._output)
+            self._report = collect(self._data, self._output)
         except (Error, OSError, LookupError, MemoryError) as error:
             self._note = (
                 f"no provenance file describes {self._data} now: "
                 f"{error or type(error).__name__}; readers walk its tree instead, until "
                 "lmdbio convert makes one"
             )
-        else:
-            self._note = _left_out(self._data, self._collection)
-        if self._note:
             warnings.warn(self._note, stacklevel=3)
 
     def __enter__(self) -> CollectingEnvironment:
@@ -289,19 +245,3 @@ class CollectingEnvironment:
 def _identity(data: Path) -> tuple[int, int]:
     status = data.stat()
     return status.st_dev, status.st_ino
-
-
-def _left_out(data: Path, made: Collection) -> str:
-    """The note about databases that are not described."""
-    if not made.left_out:
-        return ""
-    names = ", ".join(map(name_text, made.left_out))
-    what = (
-        f"no provenance file describes {data}, which holds nothing but"
-        if made.report is None
-        else f"{made.report.sidecar}: does not describe"
-    )
-    return (
-        f"{what} databases with duplicates (dupsort), which have no record index: {names}; "
-        "iterate over them with lmdbio.open"
-    )

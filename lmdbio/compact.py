@@ -46,7 +46,8 @@ from lmdbio import _core, snapshot
 from lmdbio import convert as conversion
 from lmdbio._core import Database, Engine, Extents, Layout, Meta
 from lmdbio.errors import CorruptedError, Error, IncompatibleError
-from lmdbio.provenance import DUPSORT, Name, data_file, find_sidecar, name_text
+from lmdbio.items import Part, walk
+from lmdbio.provenance import Name, data_file, find_sidecar, name_text
 from lmdbio.staleness import DEPTH, Progress, Steps, tree_pages
 from lmdbio.verify import verify
 
@@ -69,9 +70,8 @@ class Sizes:
         file_bytes: of the data file.
         used_bytes: of its pages that are not free.
         free_pages: pages that wait to be used again.
-        records, record_bytes: of all databases without duplicates.
-        duplicate_items: of the other databases.
-        runs: stretches of those records that one jump describes, as ``convert`` counts them.
+        records, record_bytes: of all databases; each value of a key with many is a record.
+        runs: stretches of records that one jump describes, as ``convert`` counts them.
         sidecar_bytes: of the provenance file; 0: there is none.
     """
 
@@ -80,7 +80,6 @@ class Sizes:
     free_pages: int
     records: int
     record_bytes: int
-    duplicate_items: int
     runs: int
     sidecar_bytes: int
 
@@ -91,8 +90,7 @@ class CompactReport:
 
     Attributes:
         source, target: the two data files.
-        sidecar: the copy's provenance file; None: it has none.
-        unconverted: why it has none, "" where none was asked for.
+        sidecar: the copy's provenance file; None: none was asked for.
         databases: names, None being the main database.
         txnid: the transaction of the source that was copied.
         before, after: source and copy.
@@ -104,7 +102,6 @@ class CompactReport:
     source: Path
     target: Path
     sidecar: Path | None
-    unconverted: str
     databases: tuple[Name, ...]
     txnid: int
     before: Sizes
@@ -136,7 +133,7 @@ def compact(
         source: an environment's folder or file. A lock file that exists is used (a reader slot
             keeps the state that is copied); none is made.
         target: a path that is free; for a folder it may also be an empty folder.
-        convert: write a provenance file. Where databases cannot have one the copy stays without.
+        convert: write a provenance file.
         output: the place of the provenance file, as in ``convert``.
         subdir: as in ``provenance.data_file``.
         engine, depth: how pages are read where they are checked.
@@ -162,13 +159,11 @@ def compact(
             copy.check(draft, engine, depth)
             draft.publish()
     copied = time.monotonic()
-    sidecar, unconverted, size = None, "", 0
+    sidecar, size = None, 0
     if convert:
         try:
             made = conversion.convert(target, output=output, progress=progress)
             sidecar, size = made.sidecar, made.sidecar_bytes
-        except IncompatibleError as e:
-            unconverted = str(e)
         except (Error, OSError) as e:
             raise Error(f"{target} is whole, but has no provenance file: {e}") from e
     ended = time.monotonic()
@@ -176,7 +171,6 @@ def compact(
         source=data,
         target=target / "data.mdb" if folder else target,
         sidecar=sidecar,
-        unconverted=unconverted,
         databases=tuple(one.name for one in copy.before.databases),
         txnid=copy.meta.txnid,
         before=copy.before.sizes(_sidecar_bytes(data)),
@@ -273,15 +267,13 @@ class _Census:
         return (self.pages - self.free_pages - self.list_pages) * self.page_size
 
     def sizes(self, sidecar_bytes: int) -> Sizes:
-        plain = [one for one in self.databases if not one.flags & DUPSORT]
         return Sizes(
             file_bytes=self.file_bytes,
             used_bytes=(self.pages - self.free_pages) * self.page_size,
             free_pages=self.free_pages,
-            records=sum(one.entries for one in plain),
-            record_bytes=sum(one.record_bytes for one in plain),
-            duplicate_items=sum(one.entries for one in self.databases if one.flags & DUPSORT),
-            runs=sum(one.runs for one in plain),
+            records=sum(one.entries for one in self.databases),
+            record_bytes=sum(one.record_bytes for one in self.databases),
+            runs=sum(one.runs for one in self.databases),
             sidecar_bytes=sidecar_bytes,
         )
 
@@ -326,34 +318,32 @@ class _Tally:
 
 
 def _count(engine: Engine, meta: Meta, progress: Progress | None, stage: str) -> _Census:
-    """Walks all databases but those with duplicates. Only branch and leaf pages are read."""
+    """Walks all databases. Only branch and leaf pages are read."""
     steps, layout = Steps(progress, 0, stage), meta.layout
 
-    def walk(db: Database) -> Iterator[tuple[_core.Chunk, Extents]]:
+    def parts(db: Database) -> Iterator[Part]:
         steps.total += tree_pages(db)
-        with _core.Walk(engine, meta, db) as pages:
-            for chunk in pages:
-                steps.add(len(chunk.pgnos))
-                if chunk.leaf:
-                    yield chunk, _core.leaf_extents(layout, chunk, engine.path)[0]
+        for part in walk(engine, meta, db):
+            if part.chunk is not None:
+                steps.add(len(part.chunk.pgnos))
+            yield part
 
     def contents(name: Name, db: Database) -> _Contents:
         tally = _Tally(layout)
-        if not db.flags & DUPSORT:
-            for _, extents in walk(db):
-                tally.add(extents)
+        for part in parts(db):
+            tally.add(part.extents)
         return tally.end(name, db)
 
     main, tally = meta.main_db, _Tally(layout)
     named: list[tuple[bytes, Database]] = []
-    if not main.flags & DUPSORT:
-        for chunk, extents in walk(main):
-            named += _core.leaf_databases(layout, chunk, engine.path)
-            tally.add(extents)
+    for part in parts(main):
+        if part.chunk is not None and part.keys:
+            named += _core.leaf_databases(layout, part.chunk, engine.path)
+        tally.add(part.extents)
     every = [contents(name, db) for name, db in named]
     if not named or main.entries > len(named):
         every.insert(0, tally.end(None, main))
-    firsts = [extents for _, extents in walk(meta.free_db)]
+    firsts = [part.extents for part in parts(meta.free_db)]
     return _Census(
         databases=tuple(every),
         page_size=layout.page_size,

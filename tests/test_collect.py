@@ -249,9 +249,7 @@ def test_the_same_calls_end_alike_and_leave_the_same_file(tmp_path, version, scr
     seen = []
     for path, open_ in zip(paths, (lmdb.open, open_collecting), strict=True):
         path.parent.mkdir()
-        with warnings.catch_warnings(), open_(str(path), **kwargs) as env:
-            if script is _databases:  # some of which hold duplicates
-                warnings.simplefilter("ignore")
+        with open_(str(path), **kwargs) as env:
             seen.append(script(env))
     assert seen[1] == seen[0]
     theirs, ours = ((path / "data.mdb").read_bytes() for path in paths)
@@ -306,11 +304,8 @@ def test_positional_arguments_mean_the_same(tmp_path):
 # --- what is left --------------------------------------------------------------------------
 
 
-PLAIN = [case for case in databases.CASES if not case.duplicates]
-
-
 @every_format
-@pytest.mark.parametrize("case", PLAIN, ids=lambda case: case.name)
+@pytest.mark.parametrize("case", databases.CASES, ids=lambda case: case.name)
 def test_every_database_is_described(tmp_path, version, case):
     path = tmp_path / "env"
     with open_collecting(path, version, map_size=1 << 28, sync=False) as env:
@@ -323,42 +318,6 @@ def test_every_database_is_described(tmp_path, version, case):
     for name in case.databases or main:
         with lmdbio.Records(path, db=name, locate="provenance") as records:
             assert list(records) == [value for _, value in databases.content(path, name)]
-
-
-@every_format
-def test_databases_with_duplicates_are_described_or_named_in_a_warning(tmp_path, version):
-    path = tmp_path / "env"
-    env = open_collecting(path, version)
-    put(env, 0, 20)
-    put(env, 0, 30, db=env.open_db(b"plain"))
-    db = env.open_db(b"dups", dupsort=True)
-    with env.begin(db=db, write=True) as txn:
-        for i in range(100):
-            txn.put(b"%d" % (i % 7), b"%d" % i)
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        env.close()
-    assert {None, b"plain"} <= set(env.provenance_report.databases)
-    if b"dups" not in env.provenance_report.databases:
-        assert [w.filename for w in caught] == [__file__]
-        assert "database 'dups'" in env.provenance_note == str(caught[0].message)
-    verify(path, sidecar_of(path))
-    assert_described(path, db=b"plain")
-
-
-@every_format
-def test_a_database_of_duplicates_alone_is_closed_with_a_note(tmp_path, version):
-    path = tmp_path / "env"
-    env = open_collecting(path, version)
-    db = env.open_db(b"dups", dupsort=True)
-    with env.begin(write=True) as txn:
-        txn.put(b"a", b"1", db=db)
-        txn.put(b"a", b"2", db=db)
-    with pytest.warns(UserWarning, match=r"dupsort.*'dups'.*lmdbio\.open"):
-        env.close()
-    assert env.provenance_report is None and not sidecar_of(path).exists()
-    with lmdb.open(str(path), max_dbs=1) as again:
-        assert again.open_db(b"dups", create=False).flags()["dupsort"]
 
 
 @every_format

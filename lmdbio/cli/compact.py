@@ -35,8 +35,7 @@ def compact(
     the command.
 
     Runs are stretches of records that lie at one distance from each other; few of them make large
-    reads. They do not include databases with duplicates, for which no provenance file
-    is written either.
+    reads.
 
     \b
     Examples:
@@ -57,14 +56,12 @@ def compact(
     click.echo(str(report.target))
     for name, before, after in rows(report):
         click.echo(f"  {name:<16}  {before:>14}  {after:>14}".rstrip())
-    if report.unconverted:
-        click.echo(f"no provenance file: {report.unconverted}", err=True)
 
 
 def rows(report: CompactReport) -> list[tuple[str, str, str]]:
     """What is shown: name, before, after."""
     before, after = report.before, report.after
-    found = [
+    return [
         ("", "before", "after"),
         ("file", size(before.file_bytes), size(after.file_bytes)),
         ("in use", size(before.used_bytes), size(after.used_bytes)),
@@ -74,10 +71,6 @@ def rows(report: CompactReport) -> list[tuple[str, str, str]]:
         ("provenance file", sidecar(before.sidecar_bytes), sidecar(after.sidecar_bytes)),
         ("time", "", f"{report.seconds:.2f} s"),
     ]
-    if before.duplicate_items:
-        items = f"{before.duplicate_items:,}", f"{after.duplicate_items:,}"
-        found.insert(5, ("duplicates", *items))
-    return found
 
 
 def sidecar(count: int) -> str:
