@@ -101,7 +101,7 @@ def test_device_and_inode_count_on_their_own_host_alone(pair, monkeypatch):
     moved = dataclasses.replace(hints, dev=hints.dev + 1, ino=hints.ino + 1)
     assert hints.differences(moved) == ("dev", "ino")
     assert hints.differences(dataclasses.replace(moved, host=bytes(16))) == ()
-    monkeypatch.setattr(provenance, "_host", lambda: bytes(16))
+    monkeypatch.setattr(provenance.directory, "_host", lambda: bytes(16))
     assert run_check(data, sidecar).how == "fast"
 
 

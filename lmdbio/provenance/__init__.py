@@ -1,0 +1,62 @@
+"""provenance: the file that says where every record of a database lies.
+
+    places      where it lies, and the data that it is about
+    directory   what its bytes mean, drawn in provenance/FORMAT.md
+    file        ``Provenance``: an open one answers index -> extent, reading little
+
+csrc/provenance.c decodes the columns of its blocks. Whether it still describes the data,
+``staleness`` decides; ``convert`` makes it and ``verify`` proves it.
+
+Invariants:
+  - every byte of the file lies under a checksum and a bound, and is checked before use;
+  - nothing here reads the data: whether a sidecar fits it is not judged.
+
+Source: the provenance information of LMDBIO (Pumma et al., ACM TOPC 2019, "provenance
+information"), in a form that holds for any insertion history.
+"""
+
+from lmdbio.provenance.directory import (
+    BLOCKS_AT,
+    DIGEST_BYTES,
+    DIRECTORY_BYTES_MAX,
+    GROUP_KEYS_MAX,
+    MAGIC,
+    Entry,
+    Facts,
+    Hints,
+    Name,
+    compress,
+    extents_crc,
+    name_text,
+    pack_counts,
+    pack_database,
+    pack_directory,
+    pack_preamble,
+)
+from lmdbio.provenance.file import Provenance, Section
+from lmdbio.provenance.places import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
+
+__all__ = [
+    "BLOCKS_AT",
+    "DIGEST_BYTES",
+    "DIRECTORY_BYTES_MAX",
+    "Entry",
+    "Facts",
+    "GROUP_KEYS_MAX",
+    "Hints",
+    "MAGIC",
+    "Name",
+    "PROVENANCE_DIR",
+    "Provenance",
+    "Section",
+    "compress",
+    "data_file",
+    "extents_crc",
+    "find_sidecar",
+    "name_text",
+    "pack_counts",
+    "pack_database",
+    "pack_directory",
+    "pack_preamble",
+    "sidecar_file",
+]
