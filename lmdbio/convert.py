@@ -22,7 +22,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -53,8 +53,8 @@ from lmdbio.provenance import (
     BLOCKS_AT,
     DIGEST_BYTES,
     DIRECTORY_BYTES_MAX,
-    GROUP_KEYS_MAX,
     MAGIC,
+    NUMBERS_MAX,
     PROVENANCE_DIR,
     Entry,
     Facts,
@@ -65,10 +65,11 @@ from lmdbio.provenance import (
     data_file,
     extents_crc,
     name_text,
-    pack_counts,
     pack_directory,
+    pack_numbers,
     pack_preamble,
     sidecar_file,
+    zigzag,
 )
 from lmdbio.staleness import DEPTH, Progress, Steps, TreeDigest, join_digests, tree_pages
 
@@ -132,6 +133,7 @@ def convert(
     databases: Sequence[str | bytes | None] | Literal["all"] | None = None,
     overwrite: bool = True,
     form: Form = "auto",
+    order: Iterable[bytes] | None = None,
     subdir: bool | None = None,
     engine: str = "pread",
     depth: int = DEPTH,
@@ -152,17 +154,20 @@ def convert(
         form: "replay": how the database was made; "runs": stretches of pages; "leaves": the leaf
             pages, from which the rest is read; "explicit": each offset; "auto": the smallest that
             is exact, where leaves have to save a block of the storage (4 KiB).
+        order: all keys of the one database that is described, as they were put, for
+            ``order="insertion"`` of readers; None: what the keys tell by themselves.
         subdir: as in ``provenance.data_file``.
         engine, depth: how pages are read, and how many reads are in flight.
         progress: called with (done, in all, stage); stage "walk" counts pages, "compare"
             records.
 
     Raises:
-        IncompatibleError: ``form`` cannot say where the records of a database lie.
+        IncompatibleError: ``form`` cannot say where the records of a database lie; ``order`` is
+            not that of one database, whose keys have one value each.
         FileExistsError: with ``overwrite=False``; or the target is no provenance file.
         PermissionError, OSError: the target's folder can't be written to; the message says
             what to do.
-        LookupError: no database of a name given.
+        LookupError: no database of a name given; no key that ``order`` names.
         Error: commits came faster than the database could be walked.
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the data.
     """
@@ -175,7 +180,9 @@ def convert(
         target = sidecar_file(data, output)
         _check_target(target, data, overwrite, output is None)
         with Draft(target) as draft:
-            attempts, converter, size = _settle(reader, draft, databases, form, progress)
+            attempts, converter, size = _settle(
+                reader, draft, databases, form, None if order is None else list(order), progress
+            )
             made = converter.writer.made
             draft.publish(overwrite)
         counters = reader.counters()
@@ -229,6 +236,7 @@ def _settle(
     draft: Draft,
     databases: Sequence[str | bytes | None] | Literal["all"] | None,
     form: Form,
+    order: Sequence[bytes] | None,
     progress: Progress | None,
 ) -> tuple[int, _Converter, int]:
     """Walks, writes and compares until nothing was committed during a walk.
@@ -237,7 +245,7 @@ def _settle(
         The number of walks, the last, and the size of what was written.
     """
     for attempt in range(1, ATTEMPTS + 1):
-        converter = _Converter(engine, draft, form, progress)
+        converter = _Converter(engine, draft, form, order, progress)
         try:
             converter.run(databases)
             if converter.moved():
@@ -260,9 +268,15 @@ class _Converter:
     """One walk of the newest state's databases into the draft."""
 
     def __init__(
-        self, engine: Engine, draft: Draft, form: Form, progress: Progress | None
+        self,
+        engine: Engine,
+        draft: Draft,
+        form: Form,
+        order: Sequence[bytes] | None,
+        progress: Progress | None,
     ) -> None:
         self._engine, self._form = engine, form
+        self._order, self._ordered = order, False
         self._hints = Hints.of(os.fstat(engine.fd))
         self._meta = _core.read_meta(engine)
         self.writer = Writer(draft, self._meta.layout, form, engine.path)
@@ -361,26 +375,79 @@ class _Converter:
                 f"{self._engine.path}: {name_text(name)} cannot be described by "
                 f'form="{self._form}": {reason}'
             )
-        self.writer.know_keys(clues.keys.end(), clues.each())
+        self.writer.know_keys(clues.keys.end())
         if history is not None:
             self.writer.replay(history, clues.take(all_of_them=True))
-            return
-        for extents in clues.take(all_of_them=True):
-            self.writer.add(extents)
-        self.writer.end(leaves)
+        else:
+            for extents in clues.take(all_of_them=True):
+                self.writer.add(extents)
+            self.writer.end(leaves)
+        each = clues.each()
+        if each is not None:
+            self.writer.group(each)
+            if clues.order is not None:
+                raise IncompatibleError(
+                    f"{self._engine.path}: {name_text(name)} has keys with many values, of whose "
+                    "order nothing can be said"
+                )
+        elif clues.order is not None:
+            if self._ordered:
+                raise IncompatibleError(
+                    f"{self._engine.path}: an order is that of one database; name the one that "
+                    "it is of"
+                )
+            self._ordered = True
+            self.writer.order(clues.order.end(name))
 
     def _clues(self, db: Database) -> _Clues:
         hopeful = self._form in ("auto", "replay")
-        return _Clues(KeyFinder(db.flags), hopeful=hopeful, many=bool(db.flags & DUPSORT))
+        order = None if self._order is None else _Order(self._order, self._engine.path)
+        return _Clues(KeyFinder(db.flags), order, hopeful=hopeful, many=bool(db.flags & DUPSORT))
 
     def _note(self, clues: _Clues, part: Part) -> int:
         """Adds a part to the clues; how many records it has."""
         if part.chunk is not None and part.keys:
             layout = self._meta.layout
             clues.keys.add(layout, part.chunk, self._engine.path)
+            if clues.order is not None:
+                clues.order.add(layout, part.chunk)
             clues.add_leaves(_core.leaves_of(layout, part.chunk), part.each)
         clues.add(part.extents)
         return len(part.extents)
+
+
+class _Order:
+    """The keys of a database as they were put, and then its records in this order.
+
+    Args:
+        wanted: all keys.
+        path: of the data file, for messages.
+    """
+
+    def __init__(self, wanted: Sequence[bytes], path: str) -> None:
+        self._wanted, self._path = wanted, path
+        self._found: dict[bytes, int] = {}
+
+    def add(self, layout: Layout, chunk: _core.Chunk) -> None:
+        """The next keys."""
+        for key in _core.leaf_keys(layout, chunk, self._path):
+            self._found[key] = len(self._found)
+
+    def end(self, name: Name) -> npt.NDArray[np.int64]:
+        """The records of the database ``name``, as they were put."""
+        where, found = f"{self._path}: {name_text(name)}", self._found
+        if len(found) != len(self._wanted):
+            raise IncompatibleError(
+                f"{where} has {len(found):,} keys, and the order {len(self._wanted):,}"
+            )
+        order = np.array([found.get(key, -1) for key in self._wanted], np.int64)
+        unknown = np.flatnonzero(order < 0)
+        if len(unknown):
+            key = self._wanted[int(unknown[0])]
+            raise LookupError(f"{where} has no key {key!r}, which the order names")
+        if len(np.unique(order)) != len(order):
+            raise IncompatibleError(f"{where}: the order names a key twice")
+        return order
 
 
 class _Beside:
@@ -448,12 +515,15 @@ class _Clues:
 
     Args:
         keys: follows all keys.
-        hopeful: one is wanted.
+        order: of the keys, where it was told.
+        hopeful: a history is wanted.
         many: keys may have many values.
     """
 
-    def __init__(self, keys: KeyFinder, *, hopeful: bool, many: bool) -> None:
-        self.keys = keys
+    def __init__(
+        self, keys: KeyFinder, order: _Order | None, *, hopeful: bool, many: bool
+    ) -> None:
+        self.keys, self.order = keys, order
         self._many, self._each = many, [np.empty(0, np.uint64)]
         self._hopeful = hopeful and not many
         self._extents: list[Extents] = []
@@ -531,6 +601,10 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
             same = same and digest.digest() == walked.digest_of()
             if walked.groups:
                 same = same and zlib.crc32(section.each_key().tobytes()) == walked.each_crc
+        for section, walked in zip(written.sections, made, strict=False):
+            order = section.order()
+            if order is not None:
+                same = same and zlib.crc32(order.tobytes()) == walked.order_crc
     if not same:
         raise ProvenanceError(f"{draft.target}: what was written does not read back as walked")
 
@@ -661,6 +735,10 @@ def _unwritable(e: OSError, target: Path) -> OSError:
     )
 
 
+#: A block of numbers: how many, raw and stored size, crc32
+Numbers: TypeAlias = tuple[int, int, int, int]
+
+
 @dataclass(slots=True)
 class Made:
     """A database as far as it is written: one item per block in each column."""
@@ -673,8 +751,10 @@ class Made:
     history: History | None = None
     extents_crc: int = 0
     keys: tuple[KeyRun, ...] = ()
-    groups: list[tuple[int, int, int, int]] = field(default_factory=list)
+    groups: list[Numbers] = field(default_factory=list)
+    order: list[Numbers] = field(default_factory=list)
     each_crc: int = 0
+    order_crc: int = 0
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
 
@@ -700,6 +780,7 @@ class Made:
             self.extents_crc,
             self.keys,
             np.array(self.groups, np.uint32).reshape(-1, 4),
+            np.array(self.order, np.uint32).reshape(-1, 4),
         )
 
 
@@ -712,14 +793,12 @@ class Writer:
         self._block_form = BLOCK_FORMS.get(form)
         self._at = self._began = BLOCKS_AT
         self._pending = np.empty(0, _core.EXTENT)
-        self._each: npt.NDArray[np.uint64] | None = None
         self.made: list[Made] = []
         self.extents_end = 0
 
     def begin(self, name: Name, db: Database) -> None:
         self._began = self._at
         self.made.append(Made(name, db))
-        self._each = None
 
     def add(self, extents: Extents) -> None:
         self._pending = np.concatenate([self._pending, extents])
@@ -736,32 +815,32 @@ class Writer:
             self._block()
         if leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
             self._prefer_leaves(self.made[-1], leaves)
-        if self._each is not None:
-            self._group(self._each)
 
-    def know_keys(
-        self, runs: tuple[KeyRun, ...], each: npt.NDArray[np.uint64] | None = None
-    ) -> None:
-        """What the keys of the database look like; none: they follow no pattern.
+    def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
+        """What the keys of the database look like; none: they follow no pattern."""
+        self.made[-1].keys = runs
 
-        Args:
-            each: values of each key; None: they have one each.
-        """
-        made = self.made[-1]
-        made.keys = runs
-        self._each = each
-
-    def _group(self, each: npt.NDArray[np.uint64]) -> None:
-        """Writes how many values each key has."""
+    def group(self, each: npt.NDArray[np.uint64]) -> None:
+        """How many records each key of the database has, which is ended."""
         made = self.made[-1]
         made.each_crc = zlib.crc32(each.tobytes())
-        for at in range(0, len(each), GROUP_KEYS_MAX):
-            some = each[at : at + GROUP_KEYS_MAX]
-            raw = pack_counts(some)
-            stored = compress(raw)
-            self._draft.write(stored, self._at)
-            self._at += len(stored)
-            made.groups.append((len(some), len(raw), len(stored), zlib.crc32(stored)))
+        for at in range(0, len(each), NUMBERS_MAX):
+            made.groups.append(self._numbers(each[at : at + NUMBERS_MAX]))
+
+    def order(self, order: npt.NDArray[np.int64]) -> None:
+        """Its records as they were put; after ``group``."""
+        made = self.made[-1]
+        made.order_crc = zlib.crc32(order.tobytes())
+        for at in range(0, len(order), NUMBERS_MAX):
+            some = order[at : at + NUMBERS_MAX]
+            made.order.append(self._numbers(zigzag(np.diff(some, prepend=-1) - 1)))
+
+    def _numbers(self, numbers: npt.NDArray[np.uint64]) -> Numbers:
+        raw = pack_numbers(numbers)
+        stored = compress(raw)
+        self._draft.write(stored, self._at)
+        self._at += len(stored)
+        return len(numbers), len(raw), len(stored), zlib.crc32(stored)
 
     def replay(self, history: History, extents: Sequence[Extents]) -> None:
         """Makes a database of its history alone, which leads to all of these extents."""

@@ -307,7 +307,8 @@ def open_source(
             (``provenance.find_sidecar``).
         check: how the sidecar is checked against the data (``staleness.check``).
         order: how records are numbered: "key", or "insertion": as they were put, where that is
-            known: their keys are numbers that count (``keys.KeyPattern.by_number``).
+            known: ``lmdbio convert --order`` was told, or their keys are numbers that count
+            (``keys.KeyPattern.by_number``).
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:
@@ -345,7 +346,11 @@ def open_source(
         groups = None
         if found.flags & DUPSORT:
             groups = Groups(known.each_key)
-        permuted = _insertion(data, name, found, known.keys) if order == "insertion" else None
+        permuted = None
+        if order == "insertion":
+            permuted = section.order() if section is not None else None
+            if permuted is None:
+                permuted = _insertion(data, name, found, known.keys)
         table = None if scanned is None else scanned.extents
         if table is not None and permuted is not None:
             table = table[permuted]
@@ -407,7 +412,7 @@ def _insertion(
     if pattern is None:
         raise IncompatibleError(
             f"{where}: the order in which its records were put is not known: its keys follow no "
-            "pattern, or its provenance file is older than patterns (lmdbio convert makes it anew)"
+            "pattern, and lmdbio convert was not told (--order)"
         )
     order = pattern.by_number()
     if order is None:

@@ -113,6 +113,7 @@ def directory(
     keys: bytes | None = None,
     flags: int = 0,
     groups: bytes = struct.pack("<I", 0),
+    order: bytes = struct.pack("<I", 0),
     **given: bytes,
 ) -> bytes:
     """``given`` replaces the meta page's facts and the digest (a real database's). ``history``: of
@@ -149,7 +150,7 @@ def directory(
         if history is not None:
             out += struct.pack("<H", len(history)) + history
         if keys is not None:
-            out += keys + groups
+            out += keys + groups + order
         number += len(held)
     return out
 
@@ -288,31 +289,57 @@ def counts_block(each: list[int]) -> bytes:
     return struct.pack("<QB", smallest, width) + planes
 
 
+def zigzags(numbers: list[int]) -> list[int]:
+    return [2 * n if n >= 0 else -2 * n - 1 for n in numbers]
+
+
+def numbers_columns(packed: list[tuple[int, bytes]]) -> tuple[bytes, bytes]:
+    """Of blocks of numbers: what the directory tells of them, and they themselves."""
+    stored = [frame(raw) for _, raw in packed]
+    columns: list[list[int]] = [
+        [count for count, _ in packed],
+        [len(raw) for _, raw in packed],
+        [len(part) for part in stored],
+        [zlib.crc32(part) for part in stored],
+    ]
+    told = b"".join(struct.pack("<I", value) for column in columns for value in column)
+    return struct.pack("<I", len(packed)) + told, b"".join(stored)
+
+
+def ordered(parts: list[list[int]]) -> bytes:
+    """The 62 records of FIXED, as they were put."""
+    raw = explicit_block(FIXED)
+    stored = frame(raw)
+    packed = []
+    for part in parts:
+        steps = [n - before - 1 for before, n in zip([-1, *part], part, strict=False)]
+        packed.append((len(part), counts_block(zigzags(steps))))
+    order, blocks = numbers_columns(packed)
+    sections: list[Section] = [(None, [(EXPLICIT, FIXED)])]
+    told = directory(sections, [stored], [raw], b"", key_runs(), order=order)
+    return seal(stored + blocks, told, version=3)
+
+
+ORDER = [n * 7 % 62 for n in range(62)]
+
+
 def duplicates(
     parts: list[tuple[int, bytes]], *, flags: int = 4, keys: bytes = key_runs(), version: int = 3
 ) -> bytes:
     """Of (keys, their counts)."""
     raw = explicit_block(FIXED)
     stored = frame(raw)
-    packed = [frame(part) for _, part in parts]
-    columns: list[list[int]] = [
-        [number for number, _ in parts],
-        [len(part) for _, part in parts],
-        [len(part) for part in packed],
-        [zlib.crc32(part) for part in packed],
-    ]
-    counts = struct.pack("<I", len(parts)) + b"".join(
-        struct.pack("<I", value) for column in columns for value in column
-    )
+    counts, packed = numbers_columns(parts)
     sections: list[Section] = [(None, [(EXPLICIT, FIXED)])]
     if version < 3:
         plain = directory(sections, [stored], [raw], b"", flags=flags)
         return seal(stored, plain, version=version)
     whole_directory = directory(sections, [stored], [raw], b"", keys, flags=flags, groups=counts)
-    return seal(stored + b"".join(packed), whole_directory, version=version)
+    return seal(stored + packed, whole_directory, version=version)
 
 
-DUPLICATES = {
+NUMBERED = {
+    "3-order": ordered([ORDER[:40], ORDER[40:]]),
     "3-duplicates": duplicates([(30, counts_block(EACH))]),
     "3-duplicates-counted": duplicates(
         [(20, counts_block(EACH[:20])), (10, counts_block(EACH[20:]))],
@@ -456,7 +483,7 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         ),
         "counts-of-no-keys": (
             duplicates([(0, counts_block(EACH))]),
-            "block of keys that is empty",
+            "block of numbers that is empty",
         ),
         "counts-of-many-keys": (
             duplicates([(8193, counts_block([1] * 8193))]),
@@ -468,16 +495,19 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
             ),
             "another number of keys than of records",
         ),
-        "counts-cut": (duplicates([(30, counts_block(EACH)[:-1])]), "numbers of its keys"),
+        "counts-cut": (duplicates([(30, counts_block(EACH)[:-1])]), "does not hold its numbers"),
         "counts-short": (duplicates([(30, counts_block(EACH)[:5])]), "is cut"),
         "counts-of-none": (
             duplicates([(30, counts_block([0, *EACH[:28], 4]))]),
-            "numbers of its keys",
+            "a key has no record",
         ),
         "counts-of-more": (
             duplicates([(30, counts_block([2, *EACH[1:]]))]),
             "another number of records",
         ),
+        "order-of-others": (ordered([ORDER[:-1]]), "order of another number of records"),
+        "order-twice": (ordered([[*ORDER[:-1], ORDER[0]]]), "each record once"),
+        "order-beyond": (ordered([[*ORDER[:-1], 62]]), "each record once"),
         "history-and-blocks": (
             whole(
                 [(None, [(RUNS, ONE)])],
@@ -561,7 +591,7 @@ def main() -> None:
         for name, (history, keys, sections) in THIRD.items()
     }
     fourth: dict[str, tuple[bytes, list[Section]]] = {
-        name: (content, [(None, [(EXPLICIT, FIXED)])]) for name, content in DUPLICATES.items()
+        name: (content, [(None, [(EXPLICIT, FIXED)])]) for name, content in NUMBERED.items()
     }
     good = {}
     for name, (content, sections) in (first | second | third | fourth).items():

@@ -185,6 +185,6 @@ def test_counts_lie_where_they_are_checked(tmp_path: Path) -> None:
     recs = lmdbio.Records(tmp_path / "env", db=NAME)
     assert len(recs[5]) == 8
     with pytest.raises(
-        lmdbio.ProvenanceError, match="keys 0 of database 'many' fails its checksum"
+        lmdbio.ProvenanceError, match="block 0 of keys of database 'many' fails its checksum"
     ):
         recs.groups[0]

@@ -342,6 +342,61 @@ def test_an_order_that_is_not_known_is_refused(tmp_path: Path) -> None:
         lmdbio.Reader(tmp_path / "two", 4, order="random")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("form", ["auto", "leaves", "explicit"])
+@pytest.mark.parametrize("version", [1, 3])
+def test_an_order_that_was_told_is_kept(tmp_path: Path, version: int, form: Form) -> None:
+    wanted = [random.Random(i).randbytes(3 + i % 40) for i in range(20_000)]
+    make(tmp_path / "env", wanted, version=version, length=sizes)
+    values = [databases.value(i, sizes(i)) for i in range(len(wanted))]
+    report = convert(tmp_path / "env", form=form, order=iter(wanted))
+    plain = convert(tmp_path / "env", form=form, output=tmp_path / "plain.prov")
+    assert report.sidecar_bytes - plain.sidecar_bytes < 2.5 * len(wanted)
+    recs = lmdbio.Records(tmp_path / "env", order="insertion")
+    assert list(recs) == values
+    some = np.random.default_rng(5).permutation(len(wanted))[:300]
+    assert [recs.key(int(i)) for i in some] == [wanted[i] for i in some]
+    assert [recs.index_of(wanted[i]) for i in some] == some.tolist()
+    assert [bytes(value) for value in recs.read(some)] == [values[i] for i in some]
+    assert verify(tmp_path / "env").sidecar_records == len(wanted)
+    assert sorted(recs) == sorted(lmdbio.Records(tmp_path / "env"))
+
+
+def test_an_order_that_was_told_counts_more_than_numbers(tmp_path: Path) -> None:
+    wanted = [b"%d" % i for i in range(3000)]
+    random.Random(2).shuffle(wanted)
+    make(tmp_path / "env", wanted, length=lambda number: 2500)
+    convert(tmp_path / "env", order=wanted)
+    recs = lmdbio.Records(tmp_path / "env", order="insertion")
+    assert [recs.key(i) for i in range(3000)] == wanted
+
+
+def test_an_order_that_is_not_this_databases_is_refused(tmp_path: Path) -> None:
+    wanted = [random.Random(i).randbytes(8) for i in range(500)]
+    make(tmp_path / "env", wanted)
+    make(tmp_path / "many", wanted, dupsort=True)
+    sidecar = tmp_path / "env" / "data.mdb.prov"
+    for order, why in (
+        (wanted[:-1], "has 500 keys, and the order 499"),
+        ([*wanted, b"new"], "has 500 keys, and the order 501"),
+        ([*wanted[:-1], wanted[0]], "names a key twice"),
+    ):
+        with pytest.raises(IncompatibleError, match=why):
+            convert(tmp_path / "env", order=order)
+    with pytest.raises(LookupError, match="has no key b'new', which the order names"):
+        convert(tmp_path / "env", order=[*wanted[:-1], b"new"])
+    with pytest.raises(IncompatibleError, match="keys with many values"):
+        convert(tmp_path / "many", order=wanted)
+    env = databases.open_writable(tmp_path / "two", 1)
+    for name in (b"a", b"b"):
+        databases.write(env, [(b"k", b"v")], db=env.open_db(name))
+    env.close()
+    for databases_ in (None, "all"):
+        with pytest.raises(IncompatibleError, match="an order is that of one database"):
+            convert(tmp_path / "two", databases=databases_, order=[b"k"])  # type: ignore[arg-type]
+    assert convert(tmp_path / "two", databases=["b"], order=[b"k"]).records == 1
+    assert not sidecar.exists()
+
+
 NUMBERED = [
     (9, 1, 0, b"%d", {}),
     (11, 3, 0, b"%d", {}),

@@ -40,6 +40,9 @@ def own_cache(tmp_path, monkeypatch):
 def read_all(path: Path) -> list[tuple[bytes | None, list[tuple[int, int]]]]:
     with Provenance.open(path) as opened:
         for section in opened.sections:
+            order = section.order()
+            if order is not None:
+                assert order.tolist() == [n * 7 % 62 for n in range(62)]
             if section.database.flags & DUPSORT:
                 assert section.each_key().tolist() == [1] * 10 + [2] * 15 + [4, 4, 4, 5, 5]
         return [(s.name, s.extents().tolist()) for s in opened.sections]

@@ -45,7 +45,7 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, replay
-from lmdbio._core.items import LeafItems, leaf_items, tree_items
+from lmdbio._core.items import LeafItems, leaf_items, leaf_keys, tree_items
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
     Chunk,
@@ -135,6 +135,7 @@ __all__ = [
     "leaf_databases",
     "leaf_extents",
     "leaf_items",
+    "leaf_keys",
     "leaves_of",
     "lend",
     "look_at",

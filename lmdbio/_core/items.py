@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lmdbio._core.format import Database, Layout, database_of, layout_to_c
-from lmdbio._core.locate import Chunk
+from lmdbio._core.locate import Chunk, leaves_of
 from lmdbio._core.status import EXTENT, U64, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
@@ -53,6 +53,18 @@ def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
         )
     )
     return LeafItems(extents, each, trees, [database_of(records[i]) for i in range(len(trees))])
+
+
+def leaf_keys(layout: Layout, chunk: Chunk, path: str) -> list[bytes]:
+    """The keys on a chunk of leaves."""
+    extents = tree_items(layout, chunk, path)  # in trees of duplicates items are keys
+    each = leaves_of(layout, chunk)["records"].astype(np.int64)
+    page = np.repeat(np.arange(len(each)), each)
+    moved = (page - chunk.pgnos.astype(np.int64)[page]) * layout.page_size
+    starts = (extents["offset"].astype(np.int64) + moved).tolist()
+    memory = chunk.pages.reshape(-1).data
+    lengths = extents["length"].tolist()
+    return [bytes(memory[at : at + n]) for at, n in zip(starts, lengths, strict=True)]
 
 
 def tree_items(layout: Layout, chunk: Chunk, path: str) -> Extents:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import BinaryIO, get_args
 
 import click
 
@@ -43,6 +43,13 @@ from lmdbio.convert import ConvertReport
     "the leaf pages, which tell the rest; explicit: each offset; auto: the smallest that is "
     "exact.",
 )
+@click.option(
+    "--order",
+    type=click.File("rb"),
+    metavar="FILE",
+    help="The keys of the database as they were put, one a line, for readers that ask for records "
+    "in this order (order='insertion'). Not needed where keys count, as 00000042 and str(i) do.",
+)
 @json_option
 def convert(
     paths: tuple[Path, ...],
@@ -50,6 +57,7 @@ def convert(
     names: tuple[str, ...],
     keep: bool,
     form: conversion.Form,
+    order: BinaryIO | None,
     as_json: bool,
 ) -> None:
     """Write the provenance file: where every record of PATH lies.
@@ -63,10 +71,14 @@ def convert(
         lmdbio convert train_lmdb val_lmdb --output ~/sidecars
         lmdbio convert graphs.lmdb --db train --db val
         lmdbio convert train_lmdb --form runs
+        lmdbio convert train_lmdb --order keys.txt
         LMDBIO_PROVENANCE_DIR=~/sidecars lmdbio convert /readonly/train_lmdb
     """
     if output is not None and len(paths) > 1 and not output.is_dir():
         raise click.UsageError("--output must be an existing folder when there are several PATHs")
+    if order is not None and len(paths) > 1:
+        raise click.UsageError("--order is that of one database, and there are several PATHs")
+    keys = None if order is None else order.read().removesuffix(b"\n").split(b"\n")
     reports = []
     for path in paths:
         with bar(f"convert {path}") as progress:
@@ -76,6 +88,7 @@ def convert(
                 databases=list(names) or None,
                 overwrite=not keep,
                 form=form,
+                order=keys,
                 progress=progress,
             )
         reports.append(report)

@@ -44,25 +44,28 @@ __all__ = [
     "DIRECTORY_BYTES_MAX",
     "Entry",
     "Facts",
-    "GROUP_KEYS_MAX",
     "Hints",
     "MAGIC",
+    "NUMBERS_MAX",
     "Name",
     "Preamble",
     "check_entries",
     "compress",
     "decompress",
     "extents_crc",
+    "from_zigzag",
     "name_text",
-    "pack_counts",
     "pack_database",
     "pack_directory",
+    "pack_numbers",
     "pack_preamble",
     "parse_directory",
     "parse_preamble",
-    "unpack_counts",
+    "unpack_numbers",
+    "zigzag",
 ]
 
+U32: TypeAlias = npt.NDArray[np.uint32]
 Name: TypeAlias = "bytes | None"  # None is the main database
 
 MAGIC = b"LMDBIOPV"
@@ -95,11 +98,11 @@ _HISTORY = struct.Struct("<BBBBIQQI")
 _KEY_RUNS = struct.Struct("<H")
 #: form, width, bytes of the stem and of the tail, first number, how many
 _KEY_RUN = struct.Struct("<BBHHQQ")
-#: Number of blocks that tell the values of each key; from format version 3 on
-_GROUPS = struct.Struct("<I")
-GROUP_KEYS_MAX = 8192  # that one of them tells of
+#: Number of blocks of numbers; from format version 3 on
+_COLUMNS = struct.Struct("<I")
+NUMBERS_MAX = 8192  # that one of them has
 #: Smallest number, and bytes of what others have more
-_COUNTS_HEAD = struct.Struct("<QB")
+_NUMBERS_HEAD = struct.Struct("<QB")
 #: Bounds of LMDB for keys and values, in bytes.
 _KEY_MAX, _VALUE_MAX = 511, 2**32 - 2
 DIGEST_BYTES = 32
@@ -208,8 +211,15 @@ class Entry:
     history: History | None = None
     extents_crc: int = 0  # of a history
     keys: tuple[KeyRun, ...] = ()  # none: they follow no pattern
-    #: Of blocks that tell the values of each key: keys, raw and stored size, crc32 in a row
-    groups: npt.NDArray[np.uint32] = field(default_factory=lambda: np.empty((0, 4), np.uint32))
+    #: Of blocks of numbers: how many, raw and stored size, crc32 in a row. Records of each key
+    groups: U32 = field(default_factory=lambda: np.empty((0, 4), np.uint32))
+    #: and the records as they were put
+    order: U32 = field(default_factory=lambda: np.empty((0, 4), np.uint32))
+
+    @property
+    def numbers_bytes(self) -> int:
+        """Of the stored blocks of numbers, which follow the others."""
+        return int(self.groups[:, 2].sum(dtype=np.uint64) + self.order[:, 2].sum(dtype=np.uint64))
 
     def pack(self) -> bytes:
         name = self.name or b""
@@ -224,7 +234,8 @@ class Entry:
                 self.block_form.tobytes(),
                 self._pack_history(),
                 self._pack_keys(),
-                self._pack_groups(),
+                _pack_columns(self.groups),
+                _pack_columns(self.order),
             ]
         )
 
@@ -251,9 +262,10 @@ class Entry:
             parts += [run.stem, run.tail]
         return b"".join(parts)
 
-    def _pack_groups(self) -> bytes:
-        columns: bytes = self.groups.T.astype("<u4").tobytes()
-        return _GROUPS.pack(len(self.groups)) + columns
+
+def _pack_columns(blocks: U32) -> bytes:
+    columns: bytes = blocks.T.astype("<u4").tobytes()
+    return _COLUMNS.pack(len(blocks)) + columns
 
 
 def extents_crc(parts: Iterable[Extents]) -> int:
@@ -350,15 +362,13 @@ def _parse_keys(parser: _Parser) -> tuple[KeyRun, ...]:
     return tuple(dataclasses.replace(run, form=KeyForm(run.form)) for run in runs)
 
 
-def _parse_groups(parser: _Parser, database: Database) -> npt.NDArray[np.uint32]:
-    (count,) = parser.items(_GROUPS)
-    groups: npt.NDArray[np.uint32] = parser.column(4 * count, "<u4").reshape(4, count).T
-    most = (GROUP_KEYS_MAX, _core.BLOCK_RAW_BYTES_MAX)
-    if count and not database.flags & DUPSORT:
-        raise parser.error("has keys with many values, where each has one")
-    if bool(((groups[:, :2] == 0) | (groups[:, :2] > most)).any()):
-        raise parser.error("has a block of keys that is empty or above the format's limits")
-    return groups
+def _parse_columns(parser: _Parser) -> U32:
+    (count,) = parser.items(_COLUMNS)
+    blocks: U32 = parser.column(4 * count, "<u4").reshape(4, count).T
+    most = (NUMBERS_MAX, _core.BLOCK_RAW_BYTES_MAX)
+    if bool(((blocks[:, :2] == 0) | (blocks[:, :2] > most)).any()):
+        raise parser.error("has a block of numbers that is empty or above the format's limits")
+    return blocks
 
 
 def _is_sound(run: KeyRun) -> bool:
@@ -405,7 +415,11 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
         raise parser.error("has a history and blocks")
     if format_version > 2:
         entry.keys = _parse_keys(parser)
-        entry.groups = _parse_groups(parser, database)
+        entry.groups, entry.order = _parse_columns(parser), _parse_columns(parser)
+        if len(entry.groups) and not database.flags & DUPSORT:
+            raise parser.error("has keys with many values, where each has one")
+        if len(entry.order) and int(entry.order[:, 0].sum()) != records:
+            raise parser.error("has an order of another number of records")
         keys = int(entry.groups[:, 0].sum()) if database.flags & DUPSORT else records
         if entry.keys and sum(run.count for run in entry.keys) != keys:
             raise parser.error("has another number of keys than of records")
@@ -534,33 +548,46 @@ def check_entries(entries: list[Entry], blocks_bytes: int, path: Path) -> None:
         if any(bool(((c == 0) | (c > most)).any()) for c, most in bounds):
             raise ProvenanceError(f"{where}: a block is empty or above the format's limits")
         stored += int(entry.block_stored.sum(dtype=np.uint64))
-        stored += int(entry.groups[:, 2].sum(dtype=np.uint64))
+        stored += entry.numbers_bytes
     if stored != blocks_bytes:
         raise ProvenanceError(f"{path}: holds {blocks_bytes} bytes of blocks, its index {stored}")
     if len({entry.name for entry in entries}) != len(entries):
         raise ProvenanceError(f"{path}: describes one database twice")
 
 
-def pack_counts(counts: npt.NDArray[np.uint64]) -> bytes:
-    """Numbers above 0, at least one: the smallest, and byte by byte what the others have more."""
-    smallest = int(counts.min())
-    above = counts - np.uint64(smallest)
+def pack_numbers(numbers: npt.NDArray[np.uint64]) -> bytes:
+    """At least one number: the smallest, and byte by byte what the others have more."""
+    smallest = int(numbers.min())
+    above = numbers - np.uint64(smallest)
     width = (int(above.max()).bit_length() + 7) // 8
     planes: bytes = above.astype("<u8").view(np.uint8).reshape(-1, 8)[:, :width].T.tobytes()
-    return _COUNTS_HEAD.pack(smallest, width) + planes
+    return _NUMBERS_HEAD.pack(smallest, width) + planes
 
 
-def unpack_counts(raw: bytes, count: int, where: str) -> npt.NDArray[np.uint64]:
-    if len(raw) < _COUNTS_HEAD.size:
+def unpack_numbers(raw: bytes, count: int, where: str) -> npt.NDArray[np.uint64]:
+    if len(raw) < _NUMBERS_HEAD.size:
         raise ProvenanceError(f"{where} is cut")
-    smallest, width = _COUNTS_HEAD.unpack_from(raw)
-    planes = np.frombuffer(raw, np.uint8, offset=_COUNTS_HEAD.size)
-    if not smallest or width > 7 or len(planes) != width * count:
-        raise ProvenanceError(f"{where} does not hold the numbers of its keys")
+    smallest, width = _NUMBERS_HEAD.unpack_from(raw)
+    planes = np.frombuffer(raw, np.uint8, offset=_NUMBERS_HEAD.size)
+    if width > 7 or len(planes) != width * count:
+        raise ProvenanceError(f"{where} does not hold its numbers")
     above = np.zeros((count, 8), np.uint8)
     above[:, :width] = planes.reshape(width, count).T
-    counts: npt.NDArray[np.uint64] = above.view("<u8")[:, 0] + np.uint64(smallest)
-    return counts
+    numbers: npt.NDArray[np.uint64] = above.view("<u8")[:, 0] + np.uint64(smallest)
+    return numbers
+
+
+def zigzag(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Small numbers, below zero too, as small ones that are not."""
+    return ((numbers << 1) ^ (numbers >> 63)).view(np.uint64)
+
+
+def from_zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """The inverse."""
+    one = np.uint64(1)
+    signs: npt.NDArray[np.int64] = -(numbers & one).view(np.int64)
+    found: npt.NDArray[np.int64] = (numbers >> one).view(np.int64) ^ signs
+    return found
 
 
 def compress(raw: bytes) -> bytes:

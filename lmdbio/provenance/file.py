@@ -27,10 +27,11 @@ from lmdbio.provenance.directory import (
     check_entries,
     decompress,
     extents_crc,
+    from_zigzag,
     name_text,
     parse_directory,
     parse_preamble,
-    unpack_counts,
+    unpack_numbers,
 )
 
 __all__ = ["CACHE_BYTES_MAX", "Provenance", "Section"]
@@ -87,20 +88,47 @@ class Section:
 
     def each_key(self) -> npt.NDArray[np.uint64]:
         """How many records each key has, where keys may have many."""
-        entry, owner = self._entry, self._owner
         at = int(self._offsets[-1])
-        parts = [np.empty(0, np.uint64)]
-        for number, (keys, raw, stored, crc) in enumerate(entry.groups.tolist()):
-            where = f"{owner.path}: is damaged: keys {number} of {name_text(entry.name)}"
-            parts.append(unpack_counts(owner._checked(at, stored, raw, crc, where), keys, where))
-            at += stored
-        each = np.concatenate(parts)
+        each = np.concatenate(
+            [np.empty(0, np.uint64), *self._numbers("keys", at, self._entry.groups)]
+        )
+        # Compared before they are added up, which could wrap.
+        if not each.all() or (len(each) and int(each.max()) > self.count):
+            raise self._damaged("a key has no record, or more than there are")
         if int(each.sum(dtype=np.uint64)) != self.count:
-            raise ProvenanceError(
-                f"{owner.path}: is damaged: the keys of {name_text(entry.name)} have another "
-                "number of records"
-            )
+            raise self._damaged("the keys have another number of records")
         return each
+
+    def order(self) -> npt.NDArray[np.int64] | None:
+        """The records as they were put, int64, shape (count,); None: that is not written down."""
+        entry = self._entry
+        if not len(entry.order):
+            return None
+        at = int(self._offsets[-1]) + int(entry.groups[:, 2].sum(dtype=np.uint64))
+        parts = [
+            np.cumsum(from_zigzag(some) + 1) - 1
+            for some in self._numbers("order", at, entry.order)
+        ]
+        order: npt.NDArray[np.int64] = np.concatenate(parts)
+        inside = ((order >= 0) & (order < self.count)).all()
+        if not inside or (np.bincount(order, minlength=self.count) != 1).any():
+            raise self._damaged("its order does not have each record once")
+        return order
+
+    def _damaged(self, what: str) -> ProvenanceError:
+        return ProvenanceError(f"{self._owner.path}: is damaged: {name_text(self.name)}: {what}")
+
+    def _numbers(
+        self, what: str, at: int, blocks: npt.NDArray[np.uint32]
+    ) -> Iterator[npt.NDArray[np.uint64]]:
+        """What blocks of numbers hold, which lie one after the other from ``at`` on."""
+        for number, (count, raw, stored, crc) in enumerate(blocks.tolist()):
+            where = (
+                f"{self._owner.path}: is damaged: block {number} of {what} of "
+                f"{name_text(self.name)}"
+            )
+            yield unpack_numbers(self._owner._checked(at, stored, raw, crc, where), count, where)
+            at += stored
 
     def leaves(self) -> Leaves | None:
         """All leaves in key order (dtype ``LEAF``); None: it does not name them."""
@@ -329,7 +357,7 @@ class Provenance:
         for number, entry in enumerate(entries):
             sections.append(Section(self, number, entry, start))
             start += int(entry.block_stored.sum(dtype=np.uint64))
-            start += int(entry.groups[:, 2].sum(dtype=np.uint64))
+            start += entry.numbers_bytes
         return facts, sections
 
     def section(self, name: bytes | str | None = None) -> Section:
