@@ -9,6 +9,7 @@ enum {
     CHUNK_PAGES_DEFAULT = 1024,
     CHUNK_PAGES_MAX = 65536,
     MEMORY_ALIGNMENT = 4096,
+    META_LOOKS_MAX = 1000,   /* each takes as long as what a writer does to the page      */
     META_FIRST_BYTES = 8192, /* both metas of the usual pages of 4 KiB                    */
     READ_BYTES_MAX = 1 << 20 /* pages that happen to be neighbours share a read up to here */
 };
@@ -56,21 +57,52 @@ static int read_head(lio_engine *engine, uint8_t *head, uint64_t length, uint64_
     return code;
 }
 
-int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error)
+/* Reads into `head` (LIO_META_BYTES) and parses. Little is read for the usual page sizes: a whole
+ * tree may be smaller than the rest. */
+static int read_metas(lio_engine *engine, uint8_t *head, uint64_t txnid, lio_meta *out,
+                      lio_error *error)
 {
     uint64_t size = 0;
-    uint8_t *head;
     lio_error first;
     int code = lio_engine_size(engine, &size, error);
     if (code != LIO_OK)
         return code;
-    head = aligned_alloc(MEMORY_ALIGNMENT, LIO_META_BYTES);
-    if (head == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_META_BYTES, 0, "no memory for meta pages");
-    /* Little is read for the usual page sizes: a whole tree may be smaller than the rest. */
     code = read_head(engine, head, META_FIRST_BYTES, size, txnid, out, &first);
     if (code != LIO_OK)
         code = read_head(engine, head, LIO_META_BYTES, size, txnid, out, error);
+    return code;
+}
+
+static bool same_meta(const lio_meta *meta, const uint8_t *one, const uint8_t *other)
+{
+    uint64_t at = meta->slot * (uint64_t)meta->layout.page_size + meta->layout.header_size;
+    return memcmp(one + at, other + at, LIO_META_BODY_BYTES) == 0;
+}
+
+/* A read of the kernel's and a writer's write are not ordered: databases of before and a transaction
+ * of after may come together. LMDB writes the transaction last, so that who sees it and then looks
+ * again sees its databases, too. */
+int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error)
+{
+    uint8_t *head = aligned_alloc(MEMORY_ALIGNMENT, 2 * LIO_META_BYTES);
+    uint8_t *again = head + LIO_META_BYTES;
+    lio_meta found;
+    int code = LIO_OK;
+    if (head == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_META_BYTES, 0, "no memory for meta pages");
+    for (int look = 0; look < META_LOOKS_MAX && code == LIO_OK; look++) {
+        code = read_metas(engine, head, txnid, &found, error);
+        if (code == LIO_OK)
+            code = lio_meta_newest(engine, &found.layout, again, NULL, error);
+        if (code == LIO_OK && same_meta(&found, head, again)) {
+            *out = found;
+            goto done;
+        }
+    }
+    if (code == LIO_OK)
+        code = lio_fail(error, LIO_ERR_CORRUPT, 0, 0, 0,
+                        "its meta page was another one at each of %d looks", META_LOOKS_MAX);
+done:
     free(head);
     return code;
 }

@@ -32,7 +32,8 @@ typedef struct {
     uint32_t leaf;         /* 1: these are leaves                                         */
 } lio_chunk;
 
-/* Reads and parses the meta pages. */
+/* Reads and parses the meta pages, of which the chosen one is whole, also beside a writer: if
+ * `txnid` is given, as long as it is the newest (lio_meta_newest, asked afterwards). */
 int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error);
 
 /* Reads both meta pages as they stand now into `into` (2 * page size bytes, or NULL) and tells

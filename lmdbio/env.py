@@ -325,7 +325,8 @@ class Environment:
         """The state of ``txnid`` (None: the newest), and its pages.
 
         Raises:
-            LookupError: the file has moved past ``txnid``.
+            LookupError: the file has moved past ``txnid``: then the next commit but one may be
+                writing over its meta page at this moment.
         """
         engine = self._open_engine()
         with self._guard:
@@ -338,6 +339,8 @@ class Environment:
             raw = _core.meta_bytes(engine, meta.layout)
             if _core.newest_txnid(engine, meta.layout) == meta.txnid:
                 self._state = raw, meta, pages
+            elif txnid is not None:
+                raise LookupError(f"{engine.path}: moved past transaction {txnid}")
             return meta, pages
 
     # --- py-lmdb's surface
@@ -622,7 +625,7 @@ class Transaction:
             try:
                 state = env._newest(slot.txnid)
             except LookupError:
-                slot.release()  # two commits in between
+                slot.release()  # a commit in between
                 continue
             except BaseException:
                 slot.release()
