@@ -238,7 +238,8 @@ class Source:
         """Makes sure that what was read up to now belonged to the state this was opened in.
 
         Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
-        on, so results are refused once the file has moved past S + 1.
+        on, so results are refused once the file has moved past S + 1; and when it has gone back,
+        for then an older one was written over it.
 
         Raises:
             Error: it has.
@@ -393,7 +394,7 @@ def open_source(
 
 def _guard(pages: _core.Engine, meta: _core.Meta) -> None:
     now = _core.newest_txnid(pages, meta.layout)
-    if now > meta.txnid + 1:
+    if now not in (meta.txnid, meta.txnid + 1):
         raise Error(
             f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "
             f"{now} now); open it again, and run lmdbio convert again"

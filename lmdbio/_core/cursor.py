@@ -170,6 +170,11 @@ class Snapshot:
             Error: a writer may have overwritten it.
         """
         newest, txnid = self._pages.newest(), int(self._c.txnid)
+        if newest < txnid:
+            raise errors.lmdb_error(
+                f"{self._pages.engine.path}: snapshot {txnid} is gone: an older file, of "
+                f"transaction {newest}, was written over it; begin a new transaction"
+            )
         if newest > txnid + 1:
             raise errors.lmdb_error(
                 f"{self._pages.engine.path}: snapshot {txnid} is no longer protected: "
