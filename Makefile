@@ -2,7 +2,8 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, replay, soak, tsan, format, clean.
+# .venv. Further targets: lint, fuzz, replay, soak, writers, tsan, format,
+# clean.
 
 PYTHON ?= python3
 CC ?= cc
@@ -21,9 +22,10 @@ PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 FUZZ_COUNT ?= 1000000
 SOAK_COUNT ?= 10000
+WRITERS_READS ?= 1000000
 REPLAY_COUNT ?= 1000
 
-.PHONY: demo test lint fuzz replay soak tsan format clean
+.PHONY: demo test lint fuzz replay soak writers tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -50,6 +52,9 @@ replay: $(VENV)/.dev
 
 soak: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
+
+writers: $(VENV)/.dev
+	$(BIN)/python tests/writers/run.py --reads $(WRITERS_READS)
 
 tsan: $(VENV)/.dev
 	$(BIN)/python tests/tsan/run.py
