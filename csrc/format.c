@@ -148,6 +148,7 @@ static int parse_one_meta(const uint8_t *page, uint64_t length, uint64_t base, u
         return refuse_page_size(body, base, slot, meta.layout.page_size, error);
     meta.last_pgno = lio_load64(body + META_FIXED + 2 * DB_BYTES);
     meta.txnid = lio_load64(body + META_FIXED + 2 * DB_BYTES + 8);
+    meta.mark = lio_meta_mark(body);
     if (meta.last_pgno < 1 || meta.last_pgno >= UINT64_MAX / LIO_PAGE_SIZE_MAX)
         return lio_fail(error, LIO_ERR_CORRUPT, base, file_size / meta.layout.page_size, meta.last_pgno,
                         "meta page %" PRIu32 " claims %" PRIu64 " as last page", slot,
@@ -217,6 +218,15 @@ bool lio_meta_is(const lio_layout *layout, const uint8_t *body, uint64_t txnid)
 {
     return lio_load32(body) == MAGIC && lio_load32(body + 4) == layout->version &&
            lio_load64(body + META_FIXED + 2 * DB_BYTES + 8) == txnid;
+}
+
+/* FNV-1a over words. */
+uint64_t lio_meta_mark(const uint8_t *body)
+{
+    uint64_t mark = 0xCBF29CE484222325u;
+    for (int at = META_FIXED; at < META_FIXED + 2 * DB_BYTES + 8; at += 8)
+        mark = (mark ^ lio_load64(body + at)) * 0x100000001B3u;
+    return mark;
 }
 
 int lio_meta_txnid(const lio_layout *layout, const uint8_t *head, uint64_t *txnid,

@@ -78,6 +78,7 @@ typedef struct {
     lio_layout layout;
     lio_db free_db, main_db;
     uint64_t map_size, last_pgno, txnid;
+    uint64_t mark; /* lio_meta_mark */
     uint32_t slot; /* 0 or 1: which meta page */
 } lio_meta;
 
@@ -109,6 +110,10 @@ int lio_meta_txnid(const lio_layout *layout, const uint8_t *head, uint64_t *txni
 /* Whether `body`, the LIO_META_BODY_BYTES behind the header of a meta page, is the record of
  * transaction `txnid`. Looks at magic, version and transaction only. */
 bool lio_meta_is(const lio_layout *layout, const uint8_t *body, uint64_t txnid);
+
+/* A number for the state that `body` describes (its databases and last page): another database
+ * whose writer has counted as far has another, unless its meta page is the same. */
+uint64_t lio_meta_mark(const uint8_t *body);
 
 /* Decodes and checks a 48-byte database record found at byte `offset` of the file (used in
  * messages alone). */

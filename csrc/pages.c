@@ -549,7 +549,8 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
     if (!lio_engine_glance(pages->engine, offset, &into, 1) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
         return false;
-    if (!lio_meta_is(&pages->layout, now, snapshot->txnid))
+    if (!lio_meta_is(&pages->layout, now, snapshot->txnid) ||
+        lio_meta_mark(now) != snapshot->mark)
         return false;
     __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
     return true;

@@ -370,7 +370,8 @@ static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
  * reads, passes for one made after. */
 static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
 {
-    lio_snapshot now = {.txnid = snapshot->txnid, .seen = UINT64_MAX};
+    lio_snapshot now = {
+        .txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
     now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
     return lio_glue_is_intact(&now, pages);
 }

@@ -597,7 +597,7 @@ class Transaction:
         self._mapping = engine.mapping() if self._buffers else None
         self._meta, self._pages = self._begin()
         held = self._slot is not None
-        self._snapshot = _core.Snapshot(self._pages, self._meta.txnid, held=held)
+        self._snapshot = _core.Snapshot(self._pages, self._meta, held=held)
         self._ended = False
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
         self._finds: dict[bytes | None, Callable[[Any, Any], Any]] = {}

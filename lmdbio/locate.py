@@ -213,7 +213,7 @@ class Source:
     def _snapshot(self) -> _core.Snapshot:
         """The state this was opened in, for who reads in C."""
         pages = _core.Pages(self._pages, self.meta.layout, 0)
-        return _core.Snapshot(pages, self.meta.txnid, held=False)
+        return _core.Snapshot(pages, self.meta, held=False)
 
     def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
         """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
@@ -238,8 +238,8 @@ class Source:
         """Makes sure that what was read up to now belonged to the state this was opened in.
 
         Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
-        on, so results are refused once the file has moved past S + 1; and when it has gone back,
-        for then an older one was written over it.
+        on, so results are refused once the file has moved past S + 1; and when S is not there
+        though it has not, for then another one was written over it.
 
         Raises:
             Error: it has.
@@ -393,8 +393,8 @@ def open_source(
 
 
 def _guard(pages: _core.Engine, meta: _core.Meta) -> None:
-    now = _core.newest_txnid(pages, meta.layout)
-    if now not in (meta.txnid, meta.txnid + 1):
+    now, is_there = _core.look(pages, meta)
+    if not (is_there and meta.txnid <= now <= meta.txnid + 1):
         raise Error(
             f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "
             f"{now} now); open it again, and run lmdbio convert again"

@@ -72,13 +72,16 @@ class World:
         return self.folder / "data.mdb.prov"
 
 
-def make(folder: Path, version: int, form: str, tag: str, *, swapped: bool = False) -> World:
-    """A database of ``COUNT`` records; ``swapped``: two of them lie in each other's place.
+def make(
+    folder: Path, version: int, form: str, tag: str, *, swapped: bool = False, longer: int = 0
+) -> World:
+    """A database of ``COUNT`` records, each so many bytes ``longer`` than usual; ``swapped``: two
+    of them lie in each other's place.
 
     Where lengths vary, two of these are swapped; else two are put in the other order. Either way
     meta pages and size are those of the database that is not swapped.
     """
-    lengths, order = [LENGTHS[form](i) for i in range(COUNT)], list(range(COUNT))
+    lengths, order = [LENGTHS[form](i) + longer for i in range(COUNT)], list(range(COUNT))
     one, other = SWAPPED
     if swapped and form != "replay":
         lengths[one], lengths[other] = lengths[other], lengths[one]
@@ -543,7 +546,7 @@ def opened(world: World) -> Iterator[Callable[[], None]]:
         yield get
 
 
-GONE = r"changed while it was read|is gone: an older file|is no longer protected"
+GONE = r"changed while it was read|is gone: another file|is no longer protected"
 #: A reader that is just reading ahead may find it empty.
 OVERWRITTEN = GONE + "|the file ends too early|was cut"
 
@@ -581,6 +584,24 @@ def test_an_older_copy_written_over_an_open_file_is_refused(pair: Pair) -> None:
             while True:
                 read()
         in_place(newer, world.data)
+
+
+@pytest.mark.parametrize("more", [0, 1], ids=["as many commits", "one more"])
+def test_another_database_written_over_an_open_one_is_refused(more: int, pair: Pair) -> None:
+    """Its writer has counted as far, and that is all that both have in common."""
+    kept = pair.world.folder.parent / "kept.mdb"
+    shutil.copyfile(pair.world.data, kept)
+    other = make(pair.world.folder.parent / "other", pair.version, pair.form, "other", longer=5000)
+    if more:
+        commit(other, pair.version, {9: b"anything"})
+    with _core.Engine(other.data) as a, _core.Engine(kept) as b:
+        assert _core.read_meta(a).txnid == _core.read_meta(b).txnid + more
+    for read in opened(pair.world):
+        in_place(other.data, pair.world.data)
+        with pytest.raises(Error, match=OVERWRITTEN):
+            while True:
+                read()
+        in_place(kept, pair.world.data)
 
 
 def test_one_commit_is_borne_and_two_are_refused(pair: Pair) -> None:

@@ -42,7 +42,7 @@ from lmdbio._core.extents import (
     pack_extents,
     split_rows,
 )
-from lmdbio._core.format import Database, Layout, Meta, meta_bytes, newest_txnid, read_meta
+from lmdbio._core.format import Database, Layout, Meta, look, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, replay
 from lmdbio._core.items import LeafItems, leaf_items, leaf_keys, tree_items
@@ -140,6 +140,7 @@ __all__ = [
     "lend",
     "look_at",
     "make_plan",
+    "look",
     "meta_bytes",
     "newest_txnid",
     "pack_extents",

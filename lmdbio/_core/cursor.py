@@ -11,10 +11,11 @@ from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
     Database,
     Layout,
+    Meta,
     database_of,
     database_to_c,
     layout_to_c,
-    newest_txnid_of,
+    look,
 )
 from lmdbio._core.owner import owned
 from lmdbio._core.status import NEWEST, Status, own
@@ -94,10 +95,6 @@ class Pages:
         """The ``lio_pages *``, for other rooms of this file."""
         return self._pointer
 
-    def newest(self) -> int:
-        """The newest transaction in the file, now."""
-        return newest_txnid_of(self.engine, self._layout, self._status)
-
     def key_at(self, pgno: int, index: int) -> bytes:
         """The key of record ``index`` on leaf ``pgno``.
 
@@ -125,16 +122,17 @@ class Snapshot:
 
     Args:
         pages: of the snapshot.
-        txnid: of the snapshot.
+        meta: of the snapshot.
         held: a reader slot keeps its pages from being overwritten.
     """
 
-    __slots__ = ("_c", "_pages")
+    __slots__ = ("_c", "_meta", "_pages")
 
-    def __init__(self, pages: Pages, txnid: int, *, held: bool) -> None:
-        self._pages = pages
+    def __init__(self, pages: Pages, meta: Meta, *, held: bool) -> None:
+        self._pages, self._meta = pages, meta
         self._c = ffi.new("lio_snapshot *")
-        self._c.txnid, self._c.seen, self._c.is_held = txnid, NEWEST, held
+        self._c.txnid, self._c.mark = meta.txnid, meta.mark
+        self._c.seen, self._c.is_held = NEWEST, held
 
     @property
     def pointer(self) -> Any:
@@ -169,10 +167,11 @@ class Snapshot:
         Raises:
             Error: a writer may have overwritten it.
         """
-        newest, txnid = self._pages.newest(), int(self._c.txnid)
-        if newest < txnid:
+        txnid = int(self._c.txnid)
+        newest, is_there = look(self._pages.engine, self._meta)
+        if newest <= txnid + 1 and not (is_there and newest >= txnid):
             raise errors.lmdb_error(
-                f"{self._pages.engine.path}: snapshot {txnid} is gone: an older file, of "
+                f"{self._pages.engine.path}: snapshot {txnid} is gone: another file, of "
                 f"transaction {newest}, was written over it; begin a new transaction"
             )
         if newest > txnid + 1:

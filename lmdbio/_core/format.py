@@ -47,6 +47,7 @@ class Meta:
     last_pgno: int
     txnid: int
     slot: int
+    mark: int = 0  #: tells states of one number apart (lio_meta_mark)
 
 
 _LAYOUT_FIELDS = tuple(Layout.__dataclass_fields__)
@@ -103,18 +104,30 @@ def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
         last_pgno=int(out.last_pgno),
         txnid=int(out.txnid),
         slot=int(out.slot),
+        mark=int(out.mark),
     )
 
 
 def newest_txnid(engine: Engine, layout: Layout) -> int:
     """The newest transaction the meta pages know of now."""
-    return newest_txnid_of(engine, layout_to_c(layout), Status(engine.path))
-
-
-def newest_txnid_of(engine: Engine, layout: Any, status: Status) -> int:
-    out = ffi.new("uint64_t *")
-    status.check(lib.lio_meta_newest(engine.pointer, layout, ffi.NULL, out, status.error))
+    out, status = ffi.new("uint64_t *"), Status(engine.path)
+    status.check(
+        lib.lio_meta_newest(engine.pointer, layout_to_c(layout), ffi.NULL, out, status.error)
+    )
     return int(out[0])
+
+
+def look(engine: Engine, meta: Meta) -> tuple[int, bool]:
+    """The newest transaction the meta pages know of now, and whether ``meta`` is still there:
+    another file that has counted as far may have been written over it.
+    """
+    layout, out = meta.layout, ffi.new("uint64_t *")
+    pages = ffi.new("uint8_t[]", 2 * layout.page_size)
+    status = Status(engine.path)
+    code = lib.lio_meta_newest(engine.pointer, layout_to_c(layout), pages, out, status.error)
+    status.check(code)
+    at = meta.slot * layout.page_size + layout.header_size
+    return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark
 
 
 def meta_bytes(engine: Engine, layout: Layout) -> bytes:
