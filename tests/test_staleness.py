@@ -58,10 +58,12 @@ class World:
     Attributes:
         folder: of the environment.
         values: in key order.
+        numbers: of the records, which are their keys; None: from 0 on.
     """
 
     folder: Path
     values: list[bytes]
+    numbers: list[int] | None = None
 
     @property
     def data(self) -> Path:
@@ -105,7 +107,7 @@ def commit(world: World, version: int, changes: dict[int, bytes | None]) -> Worl
             else:
                 txn.put(b"%08d" % i, content)
                 now[i] = content
-    return World(world.folder, [now[i] for i in sorted(now)])
+    return World(world.folder, [now[i] for i in sorted(now)], sorted(now))
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,9 +361,12 @@ CASES = (
 
 
 def by_records(world: World, **options: Any) -> None:
-    """Single ones, slices, a batch in disorder: all right."""
+    """Keys and back, single ones, slices, a batch in disorder: all right."""
     with lmdbio.Records(world.folder, **options) as records:
         assert len(records) == len(world.values)
+        for i in (0, 7, 100, len(world.values) - 1):
+            key = b"%08d" % (i if world.numbers is None else world.numbers[i])
+            assert (records.key(i), records.index_of(key)) == (key, i)
         assert [records[i] for i in SWAPPED] == [world.values[i] for i in SWAPPED]
         assert records[:] == world.values
         order = random.Random(3).sample(range(len(world.values)), 100)

@@ -257,7 +257,10 @@ class Indexed(Session):
             self.count.sessions += 1
             if len(records) != world.entries(txnid):
                 raise Wrong(f"{self.surface}: {len(records)} records in {txnid}")
-            ways = (self.singles, self.slices, self.batch, self.batch, self.ahead, self.whole)
+            ways = (
+                *(self.singles, self.slices, self.batch, self.batch),
+                *(self.ahead, self.whole, self.keys),
+            )
             try:
                 for _ in self.lasting(0.15):
                     self.rng.choice(ways)(records, txnid)
@@ -276,6 +279,23 @@ class Indexed(Session):
         for _ in range(self.rng.choice((3, 30))):
             index = self.rng.randrange(len(records))
             self.one(records[index], index, txnid, "record")
+
+    def keys(self, records: Any, txnid: int) -> None:
+        """From records to keys and back, and from keys that are not there to none."""
+        there, _ = world.state(txnid)
+        for at in (self.rng.randrange(len(there)) for _ in range(5)):
+            key = world.record_key(int(there[at]))
+            self.took(records.key(at + 1), key, f"key {at + 1} of {txnid}")
+            if (found := records.index_of(key)) != at + 1:
+                raise Wrong(f"{self.surface}: {key!r} of {txnid} is {found}, not {at + 1}")
+        i = self.rng.randrange(world.RECORDS_MAX)
+        try:
+            found = records.index_of(world.record_key(i))
+        except KeyError:
+            self.took(None, world.expected(txnid, i), f"no index of {i} in {txnid}")
+            return
+        if found == 0 or found > len(there) or there[found - 1] != i:
+            raise Wrong(f"{self.surface}: {i} of {txnid} is record {found}")
 
     def slices(self, records: Any, txnid: int) -> None:
         at, step = self.rng.randrange(len(records)), self.rng.choice((1, 20, 200))
