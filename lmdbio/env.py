@@ -24,8 +24,8 @@ Snapshots. With ``lock=True`` each transaction holds a reader slot (lmdbio/snaps
 none can be had (``lock=False``; no lock file possible; the same process has the file open in
 py-lmdb; a transaction inherited through fork; a file grown beyond what py-lmdb has mapped), the
 meta pages are read again after each batch of reads, and results are refused with ``lmdb.Error``
-once a writer is two commits past the snapshot, since it may then have reused its pages, or once the
-snapshot's meta page is another, since another file was then written over this one. On file
+once a writer is two commits past the snapshot, since it may then have reused its pages, or once
+the snapshot's meta page is another, since another file was then written over this one. On file
 systems that cache attributes (NFS) that check can come late.
 """
 
