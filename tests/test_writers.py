@@ -143,7 +143,7 @@ def test_one_wrong_record_is_noticed(wrong: str, parts, quiet) -> None:
 
 def test_a_short_run_beside_writers(tmp_path: Path) -> None:
     figures, seed = tmp_path / "figures.json", str(int(time.time()) // 86400)
-    asked = ["--reads", "40000", "--seconds", "8", "--seed", seed, "--json", str(figures)]
+    asked = ["--reads", "30000", "--seconds", "6", "--seed", seed, "--json", str(figures)]
     done = subprocess.run(
         [sys.executable, str(WRITERS / "run.py"), *asked],
         capture_output=True,
