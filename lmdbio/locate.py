@@ -344,14 +344,7 @@ def open_source(
         scanned = _scan(pages, meta, found) if section is None else None
         known = section if scanned is None else scanned
         assert known is not None
-        groups = None
-        if found.flags & DUPSORT:
-            groups = Groups(known.each_key)
-        permuted = None
-        if order == "insertion":
-            permuted = section.order() if section is not None else None
-            if permuted is None:
-                permuted = _insertion(data, name, found, known.keys)
+        permuted = _insertion(data, name, found, known) if order == "insertion" else None
         table = None if scanned is None else scanned.extents
         if table is not None and permuted is not None:
             table = table[permuted]
@@ -383,7 +376,7 @@ def open_source(
             leaves=partial(_leaves, pages, meta, found, section, scanned),
             guard=partial(_guard, pages, meta),
         ),
-        _groups=groups,
+        _groups=Groups(known.each_key) if found.flags & DUPSORT else None,
         _order=permuted,
         _table=table,
         _sidecar=sidecar,
@@ -402,24 +395,23 @@ def _guard(pages: _core.Engine, meta: _core.Meta) -> None:
 
 
 def _insertion(
-    data: str, name: bytes | None, db: _core.Database, pattern: KeyPattern | None
+    data: str, name: bytes | None, db: _core.Database, known: sidecars.Section | _Scanned
 ) -> I64:
     """The records in the order in which they were put."""
-    where = f"{data}: {sidecars.name_text(name)}"
+    order, pattern = known.order(), known.keys
+    if order is not None:
+        return order
     if db.flags & DUPSORT:
-        raise IncompatibleError(
-            f"{where}: the order in which its records were put is not known: keys may have many"
-        )
-    if pattern is None:
-        raise IncompatibleError(
-            f"{where}: the order in which its records were put is not known: its keys follow no "
-            "pattern, and lmdbio convert was not told (--order)"
-        )
-    order = pattern.by_number()
+        why = "keys may have many"
+    elif pattern is None:
+        why = "its keys follow no pattern, and lmdbio convert was not told (--order)"
+    else:
+        order = pattern.by_number()
+        why = f"its keys ({describe(pattern.runs)}) do not count in one way"
     if order is None:
         raise IncompatibleError(
-            f"{where}: the order in which its records were put is not known: its keys "
-            f"({describe(pattern.runs)}) do not count in one way"
+            f"{data}: {sidecars.name_text(name)}: the order in which its records were put is not "
+            f"known: {why}"
         )
     return order
 
@@ -486,6 +478,10 @@ class _Scanned(NamedTuple):
 
     def each_key(self) -> U64:
         return self.each
+
+    def order(self) -> I64 | None:
+        """What nobody has told."""
+        return None
 
 
 def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _Scanned:
