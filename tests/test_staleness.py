@@ -457,7 +457,7 @@ def test_right_bytes_or_a_refusal_that_says_why(
 def test_on_another_host_inodes_say_nothing_and_nothing_wrong_is_read(
     case: Callable[[Pair], Outcome], pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provenance, "_host", lambda: b"another machine!")
+    monkeypatch.setattr(provenance.directory, "_host", lambda: b"another machine!")
     outcome = case(pair)
     judge_info(outcome)
     judge(outcome)
