@@ -48,8 +48,24 @@ class _Leaves:
         return cls(pgnos, firsts, order, pgnos[order])
 
 
-class Groups(Sequence[range]):
-    """The records of each key, where keys may have many.
+class _Ranges(Sequence[range]):
+    """The records of each key, in key order."""
+
+    def _of(self, key: int) -> range:
+        """Those of a key by its number."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, number: SupportsIndex) -> range: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[range]: ...
+    def __getitem__(self, number: SupportsIndex | slice) -> range | list[range]:
+        keys = range(len(self))[number]
+        return self._of(keys) if isinstance(keys, int) else [self._of(key) for key in keys]
+
+
+class Groups(_Ranges):
+    """Where keys may have many.
 
     Args:
         each: gives how many each has, uint64; called once, unless threads meet.
@@ -68,24 +84,17 @@ class Groups(Sequence[range]):
     def __len__(self) -> int:
         return len(self._found())
 
-    @overload
-    def __getitem__(self, number: SupportsIndex) -> range: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[range]: ...
-    def __getitem__(self, number: SupportsIndex | slice) -> range | list[range]:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(len(self)))]
-        at = range(len(self))[number]
+    def _of(self, key: int) -> range:
         ends = self._found()
-        return range(int(ends[at - 1]) if at else 0, int(ends[at]))
+        return range(int(ends[key - 1]) if key else 0, int(ends[key]))
 
     def key_of(self, record: int) -> int:
         """The key, by its number, of a record."""
         return int(np.searchsorted(self._found(), record, side="right"))
 
 
-class Single(Sequence[range]):
-    """The same where each key has one.
+class Single(_Ranges):
+    """Where each key has one.
 
     Args:
         count: keys.
@@ -98,16 +107,8 @@ class Single(Sequence[range]):
     def __len__(self) -> int:
         return self._count
 
-    @overload
-    def __getitem__(self, number: SupportsIndex) -> range: ...
-    @overload
-    def __getitem__(self, number: slice) -> list[range]: ...
-    def __getitem__(self, number: SupportsIndex | slice) -> range | list[range]:
-        if isinstance(number, slice):
-            return [self[i] for i in range(*number.indices(self._count))]
-        at = range(self._count)[number]
-        if self._places is not None:
-            at = int(self._places[at])
+    def _of(self, key: int) -> range:
+        at = key if self._places is None else int(self._places[key])
         return range(at, at + 1)
 
 
