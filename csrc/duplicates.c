@@ -53,6 +53,9 @@ int lio_duplicates_open(lio_tree *sub, const lio_tree *main, const lio_node *nod
     int code;
     lio_tree_clear(sub);
     sub->layout = main->layout;
+    if (node->flags & LIO_N_BIGDATA) /* of which only the place was checked to lie on the page */
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, 0, node->flags,
+                        "duplicates that say that they are a large value");
     if (!(node->flags & LIO_N_SUBDATA))
         return open_sub_page(sub, flags, node, error);
     code = lio_db_parse(&sub->layout, node->data, node->data_size, 0, &sub->db, error);

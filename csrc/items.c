@@ -78,6 +78,11 @@ static int put_node(const leaf *from, const lio_node *node, sink *to, lio_error 
     uint64_t count = 1;
     lio_extent only;
     int code;
+    /* Of a large value only the place was checked to lie on the page. */
+    if ((node->flags & LIO_N_DUPDATA) && (node->flags & LIO_N_BIGDATA))
+        return lio_fail(error, LIO_ERR_CORRUPT, from->offset, 0, node->flags,
+                        "a node of page %" PRIu64 " says that its duplicates are a large value",
+                        from->pgno);
     if ((node->flags & LIO_N_DUPDATA) && (node->flags & LIO_N_SUBDATA)) {
         code = put_tree(from, node, to, &count, error);
     } else if (node->flags & LIO_N_DUPDATA) {

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import databases
+import lmdb
 import pytest
 
 import lmdbio
@@ -188,3 +189,66 @@ def test_counts_lie_where_they_are_checked(tmp_path: Path) -> None:
         lmdbio.ProvenanceError, match="block 0 of keys of database 'many' fails its checksum"
     ):
         recs.groups[0]
+
+
+def test_values_of_one_byte(tmp_path: Path) -> None:
+    """Their count on a page (LMDB counts by a table that is not there) is larger than they are."""
+    with lmdb.open(str(tmp_path), map_size=1 << 24, max_dbs=1) as env:
+        db = env.open_db(NAME, dupsort=True, dupfixed=True)
+        with env.begin(write=True, db=db) as txn:
+            for i in range(20):
+                txn.put(b"few", bytes([i]))
+            for i in range(256):
+                txn.put(b"many", bytes([i]))
+    convert(tmp_path)
+    verify(tmp_path)
+    expected = [bytes([i]) for i in [*range(20), *range(256)]]
+    with lmdbio.Records(tmp_path, db=NAME) as records:
+        assert list(records) == expected
+
+
+def test_trees_that_came_and_went(tmp_path: Path) -> None:
+    """Of trees of duplicates that are emptied LMDB leaves branch pages in the database's sum."""
+    with lmdb.open(str(tmp_path), map_size=1 << 26, max_dbs=1) as env:
+        db = env.open_db(NAME, dupsort=True)
+        for _ in range(40):
+            with env.begin(write=True, db=db) as txn:
+                for i in range(400):
+                    txn.put(b"k", b"%0200d" % i)
+            with env.begin(write=True, db=db) as txn:
+                txn.delete(b"k")
+        with env.begin(write=True, db=db) as txn:
+            txn.put(b"k", b"v")
+            stat = txn.stat(db)
+        assert stat["branch_pages"] + stat["leaf_pages"] > env.info()["last_pgno"] + 1
+    convert(tmp_path)
+    verify(tmp_path)
+    with lmdbio.Records(tmp_path, db=NAME) as records:
+        assert list(records) == [b"v"]
+
+
+@pytest.mark.parametrize("flags", [0x04 | 0x01, 0x04 | 0x02 | 0x01])
+def test_duplicates_that_claim_to_be_a_large_value(tmp_path: Path, flags: int) -> None:
+    """Nothing is read beyond the page, of which a large value's place alone was checked."""
+    with lmdb.open(str(tmp_path), map_size=1 << 24, max_dbs=1) as env:
+        db = env.open_db(NAME, dupsort=True)
+        with env.begin(write=True, db=db) as txn:
+            for i in range(3):
+                txn.put(b"a", b"%04d" % i)
+    data = tmp_path / "data.mdb"
+    raw = bytearray(data.read_bytes())
+    for at in range(2 * 4096, len(raw), 4096):
+        node = at + struct.unpack_from("<H", raw, at + 16)[0]
+        if struct.unpack_from("<H", raw, at + 10)[0] & 2 and raw[node + 4] & 0x04:
+            struct.pack_into("<H", raw, at + 16, 4096 - 18)
+            size = 48 if flags & 0x02 else 1 << 30
+            struct.pack_into("<IHHc", raw, at + 4096 - 18, size, flags, 1, b"a")
+    data.write_bytes(raw)
+    with pytest.raises(Error, match="large value"):
+        convert(tmp_path)
+    with (
+        lmdbio.open(str(tmp_path), readonly=True, lock=False, max_dbs=1) as env,
+        env.begin(db=env.open_db(NAME)) as txn,
+        pytest.raises(Error, match="large value"),
+    ):
+        list(txn.cursor())
