@@ -35,6 +35,8 @@ __all__ = [
 I64 = npt.NDArray[np.int64]
 
 RUNS_SHOWN = 6
+#: Of a number in a key (csrc/keys.c); int() refuses thousands of them.
+DIGITS_MAX = 18
 
 
 # --- numbers in the order of their digits ------------------------------------------------
@@ -135,7 +137,12 @@ def _parse(run: KeyRun, key: bytes) -> int | None:
     """The number that ``key`` has where a key of this run has it; None: it has none."""
     stem, tail = len(run.stem), len(run.tail)
     text = key[stem : len(key) - tail]
-    if len(key) < stem + tail or not key.startswith(run.stem) or not key.endswith(run.tail):
+    if (
+        len(text) > DIGITS_MAX
+        or len(key) < stem + tail
+        or not key.startswith(run.stem)
+        or not key.endswith(run.tail)
+    ):
         return None
     if run.form in (KeyForm.BIG, KeyForm.LITTLE):
         big = run.form == KeyForm.BIG
@@ -144,6 +151,14 @@ def _parse(run: KeyRun, key: bytes) -> int | None:
     if not text.isdigit() or (plain and len(text) > 1 and text.startswith(b"0")):
         return None
     return int(text) if plain or len(text) == run.width else None
+
+
+def _is_like(run: KeyRun, key: bytes) -> bool:
+    """Whether a key has digits where a run has them, be they more or fewer."""
+    stem, tail = len(run.stem), len(run.tail)
+    text = key[stem : len(key) - tail]
+    written = run.form in (KeyForm.DECIMAL, KeyForm.PLAIN)
+    return written and text.isdigit() and key.startswith(run.stem) and key.endswith(run.tail)
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,7 +213,8 @@ class KeyPattern:
 
         Returns:
             int64, shape (count,); None: numbers of different kinds, which say nothing of each
-            other, or none at all.
+            other, or none at all. A key alone may have such a number as well: of str(i) from 2
+            on, those with one digit stand alone between the others.
         """
         counting = [run for run in self.runs if run.form != KeyForm.LITERAL]
         if len({(run.form, run.width, run.stem, run.tail) for run in counting}) != 1:
@@ -208,6 +224,8 @@ class KeyPattern:
         for run in self.runs:
             # A number alone between two gaps is no run.
             alone = _parse(shape, run.stem) if run.form == KeyForm.LITERAL else None
+            if alone is None and run.form == KeyForm.LITERAL and _is_like(shape, run.stem):
+                return None
             if run.form == KeyForm.LITERAL and alone is None:
                 others.append(base)
             else:

@@ -49,6 +49,8 @@ __all__ = [
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
+REVERSEKEY = 0x02  # enum lio_db_flag (csrc/format.h)
+
 Locate = Literal["auto", "provenance", "scan"]
 Order = Literal["key", "insertion"]
 
@@ -406,7 +408,8 @@ def _insertion(
     elif pattern is None:
         why = "its keys follow no pattern, and lmdbio convert was not told (--order)"
     else:
-        order = pattern.by_number()
+        # Text whose last digits are sorted first looks as if it counted.
+        order = None if db.flags & REVERSEKEY else pattern.by_number()
         why = f"its keys ({describe(pattern.runs)}) do not count in one way"
     if order is None:
         raise IncompatibleError(

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import databases
+import lmdb
 import numpy as np
 import pytest
 
@@ -434,3 +435,33 @@ def test_other_orders_are_not_taken_for_numbers(tmp_path: Path) -> None:
     random.Random(2).shuffle(shuffled)
     make(tmp_path / "env", shuffled, length=lambda number: 2500)
     assert convert(tmp_path / "env").replayed == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "names"),
+    [
+        ({}, [b"%d" % i for i in range(2, 100)]),
+        ({}, [b"%d" % i for i in range(100) if i != 1]),
+        ({}, [*(b"%d" % i for i in range(100)), b"9" * 23]),
+        ({"reverse_key": True}, [b"%02d" % i for i in range(100)]),
+    ],
+)
+def test_numbers_that_do_not_tell_the_order(
+    tmp_path: Path, flags: dict[str, Any], names: list[bytes]
+) -> None:
+    """Keys alone beside the runs that are numbers too; text that is sorted from its end."""
+    with lmdb.open(str(tmp_path), map_size=1 << 24, max_dbs=1) as env:
+        db = env.open_db(b"n", **flags)
+        with env.begin(write=True, db=db) as txn:
+            for name in names:
+                txn.put(name, name)
+    with pytest.raises(IncompatibleError, match="order in which its records were put"):
+        lmdbio.Records(tmp_path, db=b"n", order="insertion")
+
+
+def test_keys_that_are_asked_for_may_be_of_any_size(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path), map_size=1 << 24) as env, env.begin(write=True) as txn:
+        for i in range(100):
+            txn.put(b"%d" % i, b"")
+    with lmdbio.Records(tmp_path) as records, pytest.raises(KeyError):
+        records.index_of(b"9" * 5000)
