@@ -126,8 +126,8 @@ def compact(
 
     The copy is of the same kind, a folder or a single file, and keeps the data format, page size,
     map size and databases. It gets its name when all of it is on the disk, every page of
-    it was checked, and every database has the records that the source has. A draft that a
-    killed run left is removed by the next run for the same target.
+    it was checked, and every database has as many records as the source's, of the same lengths.
+    A draft that a killed run left is removed by the next run for the same target.
 
     Args:
         source: an environment's folder or file. A lock file that exists is used (a reader slot

@@ -343,10 +343,11 @@ def open_source(
         section = sidecar.section(name) if sidecar is not None else None
         if sidecar is not None:
             sidecar.attach(LeafReader(pages, meta.layout))
-        scanned = _scan(pages, meta, found) if section is None else None
+        insertion = order == "insertion"
+        scanned = _scan(pages, meta, found, keys=insertion) if section is None else None
         known = section if scanned is None else scanned
         assert known is not None
-        permuted = _insertion(data, name, found, known) if order == "insertion" else None
+        permuted = _insertion(data, name, found, known) if insertion else None
         table = None if scanned is None else scanned.extents
         if table is not None and permuted is not None:
             table = table[permuted]
@@ -471,7 +472,7 @@ class _Scanned(NamedTuple):
     Attributes:
         extents, leaves: in key order, dtype ``EXTENT`` and ``LEAF``.
         each: items of each key, uint64; empty without duplicates.
-        keys: what they look like; None: they follow no pattern.
+        keys: what they look like; None: they follow no pattern, or were not followed.
     """
 
     extents: _core.Extents
@@ -487,16 +488,18 @@ class _Scanned(NamedTuple):
         return None
 
 
-def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database) -> _Scanned:
+def _scan(pages: _core.Engine, meta: _core.Meta, db: _core.Database, *, keys: bool) -> _Scanned:
+    """Walks a database; ``keys``: follows them, too, which takes as long as the rest."""
     extents, leaves = [np.empty(0, _core.EXTENT)], [np.empty(0, _core.LEAF)]
-    each, keys = [np.empty(0, np.uint64)], _core.KeyFinder(db.flags)
+    each, finder = [np.empty(0, np.uint64)], _core.KeyFinder(db.flags)
     for part in items.walk(pages, meta, db):
         if part.chunk is not None and part.keys:
-            keys.add(meta.layout, part.chunk, pages.path)
+            if keys:
+                finder.add(meta.layout, part.chunk, pages.path)
             leaves.append(_core.leaves_of(meta.layout, part.chunk))
         extents.append(part.extents)
         each.append(part.each)
-    runs = keys.end()
+    runs = finder.end()
     return _Scanned(
         np.concatenate(extents),
         np.concatenate(leaves),

@@ -188,10 +188,21 @@ def test_patterns_are_found(tmp_path: Path, shape: str, version: int) -> None:
         [b"%08d" % (3 * i) for i in range(500)],
         [b"%05d" % i for i in range(130) if i % 2],
         [b"x" * 500 + b"%d" % i for i in range(100)][::7],
+        [b"0", b"1", b"10", b"11", b"12"],
         [b"alone"],
         [],
     ],
-    ids=["one missing", "from two on", "random", "threes", "odd", "sevens", "one", "empty"],
+    ids=[
+        "one missing",
+        "from two on",
+        "random",
+        "threes",
+        "odd",
+        "sevens",
+        "not up to twelve",
+        "one",
+        "empty",
+    ],
 )
 def test_of_other_keys_nothing_is_said(tmp_path: Path, wanted: list[bytes]) -> None:
     make(tmp_path / "env", wanted)

@@ -31,8 +31,8 @@ def compact(
     smaller, neighbours in key order lie side by side, and its provenance file is short. SOURCE,
     a folder with data.mdb or a single file, stays as it is; TARGET becomes the same, with the
     same databases, data format, page size and map size. It must not exist (an empty folder may),
-    and appears whole, after all of it was checked and compared, or not at all, whatever ends
-    the command.
+    and appears whole, after every page was checked and the lengths of all values were compared
+    with SOURCE's, or not at all, whatever ends the command.
 
     Runs are stretches of records that lie at one distance from each other; few of them make large
     reads.
