@@ -62,6 +62,9 @@ static int put_tree(const leaf *from, const lio_node *node, sink *to, uint64_t *
     uint64_t at = from->offset + (uint64_t)(node->data - from->page);
     lio_db db;
     int code = lio_db_parse(from->layout, node->data, node->data_size, at, &db, error);
+    if (code == LIO_OK && (db.flags & LIO_DB_DUPSORT))
+        code = lio_fail(error, LIO_ERR_CORRUPT, at, 0, db.flags,
+                        "the tree of a key's values says that its values have many, too");
     if (code != LIO_OK)
         return code;
     if (to->records != NULL) {

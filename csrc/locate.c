@@ -18,6 +18,7 @@ enum {
 typedef struct {
     uint8_t *pages;
     uint64_t *pgnos;
+    uint32_t *trees; /* which each belongs to */
     uint32_t count;
     lio_ticket *ticket; /* NULL: all there */
 } batch;
@@ -25,17 +26,25 @@ typedef struct {
 typedef struct {
     batch current, ahead;
     uint32_t page, index; /* the next child to follow, in `current` */
+    uint32_t tree;        /* whose pages come next on this level */
 } level;
+
+/* What a tree should hold, and what was seen of it. */
+typedef struct {
+    lio_db db;
+    uint64_t branch_pages, leaf_pages, entries;
+} tree;
 
 struct lio_walk {
     lio_engine *engine; /* borrowed */
     lio_layout layout;
-    lio_db db;
+    tree *trees;
+    uint32_t tree_count, ended; /* trees that were seen whole */
     uint32_t chunk_pages, depth;
     uint64_t limit;    /* first page number past the file or the pages in use */
     uint8_t *visited;  /* a bit per page below `limit` */
+    bool shares;       /* `visited` is another walk's */
     lio_read *reads;   /* chunk_pages, scratch of submit */
-    uint64_t branch_pages, leaf_pages, entries;
     level levels[LIO_DEPTH_MAX];
 };
 
@@ -134,6 +143,7 @@ static void batch_free(batch *pages)
     lio_ticket_free(pages->ticket);
     free(pages->pages);
     free(pages->pgnos);
+    free(pages->trees);
 }
 
 static int batch_make(batch *out, const lio_walk *walk, uint32_t capacity, lio_error *error)
@@ -141,14 +151,15 @@ static int batch_make(batch *out, const lio_walk *walk, uint32_t capacity, lio_e
     size_t bytes = lio_round_up((uint64_t)capacity * walk->layout.page_size, MEMORY_ALIGNMENT);
     out->pages = aligned_alloc(MEMORY_ALIGNMENT, bytes);
     out->pgnos = calloc(capacity, sizeof *out->pgnos);
-    if (out->pages == NULL || out->pgnos == NULL)
+    out->trees = calloc(capacity, sizeof *out->trees);
+    if (out->pages == NULL || out->pgnos == NULL || out->trees == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, bytes, 0, "no memory to walk a tree");
     return LIO_OK;
 }
 
 static uint32_t level_capacity(const lio_walk *walk, uint32_t depth)
 {
-    return depth == 0 ? 1 : walk->chunk_pages;
+    return depth == 0 && walk->tree_count == 1 ? 1 : walk->chunk_pages;
 }
 
 void lio_walk_close(lio_walk *walk)
@@ -160,14 +171,54 @@ void lio_walk_close(lio_walk *walk)
         batch_free(&walk->levels[i].ahead);
     }
     free(walk->reads);
-    free(walk->visited);
+    if (!walk->shares)
+        free(walk->visited);
+    free(walk->trees);
     free(walk);
 }
 
-static int walk_allocate(lio_walk *walk, lio_error *error)
+static uint32_t tree_depth(const lio_db *db)
+{
+    return db->root == UINT64_MAX ? 0 : db->depth;
+}
+
+static int plant(lio_walk *walk, const lio_db *dbs, uint32_t count, lio_error *error)
+{
+    walk->trees = calloc((size_t)count + 1, sizeof *walk->trees);
+    if (walk->trees == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory to walk %" PRIu32 " trees",
+                        count);
+    walk->tree_count = count;
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t depth = tree_depth(&dbs[i]);
+        if (depth > LIO_DEPTH_MAX)
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, LIO_DEPTH_MAX, depth,
+                            "impossible depth of a tree to walk");
+        walk->trees[i].db = dbs[i];
+        walk->depth = depth > walk->depth ? depth : walk->depth;
+    }
+    return LIO_OK;
+}
+
+/* No chunk need hold more pages than there are: small databases stay small. */
+static uint32_t clip_chunk(const lio_walk *walk, uint32_t chunk_pages)
+{
+    uint64_t branches = 0, leaves = 0, pages;
+    for (uint32_t i = 0; i < walk->tree_count; i++) {
+        branches = lio_add_saturated(branches, walk->trees[i].db.branch_pages);
+        leaves = lio_add_saturated(leaves, walk->trees[i].db.leaf_pages);
+    }
+    pages = leaves > branches ? leaves : branches;
+    pages = pages < walk->limit ? pages : walk->limit;
+    pages = pages > 0 ? pages : 1;
+    return pages < chunk_pages ? (uint32_t)pages : chunk_pages;
+}
+
+static int walk_allocate(lio_walk *walk, const lio_walk *beside, lio_error *error)
 {
     int code = LIO_OK;
-    walk->visited = calloc((size_t)(walk->limit / 8 + 1), 1);
+    walk->shares = beside != NULL;
+    walk->visited = beside != NULL ? beside->visited : calloc((size_t)(walk->limit / 8 + 1), 1);
     walk->reads = calloc(walk->chunk_pages, sizeof *walk->reads);
     if (walk->visited == NULL || walk->reads == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, walk->limit / 8, 0, "no memory to walk a tree");
@@ -179,30 +230,22 @@ static int walk_allocate(lio_walk *walk, lio_error *error)
     return code;
 }
 
-/* No chunk need hold more pages than the database has: small databases stay small. */
-static uint32_t clip_chunk(uint32_t chunk_pages, const lio_db *db, uint64_t limit)
+int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *dbs, uint32_t count,
+                  const lio_walk *beside, uint32_t chunk_pages, lio_walk **out, lio_error *error)
 {
-    uint64_t pages = db->leaf_pages > db->branch_pages ? db->leaf_pages : db->branch_pages;
-    pages = pages < limit ? pages : limit;
-    pages = pages > 0 ? pages : 1;
-    return pages < chunk_pages ? (uint32_t)pages : chunk_pages;
-}
-
-int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *db,
-                  uint32_t chunk_pages, lio_walk **out, lio_error *error)
-{
+    const lio_layout *layout = &meta->layout;
     lio_walk *walk = NULL;
     uint64_t size = 0;
     int code;
-    if (chunk_pages > CHUNK_PAGES_MAX || meta->layout.page_size < LIO_PAGE_SIZE_MIN ||
-        meta->layout.page_size > LIO_PAGE_SIZE_MAX || db->depth > LIO_DEPTH_MAX)
+    if (chunk_pages > CHUNK_PAGES_MAX || layout->page_size < LIO_PAGE_SIZE_MIN ||
+        layout->page_size > LIO_PAGE_SIZE_MAX)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, CHUNK_PAGES_MAX, chunk_pages,
                         "impossible arguments for a walk");
-    if (meta->layout.page_size % lio_engine_alignment(engine) != 0)
+    if (layout->page_size % lio_engine_alignment(engine) != 0)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, lio_engine_alignment(engine),
-                        meta->layout.page_size,
+                        layout->page_size,
                         "pages of %" PRIu32 " bytes cannot be read through an aligned engine",
-                        meta->layout.page_size);
+                        layout->page_size);
     code = lio_engine_size(engine, &size, error);
     if (code != LIO_OK)
         return code;
@@ -210,15 +253,16 @@ int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *db,
     if (walk == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *walk, 0, "no memory to walk a tree");
     walk->engine = engine;
-    walk->layout = meta->layout;
-    walk->db = *db;
-    walk->limit = size / meta->layout.page_size + 1;
-    if (walk->limit > meta->layout.page_limit)
-        walk->limit = meta->layout.page_limit;
-    walk->chunk_pages = clip_chunk(chunk_pages > 0 ? chunk_pages : CHUNK_PAGES_DEFAULT, db,
-                                   walk->limit);
-    walk->depth = db->root == UINT64_MAX ? 0 : db->depth;
-    code = walk_allocate(walk, error);
+    walk->layout = *layout;
+    walk->limit = beside != NULL ? beside->limit : size / layout->page_size + 1;
+    if (walk->limit > layout->page_limit)
+        walk->limit = layout->page_limit;
+    code = plant(walk, dbs, count, error);
+    walk->chunk_pages = clip_chunk(walk, chunk_pages > 0 ? chunk_pages : CHUNK_PAGES_DEFAULT);
+    if (code == LIO_OK)
+        code = walk_allocate(walk, beside, error);
+    else
+        walk->depth = 0;
     if (code != LIO_OK) {
         lio_walk_close(walk);
         return code;
@@ -245,28 +289,56 @@ static int visit(lio_walk *walk, uint64_t pgno, lio_error *error)
     return LIO_OK;
 }
 
-/* Collects children of `parent` into `into` until it is full or the parent's chunk ends. */
-static int gather(lio_walk *walk, level *parent, batch *into, lio_error *error)
+/* The next page that `parent` names for `number`, the tree whose children are wanted.
+ * LIO_NOTFOUND: it has none left. LIO_PENDING: the parent's next pages will say. */
+static int next_child(const lio_walk *walk, level *parent, uint32_t number, uint64_t *pgno,
+                      lio_error *error)
 {
-    into->count = 0;
-    while (parent->page < parent->current.count && into->count < walk->chunk_pages) {
-        const uint8_t *page = parent->current.pages +
-                              (size_t)parent->page * walk->layout.page_size;
-        uint64_t pgno = parent->current.pgnos[parent->page];
+    const batch *from = &parent->current;
+    for (; parent->page < from->count; parent->page++, parent->index = 0) {
+        const uint8_t *page = from->pages + (size_t)parent->page * walk->layout.page_size;
         lio_node node;
         int code;
-        if (parent->index >= lio_page_count(&walk->layout, page)) {
-            parent->page++;
-            parent->index = 0;
+        if (from->trees[parent->page] != number)
+            return LIO_NOTFOUND;
+        if (parent->index >= lio_page_count(&walk->layout, page))
             continue;
-        }
-        code = lio_page_node(&walk->layout, page, pgno, parent->index, &node, error);
+        code = lio_page_node(&walk->layout, page, from->pgnos[parent->page], parent->index++,
+                             &node, error);
+        *pgno = node.child;
+        return code;
+    }
+    return parent->tree > number && parent->ahead.ticket == NULL ? LIO_NOTFOUND : LIO_PENDING;
+}
+
+/* Collects a level's next pages: in the order of the trees the roots of those that begin here, and
+ * of deeper ones what the level above names. As many as it knows of, and none is no error. */
+static int gather(lio_walk *walk, uint32_t depth, lio_error *error)
+{
+    level *at = &walk->levels[depth];
+    batch *into = &at->ahead;
+    into->count = 0;
+    while (at->tree < walk->tree_count && into->count < level_capacity(walk, depth)) {
+        const lio_db *db = &walk->trees[at->tree].db;
+        uint32_t number = at->tree, below = walk->depth - depth;
+        uint64_t pgno = db->root;
+        int code = LIO_NOTFOUND;
+        if (tree_depth(db) > below)
+            code = next_child(walk, at - 1, number, &pgno, error);
+        else if (tree_depth(db) == below)
+            code = LIO_OK;
+        if (code == LIO_PENDING)
+            return LIO_OK;
+        if (code == LIO_NOTFOUND || tree_depth(db) == below)
+            at->tree++;
+        if (code == LIO_NOTFOUND)
+            continue;
         if (code == LIO_OK)
-            code = visit(walk, node.child, error);
+            code = visit(walk, pgno, error);
         if (code != LIO_OK)
             return code;
-        into->pgnos[into->count++] = node.child;
-        parent->index++;
+        into->trees[into->count] = number;
+        into->pgnos[into->count++] = pgno;
     }
     return LIO_OK;
 }
@@ -295,100 +367,95 @@ static int submit(lio_walk *walk, batch *pages, lio_error *error)
     return lio_engine_submit(walk->engine, walk->reads, count, &pages->ticket, error);
 }
 
+/* A tree was seen whole: its totals must be its record's. A record with duplicates also counts
+ * those of its keys, and their pages. */
+static int check_totals(const tree *seen, lio_error *error)
+{
+    const lio_db *db = &seen->db;
+    if (db->flags & LIO_DB_DUPSORT)
+        return LIO_OK;
+    if (seen->branch_pages != db->branch_pages || seen->leaf_pages != db->leaf_pages)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, db->branch_pages + db->leaf_pages,
+                        seen->branch_pages + seen->leaf_pages,
+                        "the tree has %" PRIu64 " branch and %" PRIu64
+                        " leaf pages, its record says %" PRIu64 " and %" PRIu64,
+                        seen->branch_pages, seen->leaf_pages, db->branch_pages, db->leaf_pages);
+    if (seen->entries != db->entries)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, db->entries, seen->entries,
+                        "the leaves hold %" PRIu64 " records, the database record says %" PRIu64,
+                        seen->entries, db->entries);
+    return LIO_OK;
+}
+
+/* All trees before `number` were seen whole. */
+static int end_trees(lio_walk *walk, uint32_t number, lio_error *error)
+{
+    int code = LIO_OK;
+    for (; walk->ended < number && code == LIO_OK; walk->ended++)
+        code = check_totals(&walk->trees[walk->ended], error);
+    return code;
+}
+
+static int count_page(tree *seen, const lio_layout *layout, const uint8_t *page, bool leaf,
+                      lio_error *error)
+{
+    uint64_t *counter = leaf ? &seen->leaf_pages : &seen->branch_pages;
+    uint64_t allowed = leaf ? seen->db.leaf_pages : seen->db.branch_pages;
+    if (++*counter > allowed)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, allowed, *counter,
+                        "the tree has more than the %" PRIu64 " %s pages of its record", allowed,
+                        leaf ? "leaf" : "branch");
+    if (leaf)
+        seen->entries += lio_page_count(layout, page);
+    return LIO_OK;
+}
+
 /* Checks the pages that have arrived and keeps the totals. */
 static int accept(lio_walk *walk, uint32_t depth, const batch *pages, lio_error *error)
 {
     bool leaf = depth + 1 == walk->depth;
-    uint64_t *counter = leaf ? &walk->leaf_pages : &walk->branch_pages;
-    uint64_t allowed = leaf ? walk->db.leaf_pages : walk->db.branch_pages;
     for (uint32_t i = 0; i < pages->count; i++) {
         const uint8_t *page = pages->pages + (size_t)i * walk->layout.page_size;
         int code = lio_page_check(&walk->layout, page, pages->pgnos[i],
                                   leaf ? LIO_P_LEAF : LIO_P_BRANCH, error);
+        if (code == LIO_OK)
+            code = count_page(&walk->trees[pages->trees[i]], &walk->layout, page, leaf, error);
+        if (code == LIO_OK && leaf)
+            code = end_trees(walk, pages->trees[i], error);
         if (code != LIO_OK)
             return code;
-        if (leaf)
-            walk->entries += lio_page_count(&walk->layout, page);
     }
-    *counter += pages->count;
-    if (*counter > allowed)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, allowed, *counter,
-                        "the tree has more than the %" PRIu64 " %s pages of its record", allowed,
-                        leaf ? "leaf" : "branch");
     return LIO_OK;
 }
 
-/* The whole tree was seen: its totals must be the record's. A record with duplicates also
- * counts the pages of its sub-databases, which are not walked. */
-static int check_totals(const lio_walk *walk, lio_error *error)
-{
-    if (walk->db.flags & LIO_DB_DUPSORT)
-        return LIO_OK;
-    if (walk->branch_pages != walk->db.branch_pages || walk->leaf_pages != walk->db.leaf_pages)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, walk->db.branch_pages + walk->db.leaf_pages,
-                        walk->branch_pages + walk->leaf_pages,
-                        "the tree has %" PRIu64 " branch and %" PRIu64
-                        " leaf pages, its record says %" PRIu64 " and %" PRIu64,
-                        walk->branch_pages, walk->leaf_pages, walk->db.branch_pages,
-                        walk->db.leaf_pages);
-    if (!(walk->db.flags & LIO_DB_DUPSORT) && walk->entries != walk->db.entries)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, walk->db.entries, walk->entries,
-                        "the leaves hold %" PRIu64 " records, the database record says %" PRIu64,
-                        walk->entries, walk->db.entries);
-    return LIO_OK;
-}
-
-static bool has_children(const lio_walk *walk, const level *parent)
-{
-    return parent->page + 1 < parent->current.count ||
-           (parent->page < parent->current.count &&
-            parent->index < lio_page_count(&walk->layout,
-                                           parent->current.pages + (size_t)parent->page *
-                                                                       walk->layout.page_size));
-}
-
-/* Starts the next chunk of a level, from the children its parent has left. */
+/* Starts the next chunk of a level, if it is known what that is. */
 static int begin(lio_walk *walk, uint32_t depth, lio_error *error)
 {
+    int code = gather(walk, depth, error);
     batch *ahead = &walk->levels[depth].ahead;
-    int code = LIO_OK;
-    if (depth == 0) {
-        code = visit(walk, walk->db.root, error);
-        ahead->pgnos[0] = walk->db.root;
-        ahead->count = 1;
-    } else {
-        code = gather(walk, &walk->levels[depth - 1], ahead, error);
-    }
     return code != LIO_OK || ahead->count == 0 ? code : submit(walk, ahead, error);
 }
 
-/* The deepest level that has something to read; `depth` of the tree when there is none. */
-static uint32_t next_level(const lio_walk *walk)
-{
-    for (uint32_t i = walk->depth; i-- > 0;)
-        if (walk->levels[i].ahead.ticket != NULL ||
-            (i > 0 && has_children(walk, &walk->levels[i - 1])))
-            return i;
-    return walk->depth > 0 && walk->branch_pages + walk->leaf_pages == 0 ? 0 : walk->depth;
-}
-
-/* Chooses what to read next and starts it unless it is under way. `*depth` is the tree's
- * depth when nothing is left. */
+/* Chooses what to read next, the deepest level that knows of something, and starts it unless it is
+ * under way. `*depth` is the walk's when nothing is left. A level that has passed a tree may tell
+ * those below it, with no page to read, that there is no more of it. */
 static int start_next(lio_walk *walk, uint32_t *depth, lio_error *error)
 {
-    for (;;) {
-        uint32_t next = next_level(walk);
-        int code = LIO_OK;
-        if (next < walk->depth && walk->levels[next].ahead.ticket == NULL)
-            code = begin(walk, next, error);
-        if (code != LIO_OK)
-            return code;
-        /* Branch pages without children give nothing to wait for: look again. */
-        if (next == walk->depth || walk->levels[next].ahead.ticket != NULL) {
-            *depth = next;
-            return LIO_OK;
+    bool passed = true;
+    while (passed) {
+        passed = false;
+        for (uint32_t i = walk->depth; i-- > 0;) {
+            level *at = &walk->levels[i];
+            uint32_t number = at->tree;
+            int code = at->ahead.ticket != NULL ? LIO_OK : begin(walk, i, error);
+            *depth = i;
+            if (code != LIO_OK || at->ahead.ticket != NULL)
+                return code;
+            passed = passed || at->tree != number;
         }
     }
+    *depth = walk->depth;
+    return LIO_OK;
 }
 
 /* Waits for what is under way on a level and makes it the level's current chunk. */
@@ -419,23 +486,23 @@ int lio_walk_next(lio_walk *walk, int timeout_ms, lio_chunk *out, lio_error *err
     if (code != LIO_OK)
         return code;
     if (depth == walk->depth) {
-        code = check_totals(walk, error);
+        code = end_trees(walk, walk->tree_count, error);
         if (code == LIO_OK)
             memset(out, 0, sizeof *out);
         return code;
     }
     code = finish(walk, depth, timeout_ms, error);
-    if (code == LIO_OK && depth > 0 && depth + 1 == walk->depth &&
-        has_children(walk, &walk->levels[depth - 1]))
+    if (code == LIO_OK && depth + 1 == walk->depth)
         code = begin(walk, depth, error); /* read on while these leaves are used */
     if (code != LIO_OK)
         return code;
     arrived = &walk->levels[depth].current;
     *out = (lio_chunk){.pages = arrived->pages,
                        .pgnos = arrived->pgnos,
+                       .trees = arrived->trees,
                        .count = arrived->count,
                        .level = depth,
-                       .leaf = depth + 1 == walk->depth};
+                       .height = walk->depth - depth - 1};
     return LIO_OK;
 }
 

@@ -1,13 +1,13 @@
-/* locate: finds where records lie, by walking a tree level by level.
+/* locate: finds where records lie, by walking trees level by level.
  *
- * A walk hands out the pages of a database in chunks. Each level keeps a chunk of at most
- * `chunk_pages` pages whose reads are all in flight together; when a level runs dry it takes
- * the children named by the next chunk of the level above. Memory is therefore
- * depth * chunk_pages * page size, whatever the size of the file, and the pages of one level
- * always come in key order.
+ * A walk hands out the pages of a database, or of many trees side by side, in chunks. Each level
+ * keeps a chunk of at most `chunk_pages` pages whose reads are all in flight together; when a
+ * level runs dry it takes the children named by the next chunk of the level above. Memory is
+ * therefore depth * chunk_pages * page size, whatever the size of the file, and the pages of one
+ * level always come in key order, tree by tree. Trees of unequal depth stand on one floor:
  *
- *   level 0          root
- *   ...              branch pages
+ *   level 0          the root of the deepest
+ *   ...              branch pages, roots of others
  *   level depth - 1  leaf pages
  *
  * Cycles cannot trap it: levels are counted, each page is visited once (a bitmap over the
@@ -27,9 +27,10 @@ typedef struct lio_walk lio_walk;
 typedef struct {
     const uint8_t *pages;  /* count * page size bytes, checked; borrowed until the next call */
     const uint64_t *pgnos; /* count page numbers                                          */
+    const uint32_t *trees; /* count: which of the walk's trees each is of, not descending */
     uint32_t count;        /* 0: the walk has ended                                       */
-    uint32_t level;        /* 0 is the root                                               */
-    uint32_t leaf;         /* 1: these are leaves                                         */
+    uint32_t level;        /* 0 is the root of the deepest tree                           */
+    uint32_t height;       /* above the leaves of its tree; 0: these are leaves           */
 } lio_chunk;
 
 /* Reads and parses the meta pages, of which the chosen one is whole, also beside a writer: if
@@ -43,11 +44,13 @@ int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *
 int lio_meta_newest(lio_engine *engine, const lio_layout *layout, uint8_t *into, uint64_t *txnid,
                     lio_error *error);
 
-/* Walks `db` through `engine` (borrowed for the walk's life). `chunk_pages`: 1..65536, 0 for
- * the default. The next chunk of leaves is read while this one is used. An empty database
- * ends at once. */
-int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *db,
-                  uint32_t chunk_pages, lio_walk **out, lio_error *error);
+/* Walks the trees of `dbs` (`count` of them), one after the other as far as each level goes,
+ * through `engine` (borrowed for the walk's life). `beside`: NULL, or a walk of the same file, to
+ * be closed later, none of whose pages may be met again. `chunk_pages`: 1..65536, 0 for the
+ * default. The next chunk of leaves is read while this one is used. An empty database ends at once.
+ * When a page of a tree's leaves is handed out the totals of all trees before it were right. */
+int lio_walk_open(lio_engine *engine, const lio_meta *meta, const lio_db *dbs, uint32_t count,
+                  const lio_walk *beside, uint32_t chunk_pages, lio_walk **out, lio_error *error);
 
 /* The next chunk, of whatever level comes next. Waits up to `timeout_ms` (-1: for ever) and
  * returns LIO_PENDING when the pages are still under way. After an error only close is

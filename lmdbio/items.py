@@ -2,7 +2,7 @@
 
     walk of the tree -> parts: pages, extents
               |
-              +-- walk of each tree of duplicates, where its key stands
+              +-- the trees of duplicates that a chunk of leaves names, all in one walk
 
 An item is a record with a number: a key's only value, or one of its many (DUPSORT, DUPFIXED), in
 the order in which LMDB's cursor gives them.
@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio._core import Chunk, Database, Engine, Extents, Meta
+from lmdbio._core import DEPTH_MAX, Chunk, Database, Engine, Extents, LeafItems, Meta, Walk
 from lmdbio.errors import CorruptedError
 
 __all__ = ["DUPSORT", "Part", "walk"]
@@ -35,7 +36,7 @@ class Part:
 
     Attributes:
         chunk: pages that no part before has; None: there are none. Levels of trees of duplicates
-            are counted on below the leaves of the keys.
+            come after those of the keys, the highest above the leaves first.
         keys: ``chunk`` is made of leaves with keys.
         extents: of the next items, dtype ``EXTENT``.
         overflow: overflow pages that each of these owns, uint32; 0: it lies in a leaf.
@@ -57,7 +58,7 @@ def walk(engine: Engine, meta: Meta, db: Database) -> Iterator[Part]:
         IncompatibleError: duplicates in a database that is to have none.
     """
     layout, entries = meta.layout, 0
-    with _core.Walk(engine, meta, db) as found:
+    with Walk(engine, meta, db) as found:
         for chunk in found:
             if not chunk.leaf:
                 yield Part(chunk, False, _NONE, _NO_OVERFLOW, _NO_KEYS)
@@ -65,7 +66,7 @@ def walk(engine: Engine, meta: Meta, db: Database) -> Iterator[Part]:
                 extents, overflow = _core.leaf_extents(layout, chunk, engine.path)
                 yield Part(chunk, True, extents, overflow, _NO_KEYS)
             else:
-                for part in _duplicates(engine, meta, db, chunk):
+                for part in _Duplicates(engine, meta, db, found).parts(chunk):
                     entries += len(part.extents)
                     yield part
     if db.flags & DUPSORT and entries != db.entries:
@@ -74,30 +75,69 @@ def walk(engine: Engine, meta: Meta, db: Database) -> Iterator[Part]:
         )
 
 
-def _duplicates(engine: Engine, meta: Meta, db: Database, chunk: Chunk) -> Iterator[Part]:
-    """One chunk of leaves, and the trees beside it."""
-    found = _core.leaf_items(meta.layout, chunk, engine.path)
-    # Items before each tree, of those on the leaves.
-    before = np.cumsum(found.each) - found.each
-    elsewhere = np.cumsum([0, *(tree.entries for tree in found.databases)])
-    at, each = 0, found.each
-    pages: Chunk | None = chunk
-    for number, tree in enumerate(found.databases):
-        end = int(before[int(found.trees[number])]) - int(elsewhere[number])
-        yield _inside(pages, found.extents[at:end], each)
-        at, pages, each = end, None, _NO_KEYS
-        yield from _tree(engine, meta, tree, db.depth)
-    yield _inside(pages, found.extents[at:], each)
+class _Duplicates(NamedTuple):
+    """The items that chunks of leaves name, on them and in trees beside.
+
+    Attributes:
+        walk: that of the keys.
+    """
+
+    engine: Engine
+    meta: Meta
+    db: Database
+    walk: Walk
+
+    def parts(self, chunk: Chunk) -> Iterator[Part]:
+        """Those of one chunk of leaves."""
+        found = _core.leaf_items(self.meta.layout, chunk, self.engine.path)
+        if float(found.each.sum(dtype=np.float64)) > self.db.entries:
+            raise CorruptedError(
+                f"{self.engine.path}: keys with more values than the {self.db.entries} items "
+                "of their database"
+            )
+        if not len(found.trees):
+            yield _part(chunk, True, found.extents, found.each)
+            return
+        yield _part(chunk, True, _NONE, found.each)
+        yield from self._merged(found)
+
+    def _merged(self, found: LeafItems) -> Iterator[Part]:
+        """Items of leaves and of trees by their places, which tell who comes next."""
+        each, keys = found.each.astype(np.int64), found.keys.astype(np.int64)
+        begins = np.cumsum(each) - each
+        here = np.ones(len(each), bool)
+        here[keys] = False
+        # Of the items on leaves, and of the first in each tree.
+        inside = np.repeat(begins[here], each[here]) + _counted(each[here])
+        # A tree's items are numbered on through all trees.
+        moved = begins[keys] - (np.cumsum(each[keys]) - each[keys])
+        done = number = 0  # items on leaves; in trees
+        with Walk(self.engine, self.meta, found.trees, beside=self.walk) as trees:
+            for chunk in trees:
+                below = replace(chunk, level=self.db.depth + DEPTH_MAX - 1 - chunk.height)
+                if not chunk.leaf:
+                    yield _part(below, False, _NONE, _NO_KEYS)
+                    continue
+                items = _core.tree_items(self.meta.layout, chunk, self.engine.path)
+                records = _core.leaves_of(self.meta.layout, chunk)["records"]
+                places = (
+                    np.arange(number, number + len(items))
+                    + moved[np.repeat(chunk.trees, records.astype(np.int64))]
+                )
+                until = int(np.searchsorted(inside, places[-1])) if len(items) else done
+                merged = np.empty(len(items) + until - done, _core.EXTENT)
+                merged[places - (done + number)] = items
+                merged[inside[done:until] - (done + number)] = found.extents[done:until]
+                yield _part(below, False, merged, _NO_KEYS)
+                done, number = until, number + len(items)
+        yield _part(None, False, found.extents[done:], _NO_KEYS)
 
 
-def _inside(chunk: Chunk | None, extents: Extents, each: npt.NDArray[np.uint64]) -> Part:
-    """What has no overflow pages: duplicates are as short as keys."""
-    return Part(chunk, chunk is not None, extents, np.zeros(len(extents), np.uint32), each)
+def _counted(each: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """0, 1, ... for each key anew."""
+    return np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
 
 
-def _tree(engine: Engine, meta: Meta, tree: Database, depth: int) -> Iterator[Part]:
-    with _core.Walk(engine, meta, tree) as found:
-        for chunk in found:
-            below = Chunk(chunk.level + depth, chunk.leaf, chunk.pages, chunk.pgnos)
-            extents = _core.tree_items(meta.layout, chunk, engine.path) if chunk.leaf else _NONE
-            yield replace(_inside(below, extents, _NO_KEYS), keys=False)
+def _part(chunk: Chunk | None, keys: bool, extents: Extents, each: npt.NDArray[np.uint64]) -> Part:
+    """Of a database with duplicates: they have no overflow pages, being as short as keys."""
+    return Part(chunk, keys, extents, np.zeros(len(extents), np.uint32), each)

@@ -65,5 +65,5 @@ class LeafReader:
         lent = _core.lend(memory.address, memory.size, memory)
         pages = np.frombuffer(lent, np.uint8, len(leaves) * size).reshape(len(leaves), size)
         _core.check_leaves(self._layout, pages, leaves, self._engine.path)
-        chunk = _core.Chunk(0, True, pages, pgnos)
+        chunk = _core.Chunk(0, 0, pages, pgnos, np.zeros(len(pgnos), np.uint32))
         return _core.leaf_extents(self._layout, chunk, self._engine.path)[0]

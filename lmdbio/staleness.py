@@ -281,18 +281,18 @@ class TreeDigest:
     """Hashes a tree's pages level by level, so that how the walk cuts chunks does not matter."""
 
     def __init__(self) -> None:
-        self._levels: list[Any] = []
+        self._levels: dict[int, Any] = {}
 
     def add(self, chunk: _core.Chunk) -> None:
-        while len(self._levels) <= chunk.level:
-            self._levels.append(hashlib.blake2b(digest_size=DIGEST_BYTES))
+        if chunk.level not in self._levels:
+            self._levels[chunk.level] = hashlib.blake2b(digest_size=DIGEST_BYTES)
         self._levels[chunk.level].update(chunk.pages)
 
     def finish(self, name: Name, db: Database) -> bytes:
         head = struct.pack("<HH", name is not None, len(name or b"")) + (name or b"")
         tree = hashlib.blake2b(head + pack_database(db), digest_size=DIGEST_BYTES)
-        for level in self._levels:
-            tree.update(level.digest())
+        for level in sorted(self._levels):
+            tree.update(self._levels[level].digest())
         return tree.digest()
 
 

@@ -7,10 +7,12 @@ judge; damage done to single bytes.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import random
 import struct
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +21,12 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio import provenance
+from lmdbio import _core, provenance
+from lmdbio._core import Engine
 from lmdbio.convert import convert
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.provenance import Provenance
+from lmdbio.staleness import TreeDigest
 from lmdbio.verify import verify
 
 NAME = b"many"
@@ -48,13 +52,18 @@ def value(rng: random.Random, kind: str) -> bytes:
 
 
 def make(
-    folder: Path, kind: str, keys: int, most: int, version: int = 1
+    folder: Path,
+    kind: str,
+    keys: int,
+    most: int,
+    version: int = 1,
+    steps: tuple[int, ...] = (1, 7),
 ) -> list[tuple[bytes, bytes]]:
     """Two transactions, so that trees are changed too; the records as the cursor gives them."""
     rng = random.Random(f"{kind}/{keys}/{most}")
     env = databases.open_writable(folder, version)
     db = env.open_db(NAME, **KINDS[kind])
-    for step in (1, 7):
+    for step in steps:
         with env.begin(write=True, db=db) as txn:
             for number in range(0, keys, step):
                 for _ in range(rng.choice((1, rng.randint(1, most), most)) if step == 1 else 3):
@@ -91,6 +100,131 @@ def test_every_value_is_a_record(
         assert list(map(bytes, recs.read(some))) == [found[i][1] for i in some]
         with pytest.raises(KeyError):
             recs.index_of(b"none")
+
+
+def make_unequal(folder: Path) -> list[bytes]:
+    """Trees of one to three levels beside each other, in any order; all values in key order."""
+    rng = random.Random(11)
+    env = databases.open_writable(folder, 1)
+    db = env.open_db(NAME, dupsort=True)
+    with env.begin(write=True, db=db) as txn:
+        for number in range(150):
+            for _ in range(3000 if number in (40, 141) else rng.choice((1, 3, 12, 30, 300))):
+                txn.put(b"%06d" % number, rng.randbytes(200))
+        found = [bytes(data) for _, data in txn.cursor()]
+    env.close()
+    return found
+
+
+def test_trees_of_unequal_depth(tmp_path: Path) -> None:
+    """They are walked side by side, however the walk cuts chunks."""
+    found = make_unequal(tmp_path / "env")
+    convert(tmp_path / "env")
+    for locate in ("provenance", "scan"):
+        with lmdbio.Records(tmp_path / "env", db=NAME, locate=locate) as recs:  # type: ignore[arg-type]
+            assert list(recs) == found
+    verify(tmp_path / "env")
+    with Engine(tmp_path / "env" / "data.mdb") as engine:
+        meta = _core.read_meta(engine)
+        db, digests, orders, depths = _core.find_database(engine, meta, NAME), set(), set(), set()
+        with _core.Walk(engine, meta, db) as walk:
+            trees = [
+                _core.leaf_items(meta.layout, chunk, engine.path).trees
+                for chunk in walk
+                if chunk.leaf
+            ]
+        for chunk_pages in (0, 1, 2, 3, 7, 100):
+            digest, order = TreeDigest(), []
+            for some in trees:
+                with _core.Walk(engine, meta, some, chunk_pages) as walk:
+                    for chunk in walk:
+                        depths.add(chunk.height + 1)
+                        digest.add(dataclasses.replace(chunk, level=-chunk.height))
+                        if chunk.leaf:
+                            order += zip(chunk.trees.tolist(), chunk.pgnos.tolist(), strict=True)
+            digests.add(digest.finish(NAME, db))
+            orders.add(tuple(order))
+    assert len(digests) == len(orders) == 1 and depths == {1, 2, 3}
+
+
+def repoint(data: Path, change: Callable[[bytearray, int, list[int]], None]) -> None:
+    """Changes each record of a tree of duplicates: its bytes, where it is, all such places.
+
+    Of one transaction, after which no leaf is left that is of no tree.
+    """
+    content = bytearray(data.read_bytes())
+    places = []
+    for at in range(2 * 4096, len(content), 4096):
+        if struct.unpack_from("<H", content, at + 10)[0] != 0x02:  # a leaf
+            continue
+        for i in range((struct.unpack_from("<H", content, at + 12)[0] - 16) // 2):
+            node = at + struct.unpack_from("<H", content, at + 16 + 2 * i)[0]
+            flags, key_size = struct.unpack_from("<HH", content, node + 4)
+            if flags == 0x02 | 0x04:
+                places.append(node + 8 + key_size)
+    assert len(places) > 4
+    for place in places:
+        change(content, place, places)
+    data.write_bytes(content)
+
+
+def all_to_one(content: bytearray, place: int, places: list[int]) -> None:
+    content[place : place + 48] = content[places[0] : places[0] + 48]
+
+
+def one_too_few(content: bytearray, place: int, places: list[int]) -> None:
+    entries = struct.unpack_from("<Q", content, place + 32)[0]
+    struct.pack_into("<Q", content, place + 32, entries - (place == places[2]))
+
+
+def one_for_another(content: bytearray, place: int, places: list[int]) -> None:
+    """The sum stays right."""
+    change = (place == places[2]) - (place == places[3])
+    entries = struct.unpack_from("<Q", content, place + 32)[0]
+    struct.pack_into("<Q", content, place + 32, entries + change)
+
+
+def endless(content: bytearray, place: int, _: list[int]) -> None:
+    struct.pack_into("<Q", content, place + 32, 1 << 63)
+
+
+def many_of_many(content: bytearray, place: int, _: list[int]) -> None:
+    struct.pack_into("<H", content, place + 4, 0x04)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (all_to_one, "is reached twice"),
+        (one_too_few, "the leaves hold"),
+        (one_for_another, "the leaves hold"),
+        (endless, "keys with more values than the"),
+        (many_of_many, "says that its values have many, too"),
+    ],
+)
+def test_forged_trees(tmp_path: Path, change: Any, reason: str) -> None:
+    make(tmp_path / "env", "varying", 60, 900, steps=(1,))
+    repoint(tmp_path / "env" / "data.mdb", change)
+    with pytest.raises(Error, match=reason):
+        convert(tmp_path / "env")
+    with pytest.raises(Error, match=reason):
+        lmdbio.Records(tmp_path / "env", db=NAME, locate="scan")
+
+
+def test_a_tree_that_is_the_keys_own(tmp_path: Path) -> None:
+    """No page is met twice, in whichever of the trees."""
+
+    def to_the_root(content: bytearray, place: int, places: list[int]) -> None:
+        if place == places[0]:
+            struct.pack_into("<Q", content, place + 40, root)
+
+    make(tmp_path / "env", "varying", 60, 900, steps=(1,))
+    data = tmp_path / "env" / "data.mdb"
+    with Engine(data) as engine:
+        root = _core.find_database(engine, _core.read_meta(engine), NAME).root
+    repoint(data, to_the_root)
+    with pytest.raises(Error, match=f"page {root} is reached twice"):
+        convert(tmp_path / "env")
 
 
 def test_a_reader_takes_them_too(tmp_path: Path) -> None:

@@ -48,7 +48,9 @@ from lmdbio._core.history import History, Replayed, SplitRule, replay
 from lmdbio._core.items import LeafItems, leaf_items, leaf_keys, tree_items
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
+    DEPTH_MAX,
     Chunk,
+    Trees,
     Walk,
     find_database,
     leaf_databases,
@@ -71,6 +73,7 @@ __all__ = [
     "BLOCK_RECORDS_MAX",
     "Block",
     "BlockForm",
+    "DEPTH_MAX",
     "Chunk",
     "Counters",
     "Cursor",
@@ -116,6 +119,7 @@ __all__ = [
     "Values",
     "WANT_KEY",
     "WANT_VALUE",
+    "Trees",
     "Walk",
     "Window",
     "address_of",

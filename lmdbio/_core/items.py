@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmdbio._core.format import Database, Layout, database_of, layout_to_c
-from lmdbio._core.locate import Chunk, leaves_of
+from lmdbio._core.format import Layout, layout_to_c
+from lmdbio._core.locate import Chunk, Trees, leaves_of
 from lmdbio._core.status import EXTENT, U64, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
@@ -19,14 +19,14 @@ class LeafItems:
     Attributes:
         extents: of the items on the leaves themselves (dtype ``EXTENT``).
         each: items of each key, uint64.
-        trees: which keys have theirs in a tree beside, uint64.
-        databases: the records of these trees.
+        keys: which of these have theirs in a tree beside, uint64.
+        trees: the records of these trees.
     """
 
     extents: Extents
     each: U64
-    trees: U64
-    databases: list[Database]
+    keys: U64
+    trees: Trees
 
 
 def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
@@ -40,19 +40,19 @@ def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
     )
     status.check(lib.lio_items_count(*leaves, counts, status.error))
     extents = np.empty(counts.items, EXTENT)
-    each, trees = np.empty(counts.keys, np.uint64), np.empty(counts.trees, np.uint64)
+    each, keys = np.empty(counts.keys, np.uint64), np.empty(counts.trees, np.uint64)
     records = ffi.new("lio_db[]", max(int(counts.trees), 1))
     status.check(
         lib.lio_items_find(
             *leaves,
             pointer_to(extents, "lio_extent *"),
             pointer_to(each, "uint64_t *"),
-            pointer_to(trees, "uint64_t *"),
+            pointer_to(keys, "uint64_t *"),
             records,
             status.error,
         )
     )
-    return LeafItems(extents, each, trees, [database_of(records[i]) for i in range(len(trees))])
+    return LeafItems(extents, each, keys, Trees(records, len(keys)))
 
 
 def leaf_keys(layout: Layout, chunk: Chunk, path: str) -> list[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,43 +24,90 @@ from lmdbio._core.owner import owned
 from lmdbio._core.status import EXTENT, SLICE_MS, U64, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
+#: Levels of a tree at most.
+DEPTH_MAX = int(lib.LIO_DEPTH_MAX)
+
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Checked pages of one level of a tree, in key order.
+    """Checked pages of one level of a tree, or of several side by side, in key order.
 
     Attributes:
-        level: 0 is the root.
-        leaf: these are leaf pages.
+        level: 0 is the root of the deepest.
+        height: above the leaves; 0: these are leaf pages.
         pages: uint8, shape (count, page size); valid until the next step of the walk.
         pgnos: uint64, shape (count,); likewise.
+        trees: uint32, shape (count,): which of the trees each page is of; likewise.
     """
 
     level: int
-    leaf: bool
+    height: int
     pages: npt.NDArray[np.uint8]
     pgnos: U64
+    trees: npt.NDArray[np.uint32]
+
+    @property
+    def leaf(self) -> bool:
+        """These are leaf pages."""
+        return self.height == 0
+
+
+class Trees:
+    """Database records of trees, in C's memory: there may be a hundred thousand.
+
+    Args:
+        records: ``lio_db`` array.
+        count: of it.
+    """
+
+    def __init__(self, records: Any, count: int) -> None:
+        self.records, self.count = records, count
+
+    @classmethod
+    def of(cls, db: Database) -> Trees:
+        return cls(database_to_c(db), 1)
+
+    def __len__(self) -> int:
+        return self.count
 
 
 class Walk:
-    """Walks a database's tree chunk by chunk, all pages of a chunk in flight together."""
+    """Walks trees chunk by chunk, all pages of a chunk in flight together.
 
-    def __init__(self, engine: Engine, meta: Meta, db: Database, chunk_pages: int = 0) -> None:
+    Args:
+        engine, meta: of the file.
+        trees: a database, or several trees.
+        chunk_pages: at most so many in a chunk; 0: the default.
+        beside: a walk of the same file, whose pages must not be met again.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        meta: Meta,
+        trees: Database | Trees,
+        chunk_pages: int = 0,
+        beside: Walk | None = None,
+    ) -> None:
         self._engine = engine
         self._status = Status(engine.path)
         self._page_size = meta.layout.page_size
         out = ffi.new("lio_walk **")
+        planted = Trees.of(trees) if isinstance(trees, Database) else trees
+        other: Any = ffi.NULL if beside is None else beside._pointer
         self._status.check(
             lib.lio_walk_open(
                 engine.pointer,
                 meta_to_c(meta),
-                database_to_c(db),
+                planted.records,
+                planted.count,
+                other,
                 chunk_pages,
                 out,
                 self._status.error,
             )
         )
-        self._pointer = owned(out[0], lib.lio_walk_close, engine.pointer)
+        self._pointer: Any = owned(out[0], lib.lio_walk_close, (engine.pointer, other))
 
     def __iter__(self) -> Iterator[Chunk]:
         chunk = ffi.new("lio_chunk *")
@@ -75,7 +123,8 @@ class Walk:
                 ffi.buffer(chunk.pages, count * self._page_size), np.uint8
             ).reshape(count, self._page_size)
             pgnos = np.frombuffer(ffi.buffer(chunk.pgnos, count * 8), np.uint64)
-            yield Chunk(int(chunk.level), bool(chunk.leaf), pages, pgnos)
+            trees = np.frombuffer(ffi.buffer(chunk.trees, count * 4), np.uint32)
+            yield Chunk(int(chunk.level), int(chunk.height), pages, pgnos, trees)
 
     def close(self) -> None:
         if self._pointer is not None:

@@ -181,7 +181,7 @@ static void walk_database(lio_engine *engine, const lio_meta *meta, const lio_db
     lio_walk *walk;
     lio_chunk chunk;
     lio_error error;
-    if (lio_walk_open(engine, meta, db, (uint32_t)below(9), &walk, &error) != LIO_OK)
+    if (lio_walk_open(engine, meta, db, 1, NULL, (uint32_t)below(9), &walk, &error) != LIO_OK)
         return;
     while (lio_walk_next(walk, -1, &chunk, &error) == LIO_OK && chunk.count > 0) {
         size_t entries, made = 0;
@@ -189,7 +189,7 @@ static void walk_database(lio_engine *engine, const lio_meta *meta, const lio_db
         uint32_t page = 0, index = 0;
         lio_node node;
         lio_db inner;
-        if (!chunk.leaf)
+        if (chunk.height > 0)
             continue;
         entries = lio_leaves_entries(&meta->layout, chunk.pages, chunk.count);
         extents = calloc(entries + 1, sizeof *extents);
