@@ -21,6 +21,7 @@
 #include "provenance.h"
 #include "replay.h"
 #include "keys.h"
+#include "insertion.h"
 #include "items.h"
 #include "window.h"
 #include "pages.h"

@@ -5,7 +5,8 @@
 
 py-lmdb's classes can't be derived from, so its environment is wrapped: ``begin`` and all other
 calls are py-lmdb's own, made on py-lmdb's own object, and what they return is py-lmdb's. Only
-closing has more to do.
+closing has more to do; and where the order of insertion is wanted, those that write note the keys
+(lmdbio/recording.py), which no walk could tell.
 
 Why at close, by a walk, and not from what was put: LMDB alone knows where it put a record, and
 commits move records about until the last one. Where they lie in the end, the branch and leaf
@@ -29,16 +30,21 @@ from __future__ import annotations
 import errno
 import os
 import warnings
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, get_args
 
 import lmdb
 
 from lmdbio import _core
-from lmdbio._core import Engine
+from lmdbio._core import Database, Engine, Meta
 from lmdbio.convert import ConvertReport, convert
-from lmdbio.errors import Error
-from lmdbio.provenance import Provenance, data_file, find_sidecar
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.insertion import KeyLog
+from lmdbio.items import DUPSORT, walk
+from lmdbio.locate import Order, open_source
+from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
+from lmdbio.recording import Recording, unwrapped
 from lmdbio.staleness import check
 
 __all__ = ["CollectingEnvironment", "collect", "open_collecting"]
@@ -50,12 +56,15 @@ ATTEMPTS = 3
 # --- collecting --------------------------------------------------------------------------
 
 
-def collect(data: Path, output: Path | None = None) -> ConvertReport | None:
+def collect(
+    data: Path, output: Path | None = None, logs: Mapping[Name, KeyLog] | None = None
+) -> ConvertReport | None:
     """Makes sure that a provenance file describes the newest state of all databases.
 
     Args:
         data: the data file.
         output: a file, or a folder to hold it; None: the usual places.
+        logs: the keys that were put and deleted, of databases whose order of insertion is wanted.
 
     Returns:
         What was written; None: one did already.
@@ -68,7 +77,7 @@ def collect(data: Path, output: Path | None = None) -> ConvertReport | None:
         return None
     for _ in range(ATTEMPTS):
         _bring_to_disk(data)
-        made = convert(data, output=output, databases="all")
+        made = convert(data, output=output, databases="all", order=logs)
         # Another process may have committed, and even collected, just before the rename.
         if _is_described(data, made.sidecar):
             return made
@@ -106,7 +115,10 @@ FORWARDED = tuple(
 
 
 def open_collecting(
-    path: str | bytes, provenance: bool | str | os.PathLike[str], **kwargs: Any
+    path: str | bytes,
+    provenance: bool | str | os.PathLike[str],
+    order: Order,
+    **kwargs: Any,
 ) -> CollectingEnvironment:
     """Opens a database for writing, to leave its provenance file when it is closed.
 
@@ -114,12 +126,15 @@ def open_collecting(
         path: as py-lmdb takes it.
         provenance: True: the file goes to its usual place (``provenance.sidecar_file``); or a
             file, or a folder to hold it.
+        order: "insertion": the order in which records are put is written down, too.
         kwargs: the keywords of ``lmdb.open``.
 
     Raises:
         TypeError: ``provenance`` is neither.
+        ValueError: there is no such order.
         FileNotFoundError: the folder for the provenance file is not there: better now than when
             the database has been written.
+        IncompatibleError: there are records, and nobody knows the order in which they were put.
         lmdb.Error, TypeError, ...: as ``lmdb.open``.
     """
     output = None
@@ -127,6 +142,9 @@ def open_collecting(
         if not isinstance(provenance, (str, os.PathLike)):
             raise TypeError(f"provenance must be True, False or a path, not {provenance!r}")
         output = Path(provenance).absolute()
+    if order not in get_args(Order):
+        choices = ", ".join(map(repr, get_args(Order)))
+        raise ValueError(f"order must be one of {choices}, not {order!r}")
     environment = lmdb.open(path, **kwargs)
     try:
         if output is not None and not output.parent.is_dir():
@@ -134,10 +152,50 @@ def open_collecting(
             raise FileNotFoundError(errno.ENOENT, what, str(output.parent))
         # What the path means now: the process may change its folder before it closes.
         data = data_file(Path(os.fsdecode(path)).absolute())
-        return CollectingEnvironment(environment, data, output)
+        if order == "key":
+            return CollectingEnvironment(environment, data, output)
+        recording = Recording(environment, _before(data, output))
+        return RecordingEnvironment(environment, data, output, recording)
     except BaseException:
         environment.close()
         raise
+
+
+def _before(data: Path, output: Path | None) -> dict[Name, KeyLog]:
+    """The keys of each database in the file, as they were put.
+
+    Raises:
+        IncompatibleError: of one with keys, this is not known.
+    """
+    found: dict[Name, KeyLog] = {}
+    with Engine(data) as engine:
+        meta = _core.read_meta(engine)
+        databases: list[tuple[Name, Database]] = []
+        keys: list[bytes] = []
+        for part in walk(engine, meta, meta.main_db):
+            if part.chunk is not None and part.keys:
+                databases += _core.leaf_databases(meta.layout, part.chunk, engine.path)
+                keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
+        if len(keys) > len(databases):
+            databases.append((None, meta.main_db))
+        for name, db in databases:
+            if db.entries and not db.flags & DUPSORT:
+                found[name] = _put_before(engine, meta, name, db, output)
+    return found
+
+
+def _put_before(
+    engine: Engine, meta: Meta, name: Name, db: Database, output: Path | None
+) -> KeyLog:
+    keys: list[bytes] = []
+    for part in walk(engine, meta, db):
+        if part.chunk is not None and part.keys:
+            keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
+    with open_source(engine.path, db=name, provenance=output, order="insertion") as source:
+        records = source.insertion
+    if len(records) != len(keys):
+        raise Error(f"{engine.path}: was committed to while it was opened")
+    return KeyLog(keys[record] for record in records.tolist())
 
 
 class CollectingEnvironment:
@@ -205,6 +263,9 @@ class CollectingEnvironment:
         """
         self._close()
 
+    def _collect(self) -> ConvertReport | None:
+        return collect(self._data, self._output)
+
     def _close(self) -> None:
         owner, self._owner = self._owner, 0
         self._environment.close()
@@ -213,14 +274,17 @@ class CollectingEnvironment:
         try:
             if _identity(self._data) != self._identity:
                 raise Error(f"{self._data}: was moved or replaced while it was open")
-            self._report = collect(self._data, self._output)
+            self._report = self._collect()
         except (Error, OSError, LookupError, MemoryError) as error:
-            self._note = (
+            self._warn(
                 f"no provenance file describes {self._data} now: "
                 f"{error or type(error).__name__}; readers walk its tree instead, until "
                 "lmdbio convert makes one"
             )
-            warnings.warn(self._note, stacklevel=3)
+
+    def _warn(self, note: str) -> None:
+        self._note = note
+        warnings.warn(note, stacklevel=4)
 
     def __enter__(self) -> CollectingEnvironment:
         self._environment.__enter__()
@@ -240,6 +304,81 @@ class CollectingEnvironment:
                 stacklevel=2,
                 source=self,
             )
+
+
+class RecordingEnvironment(CollectingEnvironment):
+    """One whose provenance file tells the order in which records were put, too.
+
+    Transactions that write, and their cursors, are wrapped as well (``recording``). Where other
+    processes put records meanwhile, the order is not known any more: the provenance file is
+    written without one, and a warning says so.
+
+    Args:
+        recording: of what is put.
+    """
+
+    __slots__ = ("_recording",)
+
+    def __init__(
+        self, environment: Any, data: Path, output: Path | None, recording: Recording
+    ) -> None:
+        super().__init__(environment, data, output)
+        self._recording = recording
+        self.begin, self.open_db = self._begin, self._open_db
+        for name in ("copy", "copyfd", "dbs"):
+            setattr(self, name, _with_any_transaction(getattr(environment, name)))
+
+    def _begin(
+        self, db: Any = None, parent: Any = None, write: bool = False, buffers: bool = False
+    ) -> Any:
+        if write:
+            return self._recording.begin(db, parent, buffers)
+        return self._environment.begin(db, unwrapped(parent), write, buffers)
+
+    def _open_db(
+        self,
+        key: Name = None,
+        txn: Any = None,
+        reverse_key: bool = False,
+        dupsort: bool = False,
+        create: bool = True,
+        integerkey: bool = False,
+        integerdup: bool = False,
+        dupfixed: bool = False,
+    ) -> Any:
+        return self._recording.open_db(
+            key,
+            txn,
+            reverse_key=reverse_key,
+            dupsort=dupsort,
+            create=create,
+            integerkey=integerkey,
+            integerdup=integerdup,
+            dupfixed=dupfixed,
+        )
+
+    def _collect(self) -> ConvertReport | None:
+        logs = self._recording.logs()
+        try:
+            return collect(self._data, self._output, logs)
+        except IncompatibleError as error:
+            made = super()._collect()
+            self._warn(
+                f"{error}: the order in which records were put is not known: other processes put "
+                "some; the provenance file does without"
+            )
+            return made
+
+
+def _with_any_transaction(call: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of py-lmdb's environment that takes our transactions, too."""
+
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        return call(
+            *(unwrapped(arg) for arg in args), **{k: unwrapped(v) for k, v in kwargs.items()}
+        )
+
+    return wrapped
 
 
 def _identity(data: Path) -> tuple[int, int]:

@@ -22,7 +22,7 @@ import re
 import secrets
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,7 @@ from lmdbio._core import (
 )
 from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
 from lmdbio.history import RECORDS_MAX, Evidence, find_history
+from lmdbio.insertion import Insertion, KeyLog, Settled
 from lmdbio.items import DUPSORT, Part, walk
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
@@ -133,7 +134,7 @@ def convert(
     databases: Sequence[str | bytes | None] | Literal["all"] | None = None,
     overwrite: bool = True,
     form: Form = "auto",
-    order: Iterable[bytes] | None = None,
+    order: Iterable[bytes] | Mapping[Name, KeyLog] | None = None,
     subdir: bool | None = None,
     engine: str = "pread",
     depth: int = DEPTH,
@@ -155,7 +156,8 @@ def convert(
             pages, from which the rest is read; "explicit": each offset; "auto": the smallest that
             is exact, where leaves have to save a block of the storage (4 KiB).
         order: all keys of the one database that is described, as they were put, for
-            ``order="insertion"`` of readers; None: what the keys tell by themselves.
+            ``order="insertion"`` of readers; or of each database what was put and deleted (where
+            keys may have many values it is passed over); None: what the keys tell by themselves.
         subdir: as in ``provenance.data_file``.
         engine, depth: how pages are read, and how many reads are in flight.
         progress: called with (done, in all, stage); stage "walk" counts pages, "compare"
@@ -163,11 +165,11 @@ def convert(
 
     Raises:
         IncompatibleError: ``form`` cannot say where the records of a database lie; ``order`` is
-            not that of one database, whose keys have one value each.
+            that of several, or of one whose keys have many values, or names other keys.
         FileExistsError: with ``overwrite=False``; or the target is no provenance file.
         PermissionError, OSError: the target's folder can't be written to; the message says
             what to do.
-        LookupError: no database of a name given; no key that ``order`` names.
+        LookupError: no database of a name given.
         Error: commits came faster than the database could be walked.
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the data.
     """
@@ -180,9 +182,8 @@ def convert(
         target = sidecar_file(data, output)
         _check_target(target, data, overwrite, output is None)
         with Draft(target) as draft:
-            attempts, converter, size = _settle(
-                reader, draft, databases, form, None if order is None else list(order), progress
-            )
+            told = _Told(order)
+            attempts, converter, size = _settle(reader, draft, databases, form, told, progress)
             made = converter.writer.made
             draft.publish(overwrite)
         counters = reader.counters()
@@ -236,7 +237,7 @@ def _settle(
     draft: Draft,
     databases: Sequence[str | bytes | None] | Literal["all"] | None,
     form: Form,
-    order: Sequence[bytes] | None,
+    told: _Told,
     progress: Progress | None,
 ) -> tuple[int, _Converter, int]:
     """Walks, writes and compares until nothing was committed during a walk.
@@ -245,7 +246,7 @@ def _settle(
         The number of walks, the last, and the size of what was written.
     """
     for attempt in range(1, ATTEMPTS + 1):
-        converter = _Converter(engine, draft, form, order, progress)
+        converter = _Converter(engine, draft, form, told, progress)
         try:
             converter.run(databases)
             if converter.moved():
@@ -264,6 +265,33 @@ def _settle(
     )
 
 
+class _Told:
+    """What is known of the order in which records were put.
+
+    Args:
+        order: as ``convert`` takes it.
+    """
+
+    def __init__(self, order: Iterable[bytes] | Mapping[Name, KeyLog] | None) -> None:
+        self._logs = order if isinstance(order, Mapping) else {}
+        #: That of whichever database there is.
+        self.log = None if order is None or isinstance(order, Mapping) else KeyLog(order)
+        self._settled: dict[int, Settled] = {}
+
+    def insertion(self, name: Name, db: Database, where: str) -> Insertion | None:
+        """Of one database; None: nothing."""
+        if self.log is None:
+            # Of keys with many values nothing is claimed.
+            log = None if db.flags & DUPSORT else self._logs.get(name)
+            return None if log is None else Insertion(log.settle(db.flags), db.flags, where)
+        if db.flags not in self._settled:  # the main database's, and that of the one in it
+            self._settled[db.flags] = self.log.settle(db.flags)
+        settled = self._settled[db.flags]
+        if settled.repeated is not None:
+            raise IncompatibleError(f"{where}: the order names key {settled.repeated!r} twice")
+        return Insertion(settled, db.flags, where)
+
+
 class _Converter:
     """One walk of the newest state's databases into the draft."""
 
@@ -272,11 +300,11 @@ class _Converter:
         engine: Engine,
         draft: Draft,
         form: Form,
-        order: Sequence[bytes] | None,
+        told: _Told,
         progress: Progress | None,
     ) -> None:
         self._engine, self._form = engine, form
-        self._order, self._ordered = order, False
+        self._told, self._ordered = told, False
         self._hints = Hints.of(os.fstat(engine.fd))
         self._meta = _core.read_meta(engine)
         self.writer = Writer(draft, self._meta.layout, form, engine.path)
@@ -326,7 +354,7 @@ class _Converter:
                     beside.end()
 
     def _tree(self, name: Name, db: Database) -> None:
-        digest, clues = TreeDigest(), self._clues(db)
+        digest, clues = TreeDigest(), self._clues(name, db)
         self.writer.begin(name, db)
         for part in self._parts(db, digest):
             self._note(clues, part)
@@ -338,7 +366,7 @@ class _Converter:
     def _main(self, always: bool) -> list[tuple[bytes, Database]]:
         """Walks the main database, written unless it holds named databases alone."""
         db = self._meta.main_db
-        digest, clues = TreeDigest(), self._clues(db)
+        digest, clues = TreeDigest(), self._clues(None, db)
         named: list[tuple[bytes, Database]] = []
         held: list[Extents] = []  # while all of them are named databases
         seen = 0
@@ -391,17 +419,17 @@ class _Converter:
                     "order nothing can be said"
                 )
         elif clues.order is not None:
-            if self._ordered:
+            if self._ordered and self._told.log is not None:
                 raise IncompatibleError(
                     f"{self._engine.path}: an order is that of one database; name the one that "
                     "it is of"
                 )
             self._ordered = True
-            self.writer.order(clues.order.end(name))
+            self.writer.order(clues.order.end())
 
-    def _clues(self, db: Database) -> _Clues:
+    def _clues(self, name: Name, db: Database) -> _Clues:
         hopeful = self._form in ("auto", "replay")
-        order = None if self._order is None else _Order(self._order, self._engine.path)
+        order = self._told.insertion(name, db, f"{self._engine.path}: {name_text(name)}")
         return _Clues(KeyFinder(db.flags), order, hopeful=hopeful, many=bool(db.flags & DUPSORT))
 
     def _note(self, clues: _Clues, part: Part) -> int:
@@ -410,44 +438,10 @@ class _Converter:
             layout = self._meta.layout
             clues.keys.add(layout, part.chunk, self._engine.path)
             if clues.order is not None:
-                clues.order.add(layout, part.chunk)
+                clues.order.add(layout, part.chunk, self._engine.path)
             clues.add_leaves(_core.leaves_of(layout, part.chunk), part.each)
         clues.add(part.extents)
         return len(part.extents)
-
-
-class _Order:
-    """The keys of a database as they were put, and then its records in this order.
-
-    Args:
-        wanted: all keys.
-        path: of the data file, for messages.
-    """
-
-    def __init__(self, wanted: Sequence[bytes], path: str) -> None:
-        self._wanted, self._path = wanted, path
-        self._found: dict[bytes, int] = {}
-
-    def add(self, layout: Layout, chunk: _core.Chunk) -> None:
-        """The next keys."""
-        for key in _core.leaf_keys(layout, chunk, self._path):
-            self._found[key] = len(self._found)
-
-    def end(self, name: Name) -> npt.NDArray[np.int64]:
-        """The records of the database ``name``, as they were put."""
-        where, found = f"{self._path}: {name_text(name)}", self._found
-        if len(found) != len(self._wanted):
-            raise IncompatibleError(
-                f"{where} has {len(found):,} keys, and the order {len(self._wanted):,}"
-            )
-        order = np.array([found.get(key, -1) for key in self._wanted], np.int64)
-        unknown = np.flatnonzero(order < 0)
-        if len(unknown):
-            key = self._wanted[int(unknown[0])]
-            raise LookupError(f"{where} has no key {key!r}, which the order names")
-        if len(np.unique(order)) != len(order):
-            raise IncompatibleError(f"{where}: the order names a key twice")
-        return order
 
 
 class _Beside:
@@ -521,7 +515,7 @@ class _Clues:
     """
 
     def __init__(
-        self, keys: KeyFinder, order: _Order | None, *, hopeful: bool, many: bool
+        self, keys: KeyFinder, order: Insertion | None, *, hopeful: bool, many: bool
     ) -> None:
         self.keys, self.order = keys, order
         self._many, self._each = many, [np.empty(0, np.uint64)]

@@ -56,7 +56,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate import choose_way, open_engine
+from lmdbio.locate import Order, choose_way, open_engine
 from lmdbio.memory import budget_bytes
 from lmdbio.stats import Stats, Tally
 
@@ -73,13 +73,16 @@ def open(
     *args: Any,
     readonly: bool = False,
     provenance: bool | str | os.PathLike[str] | None = None,
+    order: Order = "key",
     **kwargs: Any,
 ) -> Any:
-    """Opens an environment; the keywords are those of ``lmdb.open``, and one more.
+    """Opens an environment; the keywords are those of ``lmdb.open``, and two more.
 
     Args:
         provenance: with ``readonly=False``: ``close()`` leaves a provenance file, at its usual
             place (True), or in a file or folder (``collect.CollectingEnvironment``).
+        order: with ``provenance``: "insertion" has that file tell the order in which records are
+            put, too (``collect.RecordingEnvironment``), which readers may ask for.
 
     Returns:
         ``lmdb.Environment`` when ``readonly`` is false, and with ``provenance`` what wraps it;
@@ -99,7 +102,9 @@ def open(
             )
         from lmdbio.collect import open_collecting  # with all of convert: who reads needs none
 
-        return open_collecting(path, provenance, **kwargs)
+        return open_collecting(path, provenance, order, **kwargs)
+    if order != "key":
+        raise ValueError("order= is of a provenance file, which provenance=True leaves")
     if not kwargs["readonly"]:
         return lmdb.open(path, **kwargs)
     return Environment(path, **kwargs)

@@ -206,6 +206,11 @@ class Source:
         return self._places
 
     @property
+    def insertion(self) -> I64:
+        """The records as they were put, by their numbers in key order; int64."""
+        return np.arange(self.count) if self._order is None else self._order
+
+    @property
     def groups(self) -> Sequence[range]:
         """The records of each key, in key order."""
         if self._groups is not None:

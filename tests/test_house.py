@@ -41,6 +41,7 @@ ROOMS = (
     "keys",
     "items",
     "history",
+    "insertion",
     "leaves",
     "provenance",
     "staleness",
@@ -48,6 +49,7 @@ ROOMS = (
     "locate",
     "bypass",
     "convert",
+    "recording",
     "collect",
     "verify",
     "tune",
@@ -93,6 +95,7 @@ C_ROOMS = (
     "provenance",
     "replay",
     "keys",
+    "insertion",
     "items",
     "window",
 )

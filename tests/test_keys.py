@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import struct
 import warnings
 from collections.abc import Callable, Iterable
@@ -388,14 +389,15 @@ def test_an_order_that_is_not_this_databases_is_refused(tmp_path: Path) -> None:
     make(tmp_path / "many", wanted, dupsort=True)
     sidecar = tmp_path / "env" / "data.mdb.prov"
     for order, why in (
-        (wanted[:-1], "has 500 keys, and the order 499"),
-        ([*wanted, b"new"], "has 500 keys, and the order 501"),
-        ([*wanted[:-1], wanted[0]], "names a key twice"),
+        (wanted[:-1], f"has a key {wanted[-1]!r}, which the order does not name"),
+        ([*wanted, b"new"], "has no key b'new', which the order names"),
+        ([*wanted, b"\xff" * 9], "has no key .*, which the order names"),
+        ([*wanted[:-1], b"new"], "which the order"),
+        ([*wanted[:-1], wanted[0]], f"names key {wanted[0]!r} twice"),
+        ([], "which the order does not name"),
     ):
-        with pytest.raises(IncompatibleError, match=why):
+        with pytest.raises(IncompatibleError, match=re.escape(why).replace("\\.\\*", ".*")):
             convert(tmp_path / "env", order=order)
-    with pytest.raises(LookupError, match="has no key b'new', which the order names"):
-        convert(tmp_path / "env", order=[*wanted[:-1], b"new"])
     with pytest.raises(IncompatibleError, match="keys with many values"):
         convert(tmp_path / "many", order=wanted)
     env = databases.open_writable(tmp_path / "two", 1)

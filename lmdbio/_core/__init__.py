@@ -45,6 +45,7 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import Database, Layout, Meta, look, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, replay
+from lmdbio._core.insertion import compare_keys, settle_keys
 from lmdbio._core.items import LeafItems, leaf_items, leaf_keys, tree_items
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
@@ -131,6 +132,7 @@ __all__ = [
     "encode_block",
     "encode_leaves",
     "fetcher",
+    "compare_keys",
     "find_database",
     "find_extents",
     "footprint",
@@ -153,5 +155,6 @@ __all__ = [
     "replay",
     "ring",
     "split_rows",
+    "settle_keys",
     "tree_items",
 ]

@@ -1,0 +1,165 @@
+"""insertion: the order in which the records of a database were put.
+
+    puts and deletions -> KeyLog --+
+    a list of keys -------^        +-> Insertion -> records, as they were put
+    keys of a walk ----------------+
+
+LMDB keeps no such order. Who wrote the keys can tell it, and is believed when what he says leaves
+every key of the tree, and no other.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio._core import Layout
+from lmdbio.errors import IncompatibleError
+
+__all__ = ["Insertion", "KeyLog", "Settled"]
+
+
+class KeyLog:
+    """Keys of one database that were put and deleted, one after the other.
+
+    Some 4 bytes an event more than the keys themselves, once they are packed; some 50 until then.
+    """
+
+    __slots__ = ("_gone", "_is_cleared", "_keys", "_latest", "_sizes", "put")
+
+    def __init__(self, keys: Iterable[bytes] = ()) -> None:
+        self._keys, self._sizes = bytearray(), array("I")
+        self._gone = array("Q")  # the events that are deletions
+        self._is_cleared = False
+        self._latest: list[bytes] = []
+        #: Notes that a key is there: put now, or it stays what it was. Called with each record.
+        self.put = self._latest.append
+        for key in keys:
+            self.put(key)
+        self.pack()
+
+    def pack(self) -> None:
+        """The latest keys take the room of their bytes from now on."""
+        self._keys += b"".join(self._latest)
+        self._sizes.extend(map(len, self._latest))
+        self._latest.clear()
+
+    def __len__(self) -> int:
+        return len(self._sizes) + len(self._latest)
+
+    def delete(self, key: bytes) -> None:
+        """The key is gone."""
+        self._gone.append(len(self))
+        self.put(key)
+
+    def clear(self) -> None:
+        """All keys are gone."""
+        self._keys, self._sizes, self._gone = bytearray(), array("I"), array("Q")
+        self._latest.clear()
+        self._is_cleared = True
+
+    def extend(self, later: KeyLog) -> None:
+        """What came after."""
+        if later._is_cleared:
+            self.clear()
+        self.pack()
+        later.pack()
+        events = len(self)
+        self._gone.extend(events + event for event in later._gone)
+        self._keys += later._keys
+        self._sizes.extend(later._sizes)
+
+    def key(self, event: int) -> bytes:
+        """That of an event."""
+        start = sum(self._sizes[:event])
+        return bytes(self._keys[start : start + self._sizes[event]])
+
+    def settle(self, db_flags: int) -> Settled:
+        """The keys that are left, in the order of a database with ``db_flags``."""
+        self.pack()
+        ends = np.cumsum(np.array(self._sizes, np.uint32), dtype=np.uint64)
+        gone = np.zeros(len(ends), np.uint8)
+        gone[np.array(self._gone, np.int64)] = 1
+        kept, again = _core.settle_keys(db_flags, self._keys, ends, gone)
+        repeated = None if again is None else self.key(again)
+        return Settled(self._keys, ends, kept.astype(np.int64), repeated)
+
+
+class Settled:
+    """Keys in the order of their database, and when each was put.
+
+    Args:
+        keys: of all events, one after the other.
+        ends: where the key of each event ends.
+        events: in which each was put, int64.
+        repeated: a key that was put when it was there; None: there is none.
+    """
+
+    def __init__(
+        self,
+        keys: bytearray,
+        ends: npt.NDArray[np.uint64],
+        events: npt.NDArray[np.int64],
+        repeated: bytes | None,
+    ) -> None:
+        self._keys, self.events, self.repeated = keys, events, repeated
+        self._stops = ends[events].astype(np.int64)
+        begins = np.concatenate([np.zeros(1, np.uint64), ends])
+        self._starts = begins[events].astype(np.int64)
+
+    def __len__(self) -> int:
+        return len(self.events)
+
+    def keys(self, start: int, stop: int) -> list[bytes]:
+        """Those numbered ``start`` to ``stop`` (exclusive); fewer, where there are fewer."""
+        pairs = zip(
+            self._starts[start:stop].tolist(), self._stops[start:stop].tolist(), strict=True
+        )
+        return [bytes(self._keys[at:end]) for at, end in pairs]
+
+
+class Insertion:
+    """What is known of the order, held against the keys of a walk.
+
+    Args:
+        settled: the keys that should be there.
+        db_flags: of the database.
+        where: file and database, for messages.
+    """
+
+    def __init__(self, settled: Settled, db_flags: int, where: str) -> None:
+        self._settled, self._db_flags, self._where = settled, db_flags, where
+        self._seen = 0
+        self._why = ""
+
+    def add(self, layout: Layout, chunk: _core.Chunk, path: str) -> None:
+        """The next keys of the database."""
+        found = _core.leaf_keys(layout, chunk, path)
+        wanted = self._settled.keys(self._seen, self._seen + len(found))
+        self._seen += len(found)
+        if found != wanted and not self._why:
+            pairs = enumerate(zip(found, wanted, strict=False))
+            self._differs(found, wanted, next((i for i, (a, b) in pairs if a != b), len(wanted)))
+
+    def _differs(self, found: list[bytes], wanted: list[bytes], at: int) -> None:
+        if at < len(wanted) and _core.compare_keys(self._db_flags, wanted[at], found[at]) < 0:
+            self._why = f"has no key {wanted[at]!r}, which the order names"
+        else:
+            self._why = f"has a key {found[at]!r}, which the order does not name"
+
+    def end(self) -> npt.NDArray[np.int64]:
+        """The records as they were put, int64; all keys were added.
+
+        Raises:
+            IncompatibleError: the order does not name each key, and no other.
+        """
+        if self._seen < len(self._settled) and not self._why:
+            more = self._settled.keys(self._seen, self._seen + 1)[0]
+            self._why = f"has no key {more!r}, which the order names"
+        if self._why:
+            raise IncompatibleError(f"{self._where} {self._why}")
+        return np.argsort(self._settled.events).astype(np.int64)

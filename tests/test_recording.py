@@ -1,0 +1,290 @@
+"""The order in which records were put is written down where a database is made.
+
+Goal: with ``lmdbio.open(path, provenance=True, order="insertion")`` records are numbered, for who
+asks for it, as they were put since they were last deleted: by whichever call, transaction, handle
+or session; and where that is not known, nothing is claimed.
+Method: a model (Python's dicts keep this very order) is driven with the same random calls; what
+another process puts, and databases of unknown order, are opened in between. That all calls end as
+py-lmdb's do is shown in test_collect.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import databases
+import lmdb
+import pytest
+
+import lmdbio
+from lmdbio.convert import convert
+from lmdbio.errors import IncompatibleError
+from lmdbio.insertion import KeyLog
+from lmdbio.verify import verify
+
+NAMES = (None, b"one", b"two")
+Model = dict[bytes | None, dict[bytes, bytes]]
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_warnings() -> Iterator[None]:
+    """A warning is an error, except where a test expects it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def recording(path: Path, version: int = 1, **kwargs: Any) -> Any:
+    return lmdbio.open(
+        str(path),
+        map_size=1 << 26,
+        max_dbs=4,
+        lib_version={1: 0, 3: 1}[version],
+        provenance=True,
+        order="insertion",
+        **kwargs,
+    )
+
+
+def assert_known(path: Path, model: Model) -> None:
+    for name, content in model.items():
+        if not content:
+            continue
+        with lmdbio.Records(path, db=name, order="insertion", locate="provenance") as records:
+            assert [records.key(i) for i in range(len(records))] == list(content)
+            assert list(records) == list(content.values())
+    verify(path)
+
+
+class Writer:
+    """Random calls, and what they should leave."""
+
+    def __init__(self, rng: random.Random, env: Any, model: Model) -> None:
+        self.rng, self.env, self.model = rng, env, model
+        self.handles = {name: env.open_db(name) if name is not None else None for name in model}
+
+    def key(self) -> bytes:
+        return b"%06x" % self.rng.randrange(400) * self.rng.choice((1, 1, 2))
+
+    def call(self, txn: Any, model: Model) -> None:
+        name = self.rng.choice(list(model))
+        key, value, db = self.key(), self.rng.randbytes(self.rng.randrange(40)), self.handles[name]
+        content = model[name]
+        kind = self.rng.choice(
+            ("put", "put", "put", "keep", "replace", "delete", "pop", "many", "cursor", "drop")
+        )
+        if kind == "put":
+            assert txn.put(key, value, db=db)
+            content[key] = value
+        elif kind == "keep":
+            assert txn.put(key, value, overwrite=False, db=db) == (key not in content)
+            content.setdefault(key, value)
+        elif kind == "replace":
+            assert txn.replace(key, value, db=db) == content.get(key)
+            content[key] = value
+        elif kind == "delete":
+            assert txn.delete(key, db=db) == (content.pop(key, None) is not None)
+        elif kind == "pop":
+            assert txn.pop(key, db=db) == content.pop(key, None)
+        elif kind == "many":
+            items = [(self.key(), b"%d" % i) for i in range(self.rng.randrange(30))]
+            with txn.cursor(db) as cursor:
+                cursor.putmulti(iter(items), overwrite=bool(self.rng.randrange(2)))
+            for key, _ in items:
+                content[key] = txn.get(key, db=db)
+        elif kind == "cursor":
+            self.move(txn.cursor(db), content, key, value)
+        elif self.rng.random() < 0.1 and name is not None:
+            txn.drop(db, delete=False)
+            content.clear()
+
+    def move(self, cursor: Any, content: dict[bytes, bytes], key: bytes, value: bytes) -> None:
+        if cursor.set_range(key):
+            content.pop(bytes(cursor.key()))
+            assert cursor.delete()
+        assert cursor.put(key, value)
+        content[key] = value
+        other = self.key()
+        assert cursor.pop(other) == content.pop(other, None)
+        assert cursor.replace(other, value) is None
+        content[other] = value
+
+    def transaction(self, parent: Any, model: Model) -> Model:
+        txn = self.env.begin(write=True, parent=parent)
+        mine = {name: dict(content) for name, content in model.items()}
+        for _ in range(self.rng.randrange(60)):
+            self.call(txn, mine)
+            if parent is None and self.rng.random() < 0.05:
+                mine = self.transaction(txn, mine)
+        if self.rng.random() < 0.3:
+            txn.abort()
+            return model
+        txn.commit()
+        return mine
+
+
+@pytest.mark.parametrize("version", databases.FORMATS)
+@pytest.mark.parametrize("seed", range(4))
+def test_the_order_is_that_of_the_calls(tmp_path: Path, seed: int, version: int) -> None:
+    rng = random.Random(seed)
+    model: Model = {name: {} for name in NAMES[1:]} if seed % 2 else {None: {}}
+    for _ in range(3):
+        with recording(tmp_path / "env", version) as env:
+            writer = Writer(rng, env, model)
+            for _ in range(10):
+                model = writer.transaction(None, model)
+        assert sum(map(len, model.values())) > 20
+        assert_known(tmp_path / "env", model)
+
+
+def test_with_blocks_count_when_they_end_well(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env:
+        with env.begin(write=True) as txn:
+            txn.put(b"b", b"")
+        with pytest.raises(KeyError), env.begin(write=True) as txn:
+            txn.put(b"lost", b"")
+            raise KeyError
+        with env.begin(write=True) as txn:
+            txn.put(b"left", b"")
+            txn.abort()
+        with env.begin(write=True) as txn, env.begin(write=True, parent=txn) as child:
+            child.put(b"a", b"")
+        with env.begin(write=True) as txn:
+            txn.put(b"0", b"")
+            never = env.begin(write=True, parent=txn)
+            never.put(b"never", b"")
+    assert_known(tmp_path / "env", {None: {b"b": b"", b"a": b"", b"0": b""}})
+
+
+def test_a_putmulti_that_fails_in_the_middle(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env:
+        with env.begin(write=True) as txn:
+            with pytest.raises(lmdb.BadValsizeError):
+                txn.cursor().putmulti(
+                    [(b"b", b"1"), (b"a", b"2"), (b"k" * 600, b"3"), (b"c", b"")]
+                )
+            assert txn.cursor().putmulti([]) == (0, 0)
+    assert_known(tmp_path / "env", {None: {b"b": b"1", b"a": b"2"}})
+
+
+def test_a_database_that_was_dropped_and_made_again(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env:
+        one = env.open_db(b"one")
+        assert env.open_db(b"one") is one
+        with env.begin(write=True) as txn:
+            txn.put(b"z", b"1", db=one)
+            txn.drop(one)
+        again = env.open_db(b"one")
+        with env.begin(write=True, db=again) as txn:
+            txn.put(b"y", b"2")
+            txn.put(b"x", b"3")
+    assert_known(tmp_path / "env", {b"one": {b"y": b"2", b"x": b"3"}})
+
+
+def test_threads_take_turns_and_so_do_their_keys(tmp_path: Path) -> None:
+    """Their transactions end in the order in which they began; what notes them may not."""
+    seen: list[bytes] = []
+
+    def write(thread: int) -> None:
+        for step in range(50):
+            with env.begin(write=True) as txn:
+                key = b"%d/%d" % (thread, step)
+                txn.put(key, b"")
+                seen.append(key)  # nobody else writes now
+
+    with recording(tmp_path / "env") as env:
+        threads = [threading.Thread(target=write, args=(number,)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert_known(tmp_path / "env", {None: dict.fromkeys(seen, b"")})
+
+
+def test_an_order_that_the_keys_imply_goes_on(tmp_path: Path) -> None:
+    """Who put 0, 1, ..., 11 before, and then other keys."""
+    with lmdb.open(str(tmp_path / "env"), map_size=1 << 24) as env, env.begin(write=True) as txn:
+        for i in range(12):
+            txn.put(b"%d" % i, b"%d" % i)
+    with recording(tmp_path / "env") as env, env.begin(write=True) as txn:
+        txn.put(b"100", b"last")
+        txn.put(b"012", b"very last")
+    model = {b"%d" % i: b"%d" % i for i in range(12)} | {b"100": b"last", b"012": b"very last"}
+    assert_known(tmp_path / "env", {None: model})
+
+
+def test_an_unknown_order_is_refused_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    with lmdb.open(str(path), map_size=1 << 24, max_dbs=2) as env, env.begin(write=True) as txn:
+        txn.put(b"wolf", b"2", db=env.open_db(b"one", txn=txn))
+        txn.put(b"hen", b"1", db=env.open_db(b"one", txn=txn))
+        txn.put(b"many", b"1", db=env.open_db(b"dups", txn=txn, dupsort=True))
+    with pytest.raises(IncompatibleError, match=r"database 'one'.*is not known"):
+        recording(path)
+    convert(path, databases=["one"], order=[b"wolf", b"hen"])
+    with recording(path) as env, env.begin(write=True) as txn:
+        txn.put(b"0", b"3", db=env.open_db(b"one", txn=txn))
+        txn.put(b"many", b"0", db=env.open_db(b"dups", txn=txn, dupsort=True))
+    assert_known(path, {b"one": {b"wolf": b"2", b"hen": b"1", b"0": b"3"}})
+    with pytest.raises(IncompatibleError, match="keys may have many"):
+        lmdbio.Records(path, db=b"dups", order="insertion")
+
+
+def test_what_others_put_leaves_the_order_unknown(tmp_path: Path) -> None:
+    path = tmp_path / "env"
+    env = recording(path)
+    with env.begin(write=True) as txn:
+        for key in (b"one", b"more", b"and more"):
+            txn.put(key, key)
+    other = (
+        "import lmdb, sys; e = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
+        "with e.begin(write=True) as t: t.put(b'nobody told', b'')"
+    )
+    subprocess.run([sys.executable, "-c", other, str(path)], check=True)
+    with pytest.warns(UserWarning, match=r"nobody told.*the order in which .* is not"):
+        env.close()
+    assert "nobody told" in env.provenance_note and env.provenance_report is not None
+    with lmdbio.Records(path, locate="provenance") as records:
+        assert len(records) == 4
+    with pytest.raises(IncompatibleError, match="is not known"):
+        lmdbio.Records(path, order="insertion")
+
+
+def test_orders_that_make_no_sense(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="order must be one of 'key', 'insertion'"):
+        lmdbio.open(str(tmp_path), provenance=True, order="random")
+    for readonly in (True, False):
+        with pytest.raises(ValueError, match="provenance=True"):
+            lmdbio.open(str(tmp_path), readonly=readonly, order="insertion")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("flags", [0, 0x02, 0x08], ids=["plain", "reversed", "integers"])
+def test_keys_come_in_the_order_of_their_database(flags: int) -> None:
+    rng = random.Random(flags)
+    size = 8 if flags == 0x08 else 0
+    events = [rng.randbytes(size or rng.randrange(1, 4)) for _ in range(3000)]
+    log, model = KeyLog(), dict[bytes, int]()
+    for number, key in enumerate(events):
+        if rng.random() < 0.3:
+            log.delete(key)
+            model.pop(key, None)
+        else:
+            log.put(key)
+            model.setdefault(key, number)
+    order = {
+        0: lambda key: key,
+        0x02: lambda key: key[::-1],
+        0x08: lambda key: int.from_bytes(key, "little"),
+    }[flags]
+    settled = log.settle(flags)
+    assert settled.keys(0, len(settled)) == sorted(model, key=order)
+    assert settled.events.tolist() == [model[key] for key in sorted(model, key=order)]
+    assert (settled.repeated is None) == (flags == 0x08)
