@@ -1,0 +1,445 @@
+#include "engine_pool.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "engine_ring.h"
+
+enum { STACK_BYTES = 128 * 1024 };
+
+struct lio_pool {
+    pthread_mutex_t lock;
+    pthread_cond_t work; /* a request is queued, or the pool is closing */
+    pthread_cond_t done; /* a ticket has ended */
+    lio_engine *engine;
+    lio_ticket *first, *last; /* tickets with requests not yet begun */
+    uint32_t threads, idle;
+    bool closing;
+    bool in_kernel; /* the ring's thread waits there */
+    lio_ring *ring; /* NULL: a thread for each request in flight */
+    pid_t pid;
+    pthread_t thread[LIO_ENGINE_DEPTH_MAX];
+};
+
+/* --- the queue (all under the pool's lock) ------------------------------------------- */
+
+static void queue_append(lio_pool *owner, lio_ticket *ticket)
+{
+    ticket->queued = true;
+    ticket->queued_ns = lio_now_ns();
+    ticket->next = NULL;
+    if (owner->last != NULL)
+        owner->last->next = ticket;
+    else
+        owner->first = ticket;
+    owner->last = ticket;
+}
+
+/* Drops what has not begun. */
+static void queue_remove(lio_pool *owner, lio_ticket *ticket)
+{
+    lio_ticket *before = NULL;
+    if (!ticket->queued)
+        return;
+    for (lio_ticket *at = owner->first; at != ticket; at = at->next)
+        before = at;
+    if (before != NULL)
+        before->next = ticket->next;
+    else
+        owner->first = ticket->next;
+    if (owner->last == ticket)
+        owner->last = before;
+    ticket->queued = false;
+}
+
+static bool has_ended(const lio_ticket *ticket)
+{
+    return !ticket->queued && ticket->running == 0;
+}
+
+/* Takes the next request of the first ticket. */
+static const lio_read *queue_take(lio_pool *owner, lio_ticket **ticket)
+{
+    lio_ticket *first = owner->first;
+    const lio_read *read = &first->reads[first->begun];
+    first->begun++;
+    first->running++;
+    if (first->begun == first->count) {
+        owner->first = first->next;
+        if (owner->first == NULL)
+            owner->last = NULL;
+        first->queued = false;
+    }
+    *ticket = first;
+    return read;
+}
+
+static void ticket_fail(lio_pool *owner, lio_ticket *ticket, const lio_error *error)
+{
+    if (error->code == LIO_OK || ticket->error.code != LIO_OK)
+        return;
+    ticket->error = *error;
+    queue_remove(owner, ticket);
+}
+
+/* A request that was taken has ended. After the last one the size is asked for, without the lock;
+ * until then the ticket has not ended. */
+static void request_ended(lio_pool *owner, lio_ticket *ticket, const lio_error *error)
+{
+    lio_error cut = {0};
+    ticket_fail(owner, ticket, error);
+    if (!ticket->queued && ticket->running == 1 && ticket->error.code == LIO_OK) {
+        (void)pthread_mutex_unlock(&owner->lock);
+        (void)lio_engine_check_size(owner->engine, ticket->reads, ticket->count, &cut);
+        (void)pthread_mutex_lock(&owner->lock);
+        ticket_fail(owner, ticket, &cut);
+    }
+    ticket->running--;
+    if (has_ended(ticket)) {
+        ticket->ended_ns = lio_now_ns();
+        (void)pthread_cond_broadcast(&owner->done);
+    }
+}
+
+/* --- the threads --------------------------------------------------------------------- */
+
+static void wait_for_work(lio_pool *owner)
+{
+    owner->idle++;
+    (void)pthread_cond_wait(&owner->work, &owner->lock);
+    owner->idle--;
+}
+
+/* Does one request, and counts how long that took. */
+static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
+                           lio_error *error)
+{
+    uint64_t begun = lio_now_ns();
+    (void)lio_engine_perform(engine, read, queued_ns, error);
+    lio_engine_count(engine, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
+                                          .service_ns = lio_now_ns() - begun});
+}
+
+/* One request after another. */
+static void carry_one_by_one(lio_pool *owner)
+{
+    for (;;) {
+        lio_ticket *ticket;
+        const lio_read *read;
+        lio_error error = {0};
+        while (owner->first == NULL && !owner->closing)
+            wait_for_work(owner);
+        if (owner->closing)
+            break;
+        read = queue_take(owner, &ticket);
+        (void)pthread_mutex_unlock(&owner->lock);
+        perform_queued(owner->engine, read, ticket->queued_ns, &error);
+        (void)pthread_mutex_lock(&owner->lock);
+        request_ended(owner, ticket, &error);
+    }
+}
+
+/* A request is handed to the ring. */
+static lio_ring_mark begin(lio_engine *engine, lio_ticket *ticket)
+{
+    lio_ring_mark mark = {.ticket = ticket, .begun_ns = lio_now_ns()};
+    if (lio_trace_is_on(engine->trace))
+        mark.depth = atomic_fetch_add(&engine->in_flight, 1) + 1;
+    return mark;
+}
+
+/* Counts what came of it and, if that was on when it began, traces it. */
+static void tell_of(lio_engine *engine, const lio_ring_done *done)
+{
+    const lio_ring_mark *mark = &done->mark;
+    uint64_t queued_ns = mark->ticket->submitted_ns, now = lio_now_ns();
+    lio_engine_add(engine, done->calls, done->received);
+    lio_engine_count(engine, &(lio_tally){.queued_requests = 1,
+                                          .queue_ns = mark->begun_ns - queued_ns,
+                                          .service_ns = now - mark->begun_ns});
+    if (mark->depth == 0)
+        return;
+    lio_engine_note(engine, (lio_span){.queued_ns = queued_ns, .begun_ns = mark->begun_ns, .ended_ns = now,
+                            .offset = done->offset, .amount = done->length, .count = 1,
+                            .kind = LIO_SPAN_REQUEST, .depth = mark->depth,
+                            .depth_after = atomic_fetch_sub(&engine->in_flight, 1) - 1,
+                            .failed = (uint32_t)done->error.code});
+}
+
+static void ring_fill(lio_pool *owner)
+{
+    while (owner->first != NULL && !owner->closing && lio_ring_room(owner->ring) > 0) {
+        lio_ticket *ticket;
+        lio_error error = {0};
+        const lio_read *read = queue_take(owner, &ticket);
+        if (read->length == 0 || lio_direct_check(read, &error) != LIO_OK)
+            request_ended(owner, ticket, &error);
+        else
+            lio_ring_push(owner->ring, read, begin(owner->engine, ticket));
+    }
+}
+
+/* All at once, as many as the ring takes. */
+static void carry_by_ring(lio_pool *owner)
+{
+    lio_ring_done done;
+    for (;;) {
+        ring_fill(owner);
+        if (lio_ring_is_empty(owner->ring)) {
+            if (owner->closing)
+                break;
+            wait_for_work(owner);
+            continue;
+        }
+        owner->in_kernel = true;
+        (void)pthread_mutex_unlock(&owner->lock);
+        lio_ring_wait(owner->ring);
+        (void)pthread_mutex_lock(&owner->lock);
+        owner->in_kernel = false;
+        while (lio_ring_pop(owner->ring, &done)) {
+            tell_of(owner->engine, &done);
+            request_ended(owner, done.mark.ticket, &done.error);
+        }
+    }
+}
+
+static void *carry(void *argument)
+{
+    lio_pool *owner = argument;
+    (void)pthread_mutex_lock(&owner->lock);
+    if (owner->ring != NULL)
+        carry_by_ring(owner);
+    else
+        carry_one_by_one(owner);
+    (void)pthread_mutex_unlock(&owner->lock);
+    return NULL;
+}
+
+/* --- the pool ------------------------------------------------------------------------ */
+
+static int pool_make(lio_engine *engine, lio_pool **out, lio_error *error)
+{
+    pthread_condattr_t clock;
+    lio_pool *owner = calloc(1, sizeof *owner);
+    if (owner == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *owner, 0, "no memory for an engine");
+    owner->engine = engine;
+    owner->pid = getpid();
+    /* Without one (descriptors used up, a sandbox closed since) threads read the same way. */
+    if (engine->kind == &lio_kind_uring)
+        (void)lio_ring_open(lio_engine_fd(engine), engine->depth, engine->kind->alignment,
+                            &owner->ring, NULL);
+    (void)pthread_mutex_init(&owner->lock, NULL);
+    (void)pthread_cond_init(&owner->work, NULL);
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&owner->done, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    *out = owner;
+    return LIO_OK;
+}
+
+static void pool_end(lio_pool *owner)
+{
+    uint32_t threads;
+    (void)pthread_mutex_lock(&owner->lock);
+    owner->closing = true;
+    threads = owner->threads;
+    (void)pthread_cond_broadcast(&owner->work);
+    (void)pthread_mutex_unlock(&owner->lock);
+    for (uint32_t i = 0; i < threads; i++)
+        (void)pthread_join(owner->thread[i], NULL);
+    (void)pthread_cond_destroy(&owner->work);
+    (void)pthread_cond_destroy(&owner->done);
+    (void)pthread_mutex_destroy(&owner->lock);
+    lio_ring_close(owner->ring);
+    free(owner);
+}
+
+/* The parent's pool, in its child: its descriptor and mappings are this process's too. */
+static void pool_abandon(lio_pool *parents)
+{
+    lio_ring_close(parents->ring);
+    parents->ring = NULL;
+}
+
+void lio_pool_close(lio_pool *pool)
+{
+    if (pool != NULL && pool->pid == getpid())
+        pool_end(pool);
+    else if (pool != NULL)
+        pool_abandon(pool);
+}
+
+int lio_pool_of(lio_engine *engine, lio_pool **out, lio_error *error)
+{
+    lio_pool *found = engine->pool, *made = NULL;
+    int code;
+    if (found != NULL && found->pid == getpid()) {
+        *out = found;
+        return LIO_OK;
+    }
+    code = pool_make(engine, &made, error);
+    if (code != LIO_OK)
+        return code;
+    if (atomic_compare_exchange_strong(&engine->pool, &found, made)) {
+        if (found != NULL)
+            pool_abandon(found);
+        *out = made;
+    } else { /* another thread was first; its pool is this process's too */
+        pool_end(made);
+        *out = found;
+    }
+    return LIO_OK;
+}
+
+/* Starts threads for a ticket, as far as `depth` allows. Signals stay with the threads of the
+ * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one
+ * thread must run, the others are a matter of speed. */
+static int pool_grow(lio_pool *owner, const lio_ticket *ticket, lio_error *error)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    int problem = 0;
+    uint64_t wanted = owner->threads - owner->idle + ticket->hands;
+    uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
+    wanted = wanted < most ? wanted : most;
+    if (owner->threads >= wanted)
+        return LIO_OK;
+    (void)sigfillset(&all);
+    (void)sigdelset(&all, SIGBUS);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    while (owner->threads < wanted) {
+        problem = pthread_create(&owner->thread[owner->threads], &attributes, carry, owner);
+        if (problem != 0)
+            break;
+        owner->threads++;
+    }
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (owner->threads == 0)
+        return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for reading");
+    return LIO_OK;
+}
+
+/* --- tickets ------------------------------------------------------------------------- */
+
+int lio_ticket_make(lio_pool *owner, size_t count, lio_ticket **out, lio_error *error)
+{
+    lio_ticket *ticket = NULL;
+    if (count > (SIZE_MAX - sizeof *ticket) / sizeof ticket->reads[0])
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, count, "too many reads in one batch");
+    ticket = calloc(1, sizeof *ticket + count * sizeof ticket->reads[0]);
+    if (ticket == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for %zu reads", count);
+    ticket->owner = owner;
+    ticket->submitted_ns = lio_now_ns();
+    *out = ticket;
+    return LIO_OK;
+}
+
+int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
+{
+    lio_pool *owner = ticket->owner;
+    int code = LIO_OK;
+    if (ticket->count > 0) {
+        (void)pthread_mutex_lock(&owner->lock);
+        queue_append(owner, ticket);
+        code = pool_grow(owner, ticket, error);
+        if (code != LIO_OK)
+            queue_remove(owner, ticket);
+        else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
+            lio_ring_nudge(owner->ring);
+        else if (ticket->hands == 1 || owner->ring != NULL)
+            (void)pthread_cond_signal(&owner->work);
+        else
+            (void)pthread_cond_broadcast(&owner->work);
+        (void)pthread_mutex_unlock(&owner->lock);
+    }
+    if (code != LIO_OK) {
+        free(ticket);
+        return code;
+    }
+    *out = ticket;
+    return LIO_OK;
+}
+
+static struct timespec deadline_after(int timeout_ms)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    now.tv_sec += timeout_ms / 1000;
+    now.tv_nsec += (long)(timeout_ms % 1000) * 1000000;
+    if (now.tv_nsec >= 1000000000) {
+        now.tv_sec++;
+        now.tv_nsec -= 1000000000;
+    }
+    return now;
+}
+
+int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
+{
+    lio_pool *owner = ticket->owner;
+    struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
+    int code = LIO_OK, waited = 0;
+    if (owner->pid != getpid())
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0, "these reads were begun before fork");
+    (void)pthread_mutex_lock(&owner->lock);
+    while (!has_ended(ticket) && waited == 0) {
+        if (timeout_ms < 0)
+            (void)pthread_cond_wait(&owner->done, &owner->lock);
+        else
+            waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
+    }
+    if (!has_ended(ticket))
+        code = LIO_PENDING;
+    else if (ticket->error.code != LIO_OK) {
+        code = ticket->error.code;
+        if (error != NULL)
+            *error = ticket->error;
+    }
+    (void)pthread_mutex_unlock(&owner->lock);
+    return code;
+}
+
+void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns)
+{
+    lio_pool *owner = ticket->owner;
+    *submitted_ns = *ended_ns = ticket->submitted_ns;
+    if (owner->pid != getpid())
+        return;
+    (void)pthread_mutex_lock(&owner->lock);
+    if (ticket->ended_ns != 0)
+        *ended_ns = ticket->ended_ns;
+    (void)pthread_mutex_unlock(&owner->lock);
+}
+
+void lio_ticket_free(lio_ticket *ticket)
+{
+    lio_pool *owner;
+    if (ticket == NULL)
+        return;
+    owner = ticket->owner;
+    if (owner->pid == getpid()) {
+        (void)pthread_mutex_lock(&owner->lock);
+        queue_remove(owner, ticket);
+        while (!has_ended(ticket))
+            (void)pthread_cond_wait(&owner->done, &owner->lock);
+        (void)pthread_mutex_unlock(&owner->lock);
+    }
+    free(ticket);
+}
+
+void lio_ticket_drop(lio_ticket **ticket)
+{
+    lio_ticket *gone = *ticket;
+    *ticket = NULL;
+    lio_ticket_free(gone);
+}
