@@ -42,7 +42,7 @@ ACCESSES: tuple[Access, ...] = get_args(Access)
 Origin: TypeAlias = Literal["keyword", "environment", "tune", "facts"]
 
 ENGINES = ("auto", "pread", "direct", "uring", "staged", "mmap")
-DEPTH_MAX = 256  # csrc/engine.c
+DEPTH_MAX = 256  # csrc/engine_pool.h
 #: Reads begin and end on these boundaries, whatever the engine: the kernel reads no less, and
 #: records on neighbouring pages then touch, so that they share a read without a gap.
 PAGE_BYTES = 4096
