@@ -10,6 +10,7 @@ where it names them, else by a walk over them, when the first key is asked for.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import SupportsIndex, overload
@@ -51,9 +52,9 @@ class _Leaves:
 class _Ranges(Sequence[range]):
     """The records of each key, in key order."""
 
+    @abstractmethod
     def _of(self, key: int) -> range:
         """Those of a key by its number."""
-        raise NotImplementedError
 
     @overload
     def __getitem__(self, number: SupportsIndex) -> range: ...
