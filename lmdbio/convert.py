@@ -51,7 +51,9 @@ from lmdbio.insertion import Insertion, KeyLog, Settled
 from lmdbio.items import DUPSORT, Part, walk
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
+    ALL_KEY_RUNS_MAX,
     BLOCKS_AT,
+    DATABASES_MAX,
     DIGEST_BYTES,
     DIRECTORY_BYTES_MAX,
     MAGIC,
@@ -787,10 +789,21 @@ class Writer:
         self._block_form = BLOCK_FORMS.get(form)
         self._at = self._began = BLOCKS_AT
         self._pending = np.empty(0, _core.EXTENT)
+        self._runs_left = ALL_KEY_RUNS_MAX
         self.made: list[Made] = []
         self.extents_end = 0
 
     def begin(self, name: Name, db: Database) -> None:
+        """The next database.
+
+        Raises:
+            IncompatibleError: it is one too many.
+        """
+        if len(self.made) == DATABASES_MAX:
+            raise IncompatibleError(
+                f"{self._data}: a provenance file describes {DATABASES_MAX:,} databases at most: "
+                "name those that are read (--db)"
+            )
         self._began = self._at
         self.made.append(Made(name, db))
 
@@ -811,8 +824,13 @@ class Writer:
             self._prefer_leaves(self.made[-1], leaves)
 
     def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
-        """What the keys of the database look like; none: they follow no pattern."""
-        self.made[-1].keys = runs
+        """What the keys of the database look like; none: they follow no pattern.
+
+        What a file has no room for any more is looked up in the tree.
+        """
+        if len(runs) <= self._runs_left:
+            self._runs_left -= len(runs)
+            self.made[-1].keys = runs
 
     def group(self, each: npt.NDArray[np.uint64]) -> None:
         """How many records each key of the database has, which is ended."""

@@ -34,7 +34,7 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 
-RUNS_SHOWN = 6
+RUNS_SHOWN, BYTES_SHOWN = 6, 60
 #: Of a number in a key (csrc/keys.c); int() refuses thousands of them.
 DIGITS_MAX = 18
 
@@ -246,8 +246,12 @@ def describe(runs: Sequence[KeyRun]) -> str:
     return shown if more <= 0 else f"{shown} and {more} runs more"
 
 
+def _short(text: bytes) -> str:
+    return repr(text[:BYTES_SHOWN])[2:-1] + ("..." if len(text) > BYTES_SHOWN else "")
+
+
 def _describe(run: KeyRun) -> str:
-    stem, tail = (repr(text)[2:-1] for text in (run.stem, run.tail))
+    stem, tail = _short(run.stem), _short(run.tail)
     last = run.first + run.count - 1
     match run.form:
         case KeyForm.LITERAL:

@@ -343,7 +343,7 @@ def open_source(
         sidecar, reason = None, "scan was asked for"
         if locate != "scan":
             sidecar, reason = _open_sidecar(
-                data, name, pages, meta, provenance, check, demanded=locate == "provenance"
+                data, name, found, pages, meta, provenance, check, demanded=locate == "provenance"
             )
         section = sidecar.section(name) if sidecar is not None else None
         if sidecar is not None:
@@ -368,6 +368,7 @@ def open_source(
     except BaseException:
         pages.close()
         raise
+    groups = Groups(known.each_key) if found.flags & DUPSORT else None
     return Source(
         path=data,
         db=name,
@@ -381,10 +382,10 @@ def open_source(
             meta,
             found,
             pattern=known.keys,
-            leaves=partial(_leaves, pages, meta, found, section, scanned),
+            leaves=partial(_leaves, pages, meta, found, section, scanned, groups),
             guard=partial(_guard, pages, meta),
         ),
-        _groups=Groups(known.each_key) if found.flags & DUPSORT else None,
+        _groups=groups,
         _order=permuted,
         _table=table,
         _sidecar=sidecar,
@@ -435,6 +436,7 @@ def _newest_or_zero(pages: _core.Engine, meta: _core.Meta) -> int:
 def _open_sidecar(
     data: str,
     name: bytes | None,
+    db: _core.Database,
     pages: _core.Engine,
     meta: _core.Meta,
     provenance: str | os.PathLike[str] | None,
@@ -448,7 +450,9 @@ def _open_sidecar(
     try:
         sidecar = sidecars.Provenance.open(path)
         staleness.check(pages, meta, sidecar, check)
-        sidecar.section(name)
+        section = sidecar.section(name)
+        label = sidecars.name_text(name)
+        staleness.compare_database(sidecar, pages.path, label, db, section.database)
     except BaseException as e:
         if sidecar is not None:
             sidecar.close()
@@ -519,8 +523,13 @@ def _leaves(
     db: _core.Database,
     section: sidecars.Section | None,
     scanned: _Scanned | None,
+    groups: Groups | None,
 ) -> _core.Leaves:
-    """All leaves of a database in key order (dtype ``LEAF``)."""
+    """All leaves of a database in key order (dtype ``LEAF``).
+
+    Raises:
+        ProvenanceError: the sidecar tells another number of keys than these hold.
+    """
     if scanned is not None:
         return scanned.leaves
     named = section.leaves() if section is not None else None
@@ -529,7 +538,11 @@ def _leaves(
     found = [np.empty(0, _core.LEAF)]
     with _core.Walk(pages, meta, db) as walk:
         found += [_core.leaves_of(meta.layout, chunk) for chunk in walk if chunk.leaf]
-    return np.concatenate(found)
+    leaves = np.concatenate(found)
+    keys = int(leaves["records"].sum())
+    if section is not None and groups is not None and len(groups) != keys:
+        raise section.damaged(f"it counts {len(groups):,} keys, {pages.path} has {keys:,}")
+    return leaves
 
 
 def choose_way(engine: _core.Engine, access: Access, keyword: Wish | None = None) -> Choice:

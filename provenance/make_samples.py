@@ -100,6 +100,14 @@ def record(entries: int, root: int, flags: int = 0, pad: int = 0) -> bytes:
     return struct.pack("<IHHQQQQQ", pad, flags, int(entries > 0), 0, entries > 0, 0, entries, root)
 
 
+def transactions(history: bytes | None, records: int) -> int:
+    """Of a database made like this; 7 where nothing is said."""
+    if not history:
+        return 7
+    _, _, apart, _, _, every, _ = struct.unpack_from("<BBBBIQQ", history)
+    return -(-records // every) + apart if every else 7
+
+
 Section = tuple[bytes | None, list[tuple[int, Extents]]]  # name, blocks of (form, extents)
 #: Sections with a history have one block of this form, which is not stored.
 REPLAY = 0
@@ -124,7 +132,8 @@ def directory(
     main = given.get("main", record(sum(len(e) for _, e in sections[0][1]), 3, flags))
     head = given.get("head", struct.pack("<III", 1, PAGE, 0))
     out = head + struct.pack("<I", len(sections))
-    out += given.get("state", struct.pack("<QQ", 7, 1000)) + struct.pack("<Q", end)
+    txnid = transactions(history, len(every))
+    out += given.get("state", struct.pack("<QQ", txnid, 1000)) + struct.pack("<Q", end)
     out += given.get("free", record(0, 2**64 - 1, pad=PAGE)) + main
     out += struct.pack("<qqQQ16s", 10**18, 10**18 + 1, 66, 4711, bytes(range(16)))
     out += given.get("digest", hashlib.blake2b(b"sample", digest_size=32).digest())
@@ -365,10 +374,13 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         packed = frame(content)
         return seal(packed, directory(GOOD["fixed"], [packed], [content]))
 
-    def with_leaves(content: bytes, version: int = 2) -> bytes:
+    def with_leaves(
+        content: bytes, version: int = 2, flags: int = 0, keys: bytes | None = None
+    ) -> bytes:
         packed, sections = frame(content), [(None, [(LEAVES, FIXED)])]
         history = None if version == 1 else b""
-        return seal(packed, directory(sections, [packed], [content], history), version=version)
+        told = directory(sections, [packed], [content], history, keys, flags)
+        return seal(packed, told, version=version if keys is None else 3)
 
     return {
         "zero-bytes": (b"", "is not a provenance file"),
@@ -391,7 +403,13 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
             "no database that is read",
         ),
         "beyond-last-page": (seal(stored, far), "beyond the database's last page"),
-        "database-twice": (whole(twice), "describes one database twice"),
+        "database-twice": (whole(twice), "describes database 'a' twice"),
+        "databases-too-many": (whole([(b"a", []), (b"b", [])]), "more than there can be"),
+        "name-too-long": (whole([(b"n" * 512, [])]), "name that no database has"),
+        "blocks-too-many": (
+            seal(stored, directory([(None, [(RUNS, FIXED[:1])] * 9)], [stored] * 9, [raw] * 9)),
+            "more blocks than its file has room for",
+        ),
         "false-count": (whole(GOOD["fixed"], main=record(61, 3)), "has 62 records, its blocks 62"),
         "false-run": (with_block(bytes(wrong)), "another number of records"),
         "block-cut": (with_block(raw[:-1]), "runs are cut"),
@@ -423,6 +441,10 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
         "history-of-long-keys": (
             replayed(made(every=3, length=5000, key=65_540)),
             "cannot be replayed",
+        ),
+        "history-of-other-transactions": (
+            replayed(made(every=3, length=5000), state=struct.pack("<QQ", 7, 1000)),
+            "other transactions than the database's",
         ),
         "history-of-other-commits": (replayed(made(every=2, length=5000)), "other records"),
         "history-of-other-records": (replayed(made(every=1, length=5000)), "other records"),
@@ -505,6 +527,14 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
             duplicates([(30, counts_block([2, *EACH[1:]]))]),
             "another number of records",
         ),
+        "counts-of-more-keys": (
+            duplicates([(63, counts_block([1] * 63))]),
+            "more keys than records",
+        ),
+        "leaves-of-duplicates": (
+            with_leaves(leaves_block([(5, 62)]), flags=4, keys=key_runs()),
+            "neither leaves nor a history tell",
+        ),
         "order-of-others": (ordered([ORDER[:-1]]), "order of another number of records"),
         "order-twice": (ordered([[*ORDER[:-1], ORDER[0]]]), "each record once"),
         "order-beyond": (ordered([[*ORDER[:-1], 62]]), "each record once"),
@@ -519,8 +549,8 @@ def bad_samples() -> dict[str, tuple[bytes, str]]:
     }
 
 
-def replayed(history: bytes) -> bytes:
-    return whole([(None, [(REPLAY, ONE)])], version=2, history=sealed(history, ONE))
+def replayed(history: bytes, **given: bytes) -> bytes:
+    return whole([(None, [(REPLAY, ONE)])], version=2, history=sealed(history, ONE), **given)
 
 
 def with_keys(keys: bytes) -> bytes:

@@ -16,7 +16,9 @@ information"), in a form that holds for any insertion history.
 """
 
 from lmdbio.provenance.directory import (
+    ALL_KEY_RUNS_MAX,
     BLOCKS_AT,
+    DATABASES_MAX,
     DIGEST_BYTES,
     DIRECTORY_BYTES_MAX,
     MAGIC,
@@ -38,7 +40,9 @@ from lmdbio.provenance.file import Provenance, Section
 from lmdbio.provenance.places import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
 
 __all__ = [
+    "ALL_KEY_RUNS_MAX",
     "BLOCKS_AT",
+    "DATABASES_MAX",
     "DIGEST_BYTES",
     "DIRECTORY_BYTES_MAX",
     "Entry",

@@ -39,7 +39,9 @@ from lmdbio.history import RECORDS_MAX as REPLAYED_MAX
 from lmdbio.items import DUPSORT
 
 __all__ = [
+    "ALL_KEY_RUNS_MAX",
     "BLOCKS_AT",
+    "DATABASES_MAX",
     "DIGEST_BYTES",
     "DIRECTORY_BYTES_MAX",
     "Entry",
@@ -75,6 +77,12 @@ BLOCKS_AT = 64  # the preamble's size
 #: Of a block of leaves: no page has more than 2**15.
 _LEAVES_RECORDS_MAX = _core.BLOCK_LEAVES_MAX << 15
 DIRECTORY_BYTES_MAX = 64 << 20
+#: What a few bytes of zstd may say there is: each takes time and memory, before any of it is known
+#: to be false. LMDB looks names up one after the other, so that nobody has nearly as many.
+DATABASES_MAX = 1 << 14
+ALL_KEY_RUNS_MAX = 1 << 14  # of all databases
+#: Bytes that a zstd frame of one byte or more takes.
+_BLOCK_STORED_MIN = 10
 _ZSTD_LEVEL = 19
 
 #: magic, version, features, file size, directory offset, stored and raw size, its crc32, zeros
@@ -101,6 +109,7 @@ _KEY_RUN = struct.Struct("<BBHHQQ")
 #: Number of blocks of numbers; from format version 3 on
 _COLUMNS = struct.Struct("<I")
 NUMBERS_MAX = 8192  # that one of them has
+_NO_COLUMNS = np.empty((0, 4), np.uint32)
 #: Smallest number, and bytes of what others have more
 _NUMBERS_HEAD = struct.Struct("<QB")
 #: Bounds of LMDB for keys and values, in bytes.
@@ -219,6 +228,8 @@ class Entry:
     @property
     def numbers_bytes(self) -> int:
         """Of the stored blocks of numbers, which follow the others."""
+        if not len(self.groups) and not len(self.order):
+            return 0
         return int(self.groups[:, 2].sum(dtype=np.uint64) + self.order[:, 2].sum(dtype=np.uint64))
 
     def pack(self) -> bytes:
@@ -276,11 +287,20 @@ def extents_crc(parts: Iterable[Extents]) -> int:
     return crc
 
 
-class _Parser:
-    """Takes bounded pieces off the front of the directory."""
+_NOTHING = {dtype: np.empty(0, dtype) for dtype in ("<u4", "u1")}
 
-    def __init__(self, raw: bytes, path: Path) -> None:
+
+class _Parser:
+    """Takes bounded pieces off the front of the directory.
+
+    Args:
+        blocks_bytes: that the file has for blocks.
+    """
+
+    def __init__(self, raw: bytes, path: Path, blocks_bytes: int) -> None:
         self._raw, self._at, self._path = raw, 0, path
+        self._blocks_left = blocks_bytes // _BLOCK_STORED_MIN
+        self._runs_left = ALL_KEY_RUNS_MAX
 
     def bytes(self, length: int) -> bytes:
         if length > len(self._raw) - self._at:
@@ -295,7 +315,23 @@ class _Parser:
         return Database(*self.items(_DATABASE))
 
     def column(self, count: int, dtype: str) -> npt.NDArray[Any]:
+        if not count:
+            return _NOTHING[dtype]
         return np.frombuffer(self.bytes(count * np.dtype(dtype).itemsize), dtype)
+
+    def blocks(self, count: int) -> int:
+        """So many blocks more, for which the file must have room."""
+        self._blocks_left -= count
+        if self._blocks_left < 0:
+            raise self.error("has more blocks than its file has room for")
+        return count
+
+    def key_runs(self, count: int) -> int:
+        """So many runs of keys more."""
+        self._runs_left -= count
+        if count > _core.KEY_RUNS_MAX or self._runs_left < 0:
+            raise self.error("has more runs of keys than the format knows")
+        return count
 
     def end(self) -> None:
         if self._at != len(self._raw):
@@ -323,6 +359,8 @@ def _parse_history(
         or value_length > _VALUE_MAX
     ):
         raise parser.error("has a history that cannot be replayed")
+    if -(-records // commit_every) + apart != facts.txnid:
+        raise parser.error("has a history of other transactions than the database's")
     history = History(
         version=facts.version,
         page_size=facts.page_size,
@@ -350,10 +388,8 @@ _WIDTHS = {
 
 def _parse_keys(parser: _Parser) -> tuple[KeyRun, ...]:
     (count,) = parser.items(_KEY_RUNS)
-    if count > _core.KEY_RUNS_MAX:
-        raise parser.error("has more runs of keys than the format knows")
     runs = []
-    for _ in range(count):
+    for _ in range(parser.key_runs(count)):
         form, width, stem, tail, first, many = parser.items(_KEY_RUN)
         run = KeyRun(form, first, many, width, parser.bytes(stem), parser.bytes(tail))
         runs.append(run)
@@ -364,6 +400,8 @@ def _parse_keys(parser: _Parser) -> tuple[KeyRun, ...]:
 
 def _parse_columns(parser: _Parser) -> U32:
     (count,) = parser.items(_COLUMNS)
+    if not parser.blocks(count):
+        return _NO_COLUMNS
     blocks: U32 = parser.column(4 * count, "<u4").reshape(4, count).T
     most = (NUMBERS_MAX, _core.BLOCK_RAW_BYTES_MAX)
     if bool(((blocks[:, :2] == 0) | (blocks[:, :2] > most)).any()):
@@ -391,6 +429,9 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
     name = parser.bytes(name_length)
     if kind > 1 or (kind == 0 and name):
         raise parser.error(f"has a database of unknown kind {kind}")
+    if name_length > _KEY_MAX:
+        raise parser.error("has a name that no database has")
+    parser.blocks(blocks)
     database = parser.database()
     records, total, runs = parser.items(_COUNTS)
     entry = Entry(
@@ -413,6 +454,10 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
         raise parser.error("names leaves, which format version 1 does not have")
     if entry.history is not None and blocks:
         raise parser.error("has a history and blocks")
+    if database.flags & DUPSORT and (
+        entry.history or (entry.block_form == BlockForm.LEAVES).any()
+    ):
+        raise parser.error("has duplicates, of which neither leaves nor a history tell")
     if format_version > 2:
         entry.keys = _parse_keys(parser)
         entry.groups, entry.order = _parse_columns(parser), _parse_columns(parser)
@@ -421,6 +466,8 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
         if len(entry.order) and int(entry.order[:, 0].sum()) != records:
             raise parser.error("has an order of another number of records")
         keys = int(entry.groups[:, 0].sum()) if database.flags & DUPSORT else records
+        if keys > records:
+            raise parser.error("has more keys than records")
         if entry.keys and sum(run.count for run in entry.keys) != keys:
             raise parser.error("has another number of keys than of records")
     elif database.flags & DUPSORT:
@@ -507,8 +554,18 @@ def parse_preamble(head: bytes, file_size: int, path: Path) -> Preamble:
     return Preamble(version, at, stored, raw, crc)
 
 
-def parse_directory(raw: bytes, path: Path, format_version: int) -> tuple[Facts, list[Entry]]:
-    parser = _Parser(raw, path)
+def parse_directory(
+    raw: bytes, path: Path, format_version: int, blocks_bytes: int
+) -> tuple[Facts, list[Entry]]:
+    """Takes a directory apart.
+
+    Args:
+        blocks_bytes: that the file has for blocks.
+
+    Raises:
+        ProvenanceError: it is damaged, or says what cannot be.
+    """
+    parser = _Parser(raw, path, blocks_bytes)
     version, page_size, env_flags, sections, txnid, last_pgno, end = parser.items(_FACTS)
     free_db, main_db = parser.database(), parser.database()
     hints = Hints(*parser.items(_HINTS))
@@ -520,39 +577,45 @@ def parse_directory(raw: bytes, path: Path, format_version: int) -> tuple[Facts,
         raise ProvenanceError(f"{path}: describes no database that is read here")
     if last_pgno >= 2**62 // page_size or end > (last_pgno + 1) * page_size:
         raise ProvenanceError(f"{path}: describes records beyond the database's last page")
-    entries = []
-    for _ in range(sections):  # each takes bytes, so a false count ends with the bytes
-        entries.append(_parse_entry(parser, facts, format_version))
+    if sections > min(DATABASES_MAX, main_db.entries + 1):
+        raise parser.error(f"describes {sections:,} databases, more than there can be")
+    entries: dict[Name, Entry] = {}
+    for _ in range(sections):
+        entry = _parse_entry(parser, facts, format_version)
+        if entry.name in entries:
+            raise parser.error(f"describes {name_text(entry.name)} twice")
+        entries[entry.name] = entry
     parser.end()
-    if any(entry.name is None and entry.database != main_db for entry in entries):
+    if None in entries and entries[None].database != main_db:
         raise parser.error("contradicts itself about the main database")
-    return facts, entries
+    return facts, list(entries.values())
 
 
 def check_entries(entries: list[Entry], blocks_bytes: int, path: Path) -> None:
     """Every block within bounds, and all of them exactly filling the file's blocks."""
     stored = 0
     for entry in entries:
-        where = f"{path}: {name_text(entry.name)}"
         records = int(entry.block_records.sum(dtype=np.uint64))
         if entry.history is not None:
             records = entry.history.count
         if not entry.records == records == entry.database.entries:
             raise ProvenanceError(
-                f"{where}: has {entry.records} records, its blocks {records}, "
-                f"the database {entry.database.entries}"
+                f"{path}: {name_text(entry.name)}: has {entry.records} records, its blocks "
+                f"{records}, the database {entry.database.entries}"
             )
+        stored += entry.numbers_bytes
+        if not len(entry.block_form):
+            continue
         in_leaves = entry.block_form == BlockForm.LEAVES
         most = np.where(in_leaves, _LEAVES_RECORDS_MAX, _core.BLOCK_RECORDS_MAX)
         bounds = ((entry.block_records, most), (entry.block_raw, _core.BLOCK_RAW_BYTES_MAX))
         if any(bool(((c == 0) | (c > most)).any()) for c, most in bounds):
-            raise ProvenanceError(f"{where}: a block is empty or above the format's limits")
+            raise ProvenanceError(
+                f"{path}: {name_text(entry.name)}: a block is empty or above the format's limits"
+            )
         stored += int(entry.block_stored.sum(dtype=np.uint64))
-        stored += entry.numbers_bytes
     if stored != blocks_bytes:
         raise ProvenanceError(f"{path}: holds {blocks_bytes} bytes of blocks, its index {stored}")
-    if len({entry.name for entry in entries}) != len(entries):
-        raise ProvenanceError(f"{path}: describes one database twice")
 
 
 def pack_numbers(numbers: npt.NDArray[np.uint64]) -> bytes:

@@ -38,6 +38,7 @@ __all__ = ["CACHE_BYTES_MAX", "Provenance", "Section"]
 
 CACHE_BYTES_MAX = 64 << 20
 _OPEN_BYTES = 16384  # read at open: small sidecars come whole
+_NAMES_SHOWN = 6  # in a message
 
 
 class Section:
@@ -94,9 +95,9 @@ class Section:
         )
         # Compared before they are added up, which could wrap.
         if not each.all() or (len(each) and int(each.max()) > self.count):
-            raise self._damaged("a key has no record, or more than there are")
+            raise self.damaged("a key has no record, or more than there are")
         if int(each.sum(dtype=np.uint64)) != self.count:
-            raise self._damaged("the keys have another number of records")
+            raise self.damaged("the keys have another number of records")
         return each
 
     def order(self) -> npt.NDArray[np.int64] | None:
@@ -112,10 +113,11 @@ class Section:
         order: npt.NDArray[np.int64] = np.concatenate(parts)
         inside = ((order >= 0) & (order < self.count)).all()
         if not inside or (np.bincount(order, minlength=self.count) != 1).any():
-            raise self._damaged("its order does not have each record once")
+            raise self.damaged("its order does not have each record once")
         return order
 
-    def _damaged(self, what: str) -> ProvenanceError:
+    def damaged(self, what: str) -> ProvenanceError:
+        """The error that says what is wrong with what is told of this database."""
         return ProvenanceError(f"{self._owner.path}: is damaged: {name_text(self.name)}: {what}")
 
     def _numbers(
@@ -265,6 +267,8 @@ class Section:
 
 def _starts(sizes: npt.NDArray[Any], base: int) -> npt.NDArray[np.int64]:
     """Where each item begins, and where the last one ends."""
+    if not len(sizes):
+        return np.array([base], np.int64)
     starts = np.empty(len(sizes) + 1, np.int64)
     starts[0] = base
     np.cumsum(sizes, dtype=np.int64, out=starts[1:])
@@ -305,7 +309,8 @@ class Provenance:
         except BaseException:
             self.close()
             raise
-        self.databases = [section.name for section in self._sections]
+        self._by_name = {section.name: section for section in self._sections}
+        self.databases = list(self._by_name)
 
     @classmethod
     def open(
@@ -351,8 +356,9 @@ class Provenance:
         packed = self._read(head.offset, head.stored)
         if zlib.crc32(packed) != head.crc:
             raise ProvenanceError(f"{path}: is damaged: its directory fails its checksum")
-        facts, entries = parse_directory(decompress(packed, head.raw, path), path, head.version)
-        check_entries(entries, head.offset - BLOCKS_AT, path)
+        raw, blocks_bytes = decompress(packed, head.raw, path), head.offset - BLOCKS_AT
+        facts, entries = parse_directory(raw, path, head.version, blocks_bytes)
+        check_entries(entries, blocks_bytes, path)
         sections, start = [], BLOCKS_AT
         for number, entry in enumerate(entries):
             sections.append(Section(self, number, entry, start))
@@ -367,11 +373,13 @@ class Provenance:
             KeyError: the file does not describe it.
         """
         wanted = name.encode() if isinstance(name, str) else name
-        for section in self._sections:
-            if section.name == wanted:
-                return section
-        known = ", ".join(name_text(section.name) for section in self._sections) or "nothing"
-        raise KeyError(f"{self.path}: does not describe {name_text(wanted)}, only {known}")
+        found = self._by_name.get(wanted)
+        if found is None:
+            known = ", ".join(map(name_text, self.databases[:_NAMES_SHOWN])) or "nothing"
+            more = len(self.databases) - _NAMES_SHOWN
+            told = f"{known} and {more:,} more" if more > 0 else known
+            raise KeyError(f"{self.path}: does not describe {name_text(wanted)}, only {told}")
+        return found
 
     @property
     def sections(self) -> list[Section]:
