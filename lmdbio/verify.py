@@ -3,7 +3,8 @@
 Invariants:
   - every page of every tree is read once and has one owner; every count is compared with the
     database's record, every overflow value's header is read;
-  - every record of the provenance file is compared with where the tree says it lies;
+  - every record of the provenance file is compared with where the tree says it lies, and every
+    key that it computes with the one that is there;
   - damage is told apart from a writer's commits.
 """
 
@@ -22,6 +23,7 @@ from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
 from lmdbio.errors import CorruptedError, Error, ProvenanceError, StaleError
 from lmdbio.items import DUPSORT, walk
+from lmdbio.keys import KeyPattern
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
     Name,
@@ -60,6 +62,7 @@ class VerifyReport:
         tree_pages, overflow_pages: pages of all trees, the free list's included.
         headers: overflow headers read.
         sidecar_records: records compared with the provenance file.
+        sidecar_keys: keys compared with those that it computes.
         bytes_read, requests: what the engine read.
         seconds: taken.
     """
@@ -74,6 +77,7 @@ class VerifyReport:
     overflow_pages: int
     headers: int
     sidecar_records: int
+    sidecar_keys: int
     bytes_read: int
     requests: int
     seconds: float
@@ -92,8 +96,10 @@ def verify(
 
     Every page of every tree (the free list's too) is read and checked, counts are compared
     with the database records, every overflow value's header is read, no page may have two
-    owners; then every record of the provenance file is compared with the walk, and its
-    digest with the pages. Memory: one byte per page of the file.
+    owners; every record of the provenance file is compared with the walk, and so are the keys
+    that it computes, how many values each has, and its digest. The order in which records were
+    put no page tells: that it has each once is all that is checked. Memory: one byte per page of
+    the file, and eight for each key that may have many values.
 
     Args:
         provenance: a provenance file that must be there; None: the one at its usual places,
@@ -141,6 +147,7 @@ def verify(
         overflow_pages=verifier.overflow_pages,
         headers=verifier.headers,
         sidecar_records=verifier.sidecar_records,
+        sidecar_keys=verifier.sidecar_keys,
         bytes_read=counters.bytes,
         requests=counters.requests,
         seconds=time.monotonic() - began,
@@ -172,7 +179,7 @@ class _Verifier:
         self.names: list[Name] = []
         self.duplicates: list[Name] = []
         self.records = self.record_bytes = 0
-        self.overflow_pages = self.headers = self.sidecar_records = 0
+        self.overflow_pages = self.headers = self.sidecar_records = self.sidecar_keys = 0
 
     def run(self) -> None:
         self._tree(None, self._meta.free_db, "the free list")
@@ -205,6 +212,8 @@ class _Verifier:
         named: list[tuple[bytes, Database]] = []
         records = size = pages = 0
         each = [np.empty(0, np.uint64)]
+        pattern = section.keys if section is not None else None
+        finder = _core.KeyFinder(db.flags)
         for part in walk(self._engine, self._meta, db):
             if part.chunk is not None:
                 digest.add(part.chunk)
@@ -212,6 +221,8 @@ class _Verifier:
                 self._own(part.chunk.pgnos.astype(np.int64), label)
                 if part.keys and db is self._meta.main_db:
                     named += _core.leaf_databases(self._layout, part.chunk, self._engine.path)
+                if part.keys and pattern is not None:
+                    finder.add(self._layout, part.chunk, self._engine.path)
             if section is not None:
                 self._compare(section, records, part.extents)
                 each.append(part.each)
@@ -223,8 +234,14 @@ class _Verifier:
         self._count(label, "overflow pages", pages, db.overflow_pages)
         self.overflow_pages += pages
         if section is not None and db.flags & DUPSORT:
-            self._compare_keys(section, np.concatenate(each))
+            self._compare_each(section, np.concatenate(each))
+        if section is not None and pattern is not None:
+            # What convert wrote comes out again; of others each key is computed.
+            if finder.end() != pattern.runs:
+                self._compare_keys(section, db, pattern)
+            self.sidecar_keys += pattern.count
         if section is not None:
+            section.order()
             self._trees[name] = digest.finish(name, db)
         return records, size, named
 
@@ -318,7 +335,23 @@ class _Verifier:
             )
         self.sidecar_records += len(extents)
 
-    def _compare_keys(self, section: Section, each: npt.NDArray[np.uint64]) -> None:
+    def _compare_keys(self, section: Section, db: Database, pattern: KeyPattern) -> None:
+        """Reads the keys, which are as many as the pattern has, once more, one after the other."""
+        number = 0
+        for part in walk(self._engine, self._meta, db):
+            if part.chunk is None or not part.keys:
+                continue
+            for key in _core.leaf_keys(self._layout, part.chunk, self._engine.path):
+                told = pattern.key(number)
+                if key != told:
+                    assert self._provenance is not None
+                    raise StaleError(
+                        f"{self._provenance.path}: key {number} of {name_text(section.name)} is "
+                        f"{key!r} in {self._engine.path}, not {told!r}"
+                    )
+                number += 1
+
+    def _compare_each(self, section: Section, each: npt.NDArray[np.uint64]) -> None:
         if not np.array_equal(section.each_key(), each):
             assert self._provenance is not None
             raise StaleError(

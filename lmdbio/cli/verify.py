@@ -29,7 +29,8 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
 
     Every page of every tree is read and checked, counts are compared, no page may have two
     owners, and every record of the provenance file is compared with where the tree says it
-    lies. Exit status 1, with file, offset and reason, when something is wrong.
+    lies, as are the keys that it computes. Exit status 1, with file, offset and reason, when
+    something is wrong.
 
     \b
     Examples:
@@ -43,7 +44,8 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
         print_json(report)
         return
     told = (
-        f"{report.sidecar}: {report.sidecar_records:,} records compared"
+        f"{report.sidecar}: {report.sidecar_records:,} records and {report.sidecar_keys:,} "
+        "computed keys compared"
         if report.sidecar is not None
         else "none (lmdbio convert makes one)"
     )
