@@ -7,6 +7,8 @@
 #include "duplicates.h"
 #include "readahead.h"
 
+enum { SPOT_INDEX_BITS = 16 }; /* no page has more nodes */
+
 struct lio_cursor {
     bool has_sub; /* DUPSORT */
     bool has_item;
@@ -439,6 +441,30 @@ int lio_cursor_copy(lio_cursor *cursor, lio_cursor **out, lio_error *error)
     }
     lio_pages_unlock(cursor->main.pages);
     return code;
+}
+
+static uint64_t spot_of(const lio_tree *t)
+{
+    const lio_level *l = &t->stack[t->height - 1];
+    return l->pgno << SPOT_INDEX_BITS | l->index;
+}
+
+lio_spot lio_cursor_spot(const lio_cursor *c)
+{
+    bool many = c->has_item && (c->item.node_flags & LIO_N_DUPDATA) && c->sub.height > 0;
+    return (lio_spot){c->main.height > 0 ? spot_of(&c->main) : 0, many ? spot_of(&c->sub) : 0};
+}
+
+void lio_cursor_become(lio_cursor *cursor, lio_cursor *from)
+{
+    lio_pages *pages = cursor->main.pages;
+    lio_pages_lock(pages);
+    lio_tree_clear(&cursor->main);
+    lio_tree_clear(&cursor->sub);
+    *cursor = *from;
+    from->main.height = from->sub.height = 0; /* the pages under them are the other's now */
+    lio_pages_unlock(pages);
+    lio_cursor_close(from);
 }
 
 void lio_cursor_close(lio_cursor *cursor)

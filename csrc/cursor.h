@@ -83,6 +83,19 @@ int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
  * (NULL: none) reads large batches; it must live until the reading ahead stops. */
 void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past);
 
+/* cdef: skip */
+/* Tells places of one database apart: pages and the nodes on them, of the key and, where it has a
+ * page or tree of duplicates, of its value. The caller holds the lock. */
+typedef struct {
+    uint64_t key, value;
+} lio_spot;
+
+lio_spot lio_cursor_spot(const lio_cursor *cursor);
+
+/* Puts `cursor`, which must not read ahead, where `from` is, which is closed. */
+void lio_cursor_become(lio_cursor *cursor, lio_cursor *from);
+/* cdef: resume */
+
 /* How many bytes such engines have read since reading ahead began, and how long it took. */
 void lio_cursor_past(const lio_cursor *cursor, uint64_t *bytes, uint64_t *duration_ns);
 

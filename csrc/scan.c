@@ -31,6 +31,7 @@ enum {
 typedef struct {
     uint64_t key_at, value_at, value_size;
     uint32_t key_size, extent;
+    lio_spot spot; /* where it was found */
 } entry;
 
 static const uint32_t NO_EXTENT = UINT32_MAX;
@@ -72,6 +73,9 @@ struct lio_scan {
     lio_stretch *stretch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
+    uint64_t records;  /* of all blocks that were current */
+    lio_spot tail;     /* of the last record of the block before */
+    bool between;      /* that one is handed out, and none has become current since */
     int failed; /* what ended collecting: LIO_NOTFOUND or an error */
     lio_error failure;
 };
@@ -214,7 +218,8 @@ static int keep_extent(const lio_scan *scan, block *b, const lio_item *item, ent
 
 static int append(const lio_scan *scan, block *b, const lio_item *item, lio_error *error)
 {
-    entry e = {0, 0, item->data_size, (uint32_t)item->key_size, NO_EXTENT};
+    entry e = {0, 0, item->data_size, (uint32_t)item->key_size, NO_EXTENT,
+               lio_cursor_spot(scan->cursor)};
     void *entries = b->entries;
     int code = reserve(&entries, &b->capacity, b->count + 1, sizeof *b->entries, error);
     if (code != LIO_OK)
@@ -403,6 +408,10 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     lio_plan_totals totals;
     uint64_t submitted, ended, begun;
     int code = LIO_OK;
+    if (scan->begun && !scan->between) {
+        scan->tail = other->entries[other->count - 1].spot;
+        scan->between = true;
+    }
     if (next->state == EMPTY)
         collect(scan, next);
     if (next->count == 0) {
@@ -433,6 +442,8 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     }
     scan->current = (uint32_t)(next - scan->blocks);
     scan->begun = 1;
+    scan->between = false;
+    scan->records += next->count;
     next->state = HANDED_OUT;
     scan->loaded.extent_count = 0;
     *count = next->count;
@@ -524,6 +535,69 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     return LIO_OK;
 }
 
+/* From where the scan began to its record `number`, counted from 1. */
+static int walk_to(const lio_scan *scan, lio_cursor *cursor, uint64_t number, lio_error *error)
+{
+    int code = LIO_OK;
+    for (uint64_t i = 0; i < number && code == LIO_OK; i++)
+        code = lio_cursor_move(cursor, scan->options.move, NULL, 0, NULL, 0, NULL, error);
+    return code;
+}
+
+static bool stands_on(const lio_cursor *cursor, lio_spot wanted)
+{
+    lio_spot is = lio_cursor_spot(cursor);
+    return is.key == wanted.key && is.value == wanted.value;
+}
+
+/* Whether a search that ended so says only that the record is not where its key leads. */
+static bool leads_nowhere(int code)
+{
+    return code == LIO_OK || code == LIO_NOTFOUND || code == LIO_ERR_ARGUMENT ||
+           code == LIO_ERR_CORRUPT;
+}
+
+/* Where record `number` is: one of the current block, or the last one before. */
+static bool spot_of(const lio_scan *scan, uint64_t number, lio_spot *out)
+{
+    const block *b = &scan->blocks[scan->current];
+    uint64_t before = scan->records - (scan->between ? 0 : b->count);
+    if (!scan->begun || number < before || number > scan->records)
+        return false;
+    *out = number > before ? b->entries[number - before - 1].spot : scan->tail;
+    return true;
+}
+
+static int settle(const lio_scan *scan, lio_cursor *cursor, uint64_t number, uint32_t move,
+                  const uint8_t *key, size_t key_size, const uint8_t *value, size_t value_size,
+                  lio_error *error)
+{
+    lio_spot wanted;
+    lio_cursor *found;
+    int code;
+    if (!spot_of(scan, number, &wanted))
+        return no_record((size_t)number, (size_t)scan->records, error);
+    code = lio_cursor_copy(cursor, &found, error);
+    if (code != LIO_OK)
+        return code;
+    code = lio_cursor_move(found, move, key, key_size, value, value_size, NULL, error);
+    if (leads_nowhere(code) && !(code == LIO_OK && stands_on(found, wanted))) {
+        lio_cursor_close(found);
+        code = lio_cursor_copy(cursor, &found, error);
+        if (code != LIO_OK)
+            return code;
+        code = walk_to(scan, found, number, error);
+        if (code == LIO_NOTFOUND || (code == LIO_OK && !stands_on(found, wanted)))
+            code = lio_fail(error, LIO_ERR_CORRUPT, 0, number, 0,
+                            "a record that was read ahead is not found again");
+    }
+    if (code == LIO_OK)
+        lio_cursor_become(cursor, found);
+    else
+        lio_cursor_close(found);
+    return code;
+}
+
 int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)
 {
     int code;
@@ -538,6 +612,18 @@ int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     int code;
     lio_pages_lock(lio_scan_pages(scan));
     code = load(scan, first, count, error);
+    lio_pages_unlock(lio_scan_pages(scan));
+    return code;
+}
+
+int lio_scan_settle(lio_scan *scan, lio_cursor *cursor, uint64_t number, uint32_t both,
+                    const uint8_t *key, size_t key_size, const uint8_t *value, size_t value_size,
+                    lio_error *error)
+{
+    int code;
+    lio_pages_lock(lio_scan_pages(scan));
+    code = settle(scan, cursor, number, both ? LIO_MOVE_BOTH : LIO_MOVE_SET, key, key_size, value,
+                  value_size, error);
     lio_pages_unlock(lio_scan_pages(scan));
     return code;
 }

@@ -60,6 +60,14 @@ int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
 /* Record `index` of the current block; borrowed until others are loaded (hold the lock of
  * lio_scan_pages while other threads may do that). */
 int lio_scan_record(const lio_scan *scan, size_t index, lio_record *out, lio_error *error);
+
+/* Puts `cursor`, from which the scan was begun, on the scan's record `number`, counted from 1: one of
+ * the current block, or the last one before it. It has this key and, where keys may have many
+ * (`both`), this value, by which it is searched for; where that leads elsewhere, because keys are
+ * not in the order of bytes, its place is gone to step by step. On failure `cursor` stays. */
+int lio_scan_settle(lio_scan *scan, lio_cursor *cursor, uint64_t number, uint32_t both,
+                    const uint8_t *key, size_t key_size, const uint8_t *value, size_t value_size,
+                    lio_error *error);
 void lio_scan_close(lio_scan *scan);
 
 #endif

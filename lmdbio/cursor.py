@@ -152,14 +152,12 @@ class Cursor:
         run = self._run
         if run is None:
             return
-        place = run.last(keys=True, values=self._dup)
-        if place is not None:
-            # Should this fail, the run stays, which knows where we are.
-            try:
-                self._c.move(Move.BOTH if self._dup else Move.SET, *place)
-            except CorruptedError:
-                self._txn._verify()
-                raise
+        # Should this fail, the run stays, which knows where we are.
+        try:
+            run.settle(self._c)
+        except CorruptedError:
+            self._txn._verify()
+            raise
         self._run = None
         run.end()
 
@@ -456,8 +454,8 @@ class _Run:
         values: values are read.
     """
 
-    __slots__ = ("_block", "_blocks", "_bypass", "_dup", "_past", "_pid", "_scan", "_tail",
-                 "owner", "values")  # fmt: skip
+    __slots__ = ("_block", "_blocks", "_bypass", "_dup", "_kept", "_past", "_pid", "_scan",
+                 "_tail", "owner", "values")  # fmt: skip
 
     def __init__(
         self, owner: _Iterator, scan: _core.Scan, bypass: Bypass, *, values: bool, dup: bool
@@ -465,7 +463,9 @@ class _Run:
         self.owner, self.values = owner, values
         self._bypass, self._past, self._blocks = bypass, (0, 0.0), 0
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
-        self._block = 0
+        #: Records before the block that is handed out, and in it.
+        self._block = 0, 0
+        self._kept = 0  # records of a block that was taken back
         #: Key and value (of duplicates) of the last record of the block before.
         self._tail: tuple[bytes, bytes] | None = None
 
@@ -477,20 +477,24 @@ class _Run:
     def next_block(self) -> bool:
         """Gives the iterator a block to hand out; False at the end."""
         # Ctrl-C may come between any two of these; ``last`` tells the same place all the while.
-        self._tail = self.last(keys=True, values=self._dup)
-        self._block = 0
+        handed_out = self._handed_out()
+        self._tail = self._at(handed_out, keys=True, values=self._dup)
+        self._block = self._block[0] + handed_out, 0
         self.owner.block(0)
-        count = self._scan.advance()
+        if not self._kept:
+            self._kept = self._scan.advance()
+        count = self._kept
         self.owner.block(count)
-        self._block = count
+        self._block, self._kept = (self._block[0], count), 0
         if count:
             self._pass_by()
         return count != 0
 
     def take_back(self) -> None:
-        """A new block is handed out to nobody: what was last before it stays the place."""
-        if self.owner.left():
-            self._block = 0
+        """A new block is handed out to nobody yet: what was last before it stays the place."""
+        left = self.owner.left()
+        if left:
+            self._block, self._kept = (self._block[0], 0), left
             self.owner.block(0)
 
     def _pass_by(self) -> None:
@@ -507,8 +511,24 @@ class _Run:
 
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Key and value of the record last handed out; None: nothing was."""
-        handed_out = self._block - self.owner.left()
-        if handed_out <= 0:
+        return self._at(self._handed_out(), keys=keys, values=values)
+
+    def settle(self, cursor: _core.Cursor) -> None:
+        """Puts the cursor from which it began on the record last handed out, if any was.
+
+        Raises: as ``Scan.settle``.
+        """
+        handed_out = self._handed_out()
+        place = self._at(handed_out, keys=True, values=self._dup)
+        if place is not None:
+            self._scan.settle(cursor, self._block[0] + handed_out, *place, both=self._dup)
+
+    def _handed_out(self) -> int:
+        """Records of the block; 0: none yet, the last one before it counts."""
+        return max(0, self._block[1] - self.owner.left())
+
+    def _at(self, handed_out: int, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
+        if not handed_out:
             return self._tail
         names, data = self._scan.records(handed_out - 1, 1, keys=keys, values=values)
         return names[0] if keys else b"", data[0] if values else b""

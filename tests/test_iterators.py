@@ -11,6 +11,7 @@ import os
 import signal
 import threading
 import time
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,45 @@ def test_an_interrupt_at_a_call_loses_and_repeats_nothing(
                 interrupts += 1
                 assert cursor.key() == seen[-1]
     assert interrupts == 1
+    assert seen == KEYS
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_block_that_could_not_be_proved_comes_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The snapshot cannot be asked after the nth block, nor the cursor be put where it stood."""
+    advance, settle, left, failing = _core.Scan.advance, _core.Scan.settle, number, False
+
+    def advanced(self: Any) -> int:
+        nonlocal left, failing
+        left -= 1
+        failing = left == 0
+        return advance(self)
+
+    def settled(self: Any, *args: Any, **named: Any) -> None:
+        nonlocal failing
+        if failing:
+            failing = False
+            raise OSError("not now")
+        settle(self, *args, **named)
+
+    monkeypatch.setattr(_core.Scan, "advance", advanced)
+    monkeypatch.setattr(_core.Scan, "settle", settled)
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        verify = txn._verify
+
+        def verified() -> None:
+            if failing:
+                raise OSError("not now")
+            verify()
+
+        monkeypatch.setattr(type(txn), "_verify", lambda self: verified())
+        iterator = txn.cursor().iternext()
+        seen: list[bytes] = []
+        with pytest.raises(OSError, match="not now"):
+            seen.extend(map(itemgetter(0), iterator))
+        seen.extend(map(itemgetter(0), iterator))
     assert seen == KEYS
 
 

@@ -93,6 +93,30 @@ class Scan:
         )
         return key_list, value_list
 
+    def settle(self, cursor: Cursor, number: int, key: bytes, value: bytes, *, both: bool) -> None:
+        """Puts the cursor from which it began on the record last handed out, which has this key.
+
+        Args:
+            number: of this record, counted from 1 since the scan began.
+            both: keys may have many values, and this one has ``value``.
+
+        Raises:
+            CorruptedError, ShortReadError, OSError: from the file; the cursor stays where it was.
+        """
+        self._status.check(
+            lib.lio_scan_settle(
+                self.pointer,
+                cursor.pointer,
+                number,
+                both,
+                key,
+                len(key),
+                value,
+                len(value),
+                self._status.error,
+            )
+        )
+
     def close(self) -> None:
         self._pointer = None
 
