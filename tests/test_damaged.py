@@ -1,10 +1,10 @@
 """Damaged databases, and such whose keys are not in the order of bytes.
 
 Goal: whatever bytes of a database with duplicates are changed, every surface ends, by what it
-found or by an exception that is documented; a cursor that read ahead stands on the record it handed out,
-also where its key does not lead there. Method: pages of small databases changed at random, headers
-and nodes more often than values, each tried in the same way on all surfaces; for keys out of order
-py-lmdb, which moves from page to page, is the judge.
+found or by an exception that is documented; a cursor that read ahead stands on the record it
+handed out, also where its key does not lead there. Method: pages of small databases changed at
+random, headers and nodes more often than values, each tried in the same way on all surfaces; for
+keys out of order py-lmdb, which moves from page to page, is the judge.
 """
 
 from __future__ import annotations

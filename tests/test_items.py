@@ -386,3 +386,60 @@ def test_duplicates_that_claim_to_be_a_large_value(tmp_path: Path, flags: int) -
         pytest.raises(Error, match="large value"),
     ):
         list(txn.cursor())
+
+
+def test_counts_that_do_not_read_back_are_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As many in all, of as many keys: what is written is compared with what was walked."""
+    make(tmp_path / "env", "fixed", 60, 30)
+    written: list[int] = []
+
+    def turned(numbers: Any) -> bytes:
+        written.append(len(numbers))
+        return provenance.pack_numbers(numbers[::-1])
+
+    monkeypatch.setattr("lmdbio.convert.pack_numbers", turned)
+    with pytest.raises(lmdbio.ProvenanceError, match="does not read back as walked"):
+        convert(tmp_path / "env")
+    assert written == [60]
+    assert not provenance.sidecar_file(tmp_path / "env" / "data.mdb").exists()
+
+
+def small(folder: Path, values: int) -> bytearray:
+    """One key with so many values."""
+    with lmdb.open(str(folder), map_size=1 << 24, max_dbs=1) as env:
+        db = env.open_db(NAME, dupsort=True)
+        with env.begin(write=True, db=db) as txn:
+            for i in range(values):
+                txn.put(b"key", b"%04d" % i)
+    return bytearray((folder / "data.mdb").read_bytes())
+
+
+def test_items_that_are_fewer_than_recorded_are_told(tmp_path: Path) -> None:
+    raw = small(tmp_path, 3)
+    at = 0
+    while (at := raw.find(NAME, at)) >= 0:  # the record, in each state of the main database
+        entries = at + len(NAME) + 32
+        if struct.unpack_from("<Q", raw, entries) == (3,):
+            struct.pack_into("<Q", raw, entries, 4)
+        at += 1
+    (tmp_path / "data.mdb").write_bytes(raw)
+    with pytest.raises(lmdb.CorruptedError, match="has 3 items, its record says 4"):
+        lmdbio.Records(tmp_path, db=NAME, locate="scan")
+
+
+@pytest.mark.parametrize("values", [3, 1000])
+def test_a_key_without_a_value_is_told(tmp_path: Path, values: int) -> None:
+    """Its page of duplicates is empty; or the record of its tree has none."""
+    raw = small(tmp_path, values)
+    at = raw.rfind(b"key") + 3
+    if values == 3:
+        struct.pack_into("<H", raw, at + 12, 16)
+    else:
+        assert struct.unpack_from("<Q", raw, at + 32) == (1000,)
+        struct.pack_into("<Q", raw, at + 32, 0)
+    (tmp_path / "data.mdb").write_bytes(raw)
+    for call in (convert, lambda path: lmdbio.Records(path, db=NAME, locate="scan")):
+        with pytest.raises(lmdb.CorruptedError, match="a key has no value"):
+            call(tmp_path)

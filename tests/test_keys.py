@@ -476,5 +476,20 @@ def test_keys_that_are_asked_for_may_be_of_any_size(tmp_path: Path) -> None:
     with lmdb.open(str(tmp_path), map_size=1 << 24) as env, env.begin(write=True) as txn:
         for i in range(100):
             txn.put(b"%d" % i, b"")
-    with lmdbio.Records(tmp_path) as records, pytest.raises(KeyError):
+    convert(tmp_path)
+    with lmdbio.Records(tmp_path, locate="provenance") as records, pytest.raises(KeyError):
         records.index_of(b"9" * 5000)
+
+
+@pytest.mark.parametrize("width", [18, 19, 20])
+def test_numbers_of_more_digits_than_are_computed(tmp_path: Path, width: int) -> None:
+    """18 fit into the 64 bits that they are computed in, whatever they are."""
+    found = make(tmp_path / "env", [b"%0*d" % (width, 10**17 + i) for i in range(300)])
+    pattern = pattern_of(tmp_path / "env")
+    assert pattern is not None and len(pattern.runs) == (1 if width <= 18 else 30)
+    assert (pattern.runs[0].form == keys.KeyForm.DECIMAL) == (width <= 18)
+    with lmdbio.Records(tmp_path / "env", locate="provenance") as records:
+        assert [records.index_of(key) for key in found] == list(range(300))
+        for key in (b"%0*d" % (width, 10**17 + 300), b"%0*d" % (width + 1, 10**17)):
+            with pytest.raises(KeyError):
+                records.index_of(key)
