@@ -8,6 +8,7 @@ they end or the cursor is moved otherwise.
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import threading
 import time
@@ -27,6 +28,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
+from lmdbio.keyed import KeyTable
 
 __all__ = ["Cursor", "as_bytes"]
 
@@ -89,6 +91,8 @@ class _Transaction(Protocol):
         self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
     ) -> tuple[_core.Cursor, _core.Lookup]: ...
 
+    def _keys(self, db: Any) -> KeyTable: ...
+
     def _verify(self) -> None: ...
 
 
@@ -101,7 +105,7 @@ class Cursor:
 
     def __init__(self, db: Any, txn: _Transaction) -> None:
         record = txn._record_of(db)
-        self._txn = txn
+        self._txn, self._db = txn, db
         self._placed = self._keyless = False
         # The last move could not be made; or it was, but could not be proved to have stayed in
         # the snapshot. A step may be made again, and passes over nothing.
@@ -317,6 +321,48 @@ class Cursor:
             raise lmdb_error("mdb_cursor_count", errno.EINVAL) from None
         except _core.NoDuplicatesError:
             raise lmdb_error("mdb_cursor_count", MDB_INCOMPATIBLE) from None
+
+    # --- by number (not in py-lmdb)
+
+    def index(self) -> int:
+        """The number, from 0, of the record that the cursor stands on: its index in ``Records``.
+
+        By arithmetic where ``lmdbio convert`` proved that keys count, else from its leaf, all
+        leaves being counted once. Among the values of a key it is counted from the first.
+
+        Raises:
+            lmdb.Error: the cursor stands nowhere, or the keys cannot be read.
+        """
+        key = bytes(self.key())
+        if not key:
+            raise lmdb_error("the cursor stands nowhere", errno.EINVAL)
+        first = self._txn._keys(self._db).record(key)
+        if first is None:
+            raise CorruptedError(f"key {key!r} is not where it was found")
+        return first + (self._dups_before(key, bytes(self.value())) if self._dup else 0)
+
+    def _dups_before(self, key: bytes, value: bytes) -> int:
+        """Values of ``key`` before this one."""
+        with Cursor(self._db, self._txn) as other:
+            there, before = other.set_key(key), 0
+            while there and bytes(other.value()) != value:
+                there, before = other.next_dup(), before + 1
+        return before
+
+    def set_index(self, index: int) -> bool:
+        """Moves to the record of a number; False where there is none, and it stays where it is.
+
+        Raises:
+            lmdb.Error: the keys cannot be read.
+        """
+        at, keys = operator.index(index), self._txn._keys(self._db)
+        if not 0 <= at < self._txn._record_of(self._db).entries:
+            return False
+        placed = self.set_key(keys.key(at))
+        if placed and keys.groups is not None:
+            for _ in range(at - keys.groups[keys.groups.key_of(at)].start):
+                self.next_dup()
+        return placed
 
     def getmulti(
         self,

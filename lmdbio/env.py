@@ -53,10 +53,12 @@ from lmdbio.errors import (
     MDB_INCOMPATIBLE,
     MDB_IS_READONLY,
     MDB_NOTFOUND,
+    CorruptedError,
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate import Order, choose_way, open_engine
+from lmdbio.keyed import KeyTable
+from lmdbio.locate import Counted, Order, choose_way, count_keys, open_engine
 from lmdbio.memory import budget_bytes
 from lmdbio.stats import Stats, Tally
 
@@ -229,6 +231,8 @@ class Environment:
         self._transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
         self._names: set[bytes] = set()
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
+        #: The state whose keys are numbered, and what does it for each database.
+        self._numbered: tuple[tuple[int, int], dict[bytes | None, Counted]] = (0, 0), {}
         self._slots: snapshot.Slots | None = None
         self._engine: _core.Engine | None = None
         self._bypass: Bypass | None = None
@@ -348,6 +352,17 @@ class Environment:
             elif txnid is not None:
                 raise LookupError(f"{engine.path}: moved past transaction {txnid}")
             return meta, pages
+
+    def _counted(self, meta: _core.Meta, db: _core.Database, name: bytes | None) -> Counted:
+        """What numbers the keys of a database; kept for the state last asked of."""
+        state = meta.txnid, meta.mark
+        with self._guard:
+            if self._numbered[0] != state:
+                self._numbered = state, {}
+            known = self._numbered[1]
+        if name not in known:
+            known[name] = count_keys(self._open_engine(), meta, db, name)
+        return known[name]
 
     # --- py-lmdb's surface
 
@@ -607,6 +622,7 @@ class Transaction:
         self._ended = False
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
         self._finds: dict[bytes | None, Callable[[Any, Any], Any]] = {}
+        self._tables: dict[bytes | None, KeyTable] = {}
         self._records: dict[bytes | None, _core.Database] = {None: self._meta.main_db}
         self._past = 0  # requests past the page cache, when last asked
         env._transactions.add(self)
@@ -727,6 +743,30 @@ class Transaction:
             buffers=self._buffers,
             mapping=self._mapping,
         )
+
+    def _keys(self, db: _Database | None) -> KeyTable:
+        """The keys of ``db`` (None: the transaction's database) by number."""
+        record = self._record_of(db)
+        db = self._database(db)
+        name = None if db is None else db._name
+        if name not in self._tables:
+            try:
+                counted = self._env._counted(self._meta, record, name)
+            except CorruptedError:
+                self._verify()  # a page of another state is no damage
+                raise
+            self._verify()
+            self._tables[name] = KeyTable(
+                self._engine,
+                self._meta,
+                record,
+                pattern=counted.pattern,
+                leaves=lambda: counted.leaves,
+                groups=counted.groups,
+                guard=self._verify,
+                pages=self._pages,
+            )
+        return self._tables[name]
 
     def cursor(self, db: _Database | None = None) -> Cursor:
         """A cursor over ``db`` (None: the transaction's database)."""

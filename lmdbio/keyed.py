@@ -120,9 +120,11 @@ class KeyTable:
         engine: of the data file, one that reads at any offset; it stays open.
         meta, db: the state, and the database in it.
         pattern: what its keys look like; None: they follow no pattern.
-        leaves: gives the leaves, with their records counted (dtype ``LEAF``), in key order; called
+        leaves: gives the leaves, with their keys counted (dtype ``LEAF``), in key order; called
             once at most, unless threads meet.
+        groups: the records of each key; None: each has one.
         guard: raises when what was read may be of another state.
+        pages: of the tree, to share; None: those of its own.
     """
 
     def __init__(
@@ -133,19 +135,33 @@ class KeyTable:
         *,
         pattern: KeyPattern | None,
         leaves: Callable[[], Leaves],
+        groups: Groups | None,
         guard: Callable[[], None],
+        pages: _core.Pages | None = None,
     ) -> None:
         self._engine, self._meta, self._db, self._guard = engine, meta, db, guard
-        self.pattern, self._make_leaves = pattern, leaves
-        self._pages: _core.Pages | None = None
+        self.pattern, self._make_leaves, self.groups = pattern, leaves, groups
+        self._pages = pages
         self._leaves: _Leaves | None = None
 
-    def key(self, index: int) -> bytes:
-        """The key of a record, ``index`` being one.
+    def key(self, record: int) -> bytes:
+        """The key of a record, which is there.
 
         Raises:
             OSError, Error: the tree cannot be read, or the file has moved on.
         """
+        return self._key(record if self.groups is None else self.groups.key_of(record))
+
+    def record(self, key: bytes) -> int | None:
+        """The (first) record of a key; None: there is none.
+
+        Raises: as ``key``.
+        """
+        found = self._index(key)
+        return found if found is None or self.groups is None else self.groups[found].start
+
+    def _key(self, index: int) -> bytes:
+        """A key, by its number."""
         if self.pattern is not None:
             return self.pattern.key(index)
         leaves = self._found()
@@ -155,11 +171,8 @@ class KeyTable:
         self._guard()
         return found
 
-    def index(self, key: bytes) -> int | None:
-        """The record of a key; None: there is none.
-
-        Raises: as ``key``.
-        """
+    def _index(self, key: bytes) -> int | None:
+        """The number of a key; None: there is none."""
         if self.pattern is not None:
             return self.pattern.index(key)
         cursor = _core.Cursor(self._tree(), self._db)

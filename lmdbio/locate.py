@@ -38,10 +38,12 @@ from lmdbio.staleness import Check
 
 __all__ = [
     "Check",
+    "Counted",
     "Locate",
     "Order",
     "Source",
     "choose_way",
+    "count_keys",
     "open_engine",
     "open_source",
 ]
@@ -84,7 +86,6 @@ class Source:
     reason: str
     _pages: _core.Engine
     _keys: KeyTable
-    _groups: Groups | None  # None: one item for each key
     _order: I64 | None  # the records as they were put; None: in key order
     _table: _core.Extents | None
     _sidecar: sidecars.Provenance | None
@@ -184,15 +185,11 @@ class Source:
 
     def key(self, index: int) -> bytes:
         """The key of one record, ``index`` being below ``count`` (``KeyTable.key``)."""
-        if self._groups is not None:
-            return self._keys.key(self._groups.key_of(index))
         return self._keys.key(index if self._order is None else int(self._order[index]))
 
     def index(self, key: bytes) -> int | None:
-        """The (first) record of a key; None: there is none (``KeyTable.index``)."""
-        found = self._keys.index(key)
-        if found is not None and self._groups is not None:
-            return self._groups[found].start
+        """The (first) record of a key; None: there is none (``KeyTable.record``)."""
+        found = self._keys.record(key)
         if found is None or self._order is None:
             return found
         return int(self._placed(self._order)[found])
@@ -213,8 +210,8 @@ class Source:
     @property
     def groups(self) -> Sequence[range]:
         """The records of each key, in key order."""
-        if self._groups is not None:
-            return self._groups
+        if self._keys.groups is not None:
+            return self._keys.groups
         return Single(self.count, None if self._order is None else self._placed(self._order))
 
     def _snapshot(self) -> _core.Snapshot:
@@ -383,15 +380,60 @@ def open_source(
             found,
             pattern=known.keys,
             leaves=partial(_leaves, pages, meta, found, section, scanned, groups),
+            groups=groups,
             guard=partial(_guard, pages, meta),
         ),
-        _groups=groups,
         _order=permuted,
         _table=table,
         _sidecar=sidecar,
         _section=section,
         _size=size,
     )
+
+
+class Counted(NamedTuple):
+    """What numbers the keys of one database in one state.
+
+    Attributes:
+        pattern: what its keys look like; None: they follow no pattern.
+        leaves: with their keys counted, in key order; empty where there is a pattern.
+        groups: the records of each key; None: each has one.
+    """
+
+    pattern: KeyPattern | None
+    leaves: _core.Leaves
+    groups: Groups | None
+
+
+def count_keys(
+    engine: _core.Engine, meta: _core.Meta, db: _core.Database, name: bytes | None
+) -> Counted:
+    """By the sidecar at its usual place, or by a walk where there is none that holds.
+
+    Args:
+        engine: of the data file.
+        meta, db: the state, and the database ``name`` in it.
+
+    Raises:
+        OSError, Error: the tree cannot be read.
+    """
+    many = bool(db.flags & DUPSORT)
+    with engine.again("pread", depth=32) as pages:
+        sidecar, _ = _open_sidecar(
+            engine.path, name, db, pages, meta, None, "fast", demanded=False
+        )
+        if sidecar is None:
+            scanned = _scan(pages, meta, db, keys=True)
+            groups = Groups(scanned.each_key) if many else None
+            return Counted(scanned.keys, scanned.leaves, groups)
+        with sidecar:
+            section = sidecar.section(name)
+            each = section.each_key() if many else None
+            groups = None if each is None else Groups(lambda: each)
+            leaves = np.empty(0, _core.LEAF)
+            if section.keys is None:
+                leaves = _leaves(pages, meta, db, section, None, groups)
+            return Counted(section.keys, leaves, groups)
 
 
 def _guard(pages: _core.Engine, meta: _core.Meta) -> None:

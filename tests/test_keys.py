@@ -12,6 +12,8 @@ import os
 import random
 import re
 import struct
+import subprocess
+import sys
 import warnings
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -493,3 +495,82 @@ def test_numbers_of_more_digits_than_are_computed(tmp_path: Path, width: int) ->
         for key in (b"%0*d" % (width, 10**17 + 300), b"%0*d" % (width + 1, 10**17)):
             with pytest.raises(KeyError):
                 records.index_of(key)
+
+
+# --- cursors -----------------------------------------------------------------------------
+
+
+def assert_numbered(txn: Any, db: Any, found: list[tuple[bytes, bytes]]) -> None:
+    """A cursor on each of some records knows its number, and finds it."""
+    cursor, rng = txn.cursor(db), random.Random(len(found))
+    many = db is not None and db.flags()["dupsort"]
+    for at in {0, len(found) - 1, *rng.sample(range(len(found)), min(40, len(found)))}:
+        assert cursor.set_index(at)
+        assert (bytes(cursor.key()), bytes(cursor.value()), cursor.index()) == (*found[at], at)
+        key, value = found[at]
+        assert cursor.set_key_dup(key, value) if many else cursor.set_key(key)
+        assert cursor.index() == at
+    before = cursor.item()
+    for none in (-1, len(found), 1 << 70):
+        assert not cursor.set_index(none) and cursor.item() == before
+    assert cursor.first()
+    for at, item in enumerate(cursor):  # which reads ahead
+        assert item == found[at] and (at % 97 or cursor.index() == at)
+    with txn.cursor(db) as nowhere, pytest.raises(lmdb.Error, match="stands nowhere"):
+        nowhere.index()
+
+
+@pytest.mark.parametrize("converted", [True, False])
+@pytest.mark.parametrize("kind", ["counting", "random", "dupsort", "dupfixed"])
+def test_cursors_know_their_number(tmp_path: Path, kind: str, converted: bool) -> None:
+    rng, flags = random.Random(3), {}
+    if kind.startswith("dup"):
+        flags = {"dupsort": True, "dupfixed": kind == "dupfixed"}
+    with lmdb.open(str(tmp_path), map_size=1 << 28, max_dbs=1) as env:
+        db = env.open_db(b"n", **flags)
+        with env.begin(write=True, db=db) as txn:
+            for i in range(3000):
+                key = b"%d" % i if kind == "counting" else rng.randbytes(1 + i % 30)
+                for _ in range(rng.choice((1, 1, 3, 300)) if flags and i % 20 == 0 else 1):
+                    txn.put(key, rng.randbytes(8))
+        with env.begin(db=db) as txn:
+            found = [(bytes(key), bytes(value)) for key, value in txn.cursor()]
+    if converted:
+        convert(tmp_path)
+    for buffers in (False, True):
+        with (
+            lmdbio.open(str(tmp_path), readonly=True, max_dbs=1) as env,
+            env.begin(buffers=buffers) as txn,
+        ):
+            if buffers:
+                assert txn.cursor(env.open_db(b"n")).set_index(5)
+            else:
+                assert_numbered(txn, env.open_db(b"n"), found)
+
+
+def test_numbers_are_those_of_the_snapshot(tmp_path: Path) -> None:
+    """Held by a reader slot, it outlives any number of commits."""
+    rng = random.Random(9)
+    keys = sorted(rng.randbytes(10) for _ in range(2000))
+    with lmdb.open(str(tmp_path), map_size=1 << 26) as env, env.begin(write=True) as txn:
+        for key in keys:
+            txn.put(key, key)
+    convert(tmp_path)
+    with lmdbio.open(str(tmp_path), readonly=True) as env, env.begin() as txn:
+        for _ in range(6):
+            writer = (
+                "import lmdb, os, sys; e = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
+                "with e.begin(write=True) as t:\n"
+                "    for i in range(99): t.put(os.urandom(10), b'')"
+            )
+            subprocess.run([sys.executable, "-c", writer, str(tmp_path)], check=True)
+        assert_numbered(txn, None, [(key, key) for key in keys])
+        with env.begin() as later, pytest.warns(UserWarning, match="does not describe this state"):
+            assert later.cursor().set_index(len(keys) + 6 * 99 - 1)
+        assert_numbered(txn, None, [(key, key) for key in keys])
+    with (
+        lmdbio.open(str(tmp_path), readonly=True, lock=False) as env,
+        env.begin() as txn,
+        pytest.warns(UserWarning, match="does not describe this state"),
+    ):
+        assert txn.cursor().set_index(7)
