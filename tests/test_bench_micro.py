@@ -31,6 +31,7 @@ from lmdbio.bench.datasets import Dataset
 from lmdbio.bench.findings import Row
 from lmdbio.bench.runner import Outcome
 from lmdbio.cli import cli
+from lmdbio.signals import ended_by_signals
 
 
 def test_a_bench_writes_every_sample_and_a_page(small: Dataset, tmp_path: Path) -> None:
@@ -249,7 +250,7 @@ def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
 
     def inside() -> None:
         try:
-            with processes.ended_by_signals():
+            with ended_by_signals():
                 pass
         except BaseException as error:
             failed.append(error)
@@ -259,6 +260,6 @@ def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
     thread.start()
     thread.join()
     assert not failed
-    with processes.ended_by_signals():
+    with ended_by_signals():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before

@@ -28,6 +28,7 @@ CSRC = ROOT / "csrc"
 ROOMS = (
     "errors",
     "forked",
+    "signals",
     "_core",
     "tracing",
     "stats",

@@ -33,7 +33,7 @@ from cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen  # n
 from rich.console import Console  # noqa: E402
 from show import Measured, Report  # noqa: E402
 
-from lmdbio.bench import datasets, measure, micro, processes, trials  # noqa: E402
+from lmdbio.bench import datasets, measure, micro, trials  # noqa: E402
 from lmdbio.bench.bars import bars, by_steps  # noqa: E402
 from lmdbio.bench.datasets import Recipe  # noqa: E402
 from lmdbio.bench.findings import Findings, Row  # noqa: E402
@@ -41,6 +41,7 @@ from lmdbio.bench.micro import Workplace  # noqa: E402
 from lmdbio.bench.trials import Trial, Workload  # noqa: E402
 from lmdbio.convert import convert  # noqa: E402
 from lmdbio.provenance import find_sidecar  # noqa: E402
+from lmdbio.signals import ended_by_signals  # noqa: E402
 
 MIB = 2**20
 #: Of the file: enough to tell one setting of a plain reader from another.
@@ -327,7 +328,7 @@ def main(words: list[str]) -> int:
     report = Report(datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"), sys.argv)
     begun = time.monotonic()
     try:
-        with processes.ended_by_signals():
+        with ended_by_signals():
             run(options, console, report)
     except KeyboardInterrupt as interrupt:
         report.interrupted = getattr(interrupt, "number", signal.SIGINT)

@@ -37,6 +37,7 @@ from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
 from lmdbio.bench.trials import CONTESTANTS, KEYED, Trial, Workload
 from lmdbio.locate import open_source
 from lmdbio.provenance import data_file, find_sidecar
+from lmdbio.signals import ended_by_signals
 
 __all__ = [
     "BYTES_MAX",
@@ -130,7 +131,7 @@ def run(options: Options, console: Console) -> Findings:
         )
         found.rows = [bench.row(trial, work) for trial in made]
         try:
-            with processes.ended_by_signals():
+            with ended_by_signals():
                 verify(bench, found.rows, console)
                 if not options.cold:
                     warm(Path(work.data_file), work.file_bytes, console)

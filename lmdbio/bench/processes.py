@@ -14,10 +14,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -26,11 +24,9 @@ from lmdbio.bench.contestants import CONTESTANTS, Answer, Job
 
 __all__ = [
     "SECONDS_MAX",
-    "Ended",
     "RunFailed",
     "Waiting",
     "call",
-    "ended_by_signals",
     "inherited",
     "mpiexec",
     "start",
@@ -49,43 +45,6 @@ Waiting = Callable[[float], None]
 
 class RunFailed(Exception):
     """A contestant died, hung or gave no answer; the message has its last words."""
-
-
-class Ended(KeyboardInterrupt):
-    """A signal other than Ctrl-C asked for the end."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(f"ended by {signal.Signals(number).name}")
-        self.number = number
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Lets SIGTERM and SIGHUP end what is inside as Ctrl-C does; the first signal alone counts.
-
-    What is inside cleans up meanwhile. Outside of the main thread it does nothing: there Python
-    takes no signals.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-    def end(number: int, _frame: object) -> None:
-        for each in numbers:
-            signal.signal(each, signal.SIG_IGN)
-        raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
-
-    # Who was started with a signal ignored (nohup) goes on ignoring it.
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def mpiexec() -> str | None:

@@ -9,6 +9,7 @@ import click
 from lmdbio import compact as compaction
 from lmdbio.cli.output import PATH, bar, json_option, print_json, size
 from lmdbio.compact import CompactReport
+from lmdbio.signals import ended_by_signals
 
 
 @click.command()
@@ -44,8 +45,6 @@ def compact(
         lmdbio compact train_lmdb train_compact --no-convert
         lmdbio compact train_lmdb train_compact --json
     """
-    from lmdbio.bench.processes import ended_by_signals  # loads what others need not
-
     with ended_by_signals(), bar(f"compact {source}") as progress:
         report = compaction.compact(
             source, target, convert=not no_convert, output=output, progress=progress

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from lmdbio.cli.output import PATH, json_option, print_json, wide_console
+from lmdbio.signals import ended_by_signals
 
 
 @click.command()
@@ -50,7 +51,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         raise click.ClickException(
             f"no {', no '.join(missing)} here; the demonstration needs: pip install 'lmdbio[demo]'"
         )
-    from lmdbio.bench import datasets, processes, report
+    from lmdbio.bench import datasets, report
     from lmdbio.bench import demo as demonstration
 
     console = wide_console(stderr=as_json)
@@ -59,7 +60,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         for recipe in (datasets.CIFAR, datasets.JPEG)
     )
     plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
-    with processes.ended_by_signals():
+    with ended_by_signals():
         made = demonstration.run(plan, console)
     report.show(made, console)
     if as_json:

@@ -1,0 +1,51 @@
+"""signals: what asks a process to end, ends what it is at, and that cleans up."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["Ended", "ended_by_signals"]
+
+
+class Ended(KeyboardInterrupt):
+    """A signal other than Ctrl-C asked for the end.
+
+    Attributes:
+        number: of the signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}")
+        self.number = number
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and SIGHUP end what is inside as Ctrl-C does; the first signal alone counts.
+
+    What is inside cleans up meanwhile. Outside of the main thread it does nothing: there Python
+    takes no signals.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+    def end(number: int, _frame: object) -> None:
+        for each in numbers:
+            signal.signal(each, signal.SIG_IGN)
+        raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
+
+    # Who was started with a signal ignored (nohup) goes on ignoring it.
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in before.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, end)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
