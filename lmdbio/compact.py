@@ -29,8 +29,6 @@ import hashlib
 import inspect
 import mmap
 import os
-import re
-import secrets
 import signal
 import subprocess
 import sys
@@ -38,13 +36,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import numpy as np
 
 from lmdbio import _core, snapshot
 from lmdbio import convert as conversion
 from lmdbio._core import Database, Engine, Extents, Layout, Meta
+from lmdbio.drafts import Draft
 from lmdbio.errors import CorruptedError, Error, IncompatibleError
 from lmdbio.items import Part, walk
 from lmdbio.provenance import Name, data_file, find_sidecar, name_text
@@ -154,7 +152,7 @@ def compact(
     _check_target(target, Path(source), folder)
     with Engine(data, engine, depth) as reader:
         copy = _Copy(reader, target, folder, progress)
-        with _Draft(target, folder) as draft:
+        with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
             copy.run(draft)
             copy.check(draft, engine, depth)
             draft.publish()
@@ -412,7 +410,7 @@ class _Copy:
         self._subdir = folder or inside
         self._home = self._data.parent if self._subdir else self._data
 
-    def run(self, draft: _Draft) -> None:
+    def run(self, draft: Draft) -> None:
         """Copies the newest state."""
         self.meta = _core.read_meta(self._source)  # py-lmdb would die of a cut file
         with self._protected() as held:
@@ -434,7 +432,7 @@ class _Copy:
         self.meta = _core.read_meta(self._source, txnid)
         self.before = _count(self._source, self.meta, self._progress, "look")
 
-    def _copier(self, draft: _Draft) -> _Copier:
+    def _copier(self, draft: Draft) -> _Copier:
         """LMDB's own copy, unless it is known to fail."""
         layout = self.meta.layout
         where = [str(self._home), str(int(self._subdir)), str(self.meta.map_size)]
@@ -445,7 +443,7 @@ class _Copy:
         if not self._put:
             return _Copier(_copy_pages, where)
         names = [one.name.hex() for one in self.before.databases if one.name is not None]
-        return _Copier(_put_records, [*where, str(draft.data), str(layout.version), *names])
+        return _Copier(_put_records, [*where, str(draft.path), str(layout.version), *names])
 
     @contextlib.contextmanager
     def _protected(self) -> Iterator[bool]:
@@ -488,7 +486,7 @@ class _Copy:
         if txnid != self.meta.txnid:
             self._look(txnid)
 
-    def _fill(self, draft: _Draft, copier: _Copier) -> None:
+    def _fill(self, draft: Draft, copier: _Copier) -> None:
         began = time.monotonic()
         step = self._progress or (lambda *_: None)
         if self._put:
@@ -502,7 +500,7 @@ class _Copy:
             page_size, done = self.before.page_size, 0
             total = self.before.copy_bytes() // page_size
             for piece in copier.pieces():
-                draft.write(piece)
+                draft.write(piece, done)
                 done += len(piece)
                 step(done // page_size, max(total, done // page_size), "copy")
         copier.finish(self._explain())
@@ -519,17 +517,17 @@ class _Copy:
             f"many values of one key, as may {', '.join(fixed)}"
         )
 
-    def check(self, draft: _Draft, engine: str, depth: int) -> None:
+    def check(self, draft: Draft, engine: str, depth: int) -> None:
         """Makes sure that the draft is sound, and has what the source has."""
         step = self._progress
         try:
             verify(
-                draft.data,
+                draft.path,
                 engine=engine,
                 depth=depth,
                 progress=None if step is None else lambda a, b, _: step(a, b, "check"),
             )
-            with Engine(draft.data, engine, depth) as copy:
+            with Engine(draft.path, engine, depth) as copy:
                 meta = _core.read_meta(copy)
                 self.after = _count(copy, meta, None, "check")
         except CorruptedError as e:
@@ -676,141 +674,3 @@ def _put_records() -> None:
                     tell(count)
     except (lmdb.Error, OSError, MemoryError) as error:
         sys.exit(str(error) or type(error).__name__)
-
-
-# --- drafts ------------------------------------------------------------------------------
-
-
-class _Draft:
-    """A temporary environment beside the target that becomes the target, or vanishes.
-
-    It is locked as long as its maker lives; a draft that can be locked is a dead run's.
-
-    Attributes:
-        data: its data file.
-    """
-
-    def __init__(self, target: Path, folder: bool) -> None:
-        self._target, self._folder = target, folder
-        mark = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
-        self._prefix = f".lmdbio-compact-{mark}-"
-        self._path = target.parent / f"{self._prefix}{secrets.token_hex(8)}.tmp"
-        self.data = self._path / "data.mdb" if folder else self._path
-        self._fds: list[int] = []  # the first one is locked, the last one is the data file's
-        try:
-            self._sweep()
-            if folder:
-                self._path.mkdir()
-                self._open(self._path, os.O_RDONLY | os.O_DIRECTORY)
-            self._open(self.data, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-        except BaseException as e:
-            self._remove()
-            if isinstance(e, OSError):
-                raise self._unwritable(e) from e
-            raise
-
-    def _open(self, path: Path, flags: int) -> None:
-        self._fds.append(os.open(path, flags | os.O_CLOEXEC, 0o666))
-        if len(self._fds) == 1:
-            _lock(self._fds[0])
-
-    def _sweep(self) -> None:
-        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{16}\.tmp")
-        for left in self._target.parent.iterdir():
-            if pattern.fullmatch(left.name) is None:
-                continue
-            with contextlib.suppress(OSError):
-                access = os.O_RDONLY if left.is_dir() else os.O_RDWR
-                fd = os.open(left, access | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    if _lock(fd):
-                        _discard(left)
-                finally:
-                    os.close(fd)
-
-    def write(self, piece: memoryview) -> None:
-        try:
-            while piece:
-                piece = piece[os.write(self._fds[-1], piece) :]
-        except OSError as e:
-            raise self._unwritable(e) from e
-
-    def sync(self) -> None:
-        """Returns when what was written is on the disk."""
-        try:
-            for fd in reversed(self._fds):
-                os.fsync(fd)
-        except OSError as e:
-            raise self._unwritable(e) from e
-
-    def publish(self) -> None:
-        """Gives it its name, which must still be free."""
-        try:
-            if self._folder:
-                self._path.rename(self._target)  # the kernel replaces empty folders alone
-            else:
-                self._link()
-        except OSError as e:
-            if e.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
-                raise FileExistsError(
-                    errno.EEXIST, "came to exist meanwhile", str(self._target)
-                ) from e
-            raise self._unwritable(e) from e
-        # Some network file systems know no fsync of folders; the rename is done all the same.
-        with contextlib.suppress(OSError):
-            parent = os.open(self._target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(parent)
-            finally:
-                os.close(parent)
-
-    def _link(self) -> None:
-        try:
-            os.link(self._path, self._target)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without hard links
-            if os.path.lexists(self._target):
-                raise FileExistsError(errno.EEXIST, "exists", str(self._target)) from None
-            self._path.rename(self._target)
-
-    def _unwritable(self, e: OSError) -> OSError:
-        why = os.strerror(e.errno or 0)
-        return OSError(e.errno, f"cannot write the copy here: {why}", str(self._target))
-
-    def _remove(self) -> None:
-        """Removes what was not published."""
-        _discard(self._path)
-        while self._fds:
-            os.close(self._fds.pop())
-
-    def __enter__(self) -> _Draft:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._remove()
-
-
-def _lock(fd: int) -> bool:
-    """Whether it is locked now; some file systems have no locks."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
-
-
-def _discard(draft: Path) -> None:
-    """Removes a draft, as far as it is there."""
-    with contextlib.suppress(OSError):
-        if draft.is_dir():
-            with contextlib.suppress(OSError):
-                (draft / "data.mdb").unlink()
-            draft.rmdir()
-        else:
-            draft.unlink()

@@ -15,18 +15,14 @@ from __future__ import annotations
 import _thread
 import contextlib
 import errno
-import fcntl
 import hashlib
 import os
-import re
-import secrets
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -45,6 +41,7 @@ from lmdbio._core import (
     Leaves,
     Meta,
 )
+from lmdbio.drafts import Draft, unwritable
 from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
 from lmdbio.history import RECORDS_MAX, Evidence, find_history
 from lmdbio.insertion import Insertion, KeyLog, Settled
@@ -76,9 +73,12 @@ from lmdbio.provenance import (
 )
 from lmdbio.staleness import DEPTH, Progress, Steps, TreeDigest, join_digests, tree_pages
 
-__all__ = ["ConvertReport", "Draft", "Writer", "convert"]
+__all__ = ["ConvertReport", "Writer", "convert"]
 
 ATTEMPTS = 3
+#: Where it can't be written.
+WHAT = "the provenance file"
+HINT = f"; name another place with --output or {PROVENANCE_DIR}"
 #: How a provenance file says where records lie; "auto": see ``Writer.end``.
 Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
 BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
@@ -183,7 +183,7 @@ def convert(
     with Engine(data, engine, depth) as reader:
         target = sidecar_file(data, output)
         _check_target(target, data, overwrite, output is None)
-        with Draft(target) as draft:
+        with Draft(target, WHAT, hint=HINT) as draft:
             told = _Told(order)
             attempts, converter, size = _settle(reader, draft, databases, form, told, progress)
             made = converter.writer.made
@@ -216,12 +216,12 @@ def _check_target(target: Path, data: Path, overwrite: bool, own_place: bool) ->
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
         except OSError as e:
-            raise _unwritable(e, target) from e
+            raise unwritable(e, target, WHAT, HINT) from e
     try:
         if not target.exists():
             return
     except OSError as e:  # a folder that may not be searched
-        raise _unwritable(e, target) from e
+        raise unwritable(e, target, WHAT, HINT) from e
     if target.samefile(data):
         raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
     if not overwrite:
@@ -608,129 +608,6 @@ def _compare(draft: Draft, made: list[Made], engine: Engine, progress: Progress 
 # --- writing -----------------------------------------------------------------------------
 
 
-class Draft:
-    """A temporary file in the target's folder that becomes the target, or vanishes.
-
-    It is locked as long as its maker lives; a draft that can be locked is a dead run's, and
-    is removed by the next run for the same target.
-    """
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-        mark = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
-        self._prefix = f".lmdbio-{mark}-"
-        try:
-            self._sweep()
-            while True:
-                self.path = target.parent / f"{self._prefix}{secrets.token_hex(8)}.tmp"
-                flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-                self.fd = os.open(self.path, flags, 0o666)
-                # A sweeper may have come between the two calls.
-                if _lock(self.fd) is not False and os.fstat(self.fd).st_nlink:
-                    break
-                os.close(self.fd)
-        except OSError as e:
-            raise _unwritable(e, target) from e
-
-    def _sweep(self) -> None:
-        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{16}\.tmp")
-        for left in self.target.parent.iterdir():
-            if pattern.fullmatch(left.name) is None:
-                continue
-            with contextlib.suppress(OSError):
-                fd = os.open(left, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-                try:
-                    if _lock(fd):
-                        left.unlink()
-                finally:
-                    os.close(fd)
-
-    def restart(self) -> None:
-        self.cut(0)
-
-    def cut(self, size: int) -> None:
-        try:
-            os.ftruncate(self.fd, size)
-        except OSError as e:
-            raise _unwritable(e, self.target) from e
-
-    def write(self, content: bytes, offset: int) -> None:
-        view = memoryview(content)
-        try:
-            while view:
-                written = os.pwrite(self.fd, view, offset)
-                view, offset = view[written:], offset + written
-        except OSError as e:
-            raise _unwritable(e, self.target) from e
-
-    def sync(self) -> None:
-        """Returns when what was written is on the disk."""
-        try:
-            os.fsync(self.fd)
-        except OSError as e:
-            raise _unwritable(e, self.target) from e
-
-    def publish(self, overwrite: bool) -> None:
-        """Gives the file its name. Before this returns, the old one, if any, still has it."""
-        if overwrite:
-            self.path.replace(self.target)
-        else:
-            _link(self.path, self.target)
-        # Some network file systems know no fsync of folders, and there may be no descriptor
-        # left; the rename is done, and atomic, all the same.
-        with contextlib.suppress(OSError):
-            folder = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-
-    def __enter__(self) -> Draft:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with contextlib.suppress(OSError):
-            self.path.unlink()
-        os.close(self.fd)
-
-
-def _lock(fd: int) -> bool | None:
-    """True: locked. False: another holds it. None: this file system has no locks."""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
-    return True
-
-
-def _link(source: Path, target: Path) -> None:
-    """Renames, but fails when the target exists."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if target.exists():
-            raise FileExistsError(errno.EEXIST, "exists already", str(target)) from None
-        source.replace(target)
-
-
-def _unwritable(e: OSError, target: Path) -> OSError:
-    return OSError(
-        e.errno,
-        f"cannot write the provenance file here ({os.strerror(e.errno or 0)}); name another "
-        f"place with --output or {PROVENANCE_DIR}",
-        str(target),
-    )
-
-
 #: A block of numbers: how many, raw and stored size, crc32
 Numbers: TypeAlias = tuple[int, int, int, int]
 
@@ -784,7 +661,7 @@ class Writer:
     """Turns extents into blocks, and blocks into a draft. Memory: one block's records."""
 
     def __init__(self, draft: Draft, layout: Layout, form: Form = "auto", data: str = "") -> None:
-        draft.restart()
+        draft.cut(0)
         self._draft, self._layout, self._form, self._data = draft, layout, form, data
         self._block_form = BLOCK_FORMS.get(form)
         self._at = self._began = BLOCKS_AT

@@ -23,7 +23,8 @@ import numpy as np
 import pytest
 
 from lmdbio import _core, staleness
-from lmdbio.convert import Draft, Made, Writer, convert
+from lmdbio.convert import Made, Writer, convert
+from lmdbio.drafts import Draft
 from lmdbio.errors import Error, IncompatibleError, InvalidError, ProvenanceError
 from lmdbio.leaves import LeafReader
 from lmdbio.locate import open_source

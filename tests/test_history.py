@@ -19,7 +19,8 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, history, provenance
-from lmdbio.convert import Draft, Writer, convert
+from lmdbio.convert import Writer, convert
+from lmdbio.drafts import Draft
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.history import Evidence, find_history
 from lmdbio.leaves import LeafReader

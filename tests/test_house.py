@@ -49,6 +49,7 @@ ROOMS = (
     "keyed",
     "locate",
     "bypass",
+    "drafts",
     "convert",
     "recording",
     "collect",

@@ -18,7 +18,8 @@ import numpy as np
 import pytest
 
 from lmdbio import _core, staleness
-from lmdbio.convert import Draft, Writer
+from lmdbio.convert import Writer
+from lmdbio.drafts import Draft
 from lmdbio.errors import ProvenanceError, StaleError
 from lmdbio.items import DUPSORT
 from lmdbio.leaves import LeafReader

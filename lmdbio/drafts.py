@@ -1,0 +1,224 @@
+"""drafts: what is written beside its goal, and becomes it whole or vanishes.
+
+    .lmdbio-MARK-CHANCE.tmp  --- publish --->  goal
+                             --- anything else, or the next run for the goal --->  nothing
+
+A draft is a file, or a folder with one file in it. MARK stands for the goal's name.
+
+Invariants:
+  - the goal is what it was until the draft has its name, which the kernel gives at once;
+  - a draft is locked as long as its writer lives: one that can be locked is a dead run's, and is
+    removed by the next run for the same goal. Where the file system has no locks, none is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import re
+import secrets
+from pathlib import Path
+from types import TracebackType
+
+__all__ = ["Draft", "unwritable"]
+
+
+class Draft:
+    """A draft, open for writing. Leaving the ``with`` block removes what was not published.
+
+    Args:
+        target: the goal.
+        what: it is, for messages.
+        inside: the name of the file in a folder that becomes the goal; None: a file does.
+        hint: what to do where it can't be written; ends messages.
+
+    Attributes:
+        target: the goal.
+        path: the file that is written. Others may write to it, too.
+
+    Raises:
+        OSError: it can't be made there.
+    """
+
+    def __init__(
+        self, target: Path, what: str = "the file", *, inside: str | None = None, hint: str = ""
+    ) -> None:
+        self.target, self._what, self._inside, self._hint = target, what, inside, hint
+        mark = hashlib.blake2b(os.fsencode(target.name), digest_size=8).hexdigest()
+        self._prefix = f".lmdbio-{mark}-"
+        self._place = self.path = target  # until there is one
+        self._fds: list[int] = []  # the first one is locked, the last one is the file's
+        try:
+            self._sweep()
+            while not self._make():
+                pass
+        except BaseException as e:
+            self._remove()
+            if isinstance(e, OSError):
+                raise self._unwritable(e) from e
+            raise
+
+    def _sweep(self) -> None:
+        """Removes what dead runs left."""
+        pattern = re.compile(re.escape(self._prefix) + r"[0-9a-f]{16}\.tmp")
+        for left in self.target.parent.iterdir():
+            if pattern.fullmatch(left.name) is None:
+                continue
+            with contextlib.suppress(OSError):
+                access = os.O_RDONLY if left.is_dir() else os.O_RDWR
+                fd = os.open(left, access | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+                try:
+                    if _lock(fd):
+                        _discard(left)
+                finally:
+                    os.close(fd)
+
+    def _make(self) -> bool:
+        """Makes it, and locks it; False: a sweeper came between the two."""
+        self._place = self.target.parent / f"{self._prefix}{secrets.token_hex(8)}.tmp"
+        self.path = self._place if self._inside is None else self._place / self._inside
+        if self._inside is None:
+            self._open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        else:
+            self._place.mkdir()
+            with contextlib.suppress(FileNotFoundError):
+                self._open(self._place, os.O_RDONLY | os.O_DIRECTORY)
+        if not self._fds or _lock(self._fds[0]) is False or not self._there():
+            self._close()
+            return False
+        if self._inside is not None:
+            self._open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        return True
+
+    def _open(self, path: Path, flags: int) -> None:
+        self._fds.append(os.open(path, flags | os.O_CLOEXEC, 0o666))
+
+    def _there(self) -> bool:
+        """Whether what is locked still has its name."""
+        try:
+            return os.path.samestat(os.fstat(self._fds[0]), self._place.lstat())
+        except FileNotFoundError:
+            return False
+
+    def write(self, content: bytes | memoryview, offset: int) -> None:
+        view = memoryview(content)
+        try:
+            while view:
+                written = os.pwrite(self._fds[-1], view, offset)
+                view, offset = view[written:], offset + written
+        except OSError as e:
+            raise self._unwritable(e) from e
+
+    def cut(self, size: int) -> None:
+        """Makes the file ``size`` bytes long."""
+        try:
+            os.ftruncate(self._fds[-1], size)
+        except OSError as e:
+            raise self._unwritable(e) from e
+
+    def sync(self) -> None:
+        """Returns when what was written is on the disk."""
+        try:
+            for fd in reversed(self._fds):
+                os.fsync(fd)
+        except OSError as e:
+            raise self._unwritable(e) from e
+
+    def publish(self, overwrite: bool = False) -> None:
+        """Gives it its name.
+
+        Args:
+            overwrite: in the place of a file that has it; an empty folder is always replaced by
+                a folder.
+
+        Raises:
+            FileExistsError: something else has that name.
+            OSError: nothing can be renamed there.
+        """
+        try:
+            if overwrite:
+                self._place.replace(self.target)
+            elif self._inside is not None:
+                self._place.rename(self.target)  # the kernel replaces empty folders alone
+            else:
+                self._link()
+        except OSError as e:
+            if e.errno in (errno.EEXIST, errno.ENOTEMPTY, errno.ENOTDIR):
+                text = "came to exist meanwhile"
+                raise FileExistsError(errno.EEXIST, text, str(self.target)) from e
+            raise self._unwritable(e) from e
+        # Some network file systems know no fsync of folders, and there may be no descriptor
+        # left; the rename is done, and atomic, all the same.
+        with contextlib.suppress(OSError):
+            parent = os.open(self.target.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(parent)
+            finally:
+                os.close(parent)
+
+    def _link(self) -> None:
+        """Renames a file, but fails when the goal exists."""
+        try:
+            os.link(self._place, self.target)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            if os.path.lexists(self.target):
+                raise FileExistsError(errno.EEXIST, "exists", str(self.target)) from None
+            self._place.rename(self.target)
+
+    def _unwritable(self, e: OSError) -> OSError:
+        return unwritable(e, self.target, self._what, self._hint)
+
+    def _remove(self) -> None:
+        """Removes what has not become the goal."""
+        if self._place != self.target:
+            _discard(self._place)
+        self._close()
+
+    def _close(self) -> None:
+        while self._fds:
+            os.close(self._fds.pop())
+
+    def __enter__(self) -> Draft:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._remove()
+
+
+def unwritable(e: OSError, target: Path, what: str, hint: str = "") -> OSError:
+    """``e`` as who named the goal understands it."""
+    why = os.strerror(e.errno or 0)
+    return OSError(e.errno, f"cannot write {what} here: {why}{hint}", str(target))
+
+
+def _lock(fd: int) -> bool | None:
+    """True: locked. False: another holds it. None: this file system has no locks."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+def _discard(draft: Path) -> None:
+    """Removes a draft, as far as it is there."""
+    with contextlib.suppress(OSError):
+        if draft.is_dir():
+            for each in draft.iterdir():
+                with contextlib.suppress(OSError):
+                    each.unlink()
+            draft.rmdir()
+        else:
+            draft.unlink()
