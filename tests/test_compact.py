@@ -28,6 +28,9 @@ from databases import CASES, FORMATS, Case, build, content, open_writable, recor
 
 import lmdbio
 from lmdbio import _core, cli, compact
+from lmdbio.compact import copier as copier_room
+from lmdbio.compact.copier import Copier
+from lmdbio.compact.copying import Copy
 from lmdbio.convert import convert
 from lmdbio.drafts import Draft
 from lmdbio.errors import CorruptedError, Error, IncompatibleError
@@ -320,7 +323,7 @@ def test_no_lock_file_is_made(tmp_path: Path) -> None:
 
 def committing(monkeypatch: pytest.MonkeyPatch, source: Path, commits: int) -> None:
     """Commits to the source after it was looked at, before the copy is taken."""
-    fill = compact._Copy._fill
+    fill = Copy._fill
 
     def late(self: Any, draft: Any, copier: Any) -> None:
         with lmdb.open(str(source), map_size=1 << 28, lock=False) as env:
@@ -330,7 +333,7 @@ def committing(monkeypatch: pytest.MonkeyPatch, source: Path, commits: int) -> N
                         txn.put(key, b"new" * 1000)
         fill(self, draft, copier)
 
-    monkeypatch.setattr(compact._Copy, "_fill", late)
+    monkeypatch.setattr(Copy, "_fill", late)
 
 
 def test_too_many_commits_without_a_slot_are_an_error(
@@ -358,13 +361,13 @@ def test_a_reader_slot_keeps_the_state_that_is_copied(
         "            for i in range(turn, 600, 7):\n"
         "                txn.put(b'%08d' % i, b'new' * 1000)\n"
     )
-    fill = compact._Copy._fill
+    fill = Copy._fill
 
     def late(self: Any, draft: Any, copier: Any) -> None:
         subprocess.run([sys.executable, "-c", writer, str(source)], check=True)
         fill(self, draft, copier)
 
-    monkeypatch.setattr(compact._Copy, "_fill", late)
+    monkeypatch.setattr(Copy, "_fill", late)
     compact.compact(source, tmp_path / "target")
     assert content(tmp_path / "target") == before
     assert content(source) != before
@@ -413,7 +416,7 @@ def test_a_target_that_comes_to_be_meanwhile_is_not_replaced(
 ) -> None:
     source, target = tmp_path / "source", tmp_path / "target"
     fragmented(source, subdir=subdir, count=50)
-    check = compact._Copy.check
+    check = Copy.check
 
     def late(self: Any, *arguments: Any) -> None:
         check(self, *arguments)
@@ -423,7 +426,7 @@ def test_a_target_that_comes_to_be_meanwhile_is_not_replaced(
         else:
             target.write_text("mine")
 
-    monkeypatch.setattr(compact._Copy, "check", late)
+    monkeypatch.setattr(Copy, "check", late)
     with pytest.raises(FileExistsError, match="came to exist meanwhile"):
         compact.compact(source, target)
     assert (target / "mine" if subdir else target).read_text() == "mine"
@@ -435,7 +438,7 @@ def test_too_little_room_is_told_before_anything_is_written(
 ) -> None:
     source = fragmented(tmp_path / "source")
     room = SimpleNamespace(f_blocks=1 << 20, f_bavail=25, f_frsize=4096)
-    monkeypatch.setattr(compact.os, "statvfs", lambda _: room)
+    monkeypatch.setattr(os, "statvfs", lambda _: room)
     written: list[int] = []
     monkeypatch.setattr(Draft, "write", lambda _, piece, at: written.append(len(piece)))
     with pytest.raises(OSError, match="102,400 are free here") as caught:
@@ -473,13 +476,13 @@ def test_cut_sources_are_refused(cut: int, tmp_path: Path) -> None:
 
 def test_a_copy_that_dies_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = fragmented(tmp_path / "source")
-    begin = compact._Copy._begin
+    begin = Copy._begin
 
     def killed(self: Any, copier: Any) -> None:
         begin(self, copier)
         copier._process.send_signal(signal.SIGSEGV)
 
-    monkeypatch.setattr(compact._Copy, "_begin", killed)
+    monkeypatch.setattr(Copy, "_begin", killed)
     with pytest.raises(IncompatibleError, match="died of SIGSEGV"):
         compact.compact(source, tmp_path / "target")
     assert not left_in(tmp_path)
@@ -496,8 +499,8 @@ def test_a_copy_that_lacks_something_is_not_published(
     def wrong(_: Any) -> Iterator[memoryview]:
         return pieces
 
-    monkeypatch.setattr(compact._Copier, "pieces", wrong)
-    monkeypatch.setattr(compact._Copier, "finish", lambda _self, _hint: None)
+    monkeypatch.setattr(Copier, "pieces", wrong)
+    monkeypatch.setattr(Copier, "finish", lambda _self, _hint: None)
     with pytest.raises(CorruptedError, match="has other records than"):
         compact.compact(source, tmp_path / "target")
     assert not (tmp_path / "target").exists()
@@ -599,8 +602,8 @@ def test_a_copy_that_does_not_end_is_killed(
         stopped.append(copier._process.pid)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(compact._Copy, "_begin", stop)
-    monkeypatch.setattr(compact, "SECONDS_TO_END", 0.1)
+    monkeypatch.setattr(Copy, "_begin", stop)
+    monkeypatch.setattr(copier_room, "SECONDS_TO_END", 0.1)
     source = fragmented(tmp_path / "source")
     with pytest.raises(KeyboardInterrupt):
         compact.compact(source, tmp_path / "target")

@@ -1,0 +1,31 @@
+"""compact: a copy of an environment without its free pages, each database's pages in order.
+
+    census      what an environment holds
+    copier      the process in which LMDB copies
+    copying     from one state of a source to a draft that holds the same
+    compacting  from a source to a target that is whole and converted
+
+    source -> LMDB's compacting copy, in a process of its own -> pipe -> draft
+           -> every page checked, all databases compared -> published -> converted
+
+Databases with duplicates of one size (dupfixed), of which LMDB's copy dies when one key has many,
+are put record by record, into a new file.
+
+Random insertions, updates and deletions scatter records over a file and leave free pages behind;
+a copy in the order of the trees is smaller, and a few large reads fetch many neighbours.
+
+py-lmdb copies, which keeps every kind of database and both data formats. It dies by a signal of
+damage that it maps, and a call into it cannot be ended: hence the process of its own, whose pipe
+tells how far it is, and ends it when nobody reads on.
+
+Invariants:
+  - the source is never written to, and no lock file is made for it;
+  - the target appears whole and checked, under a name that was free, or not at all;
+  - it holds one state: a reader slot protects that where the source has a lock file, elsewhere
+    too many commits meanwhile are an error.
+"""
+
+from lmdbio.compact.census import Sizes
+from lmdbio.compact.compacting import CompactReport, compact
+
+__all__ = ["CompactReport", "Sizes", "compact"]

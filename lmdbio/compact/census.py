@@ -1,0 +1,201 @@
+"""census: what an environment holds. Only branch and leaf pages are read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio._core import Database, Engine, Extents, Layout, Meta
+from lmdbio.errors import CorruptedError
+from lmdbio.items import Part, walk
+from lmdbio.provenance import Name
+from lmdbio.staleness import Progress, Steps, tree_pages
+
+__all__ = ["Census", "Contents", "Sizes", "count"]
+
+#: Read at once where the lists of free pages are.
+REQUEST_BYTES_MAX = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What an environment holds, and how much room it takes.
+
+    Attributes:
+        file_bytes: of the data file.
+        used_bytes: of its pages that are not free.
+        free_pages: pages that wait to be used again.
+        records, record_bytes: of all databases; each value of a key with many is a record.
+        runs: stretches of records that one jump describes, as ``convert`` counts them.
+        sidecar_bytes: of the provenance file; 0: there is none.
+    """
+
+    file_bytes: int
+    used_bytes: int
+    free_pages: int
+    records: int
+    record_bytes: int
+    runs: int
+    sidecar_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """One database: what every copy of it has as well, and its runs.
+
+    Attributes:
+        lengths: digest of all values' lengths, in key order.
+    """
+
+    name: Name
+    pad: int
+    flags: int
+    entries: int
+    record_bytes: int
+    lengths: bytes
+    runs: int
+
+    @property
+    def same(self) -> tuple[Name, int, int, int, int, bytes]:
+        """What copies have in common."""
+        return self.name, self.pad, self.flags, self.entries, self.record_bytes, self.lengths
+
+
+@dataclass(frozen=True, slots=True)
+class Census:
+    """All databases of one state.
+
+    Attributes:
+        databases: by name, the main one, which is left out if it only holds the others, first.
+        pages: up to the last one.
+        free_pages: of those.
+        list_pages: taken by the list of free pages.
+    """
+
+    databases: tuple[Contents, ...]
+    page_size: int
+    file_bytes: int
+    pages: int
+    free_pages: int
+    list_pages: int
+
+    def copy_bytes(self) -> int:
+        """How large LMDB's compacting copy will be: the list of free pages goes as well."""
+        return (self.pages - self.free_pages - self.list_pages) * self.page_size
+
+    def sizes(self, sidecar_bytes: int) -> Sizes:
+        return Sizes(
+            file_bytes=self.file_bytes,
+            used_bytes=(self.pages - self.free_pages) * self.page_size,
+            free_pages=self.free_pages,
+            records=sum(one.entries for one in self.databases),
+            record_bytes=sum(one.record_bytes for one in self.databases),
+            runs=sum(one.runs for one in self.databases),
+            sidecar_bytes=sidecar_bytes,
+        )
+
+
+class Tally:
+    """Adds up the records of one database.
+
+    Args:
+        layout: of its file.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout, self._pending = layout, np.empty(0, _core.EXTENT)
+        self._digest = hashlib.blake2b(digest_size=16)
+        self._runs = self._record_bytes = 0
+
+    def add(self, extents: Extents) -> None:
+        self._digest.update(extents["length"].tobytes())
+        self._record_bytes += int(extents["length"].sum(dtype=np.uint64))
+        self._pending = np.concatenate([self._pending, extents])
+        while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
+            self._block()
+
+    def _block(self) -> None:
+        """Runs end with blocks, as they do in provenance files."""
+        block = _core.encode_block(self._layout, self._pending)
+        self._runs += block.runs
+        self._pending = self._pending[block.records :]
+
+    def end(self, name: Name, db: Database) -> Contents:
+        while len(self._pending):
+            self._block()
+        return Contents(
+            name,
+            db.pad,
+            db.flags,
+            db.entries,
+            self._record_bytes,
+            self._digest.digest(),
+            self._runs,
+        )
+
+
+def count(engine: Engine, meta: Meta, progress: Progress | None, stage: str) -> Census:
+    """Walks all databases. Only branch and leaf pages are read."""
+    steps, layout = Steps(progress, 0, stage), meta.layout
+
+    def parts(db: Database) -> Iterator[Part]:
+        steps.total += tree_pages(db)
+        for part in walk(engine, meta, db):
+            if part.chunk is not None:
+                steps.add(len(part.chunk.pgnos))
+            yield part
+
+    def contents(name: Name, db: Database) -> Contents:
+        tally = Tally(layout)
+        for part in parts(db):
+            tally.add(part.extents)
+        return tally.end(name, db)
+
+    main, tally = meta.main_db, Tally(layout)
+    named: list[tuple[bytes, Database]] = []
+    for part in parts(main):
+        if part.chunk is not None and part.keys:
+            named += _core.leaf_databases(layout, part.chunk, engine.path)
+        tally.add(part.extents)
+    every = [contents(name, db) for name, db in named]
+    if not named or main.entries > len(named):
+        every.insert(0, tally.end(None, main))
+    firsts = [part.extents for part in parts(meta.free_db)]
+    return Census(
+        databases=tuple(every),
+        page_size=layout.page_size,
+        file_bytes=engine.size(),
+        pages=meta.last_pgno + 1,
+        free_pages=_free_pages(engine, meta, firsts),
+        list_pages=tree_pages(meta.free_db) + meta.free_db.overflow_pages,
+    )
+
+
+def _free_pages(engine: Engine, meta: Meta, lists: list[Extents]) -> int:
+    """Adds up the lists of free pages (MDB_IDL), each of which begins with its count."""
+    total = 0
+    for extents in lists:
+        wanted = np.empty(len(extents), _core.EXTENT)
+        wanted["offset"], wanted["length"] = extents["offset"], 8
+        plan = _core.make_plan(
+            wanted,
+            gap_bytes_max=meta.layout.page_size,
+            request_bytes_max=REQUEST_BYTES_MAX,
+            alignment=engine.alignment,
+        )
+        memory = _core.Memory(plan.totals.buffer_bytes)
+        engine.read_plan(plan, memory.address, memory)
+        content = np.frombuffer(_core.lend(memory.address, memory.size, memory), np.uint8)
+        places = plan.slices.astype(np.int64)[:, None] + np.arange(8)
+        counts = content[places].reshape(-1).view("<u8")
+        room = extents["length"] // 8  # the count itself included
+        if (counts >= room).any() or int(counts.sum()) > meta.last_pgno:
+            raise CorruptedError(f"{engine.path}: the list of free pages is damaged")
+        total += int(counts.sum())
+    if total > meta.last_pgno:
+        raise CorruptedError(f"{engine.path}: the list of free pages is damaged")
+    return total

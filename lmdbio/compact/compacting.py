@@ -1,0 +1,146 @@
+"""compacting: from a source to a target that is whole and converted."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmdbio import convert as conversion
+from lmdbio._core import Engine
+from lmdbio.compact.census import Sizes
+from lmdbio.compact.copying import Copy
+from lmdbio.drafts import Draft
+from lmdbio.errors import Error
+from lmdbio.provenance import Name, data_file, find_sidecar
+from lmdbio.staleness import DEPTH, Progress
+
+__all__ = ["CompactReport", "compact"]
+
+
+@dataclass(frozen=True, slots=True)
+class CompactReport:
+    """What ``compact`` did.
+
+    Attributes:
+        source, target: the two data files.
+        sidecar: the copy's provenance file; None: none was asked for.
+        databases: names, None being the main database.
+        txnid: the transaction of the source that was copied.
+        before, after: source and copy.
+        copy_seconds: copying, until it was on the disk.
+        convert_seconds: writing the provenance file.
+        seconds: all of it.
+    """
+
+    source: Path
+    target: Path
+    sidecar: Path | None
+    databases: tuple[Name, ...]
+    txnid: int
+    before: Sizes
+    after: Sizes
+    copy_seconds: float
+    convert_seconds: float
+    seconds: float
+
+
+def compact(
+    source: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    convert: bool = True,
+    output: str | os.PathLike[str] | None = None,
+    subdir: bool | None = None,
+    engine: str = "pread",
+    depth: int = DEPTH,
+    progress: Progress | None = None,
+) -> CompactReport:
+    """Copies an environment without its free pages, and writes the copy's provenance file.
+
+    The copy is of the same kind, a folder or a single file, and keeps the data format, page size,
+    map size and databases. It gets its name when all of it is on the disk, every page of
+    it was checked, and every database has as many records as the source's, of the same lengths.
+    A draft that a killed run left is removed by the next run for the same target.
+
+    Args:
+        source: an environment's folder or file. A lock file that exists is used (a reader slot
+            keeps the state that is copied); none is made.
+        target: a path that is free; for a folder it may also be an empty folder.
+        convert: write a provenance file.
+        output: the place of the provenance file, as in ``convert``.
+        subdir: as in ``provenance.data_file``.
+        engine, depth: how pages are read where they are checked.
+        progress: called with (done, in all, stage): pages in the stages "look", "copy" and
+            "check", then ``convert``'s stages.
+
+    Raises:
+        FileExistsError: the target.
+        OSError: too little room (before anything is written), or the target can't be written.
+        ValueError: the target lies inside of the source.
+        IncompatibleError: LMDB cannot copy these databases.
+        Error: commits came while it was copied without a reader slot.
+        InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the source.
+    """
+    began = time.monotonic()
+    data, target = data_file(source, subdir), Path(target)
+    folder = Path(source).is_dir()
+    _check_target(target, Path(source), folder)
+    with Engine(data, engine, depth) as reader:
+        copy = Copy(reader, target, folder, progress)
+        with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
+            copy.run(draft)
+            copy.check(draft, engine, depth)
+            draft.publish()
+    copied = time.monotonic()
+    sidecar, size = None, 0
+    if convert:
+        try:
+            made = conversion.convert(target, output=output, progress=progress)
+            sidecar, size = made.sidecar, made.sidecar_bytes
+        except (Error, OSError) as e:
+            raise Error(f"{target} is whole, but has no provenance file: {e}") from e
+    ended = time.monotonic()
+    return CompactReport(
+        source=data,
+        target=target / "data.mdb" if folder else target,
+        sidecar=sidecar,
+        databases=tuple(one.name for one in copy.before.databases),
+        txnid=copy.meta.txnid,
+        before=copy.before.sizes(_sidecar_bytes(data)),
+        after=copy.after.sizes(size),
+        copy_seconds=copy.seconds,
+        convert_seconds=ended - copied,
+        seconds=ended - began,
+    )
+
+
+def _sidecar_bytes(data: Path) -> int:
+    with contextlib.suppress(OSError):
+        return find_sidecar(data).stat().st_size
+    return 0
+
+
+def _check_target(target: Path, source: Path, folder: bool) -> None:
+    """Nothing is ever replaced but an empty folder."""
+    if not target.parent.is_dir():
+        raise FileNotFoundError(
+            errno.ENOENT, "there is no such folder to put the copy into", str(target.parent)
+        )
+    if folder and target.parent.resolve().is_relative_to(source.resolve()):
+        raise ValueError(f"{target}: lies inside of {source}, to which nothing is written")
+    if not os.path.lexists(target):
+        return
+    if target.is_dir() and not folder:
+        raise FileExistsError(
+            errno.EEXIST,
+            f"is a folder; a copy of {source} is a single file",
+            str(target),
+        )
+    if not folder or target.is_symlink() or not target.is_dir() or any(target.iterdir()):
+        raise FileExistsError(
+            errno.EEXIST, "exists already: name a path that is free", str(target)
+        )
