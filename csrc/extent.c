@@ -1,5 +1,7 @@
 #include "extent.h"
 
+#include <string.h>
+
 size_t lio_extents_find(const lio_extent *table, size_t records, const int64_t *numbers,
                         size_t count, uint64_t *places, lio_extent *out)
 {
@@ -66,6 +68,16 @@ uint64_t lio_extents_footprint(const lio_extent *extents, size_t count, uint64_t
         last[1] = end;
     }
     return sum;
+}
+
+size_t lio_extents_same(const uint8_t *memory, const lio_extent *extents, const uint8_t *other,
+                        const lio_extent *others, size_t count)
+{
+    size_t i = 0;
+    while (i < count && extents[i].length == others[i].length &&
+           memcmp(memory + extents[i].offset, other + others[i].offset, extents[i].length) == 0)
+        i++;
+    return i;
 }
 
 int64_t lio_largest_run(const int64_t *before, size_t count, size_t length)

@@ -29,6 +29,11 @@ uint64_t lio_extents_pack(const lio_extent *extents, size_t count, uint64_t *len
 size_t lio_extents_split(const lio_extent *extents, size_t count, uint64_t room,
                          uint64_t *lengths, uint64_t *offsets, lio_extent *span);
 
+/* How many extents, from the first on, have the same length and the same bytes in `memory` as the
+ * `others` have in `other`. All lie inside. */
+size_t lio_extents_same(const uint8_t *memory, const lio_extent *extents, const uint8_t *other,
+                        const lio_extent *others, size_t count);
+
 /* The bytes, in whole pieces of `alignment` (a power of two), that each extent needs beyond the one
  * before it. `last` is the first and the end of what the one before the first needs, and then of
  * what the last does. `shared_max` grows to the most that two neighbours share. Returns the sum. */

@@ -122,3 +122,43 @@ def test_what_lies_inside_is_counted(pairs, room):
     lengths = np.array([length for _, length in pairs], np.uint64)
     outside = [i for i, (offset, length) in enumerate(pairs) if offset + length > room]
     assert _core.count_inside(offsets, lengths, room) == min(outside, default=len(pairs))
+
+
+@given(st.lists(st.tuples(st.binary(max_size=4), st.binary(max_size=3))), st.data())
+def test_bytes_are_the_same_as_far_as_they_are(pairs, data):
+    """Records with gaps before them, in another order in the other memory; one byte is changed."""
+    sides = []
+    for order in (range(len(pairs)), data.draw(st.permutations(range(len(pairs))))):
+        content, places = bytearray(), [(0, 0)] * len(pairs)
+        for number in order:
+            gap, record = pairs[number]
+            content += gap + record
+            places[number] = (len(content) - len(record), len(record))
+        sides.append((content, table_of(places)))
+    (one, places), (other, others) = sides
+    if other:
+        at = data.draw(st.integers(0, len(other) - 1))
+        other[at] ^= data.draw(st.sampled_from([0, 1, 128]))
+    model = 0
+    while model < len(pairs) and pairs[model][1] == other[others[model][0] :][: others[model][1]]:
+        model += 1
+    memories = [np.frombuffer(each, np.uint8) for each in (one, other)]
+    assert _core.count_same(memories[0], places, memories[1], others) == model
+    assert _core.count_same(memories[1], others, memories[0], places) == model
+
+
+def test_shorter_bytes_are_not_the_same():
+    content = np.frombuffer(b"abab", np.uint8)
+    places, others = table_of([(0, 2), (0, 2)]), table_of([(2, 2), (2, 1)])
+    assert _core.count_same(content, places, content, others) == 1
+    assert _core.count_same(content, others, content, places) == 1
+
+
+@pytest.mark.parametrize("outside", [(0, 5), (4, 1), (5, 0), (2**64 - 1, 2)])
+def test_bytes_outside_of_their_memory_are_never_compared(outside):
+    content, inside = np.zeros(4, np.uint8), table_of([(0, 1)])
+    for tables in ((inside, table_of([outside])), (table_of([outside]), inside)):
+        with pytest.raises(ValueError, match="ends beyond its memory of 4 bytes"):
+            _core.count_same(content, tables[0], content, tables[1])
+    with pytest.raises(ValueError, match="1 extents against 0"):
+        _core.count_same(content, inside, content, inside[:0])

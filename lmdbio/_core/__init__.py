@@ -36,6 +36,7 @@ from lmdbio._core.cursor import (
 from lmdbio._core.engine import Counters, Engine, Tally, Ticket
 from lmdbio._core.extents import (
     count_inside,
+    count_same,
     find_extents,
     footprint,
     largest_run,
@@ -46,13 +47,14 @@ from lmdbio._core.format import Database, Layout, Meta, look, meta_bytes, newest
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, replay
 from lmdbio._core.insertion import compare_keys, settle_keys
-from lmdbio._core.items import LeafItems, leaf_items, leaf_keys, tree_items
+from lmdbio._core.items import LeafItems, key_places, leaf_items, leaf_keys, tree_items
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
     DEPTH_MAX,
     Chunk,
     Trees,
     Walk,
+    database_key,
     find_database,
     leaf_databases,
     leaf_extents,
@@ -126,6 +128,8 @@ __all__ = [
     "address_of",
     "check_leaves",
     "count_inside",
+    "count_same",
+    "database_key",
     "decode_block",
     "decode_leaves",
     "detach",
@@ -137,6 +141,7 @@ __all__ = [
     "find_extents",
     "footprint",
     "keep_heap",
+    "key_places",
     "largest_run",
     "leaf_databases",
     "leaf_extents",

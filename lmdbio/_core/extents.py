@@ -91,6 +91,36 @@ def split_rows(address: int, count: int, room: int) -> tuple[U64, U64, int, int]
     return (offsets, lengths, span.offset, span.length) if inside == count else None
 
 
+def count_same(
+    memory: npt.NDArray[np.uint8],
+    extents: Extents,
+    other: npt.NDArray[np.uint8],
+    others: Extents,
+) -> int:
+    """How many extents, from the first on, have the same bytes in two memories. Pure.
+
+    Args:
+        memory, other: uint8, shape (n,), C-contiguous.
+        extents, others: inside of them, as many of the one as of the other, dtype ``EXTENT``.
+    """
+    if len(extents) != len(others):
+        raise ValueError(f"{len(extents)} extents against {len(others)}")
+    extents, others = (np.ascontiguousarray(one, EXTENT) for one in (extents, others))
+    for table, room in ((extents, len(memory)), (others, len(other))):
+        offsets, lengths = (np.ascontiguousarray(table[name]) for name in ("offset", "length"))
+        if count_inside(offsets, lengths, room) != len(table):
+            raise ValueError(f"an extent ends beyond its memory of {room} bytes")
+    return int(
+        lib.lio_extents_same(
+            pointer_to(memory, "uint8_t *"),
+            pointer_to(extents, "lio_extent *"),
+            pointer_to(other, "uint8_t *"),
+            pointer_to(others, "lio_extent *"),
+            len(extents),
+        )
+    )
+
+
 def count_inside(offsets: U64, lengths: U64, room: int) -> int:
     """How many records, from the first on, lie inside of ``room`` bytes. Pure."""
     return int(

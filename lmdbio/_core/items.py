@@ -57,14 +57,22 @@ def leaf_items(layout: Layout, chunk: Chunk, path: str) -> LeafItems:
 
 def leaf_keys(layout: Layout, chunk: Chunk, path: str) -> list[bytes]:
     """The keys on a chunk of leaves."""
-    extents = tree_items(layout, chunk, path)  # in trees of duplicates items are keys
+    places = key_places(layout, chunk, path)
+    starts, ends = places["offset"], places["offset"] + places["length"]
+    content = chunk.pages.tobytes()  # a slice of bytes takes a third of one of a view made bytes
+    return [content[at:end] for at, end in zip(starts.tolist(), ends.tolist(), strict=True)]
+
+
+def key_places(layout: Layout, chunk: Chunk, path: str) -> Extents:
+    """Where the keys on a chunk of leaves lie: bytes from the first of its pages on."""
+    places = tree_items(layout, chunk, path)  # in trees of duplicates items are keys
     each = leaves_of(layout, chunk)["records"].astype(np.int64)
     page = np.repeat(np.arange(len(each)), each)
-    moved = (page - chunk.pgnos.astype(np.int64)[page]) * layout.page_size
-    starts = (extents["offset"].astype(np.int64) + moved).tolist()
-    memory = chunk.pages.reshape(-1).data
-    lengths = extents["length"].tolist()
-    return [bytes(memory[at : at + n]) for at, n in zip(starts, lengths, strict=True)]
+    # As unsigned numbers wrap, this is right also for pages that move towards the beginning.
+    places["offset"] += ((page - chunk.pgnos.astype(np.int64)[page]) * layout.page_size).astype(
+        np.uint64
+    )
+    return places
 
 
 def tree_items(layout: Layout, chunk: Chunk, path: str) -> Extents:

@@ -196,13 +196,18 @@ def find_database(engine: Engine, meta: Meta, name: bytes) -> Database:
     """
     out = ffi.new("lio_db *")
     status = Status(engine.path)
-    key = name + _name_end(meta.layout)
+    key = database_key(meta.layout, name)
     code = lib.lio_db_find(engine.pointer, meta_to_c(meta), key, len(key), out, status.error)
     if code == lib.LIO_NOTFOUND:
         text = name.decode(errors="backslashreplace")
         raise LookupError(f"{engine.path}: there is no database named '{text}'")
     status.check(code)
     return database_of(out)
+
+
+def database_key(layout: Layout, name: bytes) -> bytes:
+    """The key in the main database under which a named one is found."""
+    return name + _name_end(layout)
 
 
 def _name_end(layout: Layout) -> bytes:
