@@ -22,9 +22,19 @@ from lmdbio.signals import ended_by_signals
     help="Where to write the provenance file of TARGET: a file, or a folder to hold it.",
 )
 @click.option("--no-convert", is_flag=True, help="Write no provenance file.")
+@click.option(
+    "--no-values",
+    is_flag=True,
+    help="Compare keys, and lengths of values, but not the values: both files are read once less.",
+)
 @json_option
 def compact(
-    source: Path, target: Path, output: Path | None, no_convert: bool, as_json: bool
+    source: Path,
+    target: Path,
+    output: Path | None,
+    no_convert: bool,
+    no_values: bool,
+    as_json: bool,
 ) -> None:
     """Copy SOURCE to TARGET without its free pages, in order, and convert the copy.
 
@@ -32,8 +42,8 @@ def compact(
     smaller, neighbours in key order lie side by side, and its provenance file is short. SOURCE,
     a folder with data.mdb or a single file, stays as it is; TARGET becomes the same, with the
     same databases, data format, page size and map size. It must not exist (an empty folder may),
-    and appears whole, after every page was checked and the lengths of all values were compared
-    with SOURCE's, or not at all, whatever ends the command.
+    and appears whole or not at all, whatever ends the command: after every page of it was
+    checked, and all databases, keys and values were found to be SOURCE's, byte for byte.
 
     Runs are stretches of records that lie at one distance from each other; few of them make large
     reads.
@@ -42,12 +52,17 @@ def compact(
     Examples:
         lmdbio compact train_lmdb train_compact
         lmdbio compact graphs.mdb /fast/graphs.mdb --output ~/sidecars
-        lmdbio compact train_lmdb train_compact --no-convert
+        lmdbio compact train_lmdb train_compact --no-convert --no-values
         lmdbio compact train_lmdb train_compact --json
     """
     with ended_by_signals(), bar(f"compact {source}") as progress:
         report = compaction.compact(
-            source, target, convert=not no_convert, output=output, progress=progress
+            source,
+            target,
+            convert=not no_convert,
+            values=not no_values,
+            output=output,
+            progress=progress,
         )
     if as_json:
         print_json(report)

@@ -2,11 +2,12 @@
 
     census      what an environment holds
     copier      the process in which LMDB copies
+    comparison  that a copy holds what its source holds
     copying     from one state of a source to a draft that holds the same
     compacting  from a source to a target that is whole and converted
 
     source -> LMDB's compacting copy, in a process of its own -> pipe -> draft
-           -> every page checked, all databases compared -> published -> converted
+           -> every page checked, every record compared -> published -> converted
 
 Databases with duplicates of one size (dupfixed), of which LMDB's copy dies when one key has many,
 are put record by record, into a new file.
@@ -20,7 +21,8 @@ tells how far it is, and ends it when nobody reads on.
 
 Invariants:
   - the source is never written to, and no lock file is made for it;
-  - the target appears whole and checked, under a name that was free, or not at all;
+  - the target appears whole, under a name that was free, or not at all: after all databases, keys
+    and values in it were found to be the source's, byte for byte (values unless told not to);
   - it holds one state: a reader slot protects that where the source has a lock file, elsewhere
     too many commits meanwhile are an error.
 """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -45,24 +44,18 @@ class Sizes:
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """One database: what every copy of it has as well, and its runs.
+    """One database.
 
     Attributes:
-        lengths: digest of all values' lengths, in key order.
+        database: its record.
+        record_bytes: of all values.
+        runs: stretches of records that one jump describes.
     """
 
     name: Name
-    pad: int
-    flags: int
-    entries: int
+    database: Database
     record_bytes: int
-    lengths: bytes
     runs: int
-
-    @property
-    def same(self) -> tuple[Name, int, int, int, int, bytes]:
-        """What copies have in common."""
-        return self.name, self.pad, self.flags, self.entries, self.record_bytes, self.lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,29 +63,43 @@ class Census:
     """All databases of one state.
 
     Attributes:
-        databases: by name, the main one, which is left out if it only holds the others, first.
-        pages: up to the last one.
-        free_pages: of those.
-        list_pages: taken by the list of free pages.
+        meta: the state.
+        databases: the main one, which is left out if it only holds the others, first; then the
+            others, by name.
+        file_bytes: of the data file.
+        free_pages: of all up to the last one.
     """
 
+    meta: Meta
     databases: tuple[Contents, ...]
-    page_size: int
     file_bytes: int
-    pages: int
     free_pages: int
-    list_pages: int
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the pages that are not free."""
+        return (self.meta.last_pgno + 1 - self.free_pages) * self.meta.layout.page_size
 
     def copy_bytes(self) -> int:
         """How large LMDB's compacting copy will be: the list of free pages goes as well."""
-        return (self.pages - self.free_pages - self.list_pages) * self.page_size
+        lists = tree_pages(self.meta.free_db) + self.meta.free_db.overflow_pages
+        return self.used_bytes - lists * self.meta.layout.page_size
+
+    def names(self) -> list[bytes]:
+        """Of all databases but the main one."""
+        return [one.name for one in self.databases if one.name is not None]
+
+    def records(self) -> int:
+        """Of all databases, without those of the main one that are others' names."""
+        names = len(self.names()) if self.databases[0].name is None else 0
+        return sum(one.database.entries for one in self.databases) - names
 
     def sizes(self, sidecar_bytes: int) -> Sizes:
         return Sizes(
             file_bytes=self.file_bytes,
-            used_bytes=(self.pages - self.free_pages) * self.page_size,
+            used_bytes=self.used_bytes,
             free_pages=self.free_pages,
-            records=sum(one.entries for one in self.databases),
+            records=sum(one.database.entries for one in self.databases),
             record_bytes=sum(one.record_bytes for one in self.databases),
             runs=sum(one.runs for one in self.databases),
             sidecar_bytes=sidecar_bytes,
@@ -108,11 +115,9 @@ class Tally:
 
     def __init__(self, layout: Layout) -> None:
         self._layout, self._pending = layout, np.empty(0, _core.EXTENT)
-        self._digest = hashlib.blake2b(digest_size=16)
         self._runs = self._record_bytes = 0
 
     def add(self, extents: Extents) -> None:
-        self._digest.update(extents["length"].tobytes())
         self._record_bytes += int(extents["length"].sum(dtype=np.uint64))
         self._pending = np.concatenate([self._pending, extents])
         while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
@@ -127,15 +132,7 @@ class Tally:
     def end(self, name: Name, db: Database) -> Contents:
         while len(self._pending):
             self._block()
-        return Contents(
-            name,
-            db.pad,
-            db.flags,
-            db.entries,
-            self._record_bytes,
-            self._digest.digest(),
-            self._runs,
-        )
+        return Contents(name, db, self._record_bytes, self._runs)
 
 
 def count(engine: Engine, meta: Meta, progress: Progress | None, stage: str) -> Census:
@@ -166,12 +163,10 @@ def count(engine: Engine, meta: Meta, progress: Progress | None, stage: str) -> 
         every.insert(0, tally.end(None, main))
     firsts = [part.extents for part in parts(meta.free_db)]
     return Census(
+        meta=meta,
         databases=tuple(every),
-        page_size=layout.page_size,
         file_bytes=engine.size(),
-        pages=meta.last_pgno + 1,
         free_pages=_free_pages(engine, meta, firsts),
-        list_pages=tree_pages(meta.free_db) + meta.free_db.overflow_pages,
     )
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from lmdbio import _core, snapshot
 from lmdbio._core import Engine, Meta
 from lmdbio.compact.census import Census, count
+from lmdbio.compact.comparison import Side, difference
 from lmdbio.compact.copier import Copier, copy_pages, put_records
 from lmdbio.drafts import Draft
 from lmdbio.errors import CorruptedError, Error
@@ -32,22 +33,31 @@ class Copy:
         source: its data file.
         target: names the copy in messages.
         folder: the source is a folder.
+        values: compares them, too.
 
     Attributes:
         meta: the state that is copied.
         before, after: the source, and the copy.
-        seconds: taken by copying.
+        copy_seconds, check_seconds: taken by copying, and by checking and comparing.
     """
 
     meta: Meta
     before: Census
     after: Census
-    seconds: float
+    copy_seconds: float
+    check_seconds: float
 
     def __init__(
-        self, source: Engine, target: Path, folder: bool, progress: Progress | None
+        self,
+        source: Engine,
+        target: Path,
+        folder: bool,
+        progress: Progress | None,
+        *,
+        values: bool,
     ) -> None:
         self._source, self._target, self._progress = source, target, progress
+        self._values = values
         self._data = Path(source.path)
         # A file that a folder's environment wrote is protected by the folder's lock file.
         inside = self._data.name == "data.mdb" and (self._data.parent / "lock.mdb").exists()
@@ -55,7 +65,7 @@ class Copy:
         self._home = self._data.parent if self._subdir else self._data
 
     def run(self, draft: Draft) -> None:
-        """Copies the newest state."""
+        """Copies the newest state, and compares."""
         self.meta = _core.read_meta(self._source)  # py-lmdb would die of a cut file
         with self._protected() as held:
             try:
@@ -64,6 +74,7 @@ class Copy:
                     self._begin(copier)
                     _check_room(self._target, self.before.copy_bytes())
                     self._fill(draft, copier)
+                self._check(draft)
             except (Error, LookupError) as e:
                 # Pages of this state may have been overwritten: then it is not damage.
                 if held or self._newest() <= self.meta.txnid + 1:
@@ -80,13 +91,13 @@ class Copy:
         """LMDB's own copy, unless it is known to fail."""
         layout = self.meta.layout
         where = [str(self._home), str(int(self._subdir)), str(self.meta.map_size)]
-        flags = [one.flags for one in self.before.databases]
+        flags = [one.database.flags for one in self.before.databases]
         # py-lmdb writes pages of the system's size alone, and knows no reversed duplicates.
         able = layout.page_size == mmap.PAGESIZE and not any(f & REVERSEDUP for f in flags)
         self._put = able and any(f & DUPFIXED for f in flags)
         if not self._put:
             return Copier(copy_pages, where)
-        names = [one.name.hex() for one in self.before.databases if one.name is not None]
+        names = [name.hex() for name in self.before.names()]
         return Copier(put_records, [*where, str(draft.path), str(layout.version), *names])
 
     @contextlib.contextmanager
@@ -134,14 +145,11 @@ class Copy:
         began = time.monotonic()
         step = self._progress or (lambda *_: None)
         if self._put:
-            every = self.before.databases
-            # Beside its records the main database has the others' names.
-            named = len(every) - 1 if every[0].name is None else 0
-            total = sum(one.entries for one in every) - named
+            total = self.before.records()
             while (put := copier.number()) is not None:
                 step(put, total, "copy")
         else:
-            page_size, done = self.before.page_size, 0
+            page_size, done = self.meta.layout.page_size, 0
             total = self.before.copy_bytes() // page_size
             for piece in copier.pieces():
                 draft.write(piece, done)
@@ -149,11 +157,12 @@ class Copy:
                 step(done // page_size, max(total, done // page_size), "copy")
         copier.finish(self._explain())
         draft.sync()
-        self.seconds = time.monotonic() - began
+        self.copy_seconds = time.monotonic() - began
 
     def _explain(self) -> str:
         """What is known to stop LMDB's copy."""
-        fixed = [name_text(one.name) for one in self.before.databases if one.flags & DUPFIXED]
+        every = self.before.databases
+        fixed = [name_text(one.name) for one in every if one.database.flags & DUPFIXED]
         if not fixed:
             return "; lmdbio verify may tell what is damaged"
         return (
@@ -161,29 +170,34 @@ class Copy:
             f"many values of one key, as may {', '.join(fixed)}"
         )
 
-    def check(self, draft: Draft, engine: str, depth: int) -> None:
+    def _check(self, draft: Draft) -> None:
         """Makes sure that the draft is sound, and has what the source has."""
-        step = self._progress
+        began, step = time.monotonic(), self._progress
+        kind, depth = self._source.kind, self._source.depth
         try:
             verify(
                 draft.path,
-                engine=engine,
+                engine=kind,
                 depth=depth,
                 progress=None if step is None else lambda a, b, _: step(a, b, "check"),
             )
-            with Engine(draft.path, engine, depth) as copy:
-                meta = _core.read_meta(copy)
-                self.after = count(copy, meta, None, "check")
+            with Engine(draft.path, kind, depth) as copy:
+                self.after = count(copy, _core.read_meta(copy), None, "check")
         except CorruptedError as e:
             raise CorruptedError(f"{self._target}: the copy is unsound, and removed: {e}") from e
-        was, now = self.meta.layout, meta.layout
-        if (was.version, was.page_size) != (now.version, now.page_size):
-            raise CorruptedError(f"{self._target}: the copy has another format, and is removed")
-        then = [one.same for one in self.before.databases]
-        if then != [one.same for one in self.after.databases]:
-            raise CorruptedError(
-                f"{self._target}: the copy has other records than {self._data}, and is removed"
+        with Engine(draft.path, kind, depth) as copy:
+            differs = difference(
+                Side(self._source, self.before),
+                Side(copy, self.after),
+                values=self._values,
+                progress=step,
+                stage="contents",
             )
+        if differs is not None:
+            raise CorruptedError(
+                f"{self._target}: the copy differs from {self._data} in {differs}, and is removed"
+            )
+        self.check_seconds = time.monotonic() - began
 
 
 def _check_room(target: Path, wanted: int) -> None:
