@@ -23,7 +23,7 @@ import numpy as np
 import pytest
 
 from lmdbio import _core, staleness
-from lmdbio.convert import Made, Writer, convert
+from lmdbio.convert import convert
 from lmdbio.drafts import Draft
 from lmdbio.errors import Error, IncompatibleError, InvalidError, ProvenanceError
 from lmdbio.leaves import LeafReader
@@ -35,6 +35,7 @@ from lmdbio.provenance import (
     find_sidecar,
     sidecar_file,
 )
+from lmdbio.provenance.writer import Made, Writer
 from lmdbio.verify import verify
 
 FORMATS = [0, 1]  # py-lmdb's lib_version: LMDB 0.9 and 1.0

@@ -357,14 +357,14 @@ def test_convert_writes_what_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for name in (b"a", b"b", b"c"):
         databases.write(env, [(b"%03d" % i, b"v") for i in range(20)], db=env.open_db(name))
     env.close()
-    monkeypatch.setattr("lmdbio.convert.ALL_KEY_RUNS_MAX", 2)
+    monkeypatch.setattr("lmdbio.provenance.writer.ALL_KEY_RUNS_MAX", 2)
     sidecar = convert(tmp_path / "env").sidecar
     with Provenance.open(sidecar) as opened:
         assert [section.keys is not None for section in opened.sections] == [True, True, False]
     verify(tmp_path / "env")
     with lmdbio.Records(tmp_path / "env", db="c", locate="provenance") as records:
         assert records.index_of(b"007") == 7
-    monkeypatch.setattr("lmdbio.convert.DATABASES_MAX", 2)
+    monkeypatch.setattr("lmdbio.provenance.writer.DATABASES_MAX", 2)
     with pytest.raises(IncompatibleError, match="describes 2 databases at most"):
         convert(tmp_path / "env")
     assert convert(tmp_path / "env", databases=["a", "c"]).records == 40

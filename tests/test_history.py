@@ -19,13 +19,14 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, history, provenance
-from lmdbio.convert import Writer, convert
+from lmdbio.convert import convert
 from lmdbio.drafts import Draft
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.history import Evidence, find_history
 from lmdbio.leaves import LeafReader
 from lmdbio.locate import open_source
 from lmdbio.provenance import Hints, Provenance
+from lmdbio.provenance.writer import Writer
 from lmdbio.verify import verify
 
 

@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 
 from lmdbio import _core, staleness
-from lmdbio.convert import Writer
 from lmdbio.drafts import Draft
 from lmdbio.errors import ProvenanceError, StaleError
 from lmdbio.items import DUPSORT
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import Hints, Provenance
+from lmdbio.provenance.writer import Writer
 from lmdbio.verify import verify
 
 SAMPLES = Path(__file__).resolve().parent.parent / "provenance" / "samples"

@@ -3,6 +3,7 @@
     places      where it lies, and the data that it is about
     directory   what its bytes mean, drawn in provenance/FORMAT.md
     file        ``Provenance``: an open one answers index -> extent, reading little
+    writer      one that is being written, from extents
 
 csrc/provenance.c decodes the columns of its blocks. Whether it still describes the data,
 ``staleness`` decides; ``convert`` makes it and ``verify`` proves it.

@@ -1,0 +1,253 @@
+"""A provenance file being written: extents become blocks, and blocks a draft."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio._core import (
+    BlockForm,
+    Database,
+    Extents,
+    History,
+    KeyRun,
+    Layout,
+    Leaves,
+    Meta,
+)
+from lmdbio.drafts import Draft
+from lmdbio.errors import IncompatibleError, ProvenanceError
+from lmdbio.provenance.directory import (
+    ALL_KEY_RUNS_MAX,
+    BLOCKS_AT,
+    DATABASES_MAX,
+    DIGEST_BYTES,
+    DIRECTORY_BYTES_MAX,
+    NUMBERS_MAX,
+    Entry,
+    Facts,
+    Hints,
+    Name,
+    compress,
+    extents_crc,
+    pack_directory,
+    pack_numbers,
+    pack_preamble,
+    zigzag,
+)
+
+__all__ = ["Form", "Made", "Writer"]
+
+#: How a provenance file says where records lie; "auto": see ``Writer.end``.
+Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
+BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
+#: What a block takes in the directory.
+ROW_BYTES = 17
+#: What file systems give out at least.
+BLOCK_BYTES = 4096
+
+#: A block of numbers: how many, raw and stored size, crc32
+Numbers: TypeAlias = tuple[int, int, int, int]
+
+
+@dataclass(slots=True)
+class Made:
+    """A database as far as it is written: one item per block in each column."""
+
+    name: Name
+    database: Database
+    records: int = 0
+    record_bytes: int = 0
+    runs: int = 0
+    history: History | None = None
+    extents_crc: int = 0
+    keys: tuple[KeyRun, ...] = ()
+    groups: list[Numbers] = field(default_factory=list)
+    order: list[Numbers] = field(default_factory=list)
+    each_crc: int = 0
+    order_crc: int = 0
+    rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
+    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
+
+    def digest_of(self) -> bytes:
+        """Over all extents as they were walked."""
+        found: bytes = self.digest.digest()
+        return found
+
+    def entry(self) -> Entry:
+        columns = np.array(self.rows, np.uint32).reshape(-1, 5).T
+        return Entry(
+            self.name,
+            self.database,
+            self.records,
+            self.record_bytes,
+            self.runs,
+            columns[0],
+            columns[1],
+            columns[2],
+            columns[3],
+            columns[4].astype(np.uint8),
+            self.history,
+            self.extents_crc,
+            self.keys,
+            np.array(self.groups, np.uint32).reshape(-1, 4),
+            np.array(self.order, np.uint32).reshape(-1, 4),
+        )
+
+
+class Writer:
+    """Turns extents into blocks, and blocks into a draft. Memory: one block's records."""
+
+    def __init__(self, draft: Draft, layout: Layout, form: Form = "auto", data: str = "") -> None:
+        draft.cut(0)
+        self._draft, self._layout, self._form, self._data = draft, layout, form, data
+        self._block_form = BLOCK_FORMS.get(form)
+        self._at = self._began = BLOCKS_AT
+        self._pending = np.empty(0, _core.EXTENT)
+        self._runs_left = ALL_KEY_RUNS_MAX
+        self.made: list[Made] = []
+        self.extents_end = 0
+
+    def begin(self, name: Name, db: Database) -> None:
+        """The next database.
+
+        Raises:
+            IncompatibleError: it is one too many.
+        """
+        if len(self.made) == DATABASES_MAX:
+            raise IncompatibleError(
+                f"{self._data}: a provenance file describes {DATABASES_MAX:,} databases at most: "
+                "name those that are read (--db)"
+            )
+        self._began = self._at
+        self.made.append(Made(name, db))
+
+    def add(self, extents: Extents) -> None:
+        self._pending = np.concatenate([self._pending, extents])
+        while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
+            self._block()
+
+    def end(self, leaves: Leaves | None = None) -> None:
+        """Ends a database, of which the smaller form is kept.
+
+        Args:
+            leaves: where the same records lie (dtype ``LEAF``).
+        """
+        while len(self._pending):
+            self._block()
+        if leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
+            self._prefer_leaves(self.made[-1], leaves)
+
+    def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
+        """What the keys of the database look like; none: they follow no pattern.
+
+        What a file has no room for any more is looked up in the tree.
+        """
+        if len(runs) <= self._runs_left:
+            self._runs_left -= len(runs)
+            self.made[-1].keys = runs
+
+    def group(self, each: npt.NDArray[np.uint64]) -> None:
+        """How many records each key of the database has, which is ended."""
+        made = self.made[-1]
+        made.each_crc = zlib.crc32(each.tobytes())
+        for at in range(0, len(each), NUMBERS_MAX):
+            made.groups.append(self._numbers(each[at : at + NUMBERS_MAX]))
+
+    def order(self, order: npt.NDArray[np.int64]) -> None:
+        """Its records as they were put; after ``group``."""
+        made = self.made[-1]
+        made.order_crc = zlib.crc32(order.tobytes())
+        for at in range(0, len(order), NUMBERS_MAX):
+            some = order[at : at + NUMBERS_MAX]
+            made.order.append(self._numbers(zigzag(np.diff(some, prepend=-1) - 1)))
+
+    def _numbers(self, numbers: npt.NDArray[np.uint64]) -> Numbers:
+        raw = pack_numbers(numbers)
+        stored = compress(raw)
+        self._draft.write(stored, self._at)
+        self._at += len(stored)
+        return len(numbers), len(raw), len(stored), zlib.crc32(stored)
+
+    def replay(self, history: History, extents: Sequence[Extents]) -> None:
+        """Makes a database of its history alone, which leads to all of these extents."""
+        made = self.made[-1]
+        made.history, made.records = history, history.count
+        made.extents_crc = extents_crc(extents)
+        made.record_bytes = history.count * history.length
+        ends = (int(part["offset"].max()) + history.length for part in extents)
+        self.extents_end = max(self.extents_end, *ends)
+
+    def _prefer_leaves(self, made: Made, leaves: Leaves) -> None:
+        """Puts blocks of leaves in the place of those of extents, if that saves a block of the
+        storage: where it does not, extents are found without reading the data.
+        """
+        blocks, stored, at = [], [], 0
+        while at < len(leaves):
+            block, taken = _core.encode_leaves(self._layout, leaves[at:])
+            blocks.append(block)
+            stored.append(compress(block.raw))
+            at += taken
+        size = sum(map(len, stored)) + ROW_BYTES * len(stored)
+        tables = self._at - self._began + ROW_BYTES * len(made.rows)
+        if self._form == "auto" and size + BLOCK_BYTES > tables:
+            return
+        made.rows.clear()
+        self._at = self._began
+        for block, packed in zip(blocks, stored, strict=True):
+            self._store(made, block, packed)
+
+    def _block(self) -> None:
+        made = self.made[-1]
+        block = _core.encode_block(self._layout, self._pending, self._block_form, self._data)
+        extents = self._pending[: block.records]
+        again = _core.decode_block(self._layout, block.form, block.raw, block.records)
+        if again.tobytes() != extents.tobytes():
+            raise ProvenanceError(f"{self._draft.target}: a block does not decode to its records")
+        self._store(made, block, compress(block.raw))
+        made.digest.update(extents.tobytes())
+        made.records += block.records
+        made.record_bytes += int(extents["length"].sum(dtype=np.uint64))
+        made.runs += block.runs
+        self.extents_end = max(
+            self.extents_end, int((extents["offset"] + extents["length"]).max())
+        )
+        self._pending = self._pending[block.records :]
+
+    def _store(self, made: Made, block: _core.Block, stored: bytes) -> None:
+        self._draft.write(stored, self._at)
+        self._at += len(stored)
+        made.rows.append(
+            (block.records, len(block.raw), len(stored), zlib.crc32(stored), block.form)
+        )
+
+    def finish(self, meta: Meta, hints: Hints, digest: bytes) -> int:
+        """Writes the directory and the preamble; returns the file's size."""
+        facts = Facts(
+            version=meta.layout.version,
+            page_size=meta.layout.page_size,
+            env_flags=meta.layout.env_flags,
+            txnid=meta.txnid,
+            last_pgno=meta.last_pgno,
+            extents_end=self.extents_end,
+            free_db=meta.free_db,
+            main_db=meta.main_db,
+            hints=hints,
+            digest=digest,
+        )
+        raw = pack_directory(facts, [made.entry() for made in self.made])
+        if len(raw) > DIRECTORY_BYTES_MAX:
+            raise IncompatibleError(f"{self._draft.target}: too many records for this format")
+        stored = compress(raw)
+        self._draft.write(stored, self._at)
+        self._draft.cut(self._at + len(stored))
+        self._draft.write(pack_preamble(self._at, stored, len(raw)), 0)
+        self._draft.sync()
+        return self._at + len(stored)
