@@ -276,10 +276,23 @@ uint32_t lio_page_count(const lio_layout *layout, const uint8_t *page)
     return (lower - layout->header_size) / 2;
 }
 
+/* Bytes of each key; 0: the page contradicts itself. Before LMDB 0.9.17 a page that a split made does
+ * not say them, or says what was in its memory before. But each key takes its size, less that of a
+ * pointer, off `upper`. */
+static uint32_t leaf2_key_size(const lio_layout *layout, const uint8_t *page)
+{
+    uint32_t said = lio_load16(tail(layout, page)), count = lio_page_count(layout, page);
+    uint32_t upper = lio_load16(tail(layout, page) + 6) + pointer_base(layout);
+    uint16_t taken = (uint16_t)(layout->page_size - upper); /* below 0 by keys of one byte */
+    if (count == 0 || taken == (uint16_t)(count * (said - 2)))
+        return said;
+    return (int16_t)taken % (int32_t)count == 0 ? (uint32_t)(2 + (int16_t)taken / (int32_t)count) : 0;
+}
+
 static int check_leaf2(const lio_layout *layout, const uint8_t *page, uint64_t offset,
                        lio_error *error)
 {
-    uint64_t key_size = lio_load16(tail(layout, page));
+    uint64_t key_size = leaf2_key_size(layout, page);
     uint64_t bytes = key_size * lio_page_count(layout, page);
     if (key_size == 0 || bytes > layout->page_size - layout->header_size)
         return lio_fail(error, LIO_ERR_CORRUPT, offset, layout->page_size, bytes,
@@ -328,9 +341,9 @@ int lio_page_check(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
 static int leaf2_node(const lio_layout *layout, const uint8_t *page, uint32_t index,
                       lio_node *out)
 {
-    uint16_t key_size = lio_load16(tail(layout, page));
+    uint32_t key_size = leaf2_key_size(layout, page);
     out->key = page + layout->header_size + (size_t)index * key_size;
-    out->key_size = key_size;
+    out->key_size = (uint16_t)key_size;
     out->data = out->key + key_size;
     out->data_size = 0;
     out->child = 0;
