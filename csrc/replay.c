@@ -42,7 +42,8 @@ typedef struct {
     /* the tree with the records */
     lio_db db;
     page *pages;
-    uint32_t page_count, page_room;
+    size_t page_room;
+    uint32_t page_count;
     uint32_t root, path[LIO_DEPTH_MAX], index[LIO_DEPTH_MAX];
     bool db_dirty; /* put to in this transaction */
     bool differs;  /* a value is not where it is expected */
@@ -77,12 +78,11 @@ static int page_make(writer *w, bool leaf, uint32_t *out)
     made.left = (uint32_t)(w->sizes.page_size - w->sizes.header);
     made.upper = (uint32_t)w->sizes.page_size;
     if (w->page_count == w->page_room) {
-        uint32_t room = w->page_room > 0 ? 2 * w->page_room : PAGES_FIRST;
-        page *grown = realloc(w->pages, room * sizeof *grown);
+        page *grown = lio_grown(w->pages, &w->page_room, w->page_count + 1u, PAGES_FIRST,
+                                sizeof *grown);
         if (grown == NULL)
             return no_memory(w);
         w->pages = grown;
-        w->page_room = room;
     }
     *out = w->page_count;
     w->pages[w->page_count++] = made;
@@ -100,12 +100,12 @@ static int node_add(writer *w, uint32_t where, uint32_t index, node added)
     if (added.size + (uint32_t)LIO_POINTER_BYTES > p->left)
         return lio_not_modelled(w->error, "a node does not fit where its page was split");
     if (p->count == p->room) {
-        uint16_t room = p->room > 0 ? (uint16_t)(2 * p->room) : NODES_FIRST;
-        node *grown = realloc(p->nodes, room * sizeof *grown);
+        size_t room = p->room;
+        node *grown = lio_grown(p->nodes, &room, p->count + 1u, NODES_FIRST, sizeof *grown);
         if (grown == NULL)
             return no_memory(w);
         p->nodes = grown;
-        p->room = room;
+        p->room = (uint16_t)room;
     }
     memmove(p->nodes + index + 1, p->nodes + index, (p->count - index) * sizeof *p->nodes);
     p->upper -= added.size;
@@ -138,27 +138,54 @@ static int any_add(writer *w, uint32_t where, uint32_t index, node added, bool f
                                          : node_add(w, where, index, added);
 }
 
-/* Where a page is split: the index, among its nodes and the new one, of the right page's first. */
-static uint32_t split_index(const writer *w, const page *p, uint32_t index, const node *added)
+/* What a node takes on its page. */
+static uint32_t taken(const node *n)
+{
+    return n->size + (uint32_t)LIO_POINTER_BYTES;
+}
+
+/* Pages of less nodes are split by the sizes of these. */
+static uint32_t few_nodes(const writer *w)
+{
+    return w->how->split == LIO_SPLIT_BY_PAGE ? (uint32_t)w->sizes.page_size >> 7 : 20;
+}
+
+/* Where a page is split: the index, among its nodes and the new one, which takes `size` bytes, of the
+ * right page's first. */
+static uint32_t split_index(const writer *w, const page *p, uint32_t index, uint32_t size)
 {
     const uint32_t space = (uint32_t)(w->sizes.page_size - w->sizes.header), count = p->count;
-    const uint32_t pointer = LIO_POINTER_BYTES;
-    const uint32_t size =
-        p->leaf ? (uint32_t)lio_leaf_wants_bytes(&w->sizes, added->key_size,
-                                                 length_of(w, added->record))
-                : added->size + pointer;
     uint32_t middle = (count + 1) / 2, bytes = 0, i, end;
-    uint32_t few = w->how->split == LIO_SPLIT_BY_PAGE ? (uint32_t)w->sizes.page_size >> 7 : 20;
     bool last = index >= count, forward = index <= middle || last;
-    if (!(count < few || size > space / 16 || (last && w->how->split != LIO_SPLIT_OLDEST)))
+    if (!(count < few_nodes(w) || size > space / 16 || last))
         return middle;
     end = !forward ? middle - 1 : last ? count : middle + 1 + (p->leaf ? 1 : 0);
     for (i = forward ? 0 : count; i != end; i = forward ? i + 1 : i - 1) {
-        bytes += i == index ? size : p->nodes[i < index ? i : i - 1].size + pointer;
+        bytes += i == index ? size : taken(&p->nodes[i < index ? i : i - 1]);
         if (bytes > space || i == (forward ? end - 1 : end + 1))
             return forward ? i : i + 1;
     }
     return middle;
+}
+
+/* The same by the oldest rule: sizes decide only where the half that gets the new node of a leaf
+ * would be too large with it. */
+static uint32_t split_index_oldest(const writer *w, const page *p, uint32_t index, uint32_t size)
+{
+    const uint32_t space = (uint32_t)(w->sizes.page_size - w->sizes.header), count = p->count;
+    const uint32_t middle = count / 2;
+    const bool by_sizes = p->leaf && (count < few_nodes(w) || size > space / 16);
+    uint32_t bytes = size, i;
+    if (index > middle) {
+        for (i = count; by_sizes && i-- > middle;)
+            if ((bytes += taken(&p->nodes[i])) > space)
+                return i >= index ? index + 1 : i + 1;
+        return middle;
+    }
+    for (i = 0; by_sizes && i < middle; i++)
+        if ((bytes += taken(&p->nodes[i])) > space)
+            return i < index ? index : i + 1;
+    return index < middle || by_sizes ? middle + 1 : middle;
 }
 
 /* Nothing more is put to a leaf: what it holds gets places in the file. */
@@ -243,7 +270,8 @@ static int nodes_move(writer *w, uint32_t from, uint32_t right, uint32_t at, uin
 /* Splits the page at `level` of the path, to which `added` is to go at the index there. */
 static int split(writer *w, uint32_t level, node added, bool append)
 {
-    uint32_t depth = w->db.depth, right, at, index = w->index[level], from = w->path[level];
+    uint32_t depth = w->db.depth, index = w->index[level], from = w->path[level];
+    uint32_t right, size, at;
     node separator;
     int code = page_make(w, w->pages[from].leaf, &right);
     if (code == LIO_OK && level == 0)
@@ -251,7 +279,15 @@ static int split(writer *w, uint32_t level, node added, bool append)
     if (code != LIO_OK)
         return code;
     level += (uint32_t)w->db.depth - depth;
-    at = append ? index : split_index(w, &w->pages[from], index, &added);
+    size = w->pages[from].leaf ? (uint32_t)lio_leaf_wants_bytes(&w->sizes, added.key_size,
+                                                                length_of(w, added.record))
+                               : taken(&added);
+    if (append)
+        at = index;
+    else if (w->how->split == LIO_SPLIT_OLDEST)
+        at = split_index_oldest(w, &w->pages[from], index, size);
+    else
+        at = split_index(w, &w->pages[from], index, size);
     separator = at == index ? added : w->pages[from].nodes[at < index ? at : at - 1];
     separator.child = right;
     if (w->pages[from].leaf)
@@ -483,4 +519,16 @@ int lio_replay(const lio_history *history, const lio_extent *expected, lio_exten
         end->right = right;
     forget(&w);
     return code;
+}
+
+void lio_replay_capacities(const lio_history *history, uint64_t *leaf, uint64_t *branch)
+{
+    lio_sizes z;
+    uint64_t space, each;
+    lio_sizes_of(history->version, history->page_size, &z);
+    space = z.page_size - z.header;
+    each = lio_leaf_node_bytes(&z, history->key_size, history->length) + LIO_POINTER_BYTES;
+    *leaf = space / each;
+    each = lio_branch_node_bytes(&z, history->key_size) + LIO_POINTER_BYTES;
+    *branch = 1 + (space - LIO_NODE_BYTES - LIO_POINTER_BYTES) / each;
 }

@@ -13,7 +13,8 @@
  * were not put in key order 20 bytes more for each record, and what its page has room for.
  *
  * Source: the provenance of LMDBIO (Pumma et al., section 4.4.2), whose six items do not suffice
- * (provenance/FORMAT.md says what else is needed); the rules of LMDB 0.9.36 and 1.0.2.
+ * (provenance/FORMAT.md says what else is needed); the rules of LMDB 0.9.6
+ * to 0.9.36 and 1.0.2.
  */
 #ifndef LIO_REPLAY_H
 #define LIO_REPLAY_H
@@ -25,11 +26,14 @@
 #include "status.h"
 
 /* Which pages are split by the sizes of their nodes and not in the middle. Large nodes always do
- * that; so do all pages whose new node is the last one, but for the oldest rule. */
+ * that; so do all pages whose new node is the last one, but for the oldest rule: what is put in key
+ * order is split alike by all others. LMDB 0.9.24 to 0.9.29 does it to pages of less than 32 nodes;
+ * that is one of these rules on pages of 4,096 bytes, and where pages have more nodes than 32. */
 enum lio_split_rule {
-    LIO_SPLIT_BY_PAGE = 0,    /* pages of less than page size / 128 nodes          */
-    LIO_SPLIT_BY_TWENTY = 1,  /* pages of less than 20                             */
-    LIO_SPLIT_OLDEST = 2      /* the same, and the last node is one like any other */
+    LIO_SPLIT_BY_PAGE = 0,   /* pages of less than page size / 128 nodes; LMDB 0.9.31 and later */
+    LIO_SPLIT_BY_TWENTY = 1, /* pages of less than 20; 0.9.9 to 0.9.22                           */
+    LIO_SPLIT_OLDEST = 2     /* leaves of less than 20 of which a half would be too large with the
+                                new node; 0.9.6 and 0.9.7                                       */
 };
 
 /* How a database was made: all records put once, a commit after each `commit_every` of them. */
@@ -66,5 +70,9 @@ typedef struct {
  * LIO_ERR_ARGUMENT: no history, or an order that is no permutation. */
 int lio_replay(const lio_history *history, const lio_extent *expected, lio_extent *out,
                lio_replayed *end, lio_error *error);
+
+/* How many records a leaf page can hold, and how many children a branch page, with keys of
+ * `key_size` and values of `length` bytes. */
+void lio_replay_capacities(const lio_history *history, uint64_t *leaf, uint64_t *branch);
 
 #endif

@@ -13,6 +13,18 @@ enum {
 /* Below it no place in the file overflows. */
 static const uint64_t PAGES_MAX = (uint64_t)1 << 46;
 
+void *lio_grown(void *items, size_t *room, size_t wanted, size_t first, size_t bytes)
+{
+    size_t grown = *room > 0 ? *room : first;
+    void *moved;
+    while (grown < wanted)
+        grown *= 2;
+    moved = realloc(items, grown * bytes);
+    if (moved != NULL)
+        *room = grown;
+    return moved;
+}
+
 void lio_sizes_of(uint32_t version, uint32_t page_size, lio_sizes *out)
 {
     bool v3 = version == LIO_FORMAT_V3;
@@ -40,23 +52,18 @@ static size_t many(const lio_numbers *n)
 
 static bool numbers_need(lio_numbers *n, size_t more)
 {
-    size_t room = n->room;
     uint64_t *grown;
-    if (n->first > 0 && n->end + more > room) {
+    if (n->first > 0 && n->end + more > n->room) {
         memmove(n->at, n->at + n->first, many(n) * sizeof *n->at);
         n->end -= n->first;
         n->first = 0;
     }
-    while (n->end + more > room)
-        room = room > 0 ? 2 * room : ITEMS_FIRST;
-    if (room == n->room)
+    if (n->end + more <= n->room)
         return true;
-    grown = realloc(n->at, room * sizeof *grown);
-    if (grown == NULL)
-        return false;
-    n->at = grown;
-    n->room = room;
-    return true;
+    grown = lio_grown(n->at, &n->room, n->end + more, ITEMS_FIRST, sizeof *grown);
+    if (grown != NULL)
+        n->at = grown;
+    return grown != NULL;
 }
 
 static bool numbers_add(lio_numbers *n, uint64_t first, uint64_t count)
@@ -230,12 +237,11 @@ static int freed_insert(lio_space *s, uint64_t id, lio_freed **out)
     bool found;
     size_t index;
     if (s->record_count == s->record_room) {
-        size_t room = s->record_room > 0 ? 2 * s->record_room : ITEMS_FIRST;
-        lio_freed *grown = realloc(s->records, room * sizeof *grown);
+        lio_freed *grown = lio_grown(s->records, &s->record_room, s->record_count + 1,
+                                     ITEMS_FIRST, sizeof *grown);
         if (grown == NULL)
             return no_memory(s);
         s->records = grown;
-        s->record_room = room;
     }
     *out = freed_find(s, id, &found);
     index = (size_t)(*out - s->records);

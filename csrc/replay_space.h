@@ -21,6 +21,12 @@ enum {
     LIO_POINTER_BYTES = 2  /* to a node */
 };
 
+/* --- memory ---------------------------------------------------------------------------- */
+
+/* `items` of `bytes` each, moved to where there is room for `wanted` of them: `first` if there was
+ * none, doubled until they fit. NULL: no memory, and nothing has changed. */
+void *lio_grown(void *items, size_t *room, size_t wanted, size_t first, size_t bytes);
+
 /* --- sizes of nodes -------------------------------------------------------------------- */
 
 typedef struct {

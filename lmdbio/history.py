@@ -38,7 +38,6 @@ CANDIDATES_MAX = 512
 #: Records replayed in a search at most: so many, and so many for each that there is. What is right
 #: is found with the first few histories; what has none must not cost much more than its walk.
 WORK_MIN, WORK = 1 << 21, 8
-NODE_BYTES, POINTER_BYTES = 8, 2  # of a node before its key, and to it
 #: Leaves that later puts may still move: those at the end of a part of a history.
 LEAVES_AT_END = 3
 
@@ -102,13 +101,20 @@ def find_history(evidence: Evidence) -> tuple[History | None, str]:
     )
     search = _Search(extents, numbered)
     for apart, append, split in itertools.product(
-        (False, True) if evidence.named else (False,), (False, True), SplitRule
+        (False, True) if evidence.named else (False,), (False, True), _rules(one)
     ):
         guess = dataclasses.replace(one, apart=apart, append=append, split=split)
         for history in _candidates(guess, search, meta.txnid - apart):
             if search.right(history) == count:
                 return history, ""
     return None, "no history of puts in key order, in transactions of one size, gives its layout"
+
+
+def _rules(one: History) -> tuple[SplitRule, ...]:
+    """Those that may lead to different places: a new last node is treated alike by all others."""
+    if one.numbered is None:
+        return SplitRule.BY_PAGE, SplitRule.OLDEST
+    return tuple(SplitRule)
 
 
 class _Search:
@@ -150,8 +156,10 @@ def _candidates(one: History, search: _Search, transactions: int) -> Iterator[Hi
     # The first commit shows where a single transaction is no longer right.
     enough = min(count, high + 2 * LEAVES_AT_END * leaf)
     first = search.right(dataclasses.replace(one, count=enough, commit_every=enough))
-    intervals = range(max(low, first), min(high, first + leaf) + 1)
-    for every in sorted(intervals, key=_roundness, reverse=True)[:CANDIDATES_MAX]:
+    # Pages of leaves may go on to lie alike by chance: then that was earlier.
+    intervals = range(max(low, min(first, high) - leaf), min(high, first + leaf) + 1)
+    likely = sorted(intervals, key=lambda n: (n >= first, *_roundness(n)), reverse=True)
+    for every in likely[:CANDIDATES_MAX]:
         # A part tells wrong ones apart at less cost; what it ends with may move later.
         part = min(count, 4 * (every + leaf))
         start = dataclasses.replace(one, count=part, commit_every=min(every, part))
@@ -163,21 +171,10 @@ def capacities(history: History) -> tuple[int, int]:
     """How many records a leaf page can hold, and how many children a branch page: the paper's
     second and third item, which follow from the others.
     """
-    header, in_overflow = (16, 8) if history.version == 1 else (24, 24)
-    space = history.page_size - header
-    size = history.key_size
     if history.numbered is not None:
         size = key_size_max(history.numbered)
-    key = _even(size) if history.version == 3 else size
-    overflows = NODE_BYTES + key + history.length > (space // 2 & ~1) - POINTER_BYTES
-    leaf = _even(NODE_BYTES + key + (in_overflow if overflows else history.length))
-    branch = _even(NODE_BYTES + key)
-    children = 1 + (space - NODE_BYTES - POINTER_BYTES) // (branch + POINTER_BYTES)
-    return space // (leaf + POINTER_BYTES), children
-
-
-def _even(size: int) -> int:
-    return size + size % 2
+        history = dataclasses.replace(history, key_size=size, numbered=None)
+    return _core.capacities(history)
 
 
 def _roundness(number: int) -> tuple[int, int]:

@@ -173,6 +173,41 @@ def test_large_databases_are_not_replayed(tmp_path: Path, monkeypatch: pytest.Mo
     assert report.sidecar_bytes == report.sidecar.stat().st_size
 
 
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"version": 1, "page_size": 32768, "count": 3000, "commit_every": 500, "length": 0},
+        {"version": 1, "page_size": 256, "count": 300, "commit_every": 1, "length": 8},
+        {"version": 3, "page_size": 8192, "count": 300, "commit_every": 1, "length": 273},
+    ],
+)
+def test_leaves_that_lie_alike_by_chance_hide_no_commit(way: dict[str, int]) -> None:
+    """After the first commit too, records lie where one long transaction would have put them."""
+    replayed = _core.replay(_core.History(**way, key_size=8))  # type: ignore[arg-type]
+    single = _core.History(**(way | {"commit_every": way["count"]}), key_size=8)  # type: ignore[arg-type]
+    assert _core.replay(single, expected=replayed.extents).right > way["commit_every"]
+    layout = _core.Layout(
+        way["version"],
+        way["page_size"],
+        16 if way["version"] == 1 else 24,
+        0,
+        replayed.last_pgno + 1,
+    )
+    meta = _core.Meta(
+        layout,
+        replayed.free_db,
+        replayed.main_db,
+        1 << 30,
+        replayed.last_pgno,
+        replayed.txnid,
+        0,
+    )
+    assert replayed.extents is not None
+    found, reason = find_history(Evidence(meta, replayed.extents, 8, False))
+    assert found is not None, reason
+    assert np.array_equal(_core.replay(found).extents, replayed.extents)
+
+
 def test_an_imagenet_of_one_size_takes_less_than_a_kilobyte(tmp_path: Path) -> None:
     """Its layout is computed: the file would have 252 GB."""
     way = {"version": 1, "page_size": 4096, "count": 1_281_167, "commit_every": 1000}

@@ -45,7 +45,7 @@ from lmdbio._core.extents import (
 )
 from lmdbio._core.format import Database, Layout, Meta, look, meta_bytes, newest_txnid, read_meta
 from lmdbio._core.gather import Gatherer
-from lmdbio._core.history import History, Replayed, SplitRule, replay
+from lmdbio._core.history import History, Replayed, SplitRule, capacities, replay
 from lmdbio._core.insertion import compare_keys, settle_keys
 from lmdbio._core.items import LeafItems, key_places, leaf_items, leaf_keys, tree_items
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
@@ -126,6 +126,7 @@ __all__ = [
     "Walk",
     "Window",
     "address_of",
+    "capacities",
     "check_leaves",
     "count_inside",
     "count_same",

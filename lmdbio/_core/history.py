@@ -78,6 +78,12 @@ class Replayed:
 
 
 _NUMBERS = [name for name in History.__slots__ if name != "numbered"]
+#: Of what kind the arrays of a history are, here and in C.
+_ARRAYS: dict[str, tuple[type[np.unsignedinteger[Any]], str]] = {
+    "key_sizes": (np.uint16, "uint16_t *"),
+    "lengths": (np.uint64, "uint64_t *"),
+    "order": (np.uint32, "uint32_t *"),
+}
 
 
 def replay(
@@ -105,22 +111,21 @@ def replay(
     """
     count = history.count
     out = np.empty(max(count, 1), EXTENT)
-    arrays = {
-        "key_sizes": _array(key_sizes, count, np.uint16, "key_sizes"),
-        "lengths": _array(lengths, count, np.uint64, "lengths"),
-        "order": _array(order, count, np.uint32, "order"),
+    asked = _asked(history)
+    arrays = {  # kept alive here
+        name: _array(name, given, count)
+        for name, given in (("key_sizes", key_sizes), ("lengths", lengths), ("order", order))
+        if given is not None
     }
+    for name, array in arrays.items():
+        setattr(asked, name, pointer_to(array, _ARRAYS[name][1]))
+    wanted = ffi.NULL
     if expected is not None:
         expected = np.ascontiguousarray(expected, EXTENT)
         if expected.shape != (count,):
             raise ValueError(f"expected must have shape ({count},), not {expected.shape}")
-    asked = ffi.new("lio_history *", {n: getattr(history, n) for n in _NUMBERS})
-    for name, array in arrays.items():
-        if array is not None:
-            kind = "uint16_t *" if name == "key_sizes" else "uint32_t *"
-            setattr(asked, name, pointer_to(array, "uint64_t *" if name == "lengths" else kind))
+        wanted = pointer_to(expected, "lio_extent *")
     end, status = ffi.new("lio_replayed *"), Status("")
-    wanted = ffi.NULL if expected is None else pointer_to(expected, "lio_extent *")
     code = lib.lio_replay(asked, wanted, pointer_to(out, "lio_extent *"), end, status.error)
     status.check(code)
     right = int(end.right)
@@ -135,12 +140,21 @@ def replay(
     )
 
 
-def _array(
-    given: npt.ArrayLike | None, count: int, kind: type[np.unsignedinteger[Any]], name: str
-) -> npt.NDArray[Any] | None:
-    if given is None:
-        return None
-    array = np.ascontiguousarray(given, kind)
+def capacities(history: History) -> tuple[int, int]:
+    """How many records of ``key_size`` and ``length`` a leaf page can hold, and how many children
+    a branch page.
+    """
+    leaf, branch = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    lib.lio_replay_capacities(_asked(history), leaf, branch)
+    return int(leaf[0]), int(branch[0])
+
+
+def _asked(history: History) -> Any:
+    return ffi.new("lio_history *", {name: getattr(history, name) for name in _NUMBERS})
+
+
+def _array(name: str, given: npt.ArrayLike, count: int) -> npt.NDArray[Any]:
+    array = np.ascontiguousarray(given, _ARRAYS[name][0])
     if array.shape != (count,):
         raise ValueError(f"{name} must have shape ({count},), not {array.shape}")
     return array
