@@ -2,8 +2,8 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, replay, soak, writers, tsan, format,
-# clean.
+# .venv. Further targets: lint, fuzz, replay, older, soak, writers, tsan,
+# format, clean.
 
 PYTHON ?= python3
 CC ?= cc
@@ -25,7 +25,7 @@ SOAK_COUNT ?= 10000
 WRITERS_READS ?= 1000000
 REPLAY_COUNT ?= 1000
 
-.PHONY: demo test lint fuzz replay soak writers tsan format clean
+.PHONY: demo test lint fuzz replay older soak writers tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -49,6 +49,10 @@ fuzz: $(VENV)/.dev
 
 replay: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)
+
+older: $(VENV)/.dev
+	@$(PIP) install setuptools
+	$(BIN)/python tests/older/run.py
 
 soak: $(VENV)/.dev
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
