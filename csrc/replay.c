@@ -31,8 +31,8 @@ typedef struct {
     bool leaf;
 } page;
 
-typedef struct {
-    const lio_history *how;
+struct lio_replay {
+    lio_history how;
     const lio_extent *expected;
     lio_extent *out; /* until the end `offset` is a value's first page, NO_PAGE: it is in a leaf */
     lio_error *error;
@@ -45,12 +45,15 @@ typedef struct {
     size_t page_room;
     uint32_t page_count;
     uint32_t root, path[LIO_DEPTH_MAX], index[LIO_DEPTH_MAX];
-    bool db_dirty; /* put to in this transaction */
-    bool differs;  /* a value is not where it is expected */
+    uint64_t done, commit_at; /* records put, and those at the end of this transaction */
+    bool db_dirty;            /* put to in this transaction */
+    bool differs;             /* a value is not where it is expected */
 
     /* the one leaf of the main database, which holds the named one */
     uint64_t main_pgno, main_txnid;
-} writer;
+};
+
+typedef lio_replay writer;
 
 static int no_memory(const writer *w)
 {
@@ -59,12 +62,12 @@ static int no_memory(const writer *w)
 
 static uint64_t length_of(const writer *w, uint64_t record)
 {
-    return w->how->lengths != NULL ? w->how->lengths[record] : w->how->length;
+    return w->how.lengths != NULL ? w->how.lengths[record] : w->how.length;
 }
 
 static uint16_t key_size_of(const writer *w, uint64_t record)
 {
-    return w->how->key_sizes != NULL ? w->how->key_sizes[record] : (uint16_t)w->how->key_size;
+    return w->how.key_sizes != NULL ? w->how.key_sizes[record] : (uint16_t)w->how.key_size;
 }
 
 /* --- the tree -------------------------------------------------------------------------- */
@@ -147,7 +150,7 @@ static uint32_t taken(const node *n)
 /* Pages of less nodes are split by the sizes of these. */
 static uint32_t few_nodes(const writer *w)
 {
-    return w->how->split == LIO_SPLIT_BY_PAGE ? (uint32_t)w->sizes.page_size >> 7 : 20;
+    return w->how.split == LIO_SPLIT_BY_PAGE ? (uint32_t)w->sizes.page_size >> 7 : 20;
 }
 
 /* Where a page is split: the index, among its nodes and the new one, which takes `size` bytes, of the
@@ -284,7 +287,7 @@ static int split(writer *w, uint32_t level, node added, bool append)
                                : taken(&added);
     if (append)
         at = index;
-    else if (w->how->split == LIO_SPLIT_OLDEST)
+    else if (w->how.split == LIO_SPLIT_OLDEST)
         at = split_index_oldest(w, &w->pages[from], index, size);
     else
         at = split_index(w, &w->pages[from], index, size);
@@ -297,7 +300,7 @@ static int split(writer *w, uint32_t level, node added, bool append)
         return code;
     code = append ? any_add(w, right, 0, added, true)
                   : nodes_move(w, from, right, at, index, added);
-    if (code == LIO_OK && w->how->order == NULL && w->pages[from].leaf)
+    if (code == LIO_OK && w->how.order == NULL && w->pages[from].leaf)
         settle(w, &w->pages[from]); /* in key order what comes goes to its right */
     return code;
 }
@@ -345,7 +348,7 @@ static int put(writer *w, uint32_t record)
         w->index[0] = 0;
         w->db.depth = 1;
     } else {
-        if (w->how->named && !w->db_dirty)
+        if (w->how.named && !w->db_dirty)
             code = lio_space_touch(&w->space, &w->main_pgno, &w->main_txnid);
         if (code == LIO_OK)
             code = descend(w, record, &index);
@@ -356,21 +359,19 @@ static int put(writer *w, uint32_t record)
     w->db.entries++;
     if (w->pages[w->path[w->db.depth - 1]].left <
         lio_leaf_wants_bytes(&w->sizes, key_size, length_of(w, record)))
-        return split(w, w->db.depth - 1u, added, w->how->append != 0);
+        return split(w, w->db.depth - 1u, added, w->how.append != 0);
     return record_add(w, w->path[w->db.depth - 1], index, added);
 }
 
 /* --- transactions ---------------------------------------------------------------------- */
 
-static void begin(writer *w)
+/* Makes the named database in the first one. */
+static int begin(writer *w)
 {
     lio_space_begin(&w->space);
     w->db_dirty = false;
-}
-
-/* Makes the named database. */
-static int name(writer *w)
-{
+    if (!w->how.named || w->space.txnid > 1)
+        return LIO_OK;
     w->main_txnid = w->space.txnid;
     return lio_space_allocate(&w->space, 1, &w->main_pgno);
 }
@@ -378,7 +379,7 @@ static int name(writer *w)
 static int commit(writer *w)
 {
     int code = LIO_OK;
-    if (w->how->named)
+    if (w->how.named)
         code = lio_space_touch(&w->space, &w->main_pgno, &w->main_txnid);
     return code == LIO_OK ? lio_space_save(&w->space) : code;
 }
@@ -386,37 +387,41 @@ static int commit(writer *w)
 /* The record that is put as number `turn`. */
 static uint32_t record_of(const writer *w, uint64_t turn)
 {
-    return w->how->order != NULL ? w->how->order[turn] : (uint32_t)turn;
+    return w->how.order != NULL ? w->how.order[turn] : (uint32_t)turn;
 }
 
-/* All transactions; `*done` puts were as expected. */
-static int run(writer *w, uint64_t *done)
+/* The next transaction that records are put in. */
+static int begin_puts(writer *w)
 {
-    const lio_history *how = w->how;
-    bool nameless = how->named;
+    uint64_t rest = w->how.count - w->done;
     int code = LIO_OK;
-    if (nameless && how->apart) {
-        begin(w);
-        code = name(w);
-        nameless = false;
+    w->commit_at = w->done + (rest < w->how.commit_every ? rest : w->how.commit_every);
+    if (w->how.named && w->how.apart && w->space.txnid == 0) {
+        code = begin(w);
         if (code == LIO_OK)
             code = commit(w);
     }
-    while (*done < how->count && code == LIO_OK) {
-        uint64_t rest = how->count - *done;
-        uint64_t end = *done + (rest < how->commit_every ? rest : how->commit_every);
-        begin(w);
-        if (nameless)
-            code = name(w);
-        nameless = false;
-        for (; *done < end && code == LIO_OK; ++*done) {
-            code = put(w, record_of(w, *done));
-            if (w->differs)
-                return code;
-        }
+    return code == LIO_OK ? begin(w) : code;
+}
+
+int lio_replay_run(lio_replay *replay, uint64_t records, uint64_t *left, lio_error *error)
+{
+    writer *w = replay;
+    const uint64_t rest = w->how.count - w->done;
+    const uint64_t end = w->done + (rest < records ? rest : records);
+    int code = LIO_OK;
+    w->error = w->space.error = error;
+    while (w->done < end && code == LIO_OK && !w->differs) {
+        if (w->done == w->commit_at)
+            code = begin_puts(w);
         if (code == LIO_OK)
+            code = put(w, record_of(w, w->done));
+        w->done += !w->differs;
+        if (code == LIO_OK && w->done == w->commit_at)
             code = commit(w);
     }
+    if (code == LIO_OK)
+        *left = w->differs ? 0 : w->how.count - w->done;
     return code;
 }
 
@@ -424,7 +429,7 @@ static int run(writer *w, uint64_t *done)
 
 static int check(const writer *w)
 {
-    const lio_history *how = w->how;
+    const lio_history *how = &w->how;
     uint8_t *seen;
     bool fine = true;
     if ((how->version != LIO_FORMAT_V1 && how->version != LIO_FORMAT_V3) ||
@@ -473,52 +478,64 @@ static void tell(const writer *w, lio_replayed *end)
     end->db = w->db;
     end->db.root = w->pages[w->root].pgno;
     end->main_db = end->db;
-    if (w->how->named)
+    if (w->how.named)
         end->main_db = (lio_db){.depth = 1, .leaf_pages = 1, .entries = 1, .root = w->main_pgno};
     lio_space_tell(&w->space, &end->free_db);
 }
 
-static void forget(writer *w)
-{
-    for (uint32_t i = 0; i < w->page_count; i++)
-        free(w->pages[i].nodes);
-    free(w->pages);
-    lio_space_close(&w->space);
-}
 
 /* How many puts, from the first on, were to where they are expected. */
 static uint64_t count_right(const writer *w)
 {
     uint64_t right = 0;
-    while (w->expected != NULL && right < w->how->count) {
+    while (w->expected != NULL && right < w->how.count) {
         const lio_extent *is = &w->out[record_of(w, right)], *was = &w->expected[is - w->out];
         if (is->offset != was->offset || is->length != was->length)
             return right;
         right++;
     }
-    return w->how->count;
+    return w->how.count;
 }
 
-int lio_replay(const lio_history *history, const lio_extent *expected, lio_extent *out,
-               lio_replayed *end, lio_error *error)
+int lio_replay_open(const lio_history *history, const lio_extent *expected, lio_extent *out,
+                    lio_replay **replay, lio_error *error)
 {
-    writer w = {.how = history, .expected = expected, .out = out, .error = error};
-    uint64_t right = 0;
+    writer *w = malloc(sizeof *w);
     int code;
-    lio_sizes_of(history->version, history->page_size, &w.sizes);
-    lio_space_open(&w.sizes, error, &w.space);
-    code = check(&w);
+    if (w == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory to replay a database");
+    *w = (writer){.how = *history, .expected = expected, .out = out, .error = error};
+    lio_sizes_of(history->version, history->page_size, &w->sizes);
+    lio_space_open(&w->sizes, error, &w->space);
+    code = check(w);
     if (code == LIO_OK)
-        code = run(&w, &right);
-    if (code == LIO_OK && !w.differs) {
-        places(&w);
-        tell(&w, end);
-        right = count_right(&w);
-    }
-    if (code == LIO_OK)
-        end->right = right;
-    forget(&w);
+        *replay = w;
+    else
+        lio_replay_close(w);
     return code;
+}
+
+void lio_replay_end(lio_replay *replay, lio_replayed *end)
+{
+    writer *w = replay;
+    uint64_t right = w->done;
+    if (!w->differs) {
+        places(w);
+        tell(w, end);
+        right = count_right(w);
+    }
+    end->right = right;
+}
+
+void lio_replay_close(lio_replay *replay)
+{
+    if (replay == NULL)
+        return;
+    for (uint32_t i = 0; i < replay->page_count; i++)
+        free(replay->pages[i].nodes);
+    free(replay->pages);
+    lio_space_close(&replay->space);
+    free(replay);
 }
 
 void lio_replay_capacities(const lio_history *history, uint64_t *leaf, uint64_t *branch)

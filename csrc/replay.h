@@ -63,13 +63,26 @@ typedef struct {
                                     holds the named one, pages, entries and root              */
 } lio_replayed;
 
-/* Writes the extents of all `history->count` records to `out`, in key order. With `expected`, the
- * extents of the same records in the file, it ends early, with LIO_OK and `right` below the count,
- * once it is sure that they differ; `out` and what else it ended in then mean nothing.
+typedef struct lio_replay lio_replay;
+
+/* Begins to write the extents of all `history->count` records to `out`, in key order. With
+ * `expected`, the extents of the same records in the file, it ends early, with `right` below the
+ * count, once it is sure that they differ; `out` and what else it ended in then mean nothing.
+ * The arrays are borrowed until it is closed.
+ * LIO_ERR_ARGUMENT: no history, or an order that is no permutation. LIO_ERR_NOMEM. */
+int lio_replay_open(const lio_history *history, const lio_extent *expected, lio_extent *out,
+                    lio_replay **replay, lio_error *error);
+
+/* Puts so many more records at most; `left` are then to come, 0 where it is known to differ.
  * LIO_ERR_UNSUPPORTED: a history that is not modelled (whose free list takes more than a page).
- * LIO_ERR_ARGUMENT: no history, or an order that is no permutation. */
-int lio_replay(const lio_history *history, const lio_extent *expected, lio_extent *out,
-               lio_replayed *end, lio_error *error);
+ * LIO_ERR_NOMEM. After a failure it can only be closed. */
+int lio_replay_run(lio_replay *replay, uint64_t records, uint64_t *left, lio_error *error);
+
+/* What it ended in, once nothing is left; `out` is complete with it. Once only. */
+void lio_replay_end(lio_replay *replay, lio_replayed *end);
+
+/* NULL is fine. */
+void lio_replay_close(lio_replay *replay);
 
 /* How many records a leaf page can hold, and how many children a branch page, with keys of
  * `key_size` and values of `length` bytes. */

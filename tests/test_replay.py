@@ -40,6 +40,21 @@ def test_every_record_is_where_the_replay_says(tmp_path: Path, version: int) -> 
         assert not histories.differences(made), f"seed {seed}: {made.told}"
 
 
+@pytest.mark.parametrize("records", [1, 7, 100, 999])
+def test_a_replay_in_parts_is_the_same(records: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Signals are looked at between the parts, which end anywhere in a transaction."""
+    order = np.random.default_rng(1).permutation(1000)
+    for more in ({}, {"named": True}, {"named": True, "apart": True}, {"length": 100}):
+        history = some(**more)
+        whole = [_core.replay(history), _core.replay(history, order=order)]
+        with monkeypatch.context() as patch:
+            patch.setattr("lmdbio._core.history.SLICE", records)
+            parts = [_core.replay(history), _core.replay(history, order=order)]
+        for a, b in zip(whole, parts, strict=True):
+            assert np.array_equal(a.extents, b.extents)
+            assert dataclasses.replace(a, extents=None) == dataclasses.replace(b, extents=None)
+
+
 @pytest.mark.parametrize("version", [1, 3])
 def test_another_history_is_seen_to_differ(tmp_path: Path, version: int) -> None:
     """What is compared record by record is never taken for right when it is not."""

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from lmdbio._core.format import Database, database_of
 from lmdbio._core.keys import KeyRun
+from lmdbio._core.owner import owned
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
 
@@ -77,6 +78,8 @@ class Replayed:
     db: Database
 
 
+#: Records replayed in one call, some 20 ms: signals are looked at in between.
+SLICE = 1 << 18
 _NUMBERS = [name for name in History.__slots__ if name != "numbered"]
 #: Of what kind the arrays of a history are, here and in C.
 _ARRAYS: dict[str, tuple[type[np.unsignedinteger[Any]], str]] = {
@@ -125,9 +128,14 @@ def replay(
         if expected.shape != (count,):
             raise ValueError(f"expected must have shape ({count},), not {expected.shape}")
         wanted = pointer_to(expected, "lio_extent *")
-    end, status = ffi.new("lio_replayed *"), Status("")
-    code = lib.lio_replay(asked, wanted, pointer_to(out, "lio_extent *"), end, status.error)
-    status.check(code)
+    made, left, status = ffi.new("lio_replay **"), ffi.new("uint64_t *", count), Status()
+    into = pointer_to(out, "lio_extent *")
+    status.check(lib.lio_replay_open(asked, wanted, into, made, status.error))
+    pointer = owned(made[0], lib.lio_replay_close)
+    while left[0]:
+        status.check(lib.lio_replay_run(pointer, SLICE, left, status.error))
+    end = ffi.new("lio_replayed *")
+    lib.lio_replay_end(pointer, end)
     right = int(end.right)
     return Replayed(
         out if right == count else None,
