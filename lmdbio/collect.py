@@ -43,9 +43,9 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.insertion import KeyLog
 from lmdbio.items import DUPSORT, walk
 from lmdbio.locate import Order, open_source
-from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
+from lmdbio.provenance import Name, data_file, find_sidecar
 from lmdbio.recording import Recording, unwrapped
-from lmdbio.staleness import check
+from lmdbio.staleness import is_described
 
 __all__ = ["CollectingEnvironment", "collect", "open_collecting"]
 
@@ -73,28 +73,18 @@ def collect(
         Error: the database can't be walked, or is written to faster than that.
         OSError: the data can't be brought to the disk, or the provenance file not written.
     """
-    if _is_described(data, find_sidecar(data, output)):
+    if is_described(data, find_sidecar(data, output)):
         return None
     for _ in range(ATTEMPTS):
         _bring_to_disk(data)
         made = convert(data, output=output, databases="all", order=logs)
         # Another process may have committed, and even collected, just before the rename.
-        if _is_described(data, made.sidecar):
+        if is_described(data, made.sidecar):
             return made
     raise Error(
         f"{data}: was committed to each of {ATTEMPTS} times as soon as it was converted: "
         "convert it when its writer rests"
     )
-
-
-def _is_described(data: Path, sidecar: Path) -> bool:
-    """True when there is a provenance file of this very state."""
-    try:
-        with Engine(data) as engine, Provenance.open(sidecar) as found:
-            check(engine, _core.read_meta(engine), found)
-    except (Error, OSError):  # what is wrong with the data, converting them will say
-        return False
-    return True
 
 
 def _bring_to_disk(data: Path) -> None:

@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from lmdbio import _core, items
 from lmdbio._core import Database, Engine, Meta
-from lmdbio.errors import StaleError
+from lmdbio.errors import Error, StaleError
 from lmdbio.provenance import (
     DIGEST_BYTES,
     Hints,
@@ -46,6 +46,7 @@ __all__ = [
     "check_facts",
     "compare_database",
     "compare_digest",
+    "is_described",
     "deep_check",
     "join_digests",
     "tree_pages",
@@ -184,6 +185,16 @@ def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
             f"{provenance.path}: does not describe this state of {engine.path}: the file has "
             f"{size} bytes, its records end at byte {facts.extents_end}"
         )
+
+
+def is_described(data: Path, sidecar: Path) -> bool:
+    """Whether there is a provenance file of this very state."""
+    try:
+        with Engine(data) as engine, Provenance.open(sidecar) as found:
+            check(engine, _core.read_meta(engine), found)
+    except (Error, OSError):  # what is wrong with the data, others will say
+        return False
+    return True
 
 
 def compare_database(

@@ -109,6 +109,24 @@ def test_convert_keep_does_not_replace(data: Path) -> None:
     assert (data / "data.mdb.prov").stat().st_ino == before.st_ino
 
 
+def test_convert_update_makes_what_is_missing_or_stale_alone(data: Path, tmp_path: Path) -> None:
+    other, sidecar = tmp_path / "other", data / "data.mdb.prov"
+    shutil.copytree(data, other)
+    assert answer("convert", data)[0]["records"] == RECORDS
+    before = sidecar.stat()
+    first, second = answer("convert", data, other, "--update")
+    assert first == {
+        "data": str(data / "data.mdb"), "sidecar": str(sidecar), "up_to_date": True
+    }  # fmt: skip
+    assert second["records"] == RECORDS and "up_to_date" not in second
+    assert sidecar.stat() == before
+    with lmdb.open(str(data), map_size=1 << 26) as env, env.begin(write=True) as txn:
+        txn.put(b"one more", b"")
+    told = call("convert", data, other, "--update").output
+    assert told.count("is up to date") == 1 and f"{RECORDS + 1:,}" in told
+    assert process("convert", data, "--update", "--form", "runs").returncode == 2
+
+
 def test_convert_names_a_database_that_is_not_there(data: Path) -> None:
     done = process("convert", data, "--db", "nope")
     assert done.returncode == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, get_args
 
@@ -19,6 +20,8 @@ from lmdbio.cli.output import (
     titled,
 )
 from lmdbio.convert import ConvertReport
+from lmdbio.provenance import data_file, sidecar_file
+from lmdbio.staleness import is_described
 
 
 @click.command()
@@ -33,6 +36,12 @@ from lmdbio.convert import ConvertReport
     "when it holds nothing else.",
 )
 @click.option("--keep", is_flag=True, help="Fail instead of replacing a provenance file.")
+@click.option(
+    "--update",
+    is_flag=True,
+    help="Leave files alone whose provenance file describes them as they are: of a data set of "
+    "many files only what was added or changed is converted.",
+)
 @click.option(
     "--form",
     type=click.Choice(get_args(conversion.Form)),
@@ -56,6 +65,7 @@ def convert(
     output: Path | None,
     names: tuple[str, ...],
     keep: bool,
+    update: bool,
     form: conversion.Form,
     order: BinaryIO | None,
     as_json: bool,
@@ -70,6 +80,7 @@ def convert(
         lmdbio convert train_lmdb
         lmdbio convert train_lmdb val_lmdb --output ~/sidecars
         lmdbio convert graphs.lmdb --db train --db val
+        lmdbio convert shards/*.lmdb --update
         lmdbio convert train_lmdb --form runs
         lmdbio convert train_lmdb --order keys.txt
         LMDBIO_PROVENANCE_DIR=~/sidecars lmdbio convert /readonly/train_lmdb
@@ -78,9 +89,17 @@ def convert(
         raise click.UsageError("--output must be an existing folder when there are several PATHs")
     if order is not None and len(paths) > 1:
         raise click.UsageError("--order is that of one database, and there are several PATHs")
+    if update and (keep or names or order is not None or form != "auto"):
+        raise click.UsageError("--update looks for files that hold, however they were made")
     keys = None if order is None else order.read().removesuffix(b"\n").split(b"\n")
-    reports = []
+    reports: list[ConvertReport | UpToDate] = []
     for path in paths:
+        held = up_to_date(path, output) if update else None
+        if held is not None:
+            reports.append(held)
+            if not as_json:
+                print_facts([(str(held.sidecar), "is up to date")])
+            continue
         with bar(f"convert {path}") as progress:
             report = conversion.convert(
                 path,
@@ -105,6 +124,27 @@ def convert(
             )
     if as_json:
         print_json(reports)
+
+
+@dataclass(frozen=True, slots=True)
+class UpToDate:
+    """A file that was left alone.
+
+    Attributes:
+        data, sidecar: the two files.
+        up_to_date: always; other reports have no such field.
+    """
+
+    data: Path
+    sidecar: Path
+    up_to_date: bool = True
+
+
+def up_to_date(path: Path, output: Path | None) -> UpToDate | None:
+    """A database with a provenance file that describes it as it is; None: it has none."""
+    data = data_file(path)
+    sidecar = sidecar_file(data, output)
+    return UpToDate(data, sidecar) if is_described(data, sidecar) else None
 
 
 def contents(report: ConvertReport) -> str:
