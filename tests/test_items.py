@@ -399,7 +399,7 @@ def test_counts_that_do_not_read_back_are_not_published(
         written.append(len(numbers))
         return provenance.pack_numbers(numbers[::-1])
 
-    monkeypatch.setattr("lmdbio.convert.pack_numbers", turned)
+    monkeypatch.setattr("lmdbio.provenance.writer.pack_numbers", turned)
     with pytest.raises(lmdbio.ProvenanceError, match="does not read back as walked"):
         convert(tmp_path / "env")
     assert written == [60]
