@@ -73,9 +73,8 @@ class Section:
     @property
     def forms(self) -> dict[str, int]:
         """How many blocks have each form."""
-        return {
-            form.name.lower(): int((self._entry.block_form == form).sum()) for form in BlockForm
-        }
+        counts = np.bincount(self._entry.block_form, minlength=max(BlockForm) + 1)
+        return {form.name.lower(): int(counts[form]) for form in BlockForm}
 
     @property
     def history(self) -> History | None:
