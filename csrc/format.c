@@ -395,6 +395,13 @@ int lio_page_node(const lio_layout *layout, const uint8_t *page, uint64_t pgno, 
     return LIO_OK;
 }
 
+uint32_t lio_page_node_flags(const lio_layout *layout, const uint8_t *page, uint32_t index)
+{
+    uint32_t at = lio_load16(page + layout->header_size + 2 * (size_t)index) +
+                  pointer_base(layout);
+    return lio_load16(page + at + 4);
+}
+
 /* --- values -------------------------------------------------------------------------- */
 
 static int overflow_extent(const lio_layout *layout, uint64_t node_offset, const lio_node *node,

@@ -137,6 +137,9 @@ uint32_t lio_page_flags(const lio_layout *layout, const uint8_t *page);
 int lio_page_node(const lio_layout *layout, const uint8_t *page, uint64_t pgno, uint32_t index,
                   lio_node *out, lio_error *error);
 
+/* The flags of node `index`, which is there, of a checked leaf page that is no LEAF2. */
+uint32_t lio_page_node_flags(const lio_layout *layout, const uint8_t *page, uint32_t index);
+
 /* Orders two keys of a database with `db_flags` (enum lio_db_flag) as LMDB does: memcmp then
  * length, from the last byte for REVERSEKEY, as native integers for INTEGERKEY.
  * Negative, 0 or positive. */

@@ -13,6 +13,8 @@ struct lio_keys {
     lio_key_run *runs;
     uint64_t last;     /* number of its last key */
     uint64_t low, top; /* PLAIN: the largest number of the run lies within, as far as is known */
+    uint32_t next_size; /* DECIMAL: bytes of the key that should come next; 0: not known */
+    uint8_t next[LIO_KEY_BYTES_MAX];
 };
 
 int lio_keys_open(uint32_t db_flags, lio_keys **out, lio_error *error)
@@ -111,6 +113,30 @@ static bool follows_plain(uint64_t last, uint64_t next, uint64_t *low, uint64_t 
 
 /* --- runs ------------------------------------------------------------------------------- */
 
+/* Makes of a DECIMAL key the one after it. False: its digits are used up. */
+static bool count_up(const lio_key_run *run, uint8_t *key)
+{
+    for (uint32_t i = run->stem + run->width; i-- > run->stem;) {
+        if (key[i] != '9') {
+            key[i]++;
+            return true;
+        }
+        key[i] = '0';
+    }
+    return false;
+}
+
+/* What comes after the key that the run has come to; for most keys the whole check is then that
+ * they are the same. */
+static void foresee(lio_keys *keys, const lio_key_run *run, const uint8_t *key, size_t size)
+{
+    keys->next_size = 0;
+    if (run->form != LIO_KEY_DECIMAL || size > sizeof keys->next)
+        return;
+    memcpy(keys->next, key, size);
+    keys->next_size = count_up(run, keys->next) ? (uint32_t)size : 0;
+}
+
 static lio_key_run *current(lio_keys *keys)
 {
     return &keys->runs[keys->count - 1];
@@ -139,6 +165,7 @@ static bool try_run(lio_keys *keys, enum lio_key_form form, uint32_t from, uint3
     tried.count = 2;
     *run = tried;
     keys->last = next;
+    foresee(keys, run, key, size);
     return true;
 }
 
@@ -166,6 +193,12 @@ static bool goes_on(lio_keys *keys, const uint8_t *key, size_t size)
 {
     lio_key_run *run = current(keys);
     uint64_t number;
+    if (keys->next_size != 0 && size == keys->next_size && memcmp(key, keys->next, size) == 0) {
+        keys->next_size = count_up(run, keys->next) ? keys->next_size : 0;
+        keys->last++;
+        run->count++;
+        return true;
+    }
     if (run->form == LIO_KEY_LITERAL)
         return begin_run(keys, key, size);
     if (!read_number(run, key, size, &number))
@@ -202,6 +235,7 @@ static int add_literal(lio_keys *keys, const uint8_t *key, size_t size, lio_erro
         keys->runs = grown;
         keys->room = room;
     }
+    keys->next_size = 0;
     run = &keys->runs[keys->count++];
     *run = (lio_key_run){.count = 1, .form = LIO_KEY_LITERAL, .stem = (uint32_t)size};
     memcpy(run->text, key, size);

@@ -556,9 +556,9 @@ static int node_database(const lio_layout *layout, const uint8_t *page, uint64_t
     return lio_db_parse(layout, node->data, node->data_size, offset, out, error);
 }
 
-static bool is_named_database(const lio_node *node)
+static bool is_named_database(uint32_t node_flags)
 {
-    return (node->flags & (LIO_N_SUBDATA | LIO_N_DUPDATA | LIO_N_BIGDATA)) == LIO_N_SUBDATA;
+    return (node_flags & (LIO_N_SUBDATA | LIO_N_DUPDATA | LIO_N_BIGDATA)) == LIO_N_SUBDATA;
 }
 
 /* Reads and checks one page into `page`, for the descent to a named database. */
@@ -607,7 +607,7 @@ int lio_db_find(lio_engine *engine, const lio_meta *meta, const uint8_t *name, s
     }
     if (code != LIO_OK) /* an empty main database */
         goto done;
-    code = is_named_database(&node)
+    code = is_named_database(node.flags)
                ? node_database(layout, page, pgno, &node, out, error)
                : lio_fail(error, LIO_ERR_UNSUPPORTED, pgno * layout->page_size, 0, node.flags,
                           "the name is the key of a record, not of a database");
@@ -626,11 +626,13 @@ int lio_leaves_database(const lio_layout *layout, const uint8_t *pages, const ui
             continue;
         while (*index < lio_page_count(layout, at)) {
             lio_node found;
-            int code = lio_page_node(layout, at, pgnos[*page], (*index)++, &found, error);
+            uint32_t number = (*index)++;
+            int code;
+            if (!is_named_database(lio_page_node_flags(layout, at, number)))
+                continue;
+            code = lio_page_node(layout, at, pgnos[*page], number, &found, error);
             if (code != LIO_OK)
                 return code;
-            if (!is_named_database(&found))
-                continue;
             code = node_database(layout, at, pgnos[*page], &found, out, error);
             if (code == LIO_OK)
                 *node = found;

@@ -112,6 +112,16 @@ class Draft:
         except OSError as e:
             raise self._unwritable(e) from e
 
+    def read(self, length: int, offset: int) -> bytes:
+        """What was written there."""
+        content = bytearray()
+        while len(content) < length:
+            part = os.pread(self._fds[-1], length - len(content), offset + len(content))
+            if not part:
+                raise OSError(errno.EIO, "the draft was cut by somebody else", str(self.path))
+            content += part
+        return bytes(content)
+
     def cut(self, size: int) -> None:
         """Makes the file ``size`` bytes long."""
         try:

@@ -50,6 +50,8 @@ Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
 BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
 #: What a block takes in the directory.
 ROW_BYTES = 17
+#: What zstd adds at most, besides a 128th.
+FRAME_BYTES = 128
 #: What file systems give out at least.
 BLOCK_BYTES = 4096
 
@@ -103,15 +105,22 @@ class Made:
 
 
 class Writer:
-    """Turns extents into blocks, and blocks into a draft. Memory: one block's records."""
+    """Turns extents into blocks, and blocks into a draft. Memory: one block's records.
+
+    Blocks wait in the draft as they are until their database ends: to compress them takes longer
+    than all the rest, and where leaves tell the same in fewer bytes most of it would be in vain.
+    """
 
     def __init__(self, draft: Draft, layout: Layout, form: Form = "auto", data: str = "") -> None:
         draft.cut(0)
         self._draft, self._layout, self._form, self._data = draft, layout, form, data
         self._block_form = BLOCK_FORMS.get(form)
-        self._at = self._began = BLOCKS_AT
-        self._pending = np.empty(0, _core.EXTENT)
+        self._at = BLOCKS_AT
+        #: Records of no block yet, so many of them.
+        self._records, self._pending = np.empty(2 * _core.BLOCK_RECORDS_MAX, _core.EXTENT), 0
         self._runs_left = ALL_KEY_RUNS_MAX
+        #: Blocks that wait: their records, raw size, form, and where they are in the draft.
+        self._waiting: list[tuple[int, int, BlockForm, int]] = []
         self.made: list[Made] = []
         self.extents_end = 0
 
@@ -126,13 +135,17 @@ class Writer:
                 f"{self._data}: a provenance file describes {DATABASES_MAX:,} databases at most: "
                 "name those that are read (--db)"
             )
-        self._began = self._at
         self.made.append(Made(name, db))
 
     def add(self, extents: Extents) -> None:
-        self._pending = np.concatenate([self._pending, extents])
-        while len(self._pending) >= _core.BLOCK_RECORDS_MAX:
-            self._block()
+        """The next records."""
+        while len(extents):
+            taken = extents[: len(self._records) - self._pending]
+            self._records[self._pending : self._pending + len(taken)] = taken
+            self._pending += len(taken)
+            extents = extents[len(taken) :]
+            while self._pending >= _core.BLOCK_RECORDS_MAX:
+                self._block()
 
     def end(self, leaves: Leaves | None = None) -> None:
         """Ends a database, of which the smaller form is kept.
@@ -140,10 +153,45 @@ class Writer:
         Args:
             leaves: where the same records lie (dtype ``LEAF``).
         """
-        while len(self._pending):
+        while self._pending:
             self._block()
-        if leaves is not None and len(leaves) and self._form in ("auto", "leaves"):
-            self._prefer_leaves(self.made[-1], leaves)
+        blocks: list[_core.Block] = []
+        if leaves is not None and self._form in ("auto", "leaves"):
+            blocks = self._leaves_blocks(leaves)
+        stored = [compress(block.raw) for block in blocks]
+        most = self._room(sum(map(len, stored)) + ROW_BYTES * len(stored)) if blocks else None
+        if self._pack(most):
+            return
+        for block, packed in zip(blocks, stored, strict=True):
+            self._store(block.records, len(block.raw), block.form, packed)
+
+    def _room(self, size: int) -> int:
+        """What tables may take to be kept in the place of leaves of this ``size``: leaves have to
+        save a block of the storage, for extents are found in tables without reading the data.
+        """
+        return size + BLOCK_BYTES - 1 if self._form == "auto" else 0
+
+    def _leaves_blocks(self, leaves: Leaves) -> list[_core.Block]:
+        blocks, at = [], 0
+        while at < len(leaves):
+            block, taken = _core.encode_leaves(self._layout, leaves[at:])
+            blocks.append(block)
+            at += taken
+        return blocks
+
+    def _pack(self, most: int | None) -> bool:
+        """Compresses what waits in the draft; False, and nothing is left of it: it would take more
+        than ``most`` bytes (None: it may take what it does).
+        """
+        waiting, self._waiting = self._waiting, []
+        made, began = self.made[-1], self._at
+        for records, raw_size, form, at in waiting:
+            self._store(records, raw_size, form, compress(self._draft.read(raw_size, at)))
+            if most is not None and self._at - began + ROW_BYTES * len(made.rows) > most:
+                self._at = began
+                made.rows.clear()
+                return False
+        return True
 
     def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
         """What the keys of the database look like; none: they follow no pattern.
@@ -185,33 +233,15 @@ class Writer:
         ends = (int(part["offset"].max()) + history.length for part in extents)
         self.extents_end = max(self.extents_end, *ends)
 
-    def _prefer_leaves(self, made: Made, leaves: Leaves) -> None:
-        """Puts blocks of leaves in the place of those of extents, if that saves a block of the
-        storage: where it does not, extents are found without reading the data.
-        """
-        blocks, stored, at = [], [], 0
-        while at < len(leaves):
-            block, taken = _core.encode_leaves(self._layout, leaves[at:])
-            blocks.append(block)
-            stored.append(compress(block.raw))
-            at += taken
-        size = sum(map(len, stored)) + ROW_BYTES * len(stored)
-        tables = self._at - self._began + ROW_BYTES * len(made.rows)
-        if self._form == "auto" and size + BLOCK_BYTES > tables:
-            return
-        made.rows.clear()
-        self._at = self._began
-        for block, packed in zip(blocks, stored, strict=True):
-            self._store(made, block, packed)
-
     def _block(self) -> None:
         made = self.made[-1]
-        block = _core.encode_block(self._layout, self._pending, self._block_form, self._data)
-        extents = self._pending[: block.records]
+        pending = self._records[: self._pending]
+        block = _core.encode_block(self._layout, pending, self._block_form, self._data)
+        extents = pending[: block.records]
         again = _core.decode_block(self._layout, block.form, block.raw, block.records)
         if again.tobytes() != extents.tobytes():
             raise ProvenanceError(f"{self._draft.target}: a block does not decode to its records")
-        self._store(made, block, compress(block.raw))
+        self._wait(block)
         made.digest.update(extents.tobytes())
         made.records += block.records
         made.record_bytes += int(extents["length"].sum(dtype=np.uint64))
@@ -219,14 +249,26 @@ class Writer:
         self.extents_end = max(
             self.extents_end, int((extents["offset"] + extents["length"]).max())
         )
-        self._pending = self._pending[block.records :]
+        self._pending -= block.records
+        self._records[: self._pending] = pending[block.records :]
 
-    def _store(self, made: Made, block: _core.Block, stored: bytes) -> None:
+    def _wait(self, block: _core.Block) -> None:
+        """Puts a block behind those that wait, with room for each to become a little longer when
+        it is compressed: what is written then lies before what is still to be read.
+        """
+        at = self._at
+        if self._waiting:
+            _, raw_size, _, before = self._waiting[-1]
+            at = before + raw_size
+        at += len(block.raw) // 128 + FRAME_BYTES
+        self._draft.write(block.raw, at)
+        self._waiting.append((block.records, len(block.raw), block.form, at))
+
+    def _store(self, records: int, raw_size: int, form: BlockForm, stored: bytes) -> None:
         self._draft.write(stored, self._at)
         self._at += len(stored)
-        made.rows.append(
-            (block.records, len(block.raw), len(stored), zlib.crc32(stored), block.form)
-        )
+        row = (records, raw_size, len(stored), zlib.crc32(stored), form)
+        self.made[-1].rows.append(row)
 
     def finish(self, meta: Meta, hints: Hints, digest: bytes) -> int:
         """Writes the directory and the preamble; returns the file's size."""
