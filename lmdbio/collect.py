@@ -43,7 +43,7 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.insertion import KeyLog
 from lmdbio.items import DUPSORT, walk
 from lmdbio.locate import Order, open_source
-from lmdbio.provenance import Name, data_file, find_sidecar
+from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.recording import Recording, unwrapped
 from lmdbio.staleness import is_described
 
@@ -73,7 +73,8 @@ def collect(
         Error: the database can't be walked, or is written to faster than that.
         OSError: the data can't be brought to the disk, or the provenance file not written.
     """
-    if is_described(data, find_sidecar(data, output)):
+    # Whoever wrote one of this state knows nothing of the order.
+    if logs is None and is_described(data, find_sidecar(data, output)):
         return None
     for _ in range(ATTEMPTS):
         _bring_to_disk(data)
@@ -144,15 +145,15 @@ def open_collecting(
         data = data_file(Path(os.fsdecode(path)).absolute())
         if order == "key":
             return CollectingEnvironment(environment, data, output)
-        recording = Recording(environment, _before(data, output))
+        recording = _recording(environment, data, output)
         return RecordingEnvironment(environment, data, output, recording)
     except BaseException:
         environment.close()
         raise
 
 
-def _before(data: Path, output: Path | None) -> dict[Name, KeyLog]:
-    """The keys of each database in the file, as they were put.
+def _recording(environment: Any, data: Path, output: Path | None) -> Recording:
+    """Begins with the keys of each database in the file, as they were put.
 
     Raises:
         IncompatibleError: of one with keys, this is not known.
@@ -168,10 +169,12 @@ def _before(data: Path, output: Path | None) -> dict[Name, KeyLog]:
                 keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
         if len(keys) > len(databases):
             databases.append((None, meta.main_db))
+        else:  # names alone, which are no records
+            found[None] = KeyLog(keys)
         for name, db in databases:
             if db.entries and not db.flags & DUPSORT:
                 found[name] = _put_before(engine, meta, name, db, output)
-    return found
+    return Recording(environment, found, meta.txnid, b"" if meta.layout.version == 1 else b"\0")
 
 
 def _put_before(
@@ -253,12 +256,19 @@ class CollectingEnvironment:
         """
         self._close()
 
+    def _before_close(self) -> None:
+        """What can be asked as long as it is open."""
+
     def _collect(self) -> ConvertReport | None:
         return collect(self._data, self._output)
 
     def _close(self) -> None:
         owner, self._owner = self._owner, 0
-        self._environment.close()
+        try:
+            if owner == os.getpid():
+                self._before_close()
+        finally:
+            self._environment.close()
         if owner != os.getpid():
             return
         try:
@@ -300,20 +310,22 @@ class RecordingEnvironment(CollectingEnvironment):
     """One whose provenance file tells the order in which records were put, too.
 
     Transactions that write, and their cursors, are wrapped as well (``recording``). Where other
-    processes put records meanwhile, the order is not known any more: the provenance file is
-    written without one, and a warning says so.
+    processes commit meanwhile, the order is not known any more: the provenance file is written
+    without one, and a warning says so. Nothing is claimed of databases with duplicates.
 
     Args:
         recording: of what is put.
     """
 
-    __slots__ = ("_recording",)
+    __slots__ = ("_last", "_logs", "_recording")
 
     def __init__(
         self, environment: Any, data: Path, output: Path | None, recording: Recording
     ) -> None:
         super().__init__(environment, data, output)
         self._recording = recording
+        self._last: int | None = None  # transaction, at the end; None: none was committed here
+        self._logs: dict[Name, KeyLog] | None = None
         self.begin, self.open_db = self._begin, self._open_db
         for name in ("copy", "copyfd", "dbs"):
             setattr(self, name, _with_any_transaction(getattr(environment, name)))
@@ -347,17 +359,32 @@ class RecordingEnvironment(CollectingEnvironment):
             dupfixed=dupfixed,
         )
 
+    def _before_close(self) -> None:
+        if not self._recording.is_idle:
+            self._last = self._recording.last_txnid
+            self._logs = self._recording.logs()
+
     def _collect(self) -> ConvertReport | None:
-        logs = self._recording.logs()
-        try:
-            return collect(self._data, self._output, logs)
-        except IncompatibleError as error:
-            made = super()._collect()
-            self._warn(
-                f"{error}: the order in which records were put is not known: other processes put "
-                "some; the provenance file does without"
-            )
-            return made
+        """Once more without the order where that is not known."""
+        if self._last is None:
+            return super()._collect()
+        why = "other processes put records, too"
+        if self._logs is not None:
+            try:
+                made = collect(self._data, self._output, self._logs)
+            except IncompatibleError as error:
+                why = str(error)
+            else:
+                assert made is not None
+                with Provenance.open(made.sidecar) as written:
+                    if written.facts.txnid == self._last:
+                        return made
+        made = collect(self._data, self._output, {})
+        self._warn(
+            f"{self._data}: the order in which records were put is not known, and the provenance "
+            f"file does without: {why}"
+        )
+        return made
 
 
 def _with_any_transaction(call: Callable[..., Any]) -> Callable[..., Any]:

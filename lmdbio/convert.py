@@ -41,7 +41,7 @@ from lmdbio.beside import Beside
 from lmdbio.drafts import Draft, unwritable
 from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
 from lmdbio.history import RECORDS_MAX, Evidence, find_history
-from lmdbio.insertion import Insertion, KeyLog, Settled
+from lmdbio.insertion import Insertion, KeyLog, KnownOrder, Settled
 from lmdbio.items import DUPSORT, Part, walk
 from lmdbio.leaves import LeafReader
 from lmdbio.provenance import (
@@ -59,6 +59,8 @@ from lmdbio.provenance.writer import Form, Made, Writer
 from lmdbio.staleness import DEPTH, Progress, Steps, TreeDigest, join_digests, tree_pages
 
 __all__ = ["ConvertReport", "Form", "convert"]
+
+I64 = npt.NDArray[np.int64]
 
 ATTEMPTS = 3
 #: Where it can't be written.
@@ -109,7 +111,7 @@ def convert(
     databases: Sequence[str | bytes | None] | Literal["all"] | None = None,
     overwrite: bool = True,
     form: Form = "auto",
-    order: Iterable[bytes] | Mapping[Name, KeyLog] | None = None,
+    order: Iterable[bytes] | Mapping[Name, KeyLog | I64] | None = None,
     subdir: bool | None = None,
     engine: str = "pread",
     depth: int = DEPTH,
@@ -132,7 +134,8 @@ def convert(
             is exact, where leaves have to save a block of the storage (4 KiB).
         order: all keys of the one database that is described, as they were put, for
             ``order="insertion"`` of readers; or of each database what was put and deleted (where
-            keys may have many values it is passed over); None: what the keys tell by themselves.
+            keys may have many values it is passed over), or its records as they were put; None:
+            what the keys tell by themselves.
         subdir: as in ``provenance.data_file``.
         engine, depth: how pages are read, and how many reads are in flight.
         progress: called with (done, in all, stage); stage "walk" counts pages, "compare"
@@ -247,18 +250,20 @@ class _Told:
         order: as ``convert`` takes it.
     """
 
-    def __init__(self, order: Iterable[bytes] | Mapping[Name, KeyLog] | None) -> None:
+    def __init__(self, order: Iterable[bytes] | Mapping[Name, KeyLog | I64] | None) -> None:
         self._logs = order if isinstance(order, Mapping) else {}
         #: That of whichever database there is.
         self.log = None if order is None or isinstance(order, Mapping) else KeyLog(order)
         self._settled: dict[int, Settled] = {}
 
-    def insertion(self, name: Name, db: Database, where: str) -> Insertion | None:
+    def insertion(self, name: Name, db: Database, where: str) -> Insertion | KnownOrder | None:
         """Of one database; None: nothing."""
         if self.log is None:
             # Of keys with many values nothing is claimed.
             log = None if db.flags & DUPSORT else self._logs.get(name)
-            return None if log is None else Insertion(log.settle(db.flags), db.flags, where)
+            if log is None or isinstance(log, KeyLog):
+                return None if log is None else Insertion(log.settle(db.flags), db.flags, where)
+            return KnownOrder(log, where)
         if db.flags not in self._settled:  # the main database's, and that of the one in it
             self._settled[db.flags] = self.log.settle(db.flags)
         settled = self._settled[db.flags]
@@ -432,7 +437,7 @@ class _Clues:
     """
 
     def __init__(
-        self, keys: KeyFinder, order: Insertion | None, *, hopeful: bool, many: bool
+        self, keys: KeyFinder, order: Insertion | KnownOrder | None, *, hopeful: bool, many: bool
     ) -> None:
         self.keys, self.order = keys, order
         self._many, self._each = many, [np.empty(0, np.uint64)]

@@ -85,6 +85,9 @@ class _Transaction(Protocol):
     @property
     def _env(self) -> _Environment: ...
 
+    @property
+    def _engine(self) -> _core.Engine: ...
+
     def _record_of(self, db: Any) -> _core.Database: ...
 
     def _lookup(
@@ -338,7 +341,9 @@ class Cursor:
             raise lmdb_error("the cursor stands nowhere", errno.EINVAL)
         first = self._txn._keys(self._db).record(key)
         if first is None:
-            raise CorruptedError(f"key {key!r} is not where it was found")
+            raise CorruptedError(
+                f"{self._txn._engine.path}: key {key!r} is not where it was found"
+            )
         return first + (self._dups_before(key, bytes(self.value())) if self._dup else 0)
 
     def _dups_before(self, key: bytes, value: bytes) -> int:
@@ -353,16 +358,18 @@ class Cursor:
         """Moves to the record of a number; False where there is none, and it stays where it is.
 
         Raises:
-            lmdb.Error: the keys cannot be read.
+            lmdb.Error: the keys cannot be read, or are others than the provenance file computes.
         """
         at, keys = operator.index(index), self._txn._keys(self._db)
         if not 0 <= at < self._txn._record_of(self._db).entries:
             return False
-        placed = self.set_key(keys.key(at))
-        if placed and keys.groups is not None:
+        key = keys.key(at)
+        if not self.set_key(key):
+            raise CorruptedError(f"{self._txn._engine.path}: record {at} is not at key {key!r}")
+        if keys.groups is not None:
             for _ in range(at - keys.groups[keys.groups.key_of(at)].start):
                 self.next_dup()
-        return placed
+        return True
 
     def getmulti(
         self,

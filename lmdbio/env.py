@@ -360,9 +360,14 @@ class Environment:
             if self._numbered[0] != state:
                 self._numbered = state, {}
             known = self._numbered[1]
-        if name not in known:
-            known[name] = count_keys(self._open_engine(), meta, db, name)
-        return known[name]
+        counted = known.get(name)
+        if counted is None:
+            counted = known[name] = count_keys(self._open_engine(), meta, db, name)
+        return counted
+
+    def _forget_counted(self, name: bytes | None) -> None:
+        """What was counted may be of another state."""
+        self._numbered[1].pop(name, None)
 
     # --- py-lmdb's surface
 
@@ -668,6 +673,11 @@ class Transaction:
         self._snapshot.check(doubt=past != self._past or self._mapping is not None)
         self._past = past
 
+    def _doubt(self) -> None:
+        """After reads by other engines than the snapshot's."""
+        if self._slot is None or not self._slot.held:
+            self._snapshot.check(doubt=True)
+
     def _database(self, db: _Database | None) -> _Database | None:
         if db is None:
             return self._db
@@ -750,12 +760,17 @@ class Transaction:
         db = self._database(db)
         name = None if db is None else db._name
         if name not in self._tables:
+            # The walk reads by an engine of its own, which the snapshot knows nothing of.
             try:
                 counted = self._env._counted(self._meta, record, name)
             except CorruptedError:
-                self._verify()  # a page of another state is no damage
+                self._doubt()  # a page of another state is no damage
                 raise
-            self._verify()
+            try:
+                self._doubt()
+            except BaseException:
+                self._env._forget_counted(name)
+                raise
             self._tables[name] = KeyTable(
                 self._engine,
                 self._meta,

@@ -20,7 +20,7 @@ from lmdbio import _core
 from lmdbio._core import Layout
 from lmdbio.errors import IncompatibleError
 
-__all__ = ["Insertion", "KeyLog", "Settled"]
+__all__ = ["Insertion", "KeyLog", "KnownOrder", "Settled"]
 
 
 class KeyLog:
@@ -163,3 +163,31 @@ class Insertion:
         if self._why:
             raise IncompatibleError(f"{self._where} {self._why}")
         return np.argsort(self._settled.events).astype(np.int64)
+
+
+class KnownOrder:
+    """Records as they were put, told by their numbers; used as ``Insertion``.
+
+    Args:
+        order: int64, shape (count,).
+        where: file and database, for messages.
+    """
+
+    def __init__(self, order: npt.NDArray[np.int64], where: str) -> None:
+        self._order, self._where, self._seen = order, where, 0
+
+    def add(self, layout: Layout, chunk: _core.Chunk, path: str) -> None:
+        """The next keys of the database, which are counted."""
+        self._seen += int(_core.leaves_of(layout, chunk)["records"].sum())
+
+    def end(self) -> npt.NDArray[np.int64]:
+        """The order.
+
+        Raises:
+            IncompatibleError: it is not one of so many records.
+        """
+        if self._seen != len(self._order):
+            raise IncompatibleError(
+                f"{self._where} has {self._seen:,} keys, and the order {len(self._order):,}"
+            )
+        return self._order

@@ -46,6 +46,7 @@ __all__ = [
     "count_keys",
     "open_engine",
     "open_source",
+    "told_order",
 ]
 
 U64 = npt.NDArray[np.uint64]
@@ -346,6 +347,8 @@ def open_source(
         if sidecar is not None:
             sidecar.attach(LeafReader(pages, meta.layout))
         insertion = order == "insertion"
+        if insertion and section is None:
+            _refuse_lost_order(data, name, provenance)
         scanned = _scan(pages, meta, found, keys=insertion) if section is None else None
         known = section if scanned is None else scanned
         assert known is not None
@@ -450,8 +453,8 @@ def _insertion(
 ) -> I64:
     """The records in the order in which they were put."""
     order, pattern = known.order(), known.keys
-    if order is not None:
-        return order
+    if order is not None or not db.entries:
+        return np.empty(0, np.int64) if order is None else order
     if db.flags & DUPSORT:
         why = "keys may have many"
     elif pattern is None:
@@ -466,6 +469,27 @@ def _insertion(
             f"known: {why}"
         )
     return order
+
+
+def told_order(sidecar: str | os.PathLike[str], name: bytes | None) -> bool:
+    """Whether a provenance file, of whatever state, tells the order of a database's records."""
+    try:
+        with sidecars.Provenance.open(sidecar) as found:
+            return name in found.databases and found.section(name).tells_order
+    except (Error, OSError):
+        return False
+
+
+def _refuse_lost_order(
+    data: str, name: bytes | None, provenance: str | os.PathLike[str] | None
+) -> None:
+    """Where the order was told once, and holds no more, numbers in keys are no better."""
+    sidecar = sidecars.find_sidecar(data, provenance)
+    if told_order(sidecar, name):
+        raise IncompatibleError(
+            f"{data}: {sidecars.name_text(name)}: the order in which its records were put is told "
+            f"by {sidecar}, which does not describe this state: convert it again, with --order"
+        )
 
 
 def _newest_or_zero(pages: _core.Engine, meta: _core.Meta) -> int:

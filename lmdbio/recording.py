@@ -11,6 +11,8 @@ that is the order of begins, since LMDB lets one writer in at a time.
 from __future__ import annotations
 
 import itertools
+import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -22,6 +24,9 @@ from lmdbio.insertion import KeyLog
 __all__ = ["Recording", "RecordingCursor", "RecordingTransaction"]
 
 Name = bytes | None
+
+#: Transactions whose keys are kept apart.
+ENTRIES_MAX = 64
 
 
 def _forwarded(kind: type, own: frozenset[str]) -> tuple[str, ...]:
@@ -37,29 +42,71 @@ def _extend(logs: Logs, later: Logs) -> None:
         logs.setdefault(name, KeyLog()).extend(log)
 
 
+class _Entry:
+    """What one transaction put and deleted, as far as it was committed.
+
+    Attributes:
+        number: of its begin.
+        is_certain: its commit has ended well.
+    """
+
+    __slots__ = ("is_certain", "logs", "number")
+
+    def __init__(self, number: int, logs: Logs) -> None:
+        self.number, self.logs, self.is_certain = number, logs, False
+
+
 class Recording:
     """What is put into the databases of one environment.
 
     Args:
         environment: py-lmdb's.
         before: the keys that are there, of each database, as they were put.
+        txnid: the transaction that put the last of them.
+        name_end: what ends the name of a database where the main one has it as a key.
     """
 
-    def __init__(self, environment: Any, before: Logs) -> None:
-        self._environment = environment
+    def __init__(self, environment: Any, before: Logs, txnid: int, name_end: bytes) -> None:
+        self._environment, self._name_end = environment, name_end
         self._numbers = itertools.count(1)
-        self._committed: list[tuple[int, Logs]] = [(0, before)]
-        self._handles: dict[tuple[Any, ...], Any] = {}
-        self._names: dict[
-            int, tuple[Name, Any]
-        ] = {}  # by a handle's id; with it, so that it lives
+        self._total = before
+        self._entries: list[_Entry] = []  # not yet part of it
+        self._guard = threading.Lock()
+        self._first, self._own = txnid, {txnid}  # transactions that are no others'
+        # By a handle's id, which is kept with it: it must not become another's.
+        self._names: dict[int, tuple[Name, Any]] = {}
 
-    def open_db(self, key: Name, txn: Any, **kwargs: Any) -> Any:
-        """py-lmdb's handle, one for all that ask alike, whose database is known from then on."""
-        opened = self._environment.open_db(key, txn=unwrapped(txn), **kwargs)
-        handle = self._handles.setdefault((key, *sorted(kwargs.items())), opened)
-        self._names[id(handle)] = key, handle
+    def open_db(self, key: Any, txn: Any, **kwargs: Any) -> Any:
+        """py-lmdb's handle, whose database is known from then on."""
+        before = self._environment.info()["last_txnid"]
+        handle = self._environment.open_db(key, txn=unwrapped(txn), **kwargs)
+        # LMDB takes a name as C does.
+        name = None if key is None else bytes(key).partition(b"\0")[0]
+        if len(self._names) >= 2 * self._live:
+            self._forget()
+        self._names[id(handle)] = name, handle
+        if name is None:
+            return handle
+        if isinstance(txn, RecordingTransaction):
+            txn._log_of(None).put(name + self._name_end)
+        elif (
+            self._environment.info()["last_txnid"] == before + 1
+        ):  # made by a transaction of its own
+            self._own.add(before + 1)
+            with self._guard:
+                entry = _Entry(next(self._numbers), {None: KeyLog([name + self._name_end])})
+                entry.is_certain = True
+                self._entries.append(entry)
         return handle
+
+    #: Handles that were in use when they were last looked through.
+    _live = 64
+
+    def _forget(self) -> None:
+        """Handles that nobody has any more: who opens one for each transaction would add up."""
+        held = [one for one in self._names.values() if sys.getrefcount(one[1]) > 2]
+        self._names = {id(handle): (name, handle) for name, handle in held}
+        self._live = max(64, len(held))
 
     def begin(self, db: Any, parent: Any, buffers: bool) -> RecordingTransaction:
         """A transaction that writes."""
@@ -76,24 +123,82 @@ class Recording:
         """The database of a handle; that of None is the main one."""
         return None if db is None else self._names[id(db)][0]
 
-    def forget(self, db: Any) -> None:
-        """Its database is not there any more: who opens one of its name gets another handle."""
-        for asked in list(self._handles):
-            if asked[0] == self.name(db):
-                del self._handles[asked]
+    def commit(self, txn: RecordingTransaction, call: Callable[[], Any]) -> Any:
+        """Commits a transaction by ``call``.
 
-    def commit(self, number: int, logs: Logs) -> None:
-        """What transaction ``number`` put and deleted."""
-        for log in logs.values():
+        What it put is noted before: Ctrl-C may come as soon as the call has ended.
+        """
+        entry, number = _Entry(txn._number, txn._logs), txn._transaction.id()
+        for log in entry.logs.values():
             log.pack()
-        self._committed.append((number, logs))
+        with self._guard:
+            self._entries.append(entry)
+        try:
+            done = call()
+        except BaseException as error:
+            if isinstance(error, lmdb.Error) or _is_active(txn._transaction):
+                with self._guard:
+                    self._entries.remove(entry)
+            else:
+                self._own.add(number)
+            raise
+        self._own.add(number)
+        entry.is_certain = True
+        if len(self._entries) > ENTRIES_MAX:
+            self._fold(certain=True)
+        return done
 
-    def logs(self) -> Logs:
-        """The keys that were put and deleted, of each database, also before this began."""
-        found: Logs = {}
-        for _, logs in sorted(self._committed, key=lambda one: one[0]):
-            _extend(found, logs)
-        return found
+    def _fold(self, *, certain: bool) -> None:
+        """Adds entries to the total, in the order of begins."""
+        with self._guard:
+            entries = sorted(self._entries, key=lambda entry: entry.number)
+            count = 0
+            for entry in entries:
+                if certain and not entry.is_certain:
+                    break
+                _extend(self._total, entry.logs)
+                count += 1
+            self._entries = entries[count:]
+
+    def logs(self) -> Logs | None:
+        """The keys that were put and deleted, of each database, also before this began; None:
+        others committed meanwhile, and nobody knows what.
+        """
+        last = self._environment.info()["last_txnid"]
+        if not self._own.issuperset(range(self._first, last + 1)):
+            return None
+        self._fold(certain=False)
+        return self._total
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing was committed."""
+        return not self._entries and len(self._own) == 1
+
+    @property
+    def last_txnid(self) -> int:
+        """The last transaction that was committed, by whomever."""
+        return int(self._environment.info()["last_txnid"])
+
+
+def _is_active(transaction: Any) -> bool:
+    try:
+        transaction.id()
+    except lmdb.Error:
+        return False
+    return True
+
+
+def _noted(key: Any) -> bytes:
+    """A key as it is before the call: a view of the database may show another one afterwards. What
+    is none the call will say.
+    """
+    if type(key) is bytes:
+        return key
+    try:
+        return bytes(memoryview(key))
+    except TypeError:
+        return b""
 
 
 def unwrapped(txn: Any) -> Any:
@@ -138,85 +243,95 @@ class RecordingTransaction:
         for name in self.FORWARDED:
             setattr(self, name, getattr(transaction, name))
 
-    def _log(self, db: Any) -> KeyLog:
-        name = self._recording.name(self._db if db is None else db)
+    def _log_of(self, name: Name) -> KeyLog:
         return self._logs.setdefault(name, KeyLog())
+
+    def _log(self, db: Any) -> KeyLog:
+        return self._log_of(self._recording.name(self._db if db is None else db))
 
     def put(
         self,
-        key: Any,
-        value: Any,
+        key: Any = b"",
+        value: Any = b"",
         dupdata: bool = True,
         overwrite: bool = True,
         append: bool = False,
         db: Any = None,
     ) -> bool:
         """As py-lmdb's."""
+        noted = key if type(key) is bytes else _noted(key)
         done: bool = self._put(key, value, dupdata, overwrite, append, db)
         if done:
             log = self._own if db is None else self._log(db)
-            log.put(key if type(key) is bytes else bytes(key))
+            log.put(noted)
         return done
 
-    def replace(self, key: Any, value: Any, db: Any = None) -> Any:
+    def replace(self, key: Any = b"", value: Any = b"", db: Any = None) -> Any:
         """As py-lmdb's."""
+        noted = _noted(key)
         found = self._transaction.replace(key, value, db)
-        self._log(db).put(bytes(key))
+        self._log(db).put(noted)
         return found
 
-    def delete(self, key: Any, value: Any = b"", db: Any = None) -> bool:
+    def delete(self, key: Any = b"", value: Any = b"", db: Any = None) -> bool:
         """As py-lmdb's."""
+        noted = _noted(key)
         done: bool = self._transaction.delete(key, value, db)
         if done:
-            self._log(db).delete(bytes(key))
+            self._log(db).delete(noted)
         return done
 
-    def pop(self, key: Any, db: Any = None) -> Any:
+    def pop(self, key: Any = b"", db: Any = None) -> Any:
         """As py-lmdb's."""
+        noted = _noted(key)
         found = self._transaction.pop(key, db)
         if found is not None:
-            self._log(db).delete(bytes(key))
+            self._log(db).delete(noted)
         return found
 
     def drop(self, db: Any, delete: bool = True) -> None:
         """As py-lmdb's."""
         self._transaction.drop(db, delete)
         self._log(db).clear()
-        if delete:
-            self._recording.forget(db)
+        name = self._recording.name(db)
+        if delete and name is not None:
+            self._log_of(None).delete(name + self._recording._name_end)
 
     def cursor(self, db: Any = None) -> RecordingCursor:
         """As py-lmdb's."""
         opened = self._transaction.cursor(db)
         return RecordingCursor(opened, partial(self._log, db))
 
+    def _commit(self, call: Callable[[], Any]) -> Any:
+        """``call`` commits; what was noted counts, once."""
+        if not _is_active(self._transaction):
+            return call()  # which says so
+        if self._parent is None:
+            done = self._recording.commit(self, call)
+        else:
+            done = call()
+            _extend(self._parent._logs, self._logs)
+        self._logs = {}
+        return done
+
     def commit(self) -> None:
         """As py-lmdb's."""
-        self._transaction.commit()
-        self._end()
+        self._commit(self._transaction.commit)
 
     def abort(self) -> None:
         """As py-lmdb's."""
         self._logs = {}
         self._transaction.abort()
 
-    def _end(self) -> None:
-        """What was noted counts, once."""
-        logs, self._logs = self._logs, {}
-        if self._parent is None:
-            self._recording.commit(self._number, logs)
-        else:
-            _extend(self._parent._logs, logs)
-
     def __enter__(self) -> RecordingTransaction:
         self._transaction.__enter__()
         return self
 
     def __exit__(self, kind: Any, *rest: Any) -> Any:
-        ended = self._transaction.__exit__(kind, *rest)
-        if kind is None:
-            self._end()
-        return ended
+        if kind is not None:
+            self._logs = {}
+            return self._transaction.__exit__(kind, *rest)
+        return self._commit(lambda: self._transaction.__exit__(kind, *rest))
 
 
 class RecordingCursor:
@@ -233,16 +348,17 @@ class RecordingCursor:
 
     def put(
         self,
-        key: Any,
-        value: Any,
+        key: Any = b"",
+        value: Any = b"",
         dupdata: bool = True,
         overwrite: bool = True,
         append: bool = False,
     ) -> bool:
         """As py-lmdb's."""
+        noted = _noted(key)
         done: bool = self._cursor.put(key, value, dupdata, overwrite, append)
         if done:
-            self._log().put(bytes(key))
+            self._log().put(noted)
         return done
 
     def putmulti(
@@ -253,37 +369,52 @@ class RecordingCursor:
         append: bool = False,
     ) -> tuple[int, int]:
         """As py-lmdb's."""
+        if append:  # what does not come last is passed over, and nothing says which
+            return self._put_each(items, dupdata, overwrite)
         counts: tuple[int, int] = self._cursor.putmulti(
-            self._noted(items), dupdata, overwrite, append
+            self._each(items), dupdata, overwrite, append
         )
         return counts
 
-    def _noted(self, items: Iterable[Any]) -> Iterator[Any]:
+    def _each(self, items: Iterable[Any]) -> Iterator[Any]:
         """Who asks for the next item has put this one, or found that its key is there."""
         log = self._log()
         for item in items:
+            noted = _noted(item[0])
             yield item
-            log.put(bytes(item[0]))
+            log.put(noted)
 
-    def replace(self, key: Any, value: Any) -> Any:
+    def _put_each(self, items: Iterable[Any], dupdata: bool, overwrite: bool) -> tuple[int, int]:
+        log, consumed, added = self._log(), 0, 0
+        for item in items:
+            noted = _noted(item[0])
+            one = self._cursor.putmulti((item,), dupdata, overwrite, True)
+            consumed, added = consumed + one[0], added + one[1]
+            if one[1]:
+                log.put(noted)
+        return consumed, added
+
+    def replace(self, key: Any = b"", value: Any = b"") -> Any:
         """As py-lmdb's."""
+        noted = _noted(key)
         found = self._cursor.replace(key, value)
-        self._log().put(bytes(key))
+        self._log().put(noted)
         return found
 
     def delete(self, dupdata: bool = False) -> bool:
         """As py-lmdb's."""
-        key = bytes(self._cursor.key())
+        noted = bytes(self._cursor.key())
         done: bool = self._cursor.delete(dupdata)
         if done:
-            self._log().delete(key)
+            self._log().delete(noted)
         return done
 
-    def pop(self, key: Any) -> Any:
+    def pop(self, key: Any = b"") -> Any:
         """As py-lmdb's."""
+        noted = _noted(key)
         found = self._cursor.pop(key)
         if found is not None:
-            self._log().delete(bytes(key))
+            self._log().delete(noted)
         return found
 
     def __iter__(self) -> Iterator[Any]:

@@ -188,10 +188,11 @@ def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
 
 
 def is_described(data: Path, sidecar: Path) -> bool:
-    """Whether there is a provenance file of this very state."""
+    """Whether there is a provenance file, whole and of this very state."""
     try:
         with Engine(data) as engine, Provenance.open(sidecar) as found:
             check(engine, _core.read_meta(engine), found)
+            found.check_blocks()
     except (Error, OSError):  # what is wrong with the data, others will say
         return False
     return True

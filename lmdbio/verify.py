@@ -324,11 +324,14 @@ class _Verifier:
 
     def _compare(self, section: Section, start: int, extents: Extents) -> None:
         stop = start + len(extents)
-        same = stop <= section.count and (
-            section.extents(start, stop).tobytes() == extents.tobytes()
-        )
+        assert self._provenance is not None
+        try:
+            same = stop <= section.count and (
+                section.extents(start, stop).tobytes() == extents.tobytes()
+            )
+        except CorruptedError as e:  # by a walk these leaves are sound
+            raise ProvenanceError(f"{self._provenance.path}: leads elsewhere: {e}") from e
         if not same:
-            assert self._provenance is not None
             raise StaleError(
                 f"{self._provenance.path}: records {start} to {stop} of "
                 f"{name_text(section.name)} lie elsewhere in {self._engine.path}"

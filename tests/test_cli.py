@@ -127,6 +127,25 @@ def test_convert_update_makes_what_is_missing_or_stale_alone(data: Path, tmp_pat
     assert process("convert", data, "--update", "--form", "runs").returncode == 2
 
 
+def test_convert_update_mends_what_is_damaged_and_loses_no_order(data: Path) -> None:
+    sidecar, keys = data / "data.mdb.prov", data.parent / "keys"
+    answer("convert", data, "--form", "runs")
+    content = bytearray(sidecar.read_bytes())
+    content[70] ^= 1  # in the first block
+    sidecar.write_bytes(content)
+    assert answer("convert", data, "--update")[0]["records"] == RECORDS
+    order = [b"%08d" % (index * 11 % RECORDS) for index in range(RECORDS)]
+    keys.write_bytes(b"\n".join(order))
+    assert answer("convert", data, "--order", keys)[0]["records"] == RECORDS
+    assert answer("convert", data, "--update")[0]["up_to_date"]
+    with lmdb.open(str(data), map_size=1 << 26) as env, env.begin(write=True) as txn:
+        txn.put(b"one more", b"")
+    before = sidecar.read_bytes()
+    done = process("convert", data, "--update")
+    assert done.returncode == 1 and "--order" in done.stderr and str(sidecar) in done.stderr
+    assert sidecar.read_bytes() == before
+
+
 def test_convert_names_a_database_that_is_not_there(data: Path) -> None:
     done = process("convert", data, "--db", "nope")
     assert done.returncode == 1

@@ -247,6 +247,18 @@ def test_an_empty_folder_is_filled(tmp_path: Path) -> None:
     assert content(target) == content(source)
 
 
+def test_an_order_that_was_told_goes_along(tmp_path: Path) -> None:
+    keys = [b"%08d" % (index * 7 % 100) for index in range(100)]
+    with lmdb.open(str(tmp_path / "source"), map_size=1 << 24) as env:
+        with env.begin(write=True) as txn:
+            for key in keys:
+                txn.put(key, key * 9)
+    convert(tmp_path / "source", order=keys)
+    compact.compact(tmp_path / "source", tmp_path / "target")
+    with lmdbio.Records(tmp_path / "target", order="insertion", locate="provenance") as records:
+        assert [records.key(i) for i in range(100)] == keys
+
+
 def test_without_conversion_there_is_no_provenance_file(tmp_path: Path) -> None:
     report = compact.compact(fragmented(tmp_path / "source"), tmp_path / "target", convert=False)
     assert report.sidecar is None

@@ -574,3 +574,33 @@ def test_numbers_are_those_of_the_snapshot(tmp_path: Path) -> None:
         pytest.warns(UserWarning, match="does not describe this state"),
     ):
         assert txn.cursor().set_index(7)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_numbers_of_a_state_that_is_gone_are_refused(tmp_path: Path, seed: int) -> None:
+    """Without a reader slot: counted right, or refused, but never wrong, and never as damage."""
+    rng, told = random.Random(seed), 0
+    keys = sorted(rng.randbytes(10) for _ in range(3000))
+    writer = lmdb.open(str(tmp_path), map_size=1 << 26)
+    with writer.begin(write=True) as txn:
+        for key in keys:
+            txn.put(key, bytes(20))
+    with lmdbio.open(str(tmp_path), readonly=True, lock=False) as env:
+        for _ in range(60):
+            with env.begin() as txn:
+                with writer.begin() as there:
+                    expected = [bytes(key) for key, _ in there.cursor()]
+                cursor = txn.cursor()
+                assert cursor.set_key(expected[len(expected) // 2])
+                for _ in range(rng.randrange(6)):
+                    with writer.begin(write=True) as change:
+                        for key in rng.sample(expected, 200):
+                            change.delete(key)
+                            change.put(rng.randbytes(10), bytes(20))
+                try:
+                    assert cursor.index() == len(expected) // 2
+                except lmdb.Error as error:
+                    assert "no longer protected" in str(error) or "changed" in str(error)
+                    told += 1
+    writer.close()
+    assert 5 < told < 55

@@ -21,6 +21,7 @@ from typing import Any
 
 import databases
 import lmdb
+import numpy as np
 import pytest
 
 import lmdbio
@@ -177,7 +178,6 @@ def test_a_putmulti_that_fails_in_the_middle(tmp_path: Path) -> None:
 def test_a_database_that_was_dropped_and_made_again(tmp_path: Path) -> None:
     with recording(tmp_path / "env") as env:
         one = env.open_db(b"one")
-        assert env.open_db(b"one") is one
         with env.begin(write=True) as txn:
             txn.put(b"z", b"1", db=one)
             txn.drop(one)
@@ -248,13 +248,178 @@ def test_what_others_put_leaves_the_order_unknown(tmp_path: Path) -> None:
         "with e.begin(write=True) as t: t.put(b'nobody told', b'')"
     )
     subprocess.run([sys.executable, "-c", other, str(path)], check=True)
-    with pytest.warns(UserWarning, match=r"nobody told.*the order in which .* is not"):
+    with pytest.warns(UserWarning, match=r"order in which .* not known.*: other processes"):
         env.close()
-    assert "nobody told" in env.provenance_note and env.provenance_report is not None
+    assert "other processes" in env.provenance_note and env.provenance_report is not None
     with lmdbio.Records(path, locate="provenance") as records:
         assert len(records) == 4
     with pytest.raises(IncompatibleError, match="is not known"):
         lmdbio.Records(path, order="insertion")
+
+
+def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path) -> None:
+    """The keys are the same, the order is not."""
+    path = tmp_path / "env"
+    env = recording(path)
+    with env.begin(write=True) as txn:
+        for key in (b"one", b"more", b"and more"):
+            txn.put(key, key)
+    other = (
+        "import lmdb, sys; e = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
+        "with e.begin(write=True) as t: t.delete(b'one'); t.put(b'one', b'one')"
+    )
+    subprocess.run([sys.executable, "-c", other, str(path)], check=True)
+    with pytest.warns(UserWarning, match=r"order in which .* not known"):
+        env.close()
+    with pytest.raises(IncompatibleError, match="is not known"):
+        lmdbio.Records(path, order="insertion")
+
+
+@pytest.mark.parametrize("by", [convert, "collect"])
+def test_a_file_without_the_order_that_others_wrote_is_replaced(tmp_path: Path, by: Any) -> None:
+    env = recording(tmp_path / "env")
+    with env.begin(write=True) as txn:
+        for key in (b"3", b"1", b"2"):
+            txn.put(key, key)
+    if by is convert:
+        convert(tmp_path / "env")
+    else:
+        code = "import lmdbio, sys; lmdbio.open(sys.argv[1], provenance=True).close()"
+        subprocess.run([sys.executable, "-c", code, str(tmp_path / "env")], check=True)
+    env.close()
+    assert_known(tmp_path / "env", {None: {b"3": b"3", b"1": b"1", b"2": b"2"}})
+
+
+def test_handles_of_transactions_that_failed_lead_nowhere_else(tmp_path: Path) -> None:
+    """LMDB gives the number of such a handle to the next database."""
+    with recording(tmp_path / "env") as env:
+        with pytest.raises(KeyError), env.begin(write=True) as txn:
+            env.open_db(b"images", txn=txn)
+            raise KeyError
+        labels, images = env.open_db(b"labels"), env.open_db(b"images")
+        with env.begin(write=True) as txn:
+            txn.put(b"1", b"image", db=images)
+            txn.put(b"1", b"label", db=labels)
+            txn.put(b"0", b"image", db=images)
+    assert_known(
+        tmp_path / "env",
+        {b"images": {b"1": b"image", b"0": b"image"}, b"labels": {b"1": b"label"}},
+    )
+
+
+def test_handles_that_nobody_has_are_let_go(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env:
+        kept = env.open_db(b"one")
+        for number in range(1000):
+            with env.begin(write=True) as txn:
+                txn.put(b"%d" % (7 * number % 1000), b"", db=env.open_db(b"one", txn=txn))
+                txn.put(b"kept %d" % number, b"", db=kept)
+        assert len(env._recording._names) < 300 and len(env._recording._entries) < 100
+    with lmdbio.Records(tmp_path / "env", db="one", order="insertion") as records:
+        found = [records.key(i) for i in range(0, 2000, 2)]
+    assert found == [b"%d" % (7 * number % 1000) for number in range(1000)]
+
+
+def test_records_beside_named_databases(tmp_path: Path) -> None:
+    """Their names are keys of the main database, put when these were made."""
+    with recording(tmp_path / "env") as env:
+        with env.begin(write=True) as txn:
+            txn.put(b"zebra", b"1")
+            env.open_db(b"named", txn=txn)
+            txn.put(b"ant", b"2")
+        gone = env.open_db(b"gone")
+        with env.begin(write=True, db=gone) as txn:
+            txn.drop(gone)
+    with lmdbio.Records(tmp_path / "env", order="insertion") as records:
+        assert [records.key(i) for i in range(3)] == [b"zebra", b"named", b"ant"]
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_what_append_passes_over_was_not_put(tmp_path: Path, overwrite: bool) -> None:
+    items = [(b"b", b"1"), (b"c", b"2"), (b"a", b"3"), (b"c", b"4"), (b"d", b"5")]
+    theirs = lmdb.open(str(tmp_path / "theirs"), map_size=1 << 24)
+    with recording(tmp_path / "env") as env:
+        seen = []
+        for one in (theirs, env):
+            with one.begin(write=True) as txn:
+                seen.append(txn.cursor().putmulti(items, overwrite=overwrite, append=True))
+                txn.put(b"a", b"6")
+                seen.append(list(txn.cursor()))
+        assert seen[:2] == seen[2:]
+        content = dict(seen[1])
+    theirs.close()
+    order = [key for key in (b"b", b"c", b"d", b"a") if key in content]
+    assert_known(tmp_path / "env", {None: {key: content[key] for key in order}})
+
+
+def test_keys_that_are_views_of_the_database(tmp_path: Path) -> None:
+    """They show another key when the call has ended."""
+    with recording(tmp_path / "env") as env:
+        with env.begin(write=True) as txn:
+            for key in (b"b", b"a", b"c"):
+                txn.put(key, b"")
+        with env.begin(write=True, buffers=True) as txn:
+            cursor = txn.cursor()
+            cursor.first()
+            txn.delete(cursor.key())
+            mutable = bytearray(b"e")
+            txn.put(mutable, b"")
+            mutable[:] = b"f"
+            txn.put(np.frombuffer(b"gg", np.uint8), b"")
+    assert_known(tmp_path / "env", {None: dict.fromkeys((b"b", b"c", b"e", b"gg"), b"")})
+
+
+def test_an_interrupt_as_soon_as_it_is_committed(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env:
+        with env.begin(write=True) as txn:
+            txn.put(b"b", b"")
+            txn.put(b"a", b"")
+        txn = env.begin(write=True)
+        txn.delete(b"b")
+        txn.put(b"b", b"")
+
+        def commit() -> None:
+            txn._transaction.commit()
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            txn._commit(commit)
+        never = env.begin(write=True)
+        never.put(b"never", b"")
+
+        def before() -> None:
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            never._commit(before)
+        never.abort()
+    assert_known(tmp_path / "env", {None: {b"a": b"", b"b": b""}})
+
+
+def test_an_order_that_was_lost_is_not_made_up(tmp_path: Path) -> None:
+    """A stale file told it once: that keys count says nothing then."""
+    path = tmp_path / "env"
+    with recording(path) as env, env.begin(write=True) as txn:
+        for key in (b"3", b"1", b"2"):
+            txn.put(key, b"")
+    with lmdb.open(str(path), map_size=1 << 26) as env, env.begin(write=True) as txn:
+        txn.put(b"0", b"")
+    with pytest.warns(UserWarning, match="does not describe"):
+        with pytest.raises(IncompatibleError, match="--order"):
+            lmdbio.Records(path, order="insertion")
+        with pytest.raises(IncompatibleError, match="--order"):
+            recording(path)
+
+
+def test_an_empty_database_has_an_order(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env, env.begin(write=True) as txn:
+        txn.put(b"a", b"")
+        txn.delete(b"a")
+    for convert_ in (False, True):
+        if convert_:
+            convert(tmp_path / "env")
+        with lmdbio.Records(tmp_path / "env", order="insertion") as records:
+            assert list(records) == []
 
 
 def test_orders_that_make_no_sense(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from lmdbio.cli.output import (
     titled,
 )
 from lmdbio.convert import ConvertReport
-from lmdbio.provenance import data_file, sidecar_file
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.provenance import Provenance, data_file, sidecar_file
 from lmdbio.staleness import is_described
 
 
@@ -144,7 +145,23 @@ def up_to_date(path: Path, output: Path | None) -> UpToDate | None:
     """A database with a provenance file that describes it as it is; None: it has none."""
     data = data_file(path)
     sidecar = sidecar_file(data, output)
-    return UpToDate(data, sidecar) if is_described(data, sidecar) else None
+    if is_described(data, sidecar):
+        return UpToDate(data, sidecar)
+    if tells_order(sidecar):
+        raise IncompatibleError(
+            f"{sidecar}: tells an order of the records, which would be lost: convert {path} by "
+            "itself, with --order"
+        )
+    return None
+
+
+def tells_order(sidecar: Path) -> bool:
+    """Whether there is a provenance file that tells an order of the records of a database."""
+    try:
+        with Provenance.open(sidecar) as found:
+            return any(section.tells_order for section in found.sections)
+    except (Error, OSError):
+        return False
 
 
 def contents(report: ConvertReport) -> str:

@@ -9,14 +9,17 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from lmdbio import convert as conversion
 from lmdbio._core import Engine
 from lmdbio.compact.census import Sizes
 from lmdbio.compact.copying import Copy
 from lmdbio.drafts import Draft
 from lmdbio.errors import Error
-from lmdbio.provenance import Name, data_file, find_sidecar
-from lmdbio.staleness import DEPTH, Progress
+from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
+from lmdbio.staleness import DEPTH, Progress, is_described
 
 __all__ = ["CompactReport", "compact"]
 
@@ -97,6 +100,7 @@ def compact(
     data, target = data_file(source, subdir), Path(target)
     folder = Path(source).is_dir()
     _check_target(target, Path(source), folder)
+    orders = _orders(data) if convert else {}
     with Engine(data, engine, depth) as reader:
         copy = Copy(reader, target, folder, progress, values=values)
         with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
@@ -106,7 +110,7 @@ def compact(
     sidecar, size = None, 0
     if convert:
         try:
-            made = conversion.convert(target, output=output, progress=progress)
+            made = conversion.convert(target, output=output, order=orders, progress=progress)
             sidecar, size = made.sidecar, made.sidecar_bytes
         except (Error, OSError) as e:
             raise Error(f"{target} is whole, but has no provenance file: {e}") from e
@@ -125,6 +129,16 @@ def compact(
         convert_seconds=ended - copied,
         seconds=ended - began,
     )
+
+
+def _orders(data: Path) -> dict[Name, npt.NDArray[np.int64]]:
+    """The orders of records that the source's provenance file tells: they are the copy's, too."""
+    sidecar = find_sidecar(data)
+    if not is_described(data, sidecar):
+        return {}
+    with Provenance.open(sidecar) as found:
+        told = {section.name: section.order() for section in found.sections}
+    return {name: order for name, order in told.items() if order is not None}
 
 
 def _sidecar_bytes(data: Path) -> int:

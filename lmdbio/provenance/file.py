@@ -99,6 +99,11 @@ class Section:
             raise self.damaged("the keys have another number of records")
         return each
 
+    @property
+    def tells_order(self) -> bool:
+        """The order in which the records were put is written down."""
+        return bool(len(self._entry.order))
+
     def order(self) -> npt.NDArray[np.int64] | None:
         """The records as they were put, int64, shape (count,); None: that is not written down."""
         entry = self._entry
@@ -425,6 +430,23 @@ class Provenance:
             self._cache_bytes = 0
         for section in self._sections:
             section._table = None
+
+    def check_blocks(self) -> None:
+        """Reads all of it.
+
+        Raises:
+            ProvenanceError: a block fails its checksum.
+        """
+        for section in self._sections:
+            entry = section._entry
+            where = f"{self.path}: is damaged: block %d of {name_text(entry.name)}"
+            for number in range(section.blocks):
+                offset, stored = int(section._offsets[number]), int(entry.block_stored[number])
+                raw, crc = int(entry.block_raw[number]), int(entry.block_crc[number])
+                self._checked(offset, stored, raw, crc, where % number)
+            if len(entry.groups):
+                section.each_key()
+            section.order()
 
     def _checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
         """A compressed part, decompressed; ``where`` says which, when it is damaged."""
