@@ -72,7 +72,8 @@ class Recording:
         self._total = before
         self._entries: list[_Entry] = []  # not yet part of it
         self._guard = threading.Lock()
-        self._first, self._own = txnid, {txnid}  # transactions that are no others'
+        #: Up to which transaction all are ours, and ours beyond; whether there are any.
+        self._until, self._beyond, self._has_any = txnid, set[int](), False
         # By a handle's id, which is kept with it: it must not become another's.
         self._names: dict[int, tuple[Name, Any]] = {}
 
@@ -89,14 +90,13 @@ class Recording:
             return handle
         if isinstance(txn, RecordingTransaction):
             txn._log_of(None).put(name + self._name_end)
-        elif (
-            self._environment.info()["last_txnid"] == before + 1
-        ):  # made by a transaction of its own
-            self._own.add(before + 1)
+        elif self._environment.info()["last_txnid"] == before + 1:
+            # It was made, by a transaction of its own.
+            entry = _Entry(next(self._numbers), {None: KeyLog([name + self._name_end])})
+            entry.is_certain = True
             with self._guard:
-                entry = _Entry(next(self._numbers), {None: KeyLog([name + self._name_end])})
-                entry.is_certain = True
                 self._entries.append(entry)
+            self._is_ours(before + 1)
         return handle
 
     #: Handles that were in use when they were last looked through.
@@ -140,13 +140,26 @@ class Recording:
                 with self._guard:
                     self._entries.remove(entry)
             else:
-                self._own.add(number)
+                self._committed(entry, number)
             raise
-        self._own.add(number)
-        entry.is_certain = True
+        self._committed(entry, number)
         if len(self._entries) > ENTRIES_MAX:
             self._fold(certain=True)
         return done
+
+    def _committed(self, entry: _Entry, txnid: int) -> None:
+        # One that changed nothing leaves its number to the next, whosever that is.
+        if any(log.has_events for log in entry.logs.values()):
+            self._is_ours(txnid)
+        entry.is_certain = True
+
+    def _is_ours(self, txnid: int) -> None:
+        with self._guard:
+            self._has_any = True
+            self._beyond.add(txnid)
+            while self._until + 1 in self._beyond:
+                self._until += 1
+                self._beyond.remove(self._until)
 
     def _fold(self, *, certain: bool) -> None:
         """Adds entries to the total, in the order of begins."""
@@ -164,8 +177,7 @@ class Recording:
         """The keys that were put and deleted, of each database, also before this began; None:
         others committed meanwhile, and nobody knows what.
         """
-        last = self._environment.info()["last_txnid"]
-        if not self._own.issuperset(range(self._first, last + 1)):
+        if self._until < self.last_txnid:
             return None
         self._fold(certain=False)
         return self._total
@@ -173,7 +185,7 @@ class Recording:
     @property
     def is_idle(self) -> bool:
         """Nothing was committed."""
-        return not self._entries and len(self._own) == 1
+        return not self._has_any
 
     @property
     def last_txnid(self) -> int:

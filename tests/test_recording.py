@@ -257,13 +257,16 @@ def test_what_others_put_leaves_the_order_unknown(tmp_path: Path) -> None:
         lmdbio.Records(path, order="insertion")
 
 
-def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path) -> None:
-    """The keys are the same, the order is not."""
+@pytest.mark.parametrize("idle", [False, True])
+def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path, idle: bool) -> None:
+    """The keys are the same, the order is not. What changes nothing leaves its number to others."""
     path = tmp_path / "env"
     env = recording(path)
     with env.begin(write=True) as txn:
         for key in (b"one", b"more", b"and more"):
             txn.put(key, key)
+    if idle:
+        env.begin(write=True).commit()
     other = (
         "import lmdb, sys; e = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
         "with e.begin(write=True) as t: t.delete(b'one'); t.put(b'one', b'one')"
