@@ -259,7 +259,7 @@ def test_what_others_put_leaves_the_order_unknown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("idle", [False, True])
 def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path, idle: bool) -> None:
-    """The keys are the same, the order is not. What changes nothing leaves its number to others."""
+    """The keys are the same, the order is not; what changes nothing leaves its number free."""
     path = tmp_path / "env"
     env = recording(path)
     with env.begin(write=True) as txn:
