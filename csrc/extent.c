@@ -102,3 +102,16 @@ size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_
         i++;
     return i;
 }
+
+/* Multiplication spreads upwards, the shifted sum downwards; both can be undone, so that no two marks
+ * become one. The constants are odd, their bits as good as random (fractions of the golden ratio and
+ * of the root of 3). */
+uint64_t lio_extents_mark(const lio_extent *extents, size_t count, uint64_t mark)
+{
+    for (size_t i = 0; i < count; i++) {
+        mark = (mark ^ extents[i].offset) * UINT64_C(0x9E3779B97F4A7C15);
+        mark = ((mark ^ (mark >> 32)) + extents[i].length) * UINT64_C(0xBB67AE8584CAA73B);
+        mark ^= mark >> 29;
+    }
+    return mark;
+}

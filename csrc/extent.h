@@ -48,6 +48,10 @@ int64_t lio_largest_run(const int64_t *before, size_t count, size_t length);
 size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_t count,
                          uint64_t room);
 
+/* Goes on with a mark (0 at first) that two lists of extents have in common by chance once in 2^64:
+ * to tell that what was written is read back, not against who forges. */
+uint64_t lio_extents_mark(const lio_extent *extents, size_t count, uint64_t mark);
+
 /* cdef: skip */
 #include <stdbool.h>
 

@@ -51,11 +51,6 @@ class KeyLog:
     def __len__(self) -> int:
         return len(self._sizes) + len(self._latest)
 
-    @property
-    def has_events(self) -> bool:
-        """Something was put, deleted or cleared."""
-        return bool(self._sizes or self._latest or self._is_cleared)
-
     def delete(self, key: bytes) -> None:
         """The key is gone."""
         self._gone.append(len(self))

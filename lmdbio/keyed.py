@@ -11,7 +11,8 @@ where it names them, else by a walk over them, when the first key is asked for.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import SupportsIndex, overload
 
@@ -167,18 +168,17 @@ class KeyTable:
         leaves = self._found()
         leaf = int(np.searchsorted(leaves.firsts, index, side="right")) - 1
         place = index - int(leaves.firsts[leaf])
-        found = self._tree().key_at(int(leaves.pgnos[leaf]), place)
-        self._guard()
-        return found
+        with self._guarded():
+            return self._tree().key_at(int(leaves.pgnos[leaf]), place)
 
     def _index(self, key: bytes) -> int | None:
         """The number of a key; None: there is none."""
         if self.pattern is not None:
             return self.pattern.index(key)
-        cursor = _core.Cursor(self._tree(), self._db)
-        there = bool(key) and cursor.move(Move.SET, key)
-        pgno, place = cursor.place() if there else (0, 0)
-        self._guard()
+        with self._guarded():
+            cursor = _core.Cursor(self._tree(), self._db)
+            there = bool(key) and cursor.move(Move.SET, key)
+            pgno, place = cursor.place() if there else (0, 0)
         if not there:
             return None
         leaves = self._found()
@@ -188,6 +188,16 @@ class KeyTable:
                 f"{self._engine.path}: page {pgno} is a leaf that was not counted"
             )
         return int(leaves.firsts[leaves.order[at]]) + place
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Asks, after reads, whether they were of this state: another's page is no damage."""
+        try:
+            yield
+        except CorruptedError:
+            self._guard()
+            raise
+        self._guard()
 
     def _tree(self) -> _core.Pages:
         if self._pages is None:

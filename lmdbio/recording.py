@@ -149,7 +149,7 @@ class Recording:
 
     def _committed(self, entry: _Entry, txnid: int) -> None:
         # One that changed nothing leaves its number to the next, whosever that is.
-        if any(log.has_events for log in entry.logs.values()):
+        if self.last_txnid >= txnid:
             self._is_ours(txnid)
         entry.is_certain = True
 
@@ -184,8 +184,14 @@ class Recording:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing was committed."""
-        return not self._has_any
+        """Nothing was committed, by whomever."""
+        return not self._has_any and self.last_txnid == self._until
+
+    def known(self) -> set[Name]:
+        """The databases that something was noted of."""
+        with self._guard:
+            logs = [self._total, *(entry.logs for entry in self._entries)]
+        return {name for some in logs for name in some}
 
     @property
     def last_txnid(self) -> int:
@@ -306,7 +312,10 @@ class RecordingTransaction:
         self._transaction.drop(db, delete)
         self._log(db).clear()
         name = self._recording.name(db)
-        if delete and name is not None:
+        if name is None:  # with all that are named in it
+            for other in {*self._recording.known(), *self._logs}:
+                self._log_of(other).clear()
+        elif delete:
             self._log_of(None).delete(name + self._recording._name_end)
 
     def cursor(self, db: Any = None) -> RecordingCursor:

@@ -259,6 +259,45 @@ def test_an_order_that_was_told_goes_along(tmp_path: Path) -> None:
         assert [records.key(i) for i in range(100)] == keys
 
 
+def test_an_order_of_another_state_does_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit between the look at the source's provenance file and the copy."""
+    keys = [b"wolf", b"hen", b"fox"]
+    env = lmdb.open(str(tmp_path / "source"), map_size=1 << 24)
+    with env.begin(write=True) as txn:
+        for key in keys:
+            txn.put(key, key)
+    env.close()
+    convert(tmp_path / "source", order=keys)
+    look = compact.compacting._told
+
+    def told(data: Path) -> Any:
+        found = look(data)
+        with lmdb.open(str(tmp_path / "source"), map_size=1 << 24) as env:
+            with env.begin(write=True) as txn:
+                txn.delete(b"wolf")
+                txn.put(b"wolf", b"")
+        return found
+
+    monkeypatch.setattr(compact.compacting, "_told", told)
+    compact.compact(tmp_path / "source", tmp_path / "target")
+    with pytest.raises(IncompatibleError, match="is not known"):
+        lmdbio.Records(tmp_path / "target", order="insertion")
+
+
+def test_databases_that_are_described_stay_so(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path / "source"), map_size=1 << 24, max_dbs=1) as env:
+        with env.begin(write=True) as txn:
+            txn.put(b"beside", b"")
+            for key in (b"wolf", b"hen"):
+                txn.put(key, key, db=env.open_db(b"named", txn=txn))
+    convert(tmp_path / "source", databases=["named"], order=[b"wolf", b"hen"])
+    compact.compact(tmp_path / "source", tmp_path / "target")
+    with lmdbio.Records(tmp_path / "target", db="named", order="insertion") as records:
+        assert list(records) == [b"wolf", b"hen"]
+
+
 def test_without_conversion_there_is_no_provenance_file(tmp_path: Path) -> None:
     report = compact.compact(fragmented(tmp_path / "source"), tmp_path / "target", convert=False)
     assert report.sidecar is None

@@ -35,7 +35,7 @@ from lmdbio.provenance import (
     find_sidecar,
     sidecar_file,
 )
-from lmdbio.provenance.writer import Made, Writer
+from lmdbio.provenance.writer import Writer
 from lmdbio.verify import verify
 
 FORMATS = [0, 1]  # py-lmdb's lib_version: LMDB 0.9 and 1.0
@@ -521,10 +521,37 @@ def test_a_sidecar_that_does_not_read_back_is_not_published(small, monkeypatch):
     with pytest.raises(Error):
         convert(small)
     monkeypatch.setattr(Draft, "write", original)
-    monkeypatch.setattr(Made, "digest_of", lambda made: os.urandom(32))
+    mark = _core.mark_extents
+    monkeypatch.setattr(
+        _core, "mark_extents", lambda some, before=0: mark(some, before) ^ len(some)
+    )
+    assert convert(small).records  # the same on both sides
+    small.with_name("small.mdb.prov").unlink()
+    marks = iter(range(1, 10**6))
+    monkeypatch.setattr(_core, "mark_extents", lambda some, before=0: next(marks))
     with pytest.raises(Error, match="does not read back"):
         convert(small)
     assert [p.name for p in small.parent.iterdir()] == ["small.mdb"]
+
+
+def test_marks_tell_lists_apart():
+    rng = np.random.default_rng(1)
+    extents = np.empty(3000, _core.EXTENT)
+    extents["offset"], extents["length"] = rng.integers(0, 1 << 40, (2, 3000))
+    whole = _core.mark_extents(extents)
+    assert whole == _core.mark_extents(extents[1000:], _core.mark_extents(extents[:1000]))
+    seen = {whole}
+    for at in range(3000):
+        for field in ("offset", "length"):
+            other = extents.copy()
+            other[field][at] ^= np.uint64(1) << np.uint64(at % 64)
+            seen.add(_core.mark_extents(other))
+    for cut in (0, 1, 2999):
+        seen.add(_core.mark_extents(extents[:cut]))
+    swapped = extents.copy()
+    swapped[[5, 6]] = extents[[6, 5]]
+    seen.add(_core.mark_extents(swapped))
+    assert len(seen) == 1 + 6000 + 3 + 1
 
 
 def test_a_full_disk_leaves_nothing_behind(small, monkeypatch):

@@ -257,16 +257,22 @@ def test_what_others_put_leaves_the_order_unknown(tmp_path: Path) -> None:
         lmdbio.Records(path, order="insertion")
 
 
-@pytest.mark.parametrize("idle", [False, True])
-def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path, idle: bool) -> None:
+@pytest.mark.parametrize("idle", ["", "commit", "open_db", "putmulti", "put"])
+def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path, idle: str) -> None:
     """The keys are the same, the order is not; what changes nothing leaves its number free."""
     path = tmp_path / "env"
     env = recording(path)
     with env.begin(write=True) as txn:
         for key in (b"one", b"more", b"and more"):
             txn.put(key, key)
-    if idle:
-        env.begin(write=True).commit()
+    with env.begin(write=True) as txn:
+        if idle == "open_db":
+            env.open_db(None, txn=txn)
+        elif idle == "putmulti":
+            txn.cursor().putmulti([(b"one", b"")], overwrite=False)
+        elif idle == "put":
+            txn.put(b"one", b"", overwrite=False)
+    assert env.info()["last_txnid"] == 1
     other = (
         "import lmdb, sys; e = lmdb.open(sys.argv[1], map_size=1 << 26)\n"
         "with e.begin(write=True) as t: t.delete(b'one'); t.put(b'one', b'one')"
@@ -276,6 +282,43 @@ def test_what_others_take_away_and_put_back_is_noticed(tmp_path: Path, idle: boo
         env.close()
     with pytest.raises(IncompatibleError, match="is not known"):
         lmdbio.Records(path, order="insertion")
+
+
+def test_what_changes_pages_and_puts_nothing_is_ours(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env:
+        one, many = env.open_db(b"one"), env.open_db(b"many", dupsort=True)
+        for key in (b"b", b"a", b"b"):
+            with env.begin(write=True) as txn:
+                txn.put(b"k", b"1", dupdata=False, db=many)
+            with env.begin(write=True) as txn:
+                txn.put(key, b"", db=one)
+    assert_known(tmp_path / "env", {b"one": {b"b": b"", b"a": b""}})
+
+
+def test_others_alone_are_noticed(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env, env.begin(write=True) as txn:
+        txn.put(b"b", b"")
+        txn.put(b"a", b"")
+    env = recording(tmp_path / "env")
+    code = "import lmdb, sys; e = lmdb.open(sys.argv[1])\n"
+    code += "with e.begin(write=True) as t: t.put(b'c', b'')"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "env")], check=True)
+    with pytest.warns(UserWarning, match=r"order in which .* not known"):
+        env.close()
+
+
+def test_dropping_the_main_database_drops_all(tmp_path: Path) -> None:
+    with recording(tmp_path / "env") as env, env.begin(write=True) as txn:
+        for key in (b"q", b"a", b"m"):
+            txn.put(key, b"", db=env.open_db(b"x", txn=txn))
+    with recording(tmp_path / "env") as env:
+        with env.begin(write=True) as txn:
+            txn.drop(env.open_db(None, txn=txn), delete=False)
+        again = env.open_db(b"x")
+        with env.begin(write=True) as txn:
+            for key in (b"a", b"m", b"q"):
+                txn.put(key, b"", db=again)
+    assert_known(tmp_path / "env", {b"x": dict.fromkeys((b"a", b"m", b"q"), b"")})
 
 
 @pytest.mark.parametrize("by", [convert, "collect"])

@@ -40,6 +40,7 @@ from lmdbio._core.extents import (
     find_extents,
     footprint,
     largest_run,
+    mark_extents,
     pack_extents,
     split_rows,
 )
@@ -144,6 +145,7 @@ __all__ = [
     "keep_heap",
     "key_places",
     "largest_run",
+    "mark_extents",
     "leaf_databases",
     "leaf_extents",
     "leaf_items",

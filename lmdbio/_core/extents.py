@@ -121,6 +121,16 @@ def count_same(
     )
 
 
+def mark_extents(extents: Extents, mark: int = 0) -> int:
+    """Goes on with a mark that two lists have in common by chance once in 2**64. Pure.
+
+    Args:
+        extents: contiguous.
+        mark: of those before.
+    """
+    return int(lib.lio_extents_mark(pointer_to(extents, "lio_extent *"), len(extents), mark))
+
+
 def count_inside(offsets: U64, lengths: U64, room: int) -> int:
     """How many records, from the first on, lie inside of ``room`` bytes. Pure."""
     return int(

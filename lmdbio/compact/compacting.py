@@ -8,6 +8,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -100,7 +101,7 @@ def compact(
     data, target = data_file(source, subdir), Path(target)
     folder = Path(source).is_dir()
     _check_target(target, Path(source), folder)
-    orders = _orders(data) if convert else {}
+    told = _told(data) if convert else None
     with Engine(data, engine, depth) as reader:
         copy = Copy(reader, target, folder, progress, values=values)
         with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
@@ -110,7 +111,15 @@ def compact(
     sidecar, size = None, 0
     if convert:
         try:
-            made = conversion.convert(target, output=output, order=orders, progress=progress)
+            # Of another state it says nothing about this copy.
+            same = told if told is not None and told.txnid == copy.meta.txnid else None
+            made = conversion.convert(
+                target,
+                output=output,
+                databases=None if same is None else same.databases,
+                order=None if same is None else same.orders,
+                progress=progress,
+            )
             sidecar, size = made.sidecar, made.sidecar_bytes
         except (Error, OSError) as e:
             raise Error(f"{target} is whole, but has no provenance file: {e}") from e
@@ -131,14 +140,28 @@ def compact(
     )
 
 
-def _orders(data: Path) -> dict[Name, npt.NDArray[np.int64]]:
-    """The orders of records that the source's provenance file tells: they are the copy's, too."""
+class _Told(NamedTuple):
+    """What the source's provenance file tells that is true of the copy, too.
+
+    Attributes:
+        txnid: of the state that it describes.
+        databases: in it.
+        orders: of their records, as they were put, where it tells them.
+    """
+
+    txnid: int
+    databases: list[Name]
+    orders: dict[Name, npt.NDArray[np.int64]]
+
+
+def _told(data: Path) -> _Told | None:
     sidecar = find_sidecar(data)
     if not is_described(data, sidecar):
-        return {}
+        return None
     with Provenance.open(sidecar) as found:
-        told = {section.name: section.order() for section in found.sections}
-    return {name: order for name, order in told.items() if order is not None}
+        orders = {section.name: section.order() for section in found.sections}
+        known = {name: order for name, order in orders.items() if order is not None}
+        return _Told(found.facts.txnid, list(orders), known)
 
 
 def _sidecar_bytes(data: Path) -> int:

@@ -653,9 +653,9 @@ def from_zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return found
 
 
-def compress(raw: bytes) -> bytes:
+def compress(raw: bytes, level: int = _ZSTD_LEVEL) -> bytes:
     compressor = zstandard.ZstdCompressor(
-        level=_ZSTD_LEVEL, write_checksum=False, write_content_size=True, write_dict_id=False
+        level=level, write_checksum=False, write_content_size=True, write_dict_id=False
     )
     packed: bytes = compressor.compress(raw)
     return packed

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,7 +27,6 @@ from lmdbio.provenance.directory import (
     ALL_KEY_RUNS_MAX,
     BLOCKS_AT,
     DATABASES_MAX,
-    DIGEST_BYTES,
     DIRECTORY_BYTES_MAX,
     NUMBERS_MAX,
     Entry,
@@ -50,6 +48,8 @@ Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
 BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
 #: What a block takes in the directory.
 ROW_BYTES = 17
+#: Of zstd: 19 takes forty times as long for leaves, and 7 % less room.
+LEAVES_LEVEL = 16
 #: What zstd adds at most, besides a 128th.
 FRAME_BYTES = 128
 #: What file systems give out at least.
@@ -76,12 +76,7 @@ class Made:
     each_crc: int = 0
     order_crc: int = 0
     rows: list[tuple[int, int, int, int, int]] = field(default_factory=list)
-    digest: Any = field(default_factory=lambda: hashlib.blake2b(digest_size=DIGEST_BYTES))
-
-    def digest_of(self) -> bytes:
-        """Over all extents as they were walked."""
-        found: bytes = self.digest.digest()
-        return found
+    mark: int = 0  # of all extents as they were walked (``_core.mark_extents``)
 
     def entry(self) -> Entry:
         columns = np.array(self.rows, np.uint32).reshape(-1, 5).T
@@ -158,7 +153,7 @@ class Writer:
         blocks: list[_core.Block] = []
         if leaves is not None and self._form in ("auto", "leaves"):
             blocks = self._leaves_blocks(leaves)
-        stored = [compress(block.raw) for block in blocks]
+        stored = [compress(block.raw, LEAVES_LEVEL) for block in blocks]
         most = self._room(sum(map(len, stored)) + ROW_BYTES * len(stored)) if blocks else None
         if self._pack(most):
             return
@@ -239,10 +234,10 @@ class Writer:
         block = _core.encode_block(self._layout, pending, self._block_form, self._data)
         extents = pending[: block.records]
         again = _core.decode_block(self._layout, block.form, block.raw, block.records)
-        if again.tobytes() != extents.tobytes():
+        if not np.array_equal(again.view(np.uint64), extents.view(np.uint64)):
             raise ProvenanceError(f"{self._draft.target}: a block does not decode to its records")
         self._wait(block)
-        made.digest.update(extents.tobytes())
+        made.mark = _core.mark_extents(extents, made.mark)
         made.records += block.records
         made.record_bytes += int(extents["length"].sum(dtype=np.uint64))
         made.runs += block.runs
