@@ -185,8 +185,8 @@ def _put_before(
         if part.chunk is not None and part.keys:
             keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
     with open_source(engine.path, db=name, provenance=output, order="insertion") as source:
-        records = source.insertion
-    if len(records) != len(keys):
+        records, txnid = source.insertion, source.meta.txnid
+    if txnid != meta.txnid:
         raise Error(f"{engine.path}: was committed to while it was opened")
     return KeyLog(keys[record] for record in records.tolist())
 
@@ -360,9 +360,12 @@ class RecordingEnvironment(CollectingEnvironment):
         )
 
     def _before_close(self) -> None:
-        if not self._recording.is_idle:
-            self._last = self._recording.last_txnid
-            self._logs = self._recording.logs()
+        try:
+            if not self._recording.is_idle:
+                self._last = self._recording.last_txnid
+                self._logs = self._recording.logs()
+        except lmdb.Error:  # of an environment that is of no use any more
+            self._last = 0
 
     def _collect(self) -> ConvertReport | None:
         """Once more without the order where that is not known."""
@@ -379,7 +382,7 @@ class RecordingEnvironment(CollectingEnvironment):
                 with Provenance.open(made.sidecar) as written:
                     if written.facts.txnid == self._last:
                         return made
-        made = collect(self._data, self._output, {})
+        made = collect(self._data, self._output, {})  # whatever file is there knows no better
         self._warn(
             f"{self._data}: the order in which records were put is not known, and the provenance "
             f"file does without: {why}"
