@@ -787,7 +787,8 @@ def test_a_forked_child_collects_nothing_and_the_parent_goes_on(tmp_path):
             warnings.simplefilter("always")
             held.clear()
             gc.collect()
-        assert caught == []  # it is the parent's to close
+        told = [str(one.message) for one in caught]  # of whatever else was garbage, too
+        assert not [text for text in told if str(path) in text]  # it is the parent's to close
 
     for work in (close, let_go):
         assert wait(in_child(work)) == 0
