@@ -46,7 +46,6 @@ __all__ = [
     "count_keys",
     "open_engine",
     "open_source",
-    "told_order",
 ]
 
 U64 = npt.NDArray[np.uint64]
@@ -471,21 +470,12 @@ def _insertion(
     return order
 
 
-def told_order(sidecar: str | os.PathLike[str], name: bytes | None) -> bool:
-    """Whether a provenance file, of whatever state, tells the order of a database's records."""
-    try:
-        with sidecars.Provenance.open(sidecar) as found:
-            return name in found.databases and found.section(name).tells_order
-    except (Error, OSError):
-        return False
-
-
 def _refuse_lost_order(
     data: str, name: bytes | None, provenance: str | os.PathLike[str] | None
 ) -> None:
     """Where the order was told once, and holds no more, numbers in keys are no better."""
     sidecar = sidecars.find_sidecar(data, provenance)
-    if told_order(sidecar, name):
+    if name in sidecars.orders_told(sidecar):
         raise IncompatibleError(
             f"{data}: {sidecars.name_text(name)}: the order in which its records were put is told "
             f"by {sidecar}, which does not describe this state: convert it again, with --order"

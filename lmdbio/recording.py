@@ -27,6 +27,8 @@ Name = bytes | None
 
 #: Transactions whose keys are kept apart.
 ENTRIES_MAX = 64
+#: Handles that are kept without a look whether anybody has them.
+HANDLES_MIN = 64
 
 
 def _forwarded(kind: type, own: frozenset[str]) -> tuple[str, ...]:
@@ -76,6 +78,7 @@ class Recording:
         self._until, self._beyond, self._has_any = txnid, set[int](), False
         # By a handle's id, which is kept with it: it must not become another's.
         self._names: dict[int, tuple[Name, Any]] = {}
+        self._in_use = HANDLES_MIN  # of these, when they were last looked through
 
     def open_db(self, key: Any, txn: Any, **kwargs: Any) -> Any:
         """py-lmdb's handle, whose database is known from then on."""
@@ -83,7 +86,7 @@ class Recording:
         handle = self._environment.open_db(key, txn=unwrapped(txn), **kwargs)
         # LMDB takes a name as C does.
         name = None if key is None else bytes(key).partition(b"\0")[0]
-        if len(self._names) >= 2 * self._live:
+        if len(self._names) >= 2 * self._in_use:
             self._forget()
         self._names[id(handle)] = name, handle
         if name is None:
@@ -99,14 +102,11 @@ class Recording:
             self._is_ours(before + 1)
         return handle
 
-    #: Handles that were in use when they were last looked through.
-    _live = 64
-
     def _forget(self) -> None:
         """Handles that nobody has any more: who opens one for each transaction would add up."""
         held = [one for one in self._names.values() if sys.getrefcount(one[1]) > 2]
         self._names = {id(handle): (name, handle) for name, handle in held}
-        self._live = max(64, len(held))
+        self._in_use = max(HANDLES_MIN, len(held))
 
     def begin(self, db: Any, parent: Any, buffers: bool) -> RecordingTransaction:
         """A transaction that writes."""

@@ -20,8 +20,8 @@ from lmdbio.cli.output import (
     titled,
 )
 from lmdbio.convert import ConvertReport
-from lmdbio.errors import Error, IncompatibleError
-from lmdbio.provenance import Provenance, data_file, sidecar_file
+from lmdbio.errors import IncompatibleError
+from lmdbio.provenance import data_file, orders_told, sidecar_file
 from lmdbio.staleness import is_described
 
 
@@ -147,21 +147,12 @@ def up_to_date(path: Path, output: Path | None) -> UpToDate | None:
     sidecar = sidecar_file(data, output)
     if is_described(data, sidecar):
         return UpToDate(data, sidecar)
-    if tells_order(sidecar):
+    if orders_told(sidecar):
         raise IncompatibleError(
             f"{sidecar}: tells an order of the records, which would be lost: convert {path} by "
             "itself, with --order"
         )
     return None
-
-
-def tells_order(sidecar: Path) -> bool:
-    """Whether there is a provenance file that tells an order of the records of a database."""
-    try:
-        with Provenance.open(sidecar) as found:
-            return any(section.tells_order for section in found.sections)
-    except (Error, OSError):
-        return False
 
 
 def contents(report: ConvertReport) -> str:

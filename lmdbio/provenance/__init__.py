@@ -37,7 +37,7 @@ from lmdbio.provenance.directory import (
     pack_preamble,
     zigzag,
 )
-from lmdbio.provenance.file import Provenance, Section
+from lmdbio.provenance.file import Provenance, Section, orders_told
 from lmdbio.provenance.places import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
 
 __all__ = [
@@ -60,6 +60,7 @@ __all__ = [
     "extents_crc",
     "find_sidecar",
     "name_text",
+    "orders_told",
     "pack_database",
     "pack_directory",
     "pack_numbers",

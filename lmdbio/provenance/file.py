@@ -24,6 +24,7 @@ from lmdbio.provenance.directory import (
     BLOCKS_AT,
     Entry,
     Facts,
+    Name,
     check_entries,
     decompress,
     extents_crc,
@@ -34,7 +35,7 @@ from lmdbio.provenance.directory import (
     unpack_numbers,
 )
 
-__all__ = ["CACHE_BYTES_MAX", "Provenance", "Section"]
+__all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_told"]
 
 CACHE_BYTES_MAX = 64 << 20
 _OPEN_BYTES = 16384  # read at open: small sidecars come whole
@@ -490,3 +491,14 @@ class Provenance:
     def __del__(self) -> None:
         if getattr(self, "_fd", -1) >= 0:
             self.close()
+
+
+def orders_told(sidecar: str | os.PathLike[str]) -> list[Name]:
+    """The databases whose records' order a provenance file tells, of whatever state it is; none
+    where it cannot be read.
+    """
+    try:
+        with Provenance.open(sidecar) as found:
+            return [section.name for section in found.sections if section.tells_order]
+    except (Error, OSError):
+        return []
