@@ -378,6 +378,52 @@ int lio_cursor_place(lio_cursor *cursor, uint64_t *pgno, uint32_t *index, lio_er
     return code;
 }
 
+void lio_cursor_trees(lio_cursor *cursor, lio_tree **main, lio_tree **sub)
+{
+    *main = &cursor->main;
+    *sub = cursor->has_sub ? &cursor->sub : NULL;
+}
+
+/* Enters the duplicates of the key that the main tree stands on, at the end of a path. */
+static int go_below(lio_cursor *c, const lio_step *steps, uint32_t count, lio_error *error)
+{
+    lio_item item;
+    lio_node node;
+    int code = here(c, &node, &item, error);
+    if (code != LIO_OK)
+        return code;
+    if (!(node.flags & LIO_N_DUPDATA) || !c->has_sub)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, 0, node.flags,
+                        "a path leads to duplicates that a key does not have");
+    code = lio_duplicates_open(&c->sub, &c->main, &node, error);
+    if (code != LIO_OK || node.flags & LIO_N_SUBDATA)
+        return code == LIO_OK ? lio_tree_go(&c->sub, steps, count, error) : code;
+    if (count != 1 || steps[0].index >= c->sub.stack[0].count)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, c->sub.stack[0].count, steps[0].index,
+                        "a path names a duplicate that a key does not have");
+    c->sub.stack[0].index = steps[0].index;
+    return LIO_OK;
+}
+
+int lio_cursor_go(lio_cursor *cursor, const lio_step *steps, uint32_t count,
+                  const lio_step *below, uint32_t below_count, lio_error *error)
+{
+    int code;
+    lio_pages_lock(cursor->main.pages);
+    cursor->has_item = false;
+    cursor->owed = 0;
+    lio_tree_clear(&cursor->sub);
+    code = lio_tree_go(&cursor->main, steps, count, error);
+    if (code == LIO_OK && below_count != 0)
+        code = go_below(cursor, below, below_count, error);
+    if (code != LIO_OK) {
+        lio_tree_clear(&cursor->main);
+        lio_tree_clear(&cursor->sub);
+    }
+    lio_pages_unlock(cursor->main.pages);
+    return code;
+}
+
 static int count_values(lio_cursor *c, uint64_t *out, lio_error *error)
 {
     lio_tree *t = &c->main;

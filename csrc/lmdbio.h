@@ -29,6 +29,7 @@
 #include "readahead.h"
 #include "duplicates.h"
 #include "cursor.h"
+#include "place.h"
 #include "stretch.h"
 #include "scan.h"
 

@@ -238,6 +238,51 @@ int lio_tree_prev(lio_tree *t, lio_error *error)
     return code;
 }
 
+static int go_down(lio_tree *t, const lio_step *steps, uint32_t count, lio_error *error)
+{
+    uint64_t pgno = t->db.root;
+    lio_node node;
+    int code = LIO_OK;
+    for (uint32_t i = 0; code == LIO_OK && i < count; i++) {
+        lio_level *l;
+        if (pgno != steps[i].pgno)
+            return lio_fail(error, LIO_ERR_CORRUPT, pgno * t->layout.page_size, pgno,
+                            steps[i].pgno, "a path names page %" PRIu64 " for %" PRIu64,
+                            steps[i].pgno, pgno);
+        code = push(t, pgno, error);
+        if (code != LIO_OK)
+            return code;
+        l = lio_tree_leaf(t);
+        if (steps[i].index >= l->count)
+            return lio_fail(error, LIO_ERR_CORRUPT, pgno * t->layout.page_size, l->count,
+                            steps[i].index, "a path names node %" PRIu32 " of %" PRIu32
+                            " on page %" PRIu64, steps[i].index, l->count, pgno);
+        l->index = steps[i].index;
+        if (i + 1 < count) {
+            code = lio_tree_node(t, &node, error);
+            pgno = code == LIO_OK ? node.child : pgno;
+        }
+    }
+    return code;
+}
+
+int lio_tree_go(lio_tree *t, const lio_step *steps, uint32_t count, lio_error *error)
+{
+    int code;
+    lio_tree_clear(t);
+    if (count == 0 || count != t->db.depth)
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, t->db.depth, count,
+                        "a path of %" PRIu32 " steps in a tree of %" PRIu16 " levels", count,
+                        t->db.depth);
+    code = go_down(t, steps, count, error);
+    if (code != LIO_OK) {
+        lio_tree_clear(t);
+        return code;
+    }
+    t->placed = true;
+    return LIO_OK;
+}
+
 /* --- searches ------------------------------------------------------------------------- */
 
 /* Compares `key` with node `index` of the leaf. */

@@ -52,6 +52,12 @@ struct lio_tree {
 
 enum lio_edge { LIO_EDGE_FIRST, LIO_EDGE_LAST };
 
+/* One level of a path from the root to a node of a leaf. */
+typedef struct {
+    uint64_t pgno;
+    uint32_t index;
+} lio_step;
+
 /* Leaves every page; the tree is not placed then. */
 void lio_tree_clear(lio_tree *tree);
 
@@ -78,6 +84,10 @@ int lio_tree_sibling(lio_tree *tree, int32_t direction, lio_error *error);
 /* To `key` (`exact`), or to the first key not below it. LIO_ERR_ARGUMENT: an empty key. */
 int lio_tree_set(lio_tree *tree, const uint8_t *key, size_t key_size, bool exact,
                  lio_error *error);
+
+/* To the end of a path of `count` steps, which was found in a tree with this root. LIO_ERR_CORRUPT:
+ * it leads nowhere. */
+int lio_tree_go(lio_tree *tree, const lio_step *steps, uint32_t count, lio_error *error);
 
 /* How many levels moves go down. */
 static inline uint32_t lio_tree_levels(const lio_tree *tree)

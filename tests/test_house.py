@@ -93,6 +93,7 @@ C_ROOMS = (
     "readahead",
     "duplicates",
     "cursor",
+    "place",
     "stretch",
     "scan",
     "provenance",

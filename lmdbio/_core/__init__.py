@@ -62,6 +62,7 @@ from lmdbio._core.locate import (
     leaves_of,
 )
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
+from lmdbio._core.place import PLACE_BYTES_MAX, go_to, place_of, skip_records, walk_records
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
@@ -106,6 +107,7 @@ __all__ = [
     "Move",
     "NoDuplicatesError",
     "Pages",
+    "PLACE_BYTES_MAX",
     "Plan",
     "PlanTotals",
     "READ",
@@ -142,6 +144,7 @@ __all__ = [
     "find_database",
     "find_extents",
     "footprint",
+    "go_to",
     "keep_heap",
     "key_places",
     "largest_run",
@@ -158,11 +161,14 @@ __all__ = [
     "meta_bytes",
     "newest_txnid",
     "pack_extents",
+    "place_of",
     "populate",
     "read_meta",
     "replay",
     "ring",
+    "skip_records",
     "split_rows",
     "settle_keys",
     "tree_items",
+    "walk_records",
 ]

@@ -1,0 +1,62 @@
+"""Where a cursor stands, written down; where the records lie that it comes by (csrc/place.h)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lmdbio._core.cursor import Cursor
+from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
+from lmdbio._lmdbio import ffi, lib
+
+#: No place takes more bytes.
+PLACE_BYTES_MAX = int(lib.LIO_PLACE_BYTES_MAX)
+
+
+def place_of(cursor: Cursor) -> bytes:
+    """The place of a cursor, for another process with the same file.
+
+    Raises:
+        Error: it stands nowhere.
+    """
+    out, size = ffi.new("uint8_t[]", PLACE_BYTES_MAX), ffi.new("size_t *")
+    status = Status(cursor.engine.path)
+    status.check(lib.lio_place_write(cursor.pointer, out, size, status.error))
+    return bytes(ffi.buffer(out, size[0]))
+
+
+def go_to(cursor: Cursor, place: bytes) -> None:
+    """Puts a cursor on a place of its database.
+
+    Raises:
+        CorruptedError: there is no such place.
+        OSError, ShortReadError: a page cannot be read.
+    """
+    status = Status(cursor.engine.path)
+    status.check(lib.lio_place_go(cursor.pointer, place, len(place), status.error))
+
+
+def walk_records(cursor: Cursor, count: int) -> Extents:
+    """Moves a cursor over the next ``count`` records, and says where their values lie.
+
+    Returns:
+        Extents (dtype ``EXTENT``), in the order of the keys; fewer than ``count`` at the end.
+
+    Raises:
+        CorruptedError, OSError, ShortReadError: from the file.
+    """
+    extents = np.empty(count, EXTENT)
+    return extents[: _walk(cursor, count, pointer_to(extents, "lio_extent *"))]
+
+
+def skip_records(cursor: Cursor, count: int) -> int:
+    """Moves a cursor over the next ``count`` records; how many there were."""
+    return _walk(cursor, count, ffi.NULL)
+
+
+def _walk(cursor: Cursor, count: int, out: object) -> int:
+    made = ffi.new("size_t *")
+    status = Status(cursor.engine.path)
+    code = lib.lio_place_walk(cursor.pointer, count, out, made, status.error)
+    if code != lib.LIO_NOTFOUND:
+        status.check(code)
+    return int(made[0])
