@@ -75,7 +75,8 @@ int lio_window_wait_end(void *control, int left, int timeout_ms);
 /* enum lio_window_ending. */
 int lio_window_end(const void *control);
 
-/* Ends every wait. The first call wins; its rank and message (cut when too long) stay. */
+/* Ends every wait. The first call wins; its rank (as the caller counts them, of this node or
+ * another) and message (cut when too long) stay. */
 void lio_window_abort(void *control, uint32_t rank, const char *message);
 
 /* 1 when somebody aborted; then `rank` and `message` (LIO_WINDOW_MESSAGE_MAX bytes), when not

@@ -27,11 +27,12 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ASSIGNMENTS", "Schedule", "split_share"]
+__all__ = ["ASSIGNMENTS", "Run", "Schedule", "split_share"]
 
 ASSIGNMENTS = ("strided", "blocked")
 
@@ -41,6 +42,20 @@ U64 = npt.NDArray[np.uint64]
 def split_share(total: int, parts: int, part: int) -> range:
     """The positions of ``part`` when ``total`` things are shared evenly by ``parts``."""
     return range(part * total // parts, (part + 1) * total // parts)
+
+
+class Run(NamedTuple):
+    """Records that one team takes from the circular sequence, one after the other.
+
+    Attributes:
+        first: place of the first, counted on from the start of the sequence.
+        length: records.
+        team: whose they are.
+    """
+
+    first: int
+    length: int
+    team: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +190,25 @@ class Schedule:
         steps = np.arange(length)[:, np.newaxis] * self.batch_size
         first = block * self.block_iterations * self.batch_size
         return self._ring(first, (steps + positions).ravel())
+
+    def course(self, block: int) -> tuple[Run, ...]:
+        """All records of a block of one iteration, in the order of the sequence, by team."""
+        if self.block_iterations != 1:
+            raise ValueError("only blocks of one iteration have a course")
+        first = block * self.batch_size
+        if self.assignment == "blocked":
+            chunks = [Run(self._chunk(block, i), n, i) for i, n in enumerate(self._rows)]
+            return tuple(run for run in chunks if run.length)
+        runs: list[Run] = []
+        for rank in range(self.ranks):
+            share, team = self.share(rank), self.team_of(rank)
+            if not len(share):
+                continue
+            if runs and runs[-1].team == team:
+                runs[-1] = runs[-1]._replace(length=runs[-1].length + len(share))
+            else:
+                runs.append(Run(first + share.start, len(share), team))
+        return tuple(runs)
 
     def runs(self, team: int) -> tuple[int, ...]:
         """Lengths of the contiguous runs of positions that ``team`` has in each batch."""

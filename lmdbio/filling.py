@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
-import os
 import sys
 import threading
+import time
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import monotonic_ns
 from typing import NamedTuple
 
@@ -17,15 +18,14 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.assignment import Schedule
-from lmdbio.bypass import Bypass
-from lmdbio.choice import Choice
 from lmdbio.errors import Error
-from lmdbio.locate import Source
-from lmdbio.mode import Mode
 from lmdbio.plan import PAGE_BYTES
-from lmdbio.stats import Stats, Tally
+from lmdbio.roots import Work
+from lmdbio.seeking import Relay, Walked
+from lmdbio.speculation import Guess, Speculation
+from lmdbio.stats import Rest, Stats, Tally
 
-__all__ = ["ROW_BYTES", "Filler", "State", "Work", "grain", "uncaught"]
+__all__ = ["Filler", "Links", "ROW_BYTES", "grain", "uncaught"]
 
 #: Bytes of a table row: offset and length, uint64 each.
 ROW_BYTES = 16
@@ -33,56 +33,18 @@ ROW_BYTES = 16
 LAUNCH_BYTES = 16 * 2**20
 
 
+#: Between two looks into the mail.
+NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.0005, 0.002
+#: Who has waited so long for the cursor asks for it.
+DEMAND_SECONDS = 0.02
+
+
 class _Stopped(Exception):
-    """The filling ends: nobody needs more, or somebody aborted."""
+    """The filling ends: somebody aborted, or it was told to."""
 
 
-@dataclass(frozen=True, slots=True)
-class State:
-    """What roots compare of what they opened."""
-
-    path: str
-    inode: int
-    txnid: int
-    count: int
-
-
-@dataclass(slots=True)
-class Work:
-    """What a root reads with, and from."""
-
-    source: Source
-    engine: _core.Engine
-    bypass: Bypass
-    mode: Mode
-    choice: Choice
-
-    def state(self) -> State:
-        inode = os.fstat(self.engine.fd).st_ino
-        return State(self.source.path, inode, self.source.meta.txnid, self.source.count)
-
-    def stats(self) -> Stats:
-        """What the engines counted; also after ``close``."""
-        pages = self.source.tally()
-        return replace(
-            Stats.of(self.engine.tally() + self.bypass.tally()),
-            page_requests=pages.requests,
-            page_bytes=pages.bytes,
-        )
-
-    def stage_bytes(self) -> int:
-        """What reads that pass by the page cache need of memory, beside the window."""
-        engine = self.bypass.engine()
-        return 0 if engine is None else engine.depth * _core.Memory.HUGE_PAGE
-
-    def end_bypass(self) -> None:
-        self.bypass.close()
-        self.mode = replace(self.mode, engine=self.engine.kind)
-
-    def close(self) -> None:
-        self.bypass.close()
-        self.engine.close()
-        self.source.close()
+class _Left(Exception):
+    """The team needs nothing more."""
 
 
 def grain(engine: _core.Engine) -> int:
@@ -94,25 +56,91 @@ def grain(engine: _core.Engine) -> int:
     return max(PAGE_BYTES, engine.alignment)
 
 
-@dataclass(frozen=True, slots=True)
-class _Block:
-    """One planned block: its reads, and the table of its rows."""
+@dataclass(slots=True)
+class Links:
+    """What ties a root to the others; without it, it reads for itself alone.
 
+    Attributes:
+        mail: None: there is nobody to write to, or an MPI that serves one thread alone.
+        turns: its part in its chain; None: it reads whenever it can.
+        relay: its part in seeking with one cursor; None: it locates records itself.
+        speculation: guesses where records lie, until the cursor has come by them.
+        roots: job ranks, by team.
+        heralds: roots of other nodes that hear from this one when somebody here has failed.
+    """
+
+    mail: share.Mail | None = None
+    turns: share.Turns | None = None
+    relay: Relay | None = None
+    speculation: Speculation | None = None
+    roots: tuple[int, ...] = ()
+    heralds: tuple[int, ...] = ()
+
+    def close(self) -> None:
+        """Writes no more letters, and takes none. May be called twice."""
+        if self.mail is not None:
+            self.mail.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ahead:
+    """A guess whose reads are under way, or done."""
+
+    guess: Guess
     plan: _core.Plan
-    lengths: npt.NDArray[np.uint64]
+    ticket: _core.Ticket
+
+
+@dataclass(slots=True)
+class _Pending:
+    """The block that is read next.
+
+    Attributes:
+        extents: of its records; None: not known yet.
+        plan: of its reads; None: not made yet.
+        ahead: what was read, or is, before it was known where they lie.
+    """
+
+    number: int
+    extents: _core.Extents | None = None
+    plan: _core.Plan | None = None
+    ahead: _Ahead | None = None
+    is_guessed: bool = False
+
+    def is_read_ahead(self) -> bool:
+        """Whether what was guessed, if anything, is in memory."""
+        return self.ahead is None or self.ahead.ticket.poll()
 
 
 class _Flight(NamedTuple):
-    """A block whose reads are under way."""
+    """A block whose reads are under way.
 
+    Attributes:
+        slices: where each record begins in the slot's data, bytes, uint64.
+        bytes: that were planned.
+        past: past the page cache.
+        turned: it was this root's turn.
+    """
+
+    number: int
     ticket: _core.Ticket
     address: int
-    block: _Block
+    slices: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.uint64]
+    bytes: int
     past: bool
+    turned: bool
 
 
 class Filler(threading.Thread):
     """Fills the slots of one root, until its team has left.
+
+        find where the next block's records lie -> wait for a slot, and for the turn -> submit
+        -> wait for the reads -> write the table, publish
+
+    All is done by one thread that goes round and does whatever can be done, and rests when
+    nothing can: on a futex of the window, or for reads to arrive; where letters of other roots
+    are awaited, a millisecond or two at a time.
 
     It refers to no Reader, so that a forgotten Reader can be collected; and it is no daemon,
     for other ranks may need it when this rank's main thread has ended. It owns ``work``.
@@ -126,14 +154,20 @@ class Filler(threading.Thread):
         work: Work,
         request_bytes_max: int,
         tally: Tally,
+        links: Links,
     ) -> None:
         super().__init__(name="lmdbio-filler", daemon=False)
         self._seat, self._schedule, self._team, self._work = seat, schedule, team, work
         self._gap, self._request = work.choice.gap_bytes_max, request_bytes_max
+        self._links = links
         self._quit = threading.Event()
-        self._pid = os.getpid()
+        self._nap_s = NAP_SECONDS_MIN
+        self._flying: deque[_Flight] = deque()
+        self._waits_since_s: float | None = None  # for the cursor
+        self._is_told = False  # by another node that somebody there has failed
+        self._resting: tuple[Rest, int] | None = None  # why, and since when
         self.error: BaseException | None = None
-        self._blocks, self._tally = 0, tally
+        self._tally = tally
 
     def launch(self) -> None:
         """Starts the thread.
@@ -149,24 +183,31 @@ class Filler(threading.Thread):
             with mmap.mmap(-1, LAUNCH_BYTES):
                 pass
         except OSError as error:
-            self._work.close()
+            self._give_back()
             raise MemoryError(f"{path}: no memory for a thread that reads") from error
         try:
             self.start()
         except RuntimeError as error:
-            self._work.close()
+            self._give_back()
             raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
 
     def run(self) -> None:
         try:
-            self._fill()
+            with contextlib.suppress(_Left):
+                self._fill()
+            self._linger()
         except _Stopped:
             pass
         except BaseException as error:
             self.error = error
             self._seat.abort(error)
         finally:
-            self._work.close()
+            self._tell_failure()
+            self._give_back()
+
+    def _give_back(self) -> None:
+        self._links.close()
+        self._work.close()
 
     def engines(self) -> Stats:
         """What the engines counted; also after the end."""
@@ -181,24 +222,87 @@ class Filler(threading.Thread):
         while self.is_alive():
             self.join(_core.SLICE_MS / 1000)
 
+    # --- one step after another
+
+    def _fill(self) -> None:
+        """Keeps reads in flight for as many blocks as there are free slots."""
+        pending = self._next(0)
+        try:
+            while pending is not None or self._flying:
+                self._alive()
+                if self._land():
+                    continue
+                if pending is not None and self._may_submit(pending):
+                    self._end_rest()
+                    self._flying.append(self._submit(pending))
+                    pending = self._next(pending.number + 1)
+                else:
+                    self._rest(pending)
+        finally:
+            if pending is not None and pending.ahead is not None:
+                pending.ahead.ticket.close()
+            for flight in self._flying:
+                flight.ticket.close()
+
+    def _next(self, number: int) -> _Pending | None:
+        blocks = self._schedule.blocks
+        return None if blocks is not None and number >= blocks else _Pending(number)
+
     def _alive(self) -> None:
+        """Looks whether to go on, and into the mail."""
         if self._quit.is_set():
             raise _Stopped
         if not threading.main_thread().is_alive():
             _retire(self._seat)
+        self._read_mail()
         try:
             self._seat.check()
         except Error as error:
             raise _Stopped from error
 
-    def _plan(self, block: int) -> _Block | None:
-        blocks = self._schedule.blocks
-        if blocks is not None and block >= blocks:
-            return None
-        begun = monotonic_ns()
-        extents = self._work.source.extents(self._schedule.team_records(block, self._team))
-        begun = self._tally.located(begun, len(extents))
-        room = self._seat.layout.data_bytes
+    def _between(self) -> None:
+        """While records are sought, which may take long."""
+        self._alive()
+        self._land()
+
+    def _may_submit(self, pending: _Pending) -> bool:
+        """Whether all is there to read a block: a plan, a free slot, and the turn."""
+        may_read = self._slot_is_free(pending.number, 0) and self._has_turn()
+        if self._links.relay is not None:
+            if may_read:
+                self._guess(pending)
+            self._seek(pending, may_read)
+        is_found = self._find(pending)
+        if not may_read:
+            self._give_turn()
+        return is_found and may_read and pending.is_read_ahead()
+
+    def _find(self, pending: _Pending) -> bool:
+        """Finds where the block's records lie, if that can be known by now."""
+        if pending.extents is None:
+            begun = monotonic_ns()
+            pending.extents = self._locate(pending.number)
+            if pending.extents is None:
+                return False
+            self._tally.located(begun, len(pending.extents))
+        if pending.plan is None and pending.ahead is None:
+            begun = monotonic_ns()
+            pending.plan = self._plan(pending.number, pending.extents, 0)
+            self._tally.planned(begun, pending.plan.totals)
+        return True
+
+    def _locate(self, number: int) -> _core.Extents | None:
+        relay, source = self._links.relay, self._work.source
+        if relay is not None:
+            return relay.found(number, self._between)
+        records = self._schedule.team_records(number, self._team)
+        if isinstance(source, Walked):
+            return source.extents(records, self._between)
+        return source.extents(records)
+
+    def _plan(self, number: int, extents: _core.Extents, taken: int) -> _core.Plan:
+        """The reads of some records, into what is left of a slot."""
+        room = self._seat.layout.data_bytes - taken
         for gap in (self._gap, self._gap // 4, self._gap // 16, 0):
             plan = _core.make_plan(
                 extents,
@@ -207,74 +311,256 @@ class Filler(threading.Thread):
                 alignment=grain(self._work.engine),
             )
             if plan.totals.buffer_bytes <= room:
-                self._tally.planned(begun, plan.totals)
-                return _Block(plan, np.ascontiguousarray(extents["length"], np.uint64))
-        raise RuntimeError(
-            f"block {block} needs {plan.totals.buffer_bytes} bytes, more than the {room} that "
-            "were proven to be enough"
+                return plan
+        raise ValueError(
+            f"{self._work.source.path}: the records of block {number} need "
+            f"{plan.totals.buffer_bytes} bytes of window on this root, and its part of the "
+            f"memory budget has {room}: take a smaller batch_size, fewer slots, or a larger "
+            "memory_bytes_max"
         )
 
-    def _slot_is_free(self, block: int, *, wait: bool) -> bool:
-        """Whether the slot of ``block`` may be filled; with ``wait``, waits until it may."""
+    def _slot_is_free(self, block: int, timeout_ms: int) -> bool:
+        """Whether the slot of ``block`` may be filled."""
         released = max(0, block - self._seat.layout.slots + 1)
-        begun = monotonic_ns()
-        while True:
-            ready = self._seat.control.wait_released(
-                self._seat.root, self._seat.team, released, _core.SLICE_MS if wait else 0
-            )
-            if ready is None:
-                raise _Stopped
-            self._alive()
-            if ready or not wait:
-                if wait:
-                    self._tally.idled(begun)
-                return ready
+        ready = self._seat.control.wait_released(
+            self._seat.root, self._seat.team, released, timeout_ms
+        )
+        if ready is None:
+            raise _Left
+        return ready
 
-    def _fill(self) -> None:
-        """Keeps reads in flight for as many blocks as there are free slots."""
-        planned, block = self._plan(0), 0
-        flying: deque[_Flight] = deque()
-        try:
-            while planned is not None or flying:
-                if planned is not None and self._slot_is_free(block, wait=not flying):
-                    address = self._seat.fill_addresses[block % self._seat.layout.slots]
-                    into = address + self._seat.layout.table_bytes
-                    past = self._work.bypass.engine(planned.plan.totals.buffer_bytes)
-                    engine = past or self._work.engine
-                    begun = monotonic_ns()
-                    ticket = engine.submit_plan(planned.plan, into, self._seat)
-                    self._tally.submitted(begun)
-                    flying.append(_Flight(ticket, address, planned, past is not None))
-                    block += 1
-                    planned = self._plan(block)
-                else:
-                    self._land(flying[0])
-                    flying.popleft()
-        finally:
-            for flight in flying:
-                flight.ticket.close()
-
-    def _land(self, flight: _Flight) -> None:
-        """Waits for the oldest block's reads and publishes it."""
+    def _submit(self, pending: _Pending) -> _Flight:
+        """Starts the reads of a block."""
+        assert pending.extents is not None
+        base, places, ahead = 0, None, pending.ahead
+        if ahead is not None:
+            base = ahead.plan.totals.buffer_bytes
+            places = ahead.guess.places(pending.extents, ahead.plan.slices)
+        missing = pending.extents if places is None else pending.extents[places < 0]
+        plan = pending.plan or self._plan(pending.number, missing, base)
+        size = base + plan.totals.buffer_bytes
+        address = self._slot(pending.number, size)
+        past = self._work.bypass.engine(plan.totals.buffer_bytes)
         begun = monotonic_ns()
-        flight.ticket.wait(self._alive)
+        ticket = (past or self._work.engine).submit_plan(
+            plan, address + self._seat.layout.table_bytes + base, self._seat
+        )
+        self._tally.submitted(begun)
+        slices = plan.slices
+        if ahead is not None and places is not None:
+            slices = places.astype(np.uint64)
+            slices[places < 0] = plan.slices + np.uint64(base)
+            self._tally.planned(begun, plan.totals)
+            self._tally.guessed(base, int((places >= 0).sum()))
+            ahead.ticket.close()
+            pending.ahead = None
+        lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
+        return _Flight(
+            pending.number,
+            ticket,
+            address,
+            slices,
+            lengths,
+            size,
+            past=past is not None,
+            turned=self._links.turns is not None,
+        )
+
+    def _slot(self, block: int, size: int) -> int:
+        """Address of a block's slot, backed by memory for ``size`` bytes of data."""
+        slot = block % self._seat.layout.slots
+        self._seat.back(slot, size)
+        return self._seat.fill_addresses[slot]
+
+    def _land(self) -> bool:
+        """Publishes the oldest block if its reads have arrived."""
+        if not self._flying or not self._flying[0].ticket.poll():
+            return False
+        self._end_rest()
+        begun = monotonic_ns()
+        flight = self._flying.popleft()
         times = flight.ticket.times
         flight.ticket.close()
+        self._give_turn()
         self._work.source.guard()
-        self._write_table(flight.address, flight.block)
-        self._seat.control.publish(self._seat.root, self._blocks + 1)
-        self._blocks += 1
-        self._tally.filled(begun, times, flight.block.plan.totals.buffer_bytes)
+        self._write_table(flight)
+        self._seat.control.publish(self._seat.root, flight.number + 1)
+        self._tally.filled(begun, times, flight.bytes)
         if flight.past:
-            self._work.bypass.took(flight.block.plan.totals.buffer_bytes, times)
+            self._work.bypass.took(flight.bytes, times)
+        return True
 
-    def _write_table(self, address: int, planned: _Block) -> None:
-        rows = len(planned.lengths)
+    def _write_table(self, flight: _Flight) -> None:
+        rows = len(flight.lengths)
         if not rows:
             return
-        table = np.frombuffer(_core.lend(address, rows * ROW_BYTES), np.uint64).reshape(rows, 2)
-        table[:, 0] = planned.plan.slices
-        table[:, 1] = planned.lengths
+        memory = _core.lend(flight.address, rows * ROW_BYTES)
+        table = np.frombuffer(memory, np.uint64).reshape(rows, 2)
+        table[:, 0] = flight.slices
+        table[:, 1] = flight.lengths
+
+    # --- guessing, and seeking with the others
+
+    def _guess(self, pending: _Pending) -> None:
+        """Starts to read where the block's records probably lie."""
+        if self._links.speculation is None or pending.is_guessed or pending.extents is not None:
+            return
+        pending.is_guessed = True
+        runs = [run for run in self._schedule.course(pending.number) if run.team == self._team]
+        guess = self._links.speculation.guess(runs, self._schedule.start)
+        if guess is None:
+            return
+        plan = _core.make_plan(
+            guess.ranges,
+            gap_bytes_max=0,
+            request_bytes_max=self._request,
+            alignment=grain(self._work.engine),
+        )
+        if plan.totals.buffer_bytes > self._seat.layout.data_bytes:
+            return
+        address = self._slot(pending.number, plan.totals.buffer_bytes)
+        into = address + self._seat.layout.table_bytes
+        ticket = self._work.engine.submit_plan(plan, into, self._seat)
+        pending.ahead = _Ahead(guess, plan, ticket)
+
+    def _seek(self, pending: _Pending, may_read: bool) -> None:
+        """Goes on with the cursor if it is here, and hands it over.
+
+        Not before what was guessed is in memory, unless others ask for it.
+        """
+        relay = self._links.relay
+        assert relay is not None
+        is_due = may_read and pending.is_read_ahead()
+        begun, before = monotonic_ns(), relay.sought
+        self._hand_over(relay, pending.number if is_due else pending.number - 1)
+        if relay.sought != before:
+            self._tally.located(begun, 0)
+        if pending.extents is None and relay.has(pending.number):
+            if self._links.speculation is not None:
+                for first, extents in relay.peek(pending.number):
+                    self._links.speculation.learn(first, extents)
+            self._waits_since_s = None
+        elif is_due and pending.extents is None:
+            self._demand(relay, pending.number)
+
+    def _hand_over(self, relay: Relay, block: int) -> None:
+        handover = relay.seek(block, self._between)
+        if handover is not None:
+            self._send(self._links.roots[handover.to], share.Kind.CURSOR, handover.body)
+
+    def _demand(self, relay: Relay, block: int) -> None:
+        """Asks for the cursor, if it has not come for a while."""
+        now_s = monotonic_ns() / 1e9
+        if self._waits_since_s is None:
+            self._waits_since_s = now_s
+        elif now_s - self._waits_since_s > DEMAND_SECONDS and not relay.holds:
+            self._waits_since_s = now_s + 50 * DEMAND_SECONDS  # and once more, should it be lost
+            for rank in self._links.roots:
+                if rank != self._links.roots[self._team]:
+                    self._send(rank, share.Kind.DEMAND, relay.demand(block))
+
+    # --- letters and turns
+
+    def _send(self, to: int, kind: share.Kind, body: bytes) -> None:
+        assert self._links.mail is not None
+        self._links.mail.send(to, kind, body)
+
+    def _read_mail(self) -> None:
+        mail, turns, relay = self._links.mail, self._links.turns, self._links.relay
+        while mail is not None:
+            letter = mail.receive()
+            if letter is None:
+                return
+            self._nap_s = NAP_SECONDS_MIN
+            if letter.kind == share.Kind.ABORT:
+                self._is_told = True
+                self._seat.abort_for(*share.failure_of(letter.body))
+            elif letter.kind == share.Kind.TOKEN and turns is not None:
+                turns.come(letter.body)
+            elif letter.kind == share.Kind.CURSOR and relay is not None:
+                relay.come(letter.body)
+            elif letter.kind == share.Kind.DEMAND and relay is not None:
+                relay.hear(letter.body)
+
+    def _has_turn(self) -> bool:
+        turns = self._links.turns
+        return turns is None or (turns.holds and not any(f.turned for f in self._flying))
+
+    def _give_turn(self, *, leaves: bool = False) -> None:
+        """Passes the token on, if it is here and nothing is being read under it."""
+        turns = self._links.turns
+        if turns is None or not turns.holds or any(f.turned for f in self._flying):
+            return
+        passed = turns.pass_on(leaves=leaves)
+        if passed is not None:
+            self._send(passed.to, share.Kind.TOKEN, passed.body)
+
+    def _tell_failure(self) -> None:
+        """Tells other nodes that somebody on this one has failed."""
+        failure = self._seat.aborted()
+        if failure is None or self._is_told:
+            return
+        for rank in self._links.heralds:
+            self._send(rank, share.Kind.ABORT, share.failure_letter(*failure))
+
+    def _linger(self) -> None:
+        """When nothing more is read: goes on as far as other roots depend on it."""
+        turns, relay = self._links.turns, self._links.relay
+        if relay is not None and not relay.is_out:
+            relay.leave()
+        while True:
+            self._alive()
+            self._give_turn(leaves=True)
+            if relay is not None:
+                self._hand_over(relay, -1)
+            if (turns is not None and not turns.is_out) or (
+                relay is not None and not relay.is_out
+            ):
+                time.sleep(self._slice_ms() / 1000)
+            elif not self._links.heralds or self._seat.control.wait_end(left=True):
+                return
+
+    # --- resting
+
+    def _rest(self, pending: _Pending | None) -> None:
+        """Waits for whatever may come next, not for long."""
+        timeout_ms = self._slice_ms()
+        if pending is not None and pending.ahead is not None and not pending.is_read_ahead():
+            self._begin_rest("fill")
+            pending.ahead.ticket.poll(timeout_ms)
+        elif self._flying:
+            self._begin_rest("fill")
+            self._flying[0].ticket.poll(timeout_ms)
+        elif pending is not None and not self._slot_is_free(pending.number, 0):
+            self._begin_rest("idle")
+            self._slot_is_free(pending.number, timeout_ms)
+        elif not self._has_turn() or self._awaits_cursor():
+            self._begin_rest("turn")
+            time.sleep(timeout_ms / 1000)
+
+    def _awaits_cursor(self) -> bool:
+        """Whether the cursor, or somebody's wish for it, may come."""
+        relay = self._links.relay
+        return relay is not None and not relay.is_out and self._links.mail is not None
+
+    def _begin_rest(self, why: Rest) -> None:
+        if self._resting is None or self._resting[0] != why:
+            self._end_rest()
+            self._resting = why, monotonic_ns()
+
+    def _end_rest(self) -> None:
+        if self._resting is not None:
+            self._tally.rested(*self._resting)
+            self._resting = None
+
+    def _slice_ms(self) -> int:
+        """How long to wait at once: not long where a letter may come."""
+        turns = self._links.turns
+        awaits_turn = turns is not None and not turns.holds and not turns.is_out
+        if not (awaits_turn or self._awaits_cursor()):
+            return _core.SLICE_MS
+        self._nap_s = min(2 * self._nap_s, NAP_SECONDS_MAX)
+        return max(1, round(1000 * self._nap_s))
 
 
 # --- the end of a process ----------------------------------------------------------------

@@ -12,10 +12,10 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -40,16 +40,21 @@ __all__ = [
     "Check",
     "Counted",
     "Locate",
+    "Opened",
     "Order",
     "Source",
+    "Told",
     "choose_way",
     "count_keys",
     "open_engine",
     "open_source",
+    "open_told",
+    "opening",
 ]
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
+AnyOpened = TypeVar("AnyOpened", bound="Opened")
 
 REVERSEKEY = 0x02  # enum lio_db_flag (csrc/format.h)
 
@@ -66,31 +71,100 @@ SINGLE_RECORDS = 64
 
 
 @dataclass(slots=True, eq=False)
-class Source:
-    """Where the records of one database lie.
+class Opened:
+    """One database of one file, in the state that it was opened in.
 
     Attributes:
         path: the data file.
         db: name of the database, None for the main one.
-        meta: the state it was opened in.
+        meta: the state of the file.
         count: records.
-        locate: "provenance" or "scan".
-        reason: why not by provenance, "" when it is.
     """
 
     path: str
     db: bytes | None
     meta: _core.Meta
     count: int
+    _pages: _core.Engine
+    _size: int  # of the file, when it was opened
+
+    @property
+    def pages(self) -> _core.Engine:
+        """What reads the tree's pages."""
+        return self._pages
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the file that this state uses, free pages within included."""
+        return (self.meta.last_pgno + 1) * self.meta.layout.page_size
+
+    def guard(self) -> None:
+        """Makes sure that what was read up to now belonged to the state this was opened in.
+
+        Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
+        on, so results are refused once the file has moved past S + 1; and when S is not there
+        though it has not, for then another one was written over it.
+
+        Raises:
+            Error: it has.
+        """
+        _guard(self._pages, self.meta)
+
+    def guard_mapped(self) -> None:
+        """The same for what is lent from a mapping, where the rest of a page that the file was
+        cut in shows zeros. (Engines ask for the size after reads.)
+
+        Raises:
+            Error: the file has moved on.
+            ShortReadError: it is shorter than it was.
+        """
+        self.guard()
+        size = self._pages.size()
+        if size < self._size:
+            raise ShortReadError(
+                f"{self.path}: was cut while it was read: wanted {self._size} bytes at offset 0, "
+                f"got {size}"
+            )
+
+    def choose_way(self, access: Access, keyword: Wish | None = None) -> Choice:
+        """How to read these records (``choose_way``)."""
+        return choose_way(self._pages, access, keyword)
+
+    def open_engine(self, choice: Choice) -> _core.Engine:
+        """The engine that reads these records (``open_engine``)."""
+        return open_engine(self._pages, choice)
+
+    def tally(self) -> _core.Tally:
+        """What locating and guarding have read; also after ``close``."""
+        return self._pages.tally()
+
+    def close(self) -> None:
+        """Closes the file. May be called twice."""
+        self._pages.close()
+
+    def __enter__(self: AnyOpened) -> AnyOpened:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@dataclass(slots=True, eq=False)
+class Source(Opened):
+    """Where the records of one database lie.
+
+    Attributes:
+        locate: "provenance" or "scan".
+        reason: why not by provenance, "" when it is.
+    """
+
     locate: Literal["provenance", "scan"]
     reason: str
-    _pages: _core.Engine
     _keys: KeyTable
     _order: I64 | None  # the records as they were put; None: in key order
     _table: _core.Extents | None
     _sidecar: sidecars.Provenance | None
     _section: sidecars.Section | None
-    _size: int  # of the file, when it was opened
     _asked: int = 0
     _is_damaged: bool = False  # a block of the sidecar
     _places: I64 | None = None  # where each record is in the order
@@ -147,6 +221,11 @@ class Source:
         else:
             self._table = table if self._order is None else table[self._order]
             self._sidecar.forget_blocks()
+
+    @property
+    def digest(self) -> bytes | None:
+        """Of all branch and leaf pages, as the sidecar has it; None: there is no sidecar."""
+        return None if self._sidecar is None else self._sidecar.facts.digest
 
     @property
     def table_bytes(self) -> int:
@@ -233,62 +312,74 @@ class Source:
         """What lies at some extents of the file, guarded (``_core.Values``)."""
         return _core.Values.of_file(engine, extents, self._snapshot(), verify=self.guard)
 
-    @property
-    def used_bytes(self) -> int:
-        """Bytes of the file that this state uses, free pages within included."""
-        return (self.meta.last_pgno + 1) * self.meta.layout.page_size
-
-    def guard(self) -> None:
-        """Makes sure that what was read up to now belonged to the state this was opened in.
-
-        Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
-        on, so results are refused once the file has moved past S + 1; and when S is not there
-        though it has not, for then another one was written over it.
-
-        Raises:
-            Error: it has.
-        """
-        _guard(self._pages, self.meta)
-
-    def guard_mapped(self) -> None:
-        """The same for what is lent from a mapping, where the rest of a page that the file was
-        cut in shows zeros. (Engines ask for the size after reads.)
-
-        Raises:
-            Error: the file has moved on.
-            ShortReadError: it is shorter than it was.
-        """
-        self.guard()
-        size = self._pages.size()
-        if size < self._size:
-            raise ShortReadError(
-                f"{self.path}: was cut while it was read: wanted {self._size} bytes at offset 0, "
-                f"got {size}"
-            )
-
-    def choose_way(self, access: Access, keyword: Wish | None = None) -> Choice:
-        """How to read these records (``choose_way``)."""
-        return choose_way(self._pages, access, keyword)
-
-    def open_engine(self, choice: Choice) -> _core.Engine:
-        """The engine that reads these records (``open_engine``)."""
-        return open_engine(self._pages, choice)
-
-    def tally(self) -> _core.Tally:
-        """What locating and guarding have read; also after ``close``."""
-        return self._pages.tally()
-
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""
         self._pages.close()
         if self._sidecar is not None:
             self._sidecar.close()
 
-    def __enter__(self) -> Source:
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+class _File(NamedTuple):
+    """A file whose pages can be read, its state, and one database of it."""
+
+    pages: _core.Engine
+    meta: _core.Meta
+    database: _core.Database
+
+
+@contextlib.contextmanager
+def opening(data: str, name: bytes | None, engine: str) -> Iterator[_File]:
+    """A data file, opened; closed if what is done with it fails, and the reason told."""
+    pages = _core.Engine(data, engine, depth=32)
+    meta: _core.Meta | None = None
+    try:
+        meta = _core.read_meta(pages)
+        found = meta.main_db if name is None else _core.find_database(pages, meta, name)
+        yield _File(pages, meta, found)
+    except CorruptedError as e:
+        newest = 0 if meta is None else _newest_or_zero(pages, meta)
+        pages.close()
+        if meta is None or newest <= meta.txnid + 1:
+            raise
+        raise Error(
+            f"{data}: was committed to while its tree was walked (transaction {meta.txnid} "
+            f"became {newest}); open it again"
+        ) from e
+    except BaseException:
+        pages.close()
+        raise
+
+
+@dataclass(slots=True, eq=False)
+class Told(Opened):
+    """A database whose extents another process has found in the same file."""
+
+    _table: _core.Extents
+
+    def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
+        """Extents (dtype ``EXTENT``) of records, in the order asked."""
+        return self._table[indices]
+
+    def run(self, start: int, stop: int) -> _core.Extents:
+        """Extents of records ``start`` to ``stop`` (exclusive); not to be written to."""
+        return self._table[start:stop]
+
+
+def open_told(
+    path: str | os.PathLike[str], table: _core.Extents, *, db: bytes | str | None = None
+) -> Told:
+    """Opens a database of which all extents are known.
+
+    Raises:
+        OSError, Error, LookupError: as for ``open_source``.
+        ValueError: the database has another number of records.
+    """
+    data = os.fspath(sidecars.data_file(path, None))
+    name = db.encode() if isinstance(db, str) else db
+    with opening(data, name, "pread") as (pages, meta, found):
+        if found.entries != len(table):
+            raise ValueError(f"{data}: {found.entries} records, and {len(table)} extents")
+        return Told(data, name, meta, found.entries, pages, pages.size(), table)
 
 
 def open_source(
@@ -300,6 +391,7 @@ def open_source(
     check: Check = "fast",
     order: Order = "key",
     subdir: bool | None = None,
+    vouched: bytes | None = None,
 ) -> Source:
     """Opens a database for reading records by index.
 
@@ -315,6 +407,8 @@ def open_source(
             known: ``lmdbio convert --order`` was told, or their keys are numbers that count
             (``keys.KeyPattern.by_number``).
         subdir: as in ``lmdb.open``; None takes either.
+        vouched: digest (``Source.digest``) of a sidecar that another process has checked against
+            this very file just now: one of that digest is taken at its word.
 
     Raises:
         OSError, Error: the file, its metas or its tree cannot be read.
@@ -331,16 +425,21 @@ def open_source(
             raise ValueError(f"{what} must be one of {choices}, not {value!r}")
     data = os.fspath(sidecars.data_file(path, subdir))
     name = db.encode() if isinstance(db, str) else db
-    pages = _core.Engine(data, "pread", depth=32)
-    meta: _core.Meta | None = None
-    try:
+    with opening(data, name, "pread") as file:
+        pages, meta, found = file
         size = pages.size()
-        meta = _core.read_meta(pages)
-        found = meta.main_db if name is None else _core.find_database(pages, meta, name)
         sidecar, reason = None, "scan was asked for"
         if locate != "scan":
             sidecar, reason = _open_sidecar(
-                data, name, found, pages, meta, provenance, check, demanded=locate == "provenance"
+                data,
+                name,
+                found,
+                pages,
+                meta,
+                provenance,
+                check,
+                demanded=locate == "provenance",
+                vouched=vouched,
             )
         section = sidecar.section(name) if sidecar is not None else None
         if sidecar is not None:
@@ -355,18 +454,6 @@ def open_source(
         table = None if scanned is None else scanned.extents
         if table is not None and permuted is not None:
             table = table[permuted]
-    except CorruptedError as e:
-        newest = 0 if meta is None else _newest_or_zero(pages, meta)
-        pages.close()
-        if meta is None or newest <= meta.txnid + 1:
-            raise
-        raise Error(
-            f"{data}: was committed to while its tree was walked (transaction {meta.txnid} "
-            f"became {newest}); open it again"
-        ) from e
-    except BaseException:
-        pages.close()
-        raise
     groups = Groups(known.each_key) if found.flags & DUPSORT else None
     return Source(
         path=data,
@@ -499,13 +586,17 @@ def _open_sidecar(
     check: Check,
     *,
     demanded: bool,
+    vouched: bytes | None = None,
 ) -> tuple[sidecars.Provenance | None, str]:
     """The sidecar, checked and with a section for the database, or None and why not."""
     path = sidecars.find_sidecar(data, provenance)
     sidecar = None
     try:
         sidecar = sidecars.Provenance.open(path)
-        staleness.check(pages, meta, sidecar, check)
+        if vouched is not None and vouched == sidecar.facts.digest:
+            staleness.check_facts(pages, meta, sidecar)
+        else:
+            staleness.check(pages, meta, sidecar, check)
         section = sidecar.section(name)
         label = sidecars.name_text(name)
         staleness.compare_database(sidecar, pages.path, label, db, section.database)

@@ -19,12 +19,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from lmdbio.errors import IncompatibleError
-
-__all__ = ["ALL_RANKS", "AUTO", "Mode"]
+__all__ = ["ALL_RANKS", "AUTO", "USUAL_TOKENS", "Mode"]
 
 #: roots_per_node, block_iterations: to be derived from the job.
 AUTO = 0
+#: tokens: as many as were measured to be best, or the usual number.
+USUAL_TOKENS = -1
 #: roots_per_node: every rank is a root.
 ALL_RANKS = 2**31 - 1
 
@@ -32,12 +32,6 @@ LOCATE = ("seek", "speculate", "scan", "provenance")
 ENGINES = ("mmap", "pread", "direct", "staged", "uring")
 #: Ways of locating that know every extent before the first read.
 AHEAD = ("scan", "provenance")
-
-#: What ``Reader`` of this version does not do, and what to take instead.
-_ABSENT = {
-    ("locate", "seek"): "use locate='scan' or a provenance file",
-    ("locate", "speculate"): "use locate='scan' or a provenance file",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +45,9 @@ class Mode:
         engine: "mmap", "pread", "direct", "staged" or "uring".
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
-        tokens: turns to read that go round between nodes; 0: none.
+        tokens: turns to read that go round between roots, so that no more of them read at the
+            same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): as many as ``lmdbio tune``
+            found best, or one for two roots.
 
     Raises:
         ValueError: a value out of range, or ``block_iterations`` other than 1 with a way of
@@ -67,8 +63,11 @@ class Mode:
     def __post_init__(self) -> None:
         for name in ("roots_per_node", "block_iterations", "tokens"):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-                raise ValueError(f"Mode: {name} must be an integer of 0 or more, not {value!r}")
+            least = USUAL_TOKENS if name == "tokens" else 0
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise ValueError(
+                    f"Mode: {name} must be an integer of {least} or more, not {value!r}"
+                )
         for name, known in (("locate", LOCATE), ("engine", ENGINES)):
             if getattr(self, name) not in known:
                 raise ValueError(
@@ -110,19 +109,6 @@ class Mode:
             return cls.named(mode)
         return cls.named("coal") if provenance else replace(cls.named("dio"), block_iterations=0)
 
-    def refuse_absent(self) -> None:
-        """Raises IncompatibleError for a choice that this version's Reader does not have."""
-        for (name, value), instead in _ABSENT.items():
-            if getattr(self, name) == value:
-                raise IncompatibleError(
-                    f"mode {self}: this version's Reader has no {name}={value!r}; {instead}"
-                )
-        if self.tokens:
-            raise IncompatibleError(
-                f"mode {self}: this version's Reader has no tokens (tokens={self.tokens}); "
-                "use tokens=0, or mode 'coal'"
-            )
-
     def roots(self, ranks: int) -> int:
         """Roots on a node of ``ranks`` ranks."""
         if self.roots_per_node == AUTO:
@@ -144,5 +130,5 @@ NAMED = {
     "LMM-DIO": Mode(AUTO, "scan", "pread"),
     "LMM-DIO-PROV": Mode(AUTO, "provenance", "pread"),
     "LMM-DIO-PROV-COAL": Mode(AUTO, "provenance", "pread", AUTO),
-    "LMM-DIO-PROV-COAL-STAG": Mode(AUTO, "provenance", "pread", AUTO, 1),
+    "LMM-DIO-PROV-COAL-STAG": Mode(AUTO, "provenance", "pread", AUTO, USUAL_TOKENS),
 }

@@ -22,18 +22,20 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any, cast, get_args
+from typing import Any, get_args
 
 from lmdbio import _core, share, tracing
 from lmdbio.assignment import ASSIGNMENTS, Schedule
 from lmdbio.batch import Batch
-from lmdbio.bypass import BATCH_BYTES_MIN, Bypass
+from lmdbio.bypass import BATCH_BYTES_MIN
 from lmdbio.choice import Wish
-from lmdbio.errors import Error, PeerError
-from lmdbio.filling import ROW_BYTES, Filler, State, Work, uncaught
-from lmdbio.locate import Check, Locate, Order, open_source
+from lmdbio.errors import Error, IncompatibleError, PeerError
+from lmdbio.filling import ROW_BYTES, Filler, Links, uncaught
+from lmdbio.linking import link
+from lmdbio.locate import Check, Order
 from lmdbio.memory import budget_bytes
-from lmdbio.mode import Mode
+from lmdbio.mode import AHEAD, Mode
+from lmdbio.roots import DataSet, Work, open_roots
 from lmdbio.sizing import Sizing
 from lmdbio.stats import Stats, Tally
 
@@ -188,8 +190,8 @@ class Reader:
     Raises:
         ValueError: an argument makes no sense, differs between ranks, the data set is empty,
             or one iteration does not fit the memory budget.
-        IncompatibleError: the mode has a choice that this version lacks; the order in which
-            records were put is not known.
+        IncompatibleError: the order in which records were put is not known, or not to be had
+            in this mode; the mode needs letters between roots, and MPI serves one thread alone.
         MemoryError: too little shared memory.
         PeerError: another rank failed while the Reader was made.
         Error, OSError: the data set cannot be read.
@@ -230,7 +232,12 @@ class Reader:
                     raise ValueError(
                         f"{name} must be one of {', '.join(get_args(kind))}, not {value!r}"
                     )
-            Mode.resolve(mode, provenance=False).refuse_absent()
+            resolved = Mode.resolve(mode, provenance=False)
+            if order == "insertion" and resolved.locate not in AHEAD:
+                raise IncompatibleError(
+                    f"mode {resolved} seeks records in the order of their keys: "
+                    "order='insertion' needs locate='scan' or a provenance file"
+                )
             emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
             return _Asked(
                 path=os.fsdecode(path),
@@ -296,12 +303,20 @@ class Reader:
         budget = min(budgets[rank] for rank in machine) // roots_here
         work: Work | None = None
         filler: Filler | None = None
+        links: Links | None = None
         try:
-            work = job.together_local(
-                lambda: self._open_work(asked, len(teams)) if is_root else None
+            data = DataSet(
+                asked.path,
+                asked.db,
+                asked.mode,
+                asked.provenance,
+                asked.check,
+                asked.order,
+                Wish(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
             )
-            states = job.together(lambda: work.state() if work else None)
-            count = self._agree_count(states)
+            work = open_roots(job, data, is_root=is_root, roots=len(teams))
+            counts = job.together(lambda: work.source.count if work else None)
+            count = next(told for told in counts if told is not None)
             plain = Schedule(
                 count=count,
                 batch_size=asked.batch_size,
@@ -315,7 +330,8 @@ class Reader:
             def bound_and_propose() -> int | None:
                 if work is None:
                     return None
-                room.measure(work)
+                free = None if job.alone else share.shm_free()
+                room.measure(work, None if free is None else free // roots_here)
                 return room.propose(work.mode.block_iterations)
 
             k = min(told for told in job.together(bound_and_propose) if told is not None)
@@ -329,10 +345,16 @@ class Reader:
 
             modes = job.together(settle)
             schedule = replace(plain, block_iterations=k)
+            links, tokens = link(job, schedule, modes[0], work)
             server = job.node[split[own_node][root].start]
             served = modes[server]
             assert served is not None
-            self.mode = replace(served, block_iterations=k, roots_per_node=len(split[own_node]))
+            self.mode = replace(
+                served,
+                block_iterations=k,
+                roots_per_node=len(split[own_node]),
+                tokens=tokens,
+            )
             seat = share.take_seat(
                 job, split[own_node], room.layout(k) if work is not None else None
             )
@@ -340,12 +362,14 @@ class Reader:
             self._team = schedule.team_of(job.rank)
             if work is not None:
                 filler = Filler(
-                    seat, schedule, self._team, work, room.request_bytes_max, self._tally
+                    seat, schedule, self._team, work, room.request_bytes_max, self._tally, links
                 )
                 work = None
         finally:
             if work is not None:
                 work.close()
+            if filler is None and links is not None:
+                links.close()
         self._seat, self._filler, self._pins = seat, filler, _Pins(seat)
         self._next = 0
         self._batch: Batch | None = None
@@ -361,64 +385,6 @@ class Reader:
         self._closed = False
         self._ended = False
         _readers.add(self)
-
-    @staticmethod
-    def _open_work(asked: _Asked, roots: int) -> Work:
-        auto = isinstance(asked.mode, str) and asked.mode.casefold() == "auto"
-        asked_mode = Mode.resolve(asked.mode, provenance=False)
-        wanted = "auto" if auto else cast(Locate, asked_mode.locate)
-        source = open_source(
-            asked.path,
-            db=asked.db,
-            locate=wanted,
-            provenance=asked.provenance,
-            check=asked.check,
-            order=asked.order,
-        )
-        try:
-            mode = Mode.resolve(asked.mode, provenance=source.locate == "provenance")
-            wish = Wish(
-                None if auto else mode.engine,
-                asked.depth,
-                asked.request_bytes_max,
-                asked.gap_bytes_max,
-            )
-            choice = source.choose_way("stream", wish)
-            engine = source.open_engine(choice)
-            bypass = Bypass(
-                engine,
-                source.used_bytes,
-                depth=choice.depth,
-                wanted=choice.past_cache,
-                kind="staged",
-                readers=roots,
-            )
-            mode = replace(mode, engine=(bypass.engine() or engine).kind)
-        except BaseException:
-            source.close()
-            raise
-        return Work(source, engine, bypass, mode, choice)
-
-    @staticmethod
-    def _agree_count(states: Sequence[State | None]) -> int:
-        """The number of records, on which all roots must agree."""
-        known = {rank: state for rank, state in enumerate(states) if state is not None}
-        first_rank, first = next(iter(known.items()))
-        for rank, state in known.items():
-            if state.count != first.count:
-                raise ValueError(
-                    "the data set's number of records differs between roots: "
-                    f"{first.count} in {first.path} by rank {first_rank}, "
-                    f"{state.count} in {state.path} by rank {rank}"
-                )
-            if (state.path, state.inode) == (first.path, first.inode) and (
-                state.txnid != first.txnid
-            ):
-                raise Error(
-                    f"{state.path}: was written to while the Reader was made: rank {first_rank} "
-                    f"saw transaction {first.txnid}, rank {rank} saw {state.txnid}"
-                )
-        return first.count
 
     # --- iterating ------------------------------------------------------------------------
 

@@ -6,9 +6,11 @@ import os
 
 from lmdbio import share
 from lmdbio.assignment import Schedule
-from lmdbio.filling import ROW_BYTES, Work, grain
+from lmdbio.filling import ROW_BYTES, grain
 from lmdbio.memory import FootprintBound
 from lmdbio.mode import AUTO
+from lmdbio.roots import Work
+from lmdbio.seeking import Walked
 
 __all__ = ["Sizing"]
 
@@ -31,13 +33,25 @@ class Sizing:
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
+        self._is_known = True
 
-    def measure(self, work: Work) -> None:
-        """Goes through all extents once."""
+    def measure(self, work: Work, free: int | None) -> None:
+        """Goes through all extents once, where they are known.
+
+        Args:
+            work: of this root.
+            free: shared memory that this root may take at most, bytes; None: nobody can tell.
+        """
         step = grain(work.engine)
         page = os.sysconf("SC_PAGE_SIZE")
         self._alignment = max(share.SLOT_ALIGNMENT, page, step)
         self.request_bytes_max = -(-work.choice.request_bytes_max // step) * step
+        if isinstance(work.source, Walked):
+            # Any block may be as large as the budget allows; memory is taken as it is filled.
+            self._is_known = False
+            self._budget = self._budget if free is None else min(self._budget, free)
+            self._set_apart_stages(work)
+            return
         count = self._schedule.count
         self._bound = FootprintBound(count, step)
         for first in range(0, count, EXTENTS_CHUNK):
@@ -62,14 +76,18 @@ class Sizing:
     def _data_bytes(self, k: int) -> int:
         """What any block of ``k`` iterations needs at most, gaps excluded."""
         schedule, bound = self._schedule, self._bound
+        if not self._is_known:
+            return self._alignment
         if schedule.assignment == "blocked":
             return self._rounded(bound.run(k * self._rows))
         scattered = bound.runs(schedule.runs(self._team), k)
         return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
 
     def block_bytes(self, k: int) -> int:
-        """What a block of ``k`` iterations needs on average."""
-        return self._bound.total * self._rows * k // self._schedule.count
+        """What a block of ``k`` iterations needs on average; 0: nobody knows."""
+        return (
+            0 if not self._is_known else self._bound.total * self._rows * k // self._schedule.count
+        )
 
     def _fits(self, k: int) -> bool:
         slot = self._table_bytes(k) + self._data_bytes(k)
@@ -105,6 +123,6 @@ class Sizing:
         """How the part is cut for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
         spare = (self._budget - self._apart) // self._slots - table - data
-        allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare)
+        allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
         data += max(0, allowance) // self._alignment * self._alignment
-        return share.Layout(self._slots, table, data, self._alignment)
+        return share.Layout(self._slots, table, data, self._alignment, self._is_known)

@@ -16,13 +16,23 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from time import monotonic_ns
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, forked, tracing
 
-__all__ = ["Stats", "Tally"]
+__all__ = ["Rest", "Stats", "Tally"]
+
+#: Why a filling thread rests: reads are under way; no slot is free; it is another root's turn to
+#: read, or to seek.
+Rest: TypeAlias = Literal["fill", "idle", "turn"]
+_RESTS: dict[Rest, str] = {
+    "fill": "wait for reads",
+    "idle": "idle, no free slot",
+    "turn": "wait for turn",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +68,11 @@ class Stats:
         copy_seconds: making objects of what was read; not those that an iterator makes one by
             one, as they are asked for.
         iterations, blocks: of a Reader: handed out; published by this rank's filling thread.
-        fill_seconds, idle_seconds: that thread waited for reads; for a slot to fill.
+        fill_seconds, idle_seconds, turn_seconds: that thread waited for reads, and published
+            them; waited for a slot to fill; for its turn to read (``Mode.tokens``), or for the
+            cursor ("speculate").
+        guessed_bytes, guessed_records: read before it was known where records lie, and records
+            found there, of those located ("speculate").
         window_bytes: shared memory that this rank owns now.
     """
 
@@ -85,6 +99,9 @@ class Stats:
     blocks: int = 0
     fill_seconds: float = 0.0
     idle_seconds: float = 0.0
+    turn_seconds: float = 0.0
+    guessed_bytes: int = 0
+    guessed_records: int = 0
     window_bytes: int = 0
 
     @classmethod
@@ -179,7 +196,8 @@ class Tally:
         self.records = self.record_bytes = self.located_records = 0
         self.planned_bytes = self.gap_bytes = self.singles = self.single_bytes = 0
         self.locate_ns = self.plan_ns = self.submit_ns = self.wait_ns = self.copy_ns = 0
-        self.iterations = self.blocks = self.fill_ns = self.idle_ns = 0
+        self.iterations = self.blocks = self.fill_ns = self.idle_ns = self.turn_ns = 0
+        self.guessed_bytes = self.guessed_records = 0
 
     def _engines(self) -> Stats:
         method = self._owner()
@@ -315,7 +333,7 @@ class Tally:
             tracing.note("wait", begun, now, {"bytes": length})
 
     def filled(self, begun: int, times: tuple[float, float], size: int) -> None:
-        """A block was waited for and published; its reads had these times."""
+        """A block, whose reads had these times, was published."""
         now = monotonic_ns()
         with self._lock:
             self.blocks += 1
@@ -325,13 +343,24 @@ class Tally:
             tracing.note("fill", begun, now, {"block": block, "bytes": size})
             tracing.note_flight("block", times, {"block": block, "bytes": size})
 
-    def idled(self, begun: int) -> None:
-        """A slot to fill was waited for."""
+    def rested(self, why: Rest, begun: int) -> None:
+        """A filling thread had nothing to do."""
         now = monotonic_ns()
         with self._lock:
-            self.idle_ns += now - begun
+            if why == "fill":
+                self.fill_ns += now - begun
+            elif why == "idle":
+                self.idle_ns += now - begun
+            else:
+                self.turn_ns += now - begun
         if tracing.is_on():
-            tracing.note("idle, no free slot", begun, now)
+            tracing.note(_RESTS[why], begun, now)
+
+    def guessed(self, size: int, hits: int) -> None:
+        """So many bytes were read on a guess, and so many records found among them."""
+        with self._lock:
+            self.guessed_bytes += size
+            self.guessed_records += hits
 
     def iterated(self, records: int, size: int) -> None:
         """A batch of so many records and bytes was handed out."""
@@ -360,5 +389,8 @@ class Tally:
                 blocks=self.blocks,
                 fill_seconds=self.fill_ns / 1e9,
                 idle_seconds=self.idle_ns / 1e9,
+                turn_seconds=self.turn_ns / 1e9,
+                guessed_bytes=self.guessed_bytes,
+                guessed_records=self.guessed_records,
             )
         return engines + own

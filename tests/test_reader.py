@@ -24,10 +24,10 @@ import lmdb
 import numpy as np
 import pytest
 
-from lmdbio import _core, reader
+from lmdbio import _core, reader, roots
 from lmdbio.choice import Access, Choice, Wish, choose
 from lmdbio.convert import convert
-from lmdbio.errors import Error, IncompatibleError
+from lmdbio.errors import Error, IncompatibleError, ProvenanceError
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
 from lmdbio.storage import Storage
@@ -387,7 +387,9 @@ class Source:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
-    monkeypatch.setattr(reader, "open_source", lambda *_args, **_more: source)
+    seen = roots.Seen(source.path, 1, 1, 1, 1, 1, 1, source.count)
+    monkeypatch.setattr(roots, "open_source", lambda *_args, **_more: source)
+    monkeypatch.setattr(roots, "_look", lambda *_args: seen)
 
 
 def test_an_error_of_the_filling_thread_is_raised_by_next_again_and_again(
@@ -458,8 +460,8 @@ def test_a_mode_by_provenance_without_a_sidecar_is_refused(fixed: Path) -> None:
         ({"start": "0"}, TypeError, "start"),
         ({"assignment": "random"}, ValueError, "assignment"),
         ({"mode": "fastest"}, ValueError, "no mode"),
-        ({"mode": "stag"}, IncompatibleError, "tokens"),
-        ({"mode": "lmm"}, IncompatibleError, "seek"),
+        ({"mode": "stag"}, ProvenanceError, "lmdbio convert makes one"),
+        ({"mode": "lmm", "order": "insertion"}, IncompatibleError, "order='insertion'"),
         ({"memory_bytes_max": 0}, ValueError, "memory_bytes_max"),
         ({"comm": 3}, TypeError, "communicator"),
         ({"depth": 0}, ValueError, "depth"),

@@ -78,12 +78,12 @@ class Window:
         return bool(code == lib.LIO_OK)
 
     def abort(self, rank: int, message: str) -> None:
-        """Ends all waits; the first message stays."""
+        """Ends all waits; the first rank (of the job) and message stay."""
         text = message.encode("utf-8", "replace").replace(b"\0", b"?")
         lib.lio_window_abort(self._control, rank, text)
 
     def aborted(self) -> tuple[int, str] | None:
-        """(node rank, message) of whoever aborted."""
+        """(rank of the job, message) of whoever aborted."""
         if not lib.lio_window_aborted(self._control, ffi.NULL, ffi.NULL):
             return None
         rank = ffi.new("uint32_t *")

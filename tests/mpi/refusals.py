@@ -71,7 +71,7 @@ def arguments_that_differ_are_named_with_ranks_and_values() -> None:
 def nonsense_on_one_rank_is_an_error_on_all() -> None:
     told = refused((ValueError, PeerError), "batch_size", batch_size=here(0, 0, 8))
     assert told.startswith("ValueError" if RANK == 0 else "PeerError: rank 0 failed: ValueError")
-    refused(IncompatibleError, "tokens", mode="stag")
+    refused(IncompatibleError, "order='insertion'", mode="dm", order="insertion")
 
 
 def a_file_that_one_root_cannot_open_is_an_error_on_all() -> None:
@@ -98,10 +98,10 @@ def too_little_memory_names_both_numbers() -> None:
 
 
 def a_small_shared_memory_is_found_before_any_touch() -> None:
-    kept, touched = share._shm_free, []
+    kept, touched = share.seat.shm_free, []
     reserve = share.SharedMemory.reserve
     try:
-        share._shm_free = lambda: 12_345
+        share.seat.shm_free = lambda: 12_345
         share.SharedMemory.reserve = lambda *a: touched.append(a)  # type: ignore[method-assign]
         for per_node in {1, SIZE}:
             call = {"batch_size": 8 * SIZE, "comm": COMM, "ranks_per_node": per_node}
@@ -114,7 +114,7 @@ def a_small_shared_memory_is_found_before_any_touch() -> None:
                 raise AssertionError("not refused")
         assert not touched
     finally:
-        share._shm_free = kept
+        share.seat.shm_free = kept
         share.SharedMemory.reserve = reserve  # type: ignore[method-assign]
     works()
 

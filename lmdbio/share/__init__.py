@@ -1,0 +1,49 @@
+"""The ranks of a job, and the memory that those of one node share. All the MPI is here.
+
+    job       all ranks of the communicator
+    machine   ranks that share memory and its budget (one kernel)
+    node      ranks that share a window: what MPI's shared split gives, split further by
+              ``ranks_per_node`` to play several nodes on one machine
+    team      the ranks of a node that one root serves; the root is its first
+
+One window per node (``MPI.Win.Allocate_shared``, locked for its whole life), in which each
+root owns a part, and the part of node rank 0 begins with the control area (csrc/window.h):
+
+    [control][slot 0: table | data][slot 1: table | data] ...   [slot 0 ...]   ...
+     part of node rank 0, a root                                 next root's part
+
+MPI is called when a Reader is made and when it is closed, never between, and only by main
+threads. Whatever can fail while it is made fails on all ranks together (``Job.together``).
+Nothing collective spans nodes after that, so that a rank that failed on another node hangs
+nobody. Without a communicator one process does all and mpi4py is not imported.
+"""
+
+from lmdbio.share.job import Job, connect, describe, ranks_per_node, teams
+from lmdbio.share.mail import Kind, Letter, Mail, failure_letter, failure_of, open_mail
+from lmdbio.share.memory import SharedMemory
+from lmdbio.share.seat import SLOT_ALIGNMENT, Layout, Seat, control_bytes, shm_free, take_seat
+from lmdbio.share.turns import Pass, Turns, chain_of
+
+__all__ = [
+    "Job",
+    "Kind",
+    "Layout",
+    "Letter",
+    "Mail",
+    "Pass",
+    "SLOT_ALIGNMENT",
+    "Seat",
+    "SharedMemory",
+    "Turns",
+    "chain_of",
+    "connect",
+    "control_bytes",
+    "describe",
+    "failure_letter",
+    "failure_of",
+    "open_mail",
+    "ranks_per_node",
+    "shm_free",
+    "take_seat",
+    "teams",
+]

@@ -1,0 +1,271 @@
+"""The ranks of a job: on which nodes they are, and steps that they take together."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.assignment import split_share
+from lmdbio.errors import PeerError
+from lmdbio.share.memory import SHM, SharedMemory, free_left, left_windows
+
+T = TypeVar("T")
+
+#: Sent per call: MPI counts in 32 bits.
+SHARED_BYTES = 64 * 2**20
+
+#: Environment variable: splits each node's ranks further, to play several nodes on one.
+RANKS_PER_NODE = "LMDBIO_RANKS_PER_NODE"
+#: Between two looks whether all ranks have come: what a quick step takes, what nobody minds.
+NAP_SECONDS_MIN, NAP_SECONDS_MAX = 50e-6, 2e-3
+
+
+def describe(error: BaseException) -> str:
+    """An exception as other ranks are told about it."""
+    return f"{type(error).__name__}: {error}"
+
+
+def ranks_text(ranks: Iterable[int]) -> str:
+    """ "rank 3" or "ranks 0-2, 5"."""
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and runs[-1][1] == rank - 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"rank {text}" if len(runs) == 1 and runs[0][0] == runs[0][1] else f"ranks {text}"
+
+
+def _machine() -> str:
+    """The same on all ranks that share /dev/shm, and on no others."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot}/{Path(SHM).stat().st_dev}"
+    except OSError:
+        return os.uname().nodename
+
+
+# --- the job -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one rank of the job runs."""
+
+    machine: str
+    shared: int  # the lowest job rank that it shares memory with
+    shared_rank: int
+
+
+class Job:
+    """All ranks that make a Reader together.
+
+    Attributes:
+        comm: the user's communicator; None: one process without MPI.
+        mpi: mpi4py's module, once it is needed.
+        rank, size: of the job.
+        node: job ranks of this rank's node, by node rank.
+        node_rank: this rank's place in ``node``.
+        machines: per job rank, which machine it is on.
+        nodes: all nodes, as ``node``, by lowest rank.
+    """
+
+    def __init__(self, comm: Any = None) -> None:
+        self.comm = comm
+        self.mpi: Any = None
+        self._node_comm: Any = None
+        self.rank: int = comm.rank if comm is not None else 0
+        self.size: int = comm.size if comm is not None else 1
+        self.node: tuple[int, ...] = (self.rank,)
+        self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
+        self.node_rank = 0
+        self._places: list[Place] = []
+
+    @property
+    def alone(self) -> bool:
+        """One process without MPI."""
+        return self.comm is None
+
+    def together(self, step: Callable[[], T]) -> list[T]:
+        """Runs a step on every rank and gives all ranks the results of all, by rank.
+
+        Raises:
+            The step's own exception where it failed; ``PeerError`` naming the ranks that
+            failed, and why, where it did not. Nobody goes on.
+        """
+        if self.comm is None:
+            return [step()]
+        own: Exception | None = None
+        result: Any = None
+        try:
+            result = step()
+        except Exception as error:
+            own = error
+        told = (result, None) if own is None else (None, describe(own))
+        self._meet()
+        answers = self.comm.allgather(told)
+        if own is not None:
+            raise own
+        failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
+        if failed:
+            rank, text = failed[0]
+            more = f" (and {ranks_text(r for r, _ in failed[1:])})" if len(failed) > 1 else ""
+            raise PeerError(f"rank {rank} failed: {text}{more}")
+        return [value for value, _ in answers]
+
+    def _meet(self) -> None:
+        """Waits until all ranks are here, without the core that a collective call would burn."""
+        everybody = self.comm.Ibarrier()
+        nap = NAP_SECONDS_MIN
+        while not everybody.Test():
+            time.sleep(nap)
+            nap = min(2 * nap, NAP_SECONDS_MAX)
+
+    def together_local(self, step: Callable[[], T]) -> T:
+        """As ``together``, for results that stay on their rank."""
+        kept: list[T] = []
+        self.together(lambda: kept.append(step()))
+        return kept[0]
+
+    def share_array(self, array: npt.NDArray[Any] | None, takes: Sequence[bool]) -> Any:
+        """Sends an array of rank 0 to some ranks. Collective over the job.
+
+        Args:
+            array: on rank 0; of any other rank it is ignored.
+            takes: per rank, whether it wants it; the same list on all ranks.
+
+        Returns:
+            The array, on those ranks and on rank 0; None elsewhere.
+        """
+        if not any(takes):
+            return array if self.rank == 0 else None
+        takes_part = self.rank == 0 or takes[self.rank]
+        some = self.comm.Split(0 if takes_part else self.mpi.UNDEFINED, self.rank)
+        if not takes_part:
+            return None
+        shape = some.bcast(None if array is None else (array.shape, array.dtype), 0)
+        if array is None:
+            array = np.empty(*shape)
+        content = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
+        for first in range(0, len(content), SHARED_BYTES):
+            some.Bcast([content[first : first + SHARED_BYTES], self.mpi.BYTE], 0)
+        some.Free()
+        return array
+
+    def compare(self, asked: Sequence[dict[str, Any]], *, per_node: Sequence[str] = ()) -> None:
+        """Checks that all ranks asked for the same.
+
+        Args:
+            asked: arguments by name, per rank; the same list on all ranks.
+            per_node: names that need only agree within each node.
+
+        Raises:
+            ValueError: on all ranks alike, naming the argument, the ranks and their values.
+        """
+        for name in asked[0]:
+            groups = self.nodes if name in per_node else (tuple(range(self.size)),)
+            for group in groups:
+                by_value: dict[str, list[int]] = {}
+                for rank in group:
+                    by_value.setdefault(repr(asked[rank].get(name)), []).append(rank)
+                if len(by_value) > 1:
+                    told = "; ".join(f"{v} on {ranks_text(r)}" for v, r in by_value.items())
+                    raise ValueError(f"{name} differs between ranks: {told}")
+
+    def settle_nodes(self, ranks_per_node: int | None) -> None:
+        """Forms the nodes. Collective; ``ranks_per_node`` is the same on all ranks."""
+        if self.comm is None:
+            return
+        shared = self._node_comm
+        split = shared.size if ranks_per_node is None else ranks_per_node
+        if split < shared.size:
+            self._node_comm = shared.Split(shared.rank // split, shared.rank)
+            shared.Free()
+        members: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for rank, place in enumerate(self._places):
+            key = (place.shared, place.shared_rank // split if ranks_per_node else 0)
+            members.setdefault(key, []).append((place.shared_rank, rank))
+        nodes = [tuple(rank for _, rank in sorted(node)) for node in members.values()]
+        self.nodes = tuple(sorted(nodes, key=min))
+        self.node = next(node for node in nodes if self.rank in node)
+        self.node_rank = self.node.index(self.rank)
+
+    def free(self) -> None:
+        """Gives back what ``connect`` took, where no window came of it. Collective."""
+        if self._node_comm:
+            self._node_comm.Free()
+
+    def same_machine(self) -> list[int]:
+        """Job ranks on this rank's machine."""
+        if self.comm is None:
+            return [0]
+        here = self._places[self.rank].machine
+        return [rank for rank, place in enumerate(self._places) if place.machine == here]
+
+    def allocate(self, size: int) -> SharedMemory:
+        """This rank's part of the node's window. Collective over the node."""
+        if self.comm is None:
+            memory = _core.Memory(size)
+            return SharedMemory([memory.address], size, keep=memory)
+        window = self.mpi.Win.Allocate_shared(size, 1, comm=self._node_comm)
+        window.Lock_all(self.mpi.MODE_NOCHECK)
+        parts = [window.Shared_query(rank)[0].address for rank in range(len(self.node))]
+        return SharedMemory(
+            parts,
+            size,
+            window=window,
+            comm=self._node_comm,
+            finalized=self.mpi.Is_finalized,
+        )
+
+
+def connect(comm: Any) -> Job:
+    """The job of an mpi4py communicator, or of this process alone (None). Collective.
+
+    Raises:
+        TypeError: not an mpi4py intracommunicator.
+    """
+    if comm is None:
+        return Job()
+    from mpi4py import MPI
+
+    if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an mpi4py intracommunicator or None, not {comm!r}")
+    job = Job(comm)
+    job.mpi = MPI
+    shared = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
+    job._node_comm = shared
+    lowest = shared.allgather(comm.rank)[0]
+    left = left_windows()
+    told = comm.allgather((Place(_machine(), lowest, shared.rank), sorted(left)))
+    job._places = [place for place, _ in told]
+    free_left(left, [names for _, names in told])
+    return job
+
+
+def ranks_per_node() -> int | None:
+    """What ``LMDBIO_RANKS_PER_NODE`` says, None when it says nothing.
+
+    Raises:
+        ValueError: not a positive whole number.
+    """
+    text = os.environ.get(RANKS_PER_NODE, "").strip()
+    if not text:
+        return None
+    if not text.isdecimal() or not int(text):
+        raise ValueError(f"{RANKS_PER_NODE} must be a positive whole number, not {text!r}")
+    return int(text)
+
+
+def teams(node: Sequence[int], roots: int) -> list[range]:
+    """Splits a node's ranks (by node rank) into the contiguous teams of its roots."""
+    return [split_share(len(node), roots, root) for root in range(roots)]
