@@ -207,7 +207,9 @@ class Relay:
         self._course = schedule.course(0)
         self._each = sum(run.team == team for run in self._course)
         self._run = 0  # the next to be sought, if the cursor is here
-        self._left = 0  # a bit for each team that wants nothing more
+        #: A bit for each team that has records at all; for each that wants nothing more.
+        self._everybody = sum(1 << one for one in {run.team for run in self._course})
+        self._left = 0
         self._demand = 0  # the cursor goes on to this block at least
         self._sought: deque[_Sought] = deque()
         self._own = 0  # runs of this root that were sought
@@ -261,11 +263,10 @@ class Relay:
             To whom the cursor goes on; None: it stays, or is not here.
         """
         until = max(block, self._demand)
-        everybody = (1 << len(self._schedule.teams)) - 1
         while self.holds:
             number, at = divmod(self._run, len(self._course))
             blocks = self._schedule.blocks
-            if self._left == everybody or (blocks is not None and number >= blocks):
+            if self._left == self._everybody or (blocks is not None and number >= blocks):
                 self.holds, self.is_out = False, True
                 return None
             self._begin(alive)

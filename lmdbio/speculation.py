@@ -126,10 +126,10 @@ class Speculation:
         ends = line.at(first), line.at(first + length)
         low, high = min(ends), max(ends)
         margin = min(self._margin(high - low), MARGIN_SHARE_MAX * (high - low))
-        low, high = max(0.0, low - margin), min(float(self._size), high + margin)
+        whole = self._size // PAGE_BYTES * PAGE_BYTES
         return (
-            int(low) // PAGE_BYTES * PAGE_BYTES,
-            -(-int(high) // PAGE_BYTES) * PAGE_BYTES,
+            max(0, min(whole, int(low - margin) // PAGE_BYTES * PAGE_BYTES)),
+            max(0, min(whole, -(-int(high + margin) // PAGE_BYTES) * PAGE_BYTES)),
         )
 
     def _margin(self, width: float) -> float:
@@ -159,6 +159,8 @@ class Speculation:
         low, high = _span(extents)
         ends = line.at(first), line.at(first + len(extents))
         low_guess, high_guess = min(ends), max(ends)
+        # A record inside a leaf may lie anywhere on it.
+        low, high = low // PAGE_BYTES * PAGE_BYTES, -(-high // PAGE_BYTES) * PAGE_BYTES
         self._errors.append(max(low_guess - low, high - high_guess, 0.0))
         guess = _merged([self._range(first, len(extents))])
         if guess is None:
@@ -170,7 +172,8 @@ class Speculation:
         if not len(extents):
             return
         number = first + (len(extents) - 1) / 2
-        offset = float(np.median(extents["offset"]))
+        pages = extents["offset"] // PAGE_BYTES * PAGE_BYTES
+        offset = float(np.median(pages))
         before = self._line
         if before is None or number == before.number:
             if len(extents) < 2:
