@@ -314,9 +314,7 @@ class Reader:
                 asked.order,
                 Wish(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
             )
-            work = open_roots(job, data, is_root=is_root, roots=len(teams))
-            counts = job.together(lambda: work.source.count if work else None)
-            count = next(told for told in counts if told is not None)
+            work, count = open_roots(job, data, is_root=is_root, roots=len(teams))
             plain = Schedule(
                 count=count,
                 batch_size=asked.batch_size,

@@ -123,7 +123,7 @@ class Seen:
         )
 
 
-def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> Work | None:
+def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> tuple[Work | None, int]:
     """Opens the data set on all roots. Collective over the job.
 
     Args:
@@ -132,7 +132,7 @@ def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> Work | 
         roots: how many do.
 
     Returns:
-        What this root reads with; None where it is none.
+        What this root reads with, None where it is none; and the number of records.
 
     Raises:
         ValueError, Error: what roots see differs.
@@ -163,7 +163,7 @@ def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> Work | 
         for work in opened:
             work.close()
         raise
-    return opened[0] if opened else None
+    return (opened[0] if opened else None), first.count
 
 
 # --- opening -----------------------------------------------------------------------------

@@ -208,9 +208,7 @@ def test_roots_that_leave_are_passed_over_and_the_last_one_out_ends_it(
         until = [block + 5 for block in play.block]
         for _ in range(100_000):
             play.step()
-            if all(
-                block >= until[i] for i, block in enumerate(play.block) if i not in play.gone
-            ):
+            if all(block >= until[i] for i, block in enumerate(play.block) if i not in play.gone):
                 break
         else:
             pytest.fail("somebody is held up")

@@ -6,6 +6,7 @@ read or not, and leave, at random. Seeds are in the tests' names.
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -22,7 +23,7 @@ def test_chains_hold_every_root_once_and_begin_with_neighbours(tokens: int) -> N
     assert sorted(chain[0] for chain in chains) == list(roots[:tokens])
     for chain in chains:
         places = [roots.index(root) for root in chain]
-        assert all(b - a == tokens for a, b in zip(places, places[1:], strict=False))
+        assert all(b - a == tokens for a, b in itertools.pairwise(places))
 
 
 def test_more_tokens_than_roots_give_everybody_one() -> None:

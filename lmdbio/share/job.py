@@ -64,6 +64,7 @@ class Place:
     machine: str
     shared: int  # the lowest job rank that it shares memory with
     shared_rank: int
+    is_threaded: bool  # its MPI serves several threads at once
 
 
 class Job:
@@ -94,6 +95,11 @@ class Job:
     def alone(self) -> bool:
         """One process without MPI."""
         return self.comm is None
+
+    @property
+    def is_threaded(self) -> bool:
+        """Whether every rank's MPI serves several threads at once."""
+        return all(place.is_threaded for place in self._places)
 
     def together(self, step: Callable[[], T]) -> list[T]:
         """Runs a step on every rank and gives all ranks the results of all, by rank.
@@ -246,7 +252,9 @@ def connect(comm: Any) -> Job:
     job._node_comm = shared
     lowest = shared.allgather(comm.rank)[0]
     left = left_windows()
-    told = comm.allgather((Place(_machine(), lowest, shared.rank), sorted(left)))
+    is_threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
+    place = Place(_machine(), lowest, shared.rank, is_threaded)
+    told = comm.allgather((place, sorted(left)))
     job._places = [place for place, _ in told]
     free_left(left, [names for _, names in told])
     return job

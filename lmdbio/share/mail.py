@@ -157,8 +157,4 @@ def open_mail(job: Job) -> Mail | None:
 
     Threads send letters while the main thread may be in a call of its own.
     """
-    mpi = job.mpi
-    is_threaded = mpi.Query_thread() == mpi.THREAD_MULTIPLE
-    if not all(job.together(lambda: is_threaded)):
-        return None
-    return job.together_local(lambda: Mail(job.comm, mpi))
+    return Mail(job.comm, job.mpi) if job.is_threaded else None
