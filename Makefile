@@ -41,6 +41,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy benchmarks/pfs
 	$(BIN)/mypy benchmarks/targets
 	$(BIN)/mypy benchmarks/capped
+	$(BIN)/mypy examples/caffe
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
 

@@ -121,6 +121,7 @@ TEXTS = sorted(
         "lmdbio/**/*",
         "tests/**/*",
         "benchmarks/**/*",
+        "examples/**/*",
         "provenance/*",
     )
     for path in ROOT.glob(pattern)
