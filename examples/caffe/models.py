@@ -20,8 +20,6 @@ Shape = tuple[int, ...]
 #: Weights, images, labels -> summed loss, right answers, slopes of the loss by each weight.
 Learn = Callable[[Sequence[F32], F32, npt.NDArray[np.int32]], tuple[float, int, Sequence[F32]]]
 
-HIDDEN = 64
-FILTERS = (16, 32)
 RATE, MOMENTUM = 0.01, 0.9
 
 
@@ -37,12 +35,15 @@ class Model:
         framework: "numpy": a perceptron with one hidden layer; "torch": a convolutional net.
         image_shape: channels, height, width.
         classes: of the labels, 0 .. classes - 1.
+        hidden: units of the hidden layer, half as many filters: how much there is to compute.
         seed: of the first weights.
     """
 
-    def __init__(self, framework: str, image_shape: Shape, classes: int, seed: int) -> None:
+    def __init__(
+        self, framework: str, image_shape: Shape, *, classes: int, hidden: int, seed: int
+    ) -> None:
         make, outline = FRAMEWORKS[framework]
-        shapes = outline(image_shape, classes)
+        shapes = outline(image_shape, classes, hidden)
         self._learn = make()
         self._classes = classes
         size = sum(int(np.prod(shape)) for shape in shapes)
@@ -91,9 +92,9 @@ def _parts(vector: F32, shapes: Sequence[Shape]) -> list[F32]:
 # --- NumPy: a perceptron with one hidden layer ---------------------------------------------
 
 
-def perceptron(image_shape: Shape, classes: int) -> list[Shape]:
+def perceptron(image_shape: Shape, classes: int, hidden: int) -> list[Shape]:
     """The shapes of its parameters."""
-    return [(HIDDEN, int(np.prod(image_shape))), (HIDDEN,), (classes, HIDDEN), (classes,)]
+    return [(hidden, int(np.prod(image_shape))), (hidden,), (classes, hidden), (classes,)]
 
 
 def with_numpy() -> Learn:
@@ -122,10 +123,10 @@ def learn_with_numpy(
 # --- PyTorch: two convolutions and a linear layer ------------------------------------------
 
 
-def convolutions(image_shape: Shape, classes: int) -> list[Shape]:
+def convolutions(image_shape: Shape, classes: int, hidden: int) -> list[Shape]:
     """The shapes of its parameters."""
     channels, height, width = image_shape
-    first, second = FILTERS
+    first, second = max(hidden // 4, 1), max(hidden // 2, 1)
     flat = second * (height // 4) * (width // 4)
     return [(first, channels, 5, 5), (first,), (second, first, 5, 5), (second,),
             (classes, flat), (classes,)]  # fmt: skip
@@ -157,7 +158,7 @@ def with_torch() -> Learn:
     return learn
 
 
-FRAMEWORKS: dict[str, tuple[Callable[[], Learn], Callable[[Shape, int], list[Shape]]]] = {
+FRAMEWORKS: dict[str, tuple[Callable[[], Learn], Callable[[Shape, int, int], list[Shape]]]] = {
     "numpy": (with_numpy, perceptron),
     "torch": (with_torch, convolutions),
 }

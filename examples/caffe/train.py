@@ -159,7 +159,7 @@ def forget(asked: argparse.Namespace, ranks: Ranks) -> float:
     return float(max(ranks.gather(measure.resident_share(file))))
 
 
-def about(asked: argparse.Namespace, ranks: Ranks, shape: Sequence[int], model: Model) -> str:
+def about(asked: argparse.Namespace, ranks: Ranks, shape: tuple[int, ...], model: Model) -> str:
     machine = measure.machine(Path(asked.path))
     return (
         f"{asked.path}: images of {' x '.join(map(str, shape))} on {machine.file_system} "
@@ -189,19 +189,21 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         help="strided: Caffe's order (default); blocked: lmdbio's own, for large reads")
     add("--framework", choices=tuple(FRAMEWORKS), default="numpy",
         help="numpy: a perceptron (default); torch: a convolutional net")
+    add("--hidden", type=int, default=64, metavar="UNITS",
+        help="fewer: less to compute for a byte, as on a faster processor; default %(default)s")
     add("--classes", type=int, default=10, help="labels are below; default %(default)s")
     add("--seed", type=int, default=1, help="of the first weights; default %(default)s")
     add("--warm", action="store_true", help="leave the file in the page cache")
     add("--json", type=Path, metavar="FILE", help="write all losses and times there")
     # fmt: on
     asked = parser.parse_args(given)
-    for name in ("batch_size", "iterations", "classes"):
+    for name in ("batch_size", "iterations", "hidden", "classes"):
         if getattr(asked, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return asked
 
 
-def first_shape(asked: argparse.Namespace, ranks: Ranks) -> Sequence[int]:
+def first_shape(asked: argparse.Namespace, ranks: Ranks) -> tuple[int, ...]:
     """Channels, height, width of the first record, which one rank reads."""
     shape = None
     if ranks.rank == 0:
@@ -209,7 +211,7 @@ def first_shape(asked: argparse.Namespace, ranks: Ranks) -> Sequence[int]:
             if not len(records):
                 raise ValueError("there are no records")
             shape = decode([records[0]])[0].shape[1:]
-    return next(filter(None, ranks.gather(shape)))
+    return tuple(next(filter(None, ranks.gather(shape))))
 
 
 def run(asked: argparse.Namespace, ranks: Ranks) -> int:
@@ -218,7 +220,9 @@ def run(asked: argparse.Namespace, ranks: Ranks) -> int:
     runs: list[Run] = []
     refused: dict[str, str] = {}
     for name in asked.readers:
-        model = Model(asked.framework, tuple(shape), asked.classes, asked.seed)
+        model = Model(
+            asked.framework, shape, classes=asked.classes, hidden=asked.hidden, seed=asked.seed
+        )
         if not runs and not refused and ranks.rank == 0:
             print(about(asked, ranks, shape, model), HEAD, sep="\n\n", flush=True)
         try:
