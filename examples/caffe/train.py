@@ -51,7 +51,6 @@ from results import HEAD, PARTS, Run, line, verdicts
 
 import lmdbio
 from lmdbio.bench import measure
-from lmdbio.errors import IncompatibleError
 
 PROGRESS_SECONDS = 2.0
 
@@ -98,8 +97,6 @@ def open_reader(name: str, asked: argparse.Namespace, ranks: Ranks) -> Any:
         return by_lmdbio(
             asked.path, asked.batch_size, mode=name, assignment=asked.assignment, **common
         )
-    except IncompatibleError as error:
-        raise Refused(f"not in this version: {error}") from error
     except (lmdbio.Error, OSError, ValueError, MemoryError) as error:
         raise Refused(f"cannot: {error}") from error
 
