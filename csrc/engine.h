@@ -130,6 +130,10 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
  * again. Else the first error; what was not yet begun is not read any more. */
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
+/* Waits until no request of the ticket is left to begin, though some may be under way. LIO_PENDING:
+ * not yet. */
+int lio_ticket_wait_begun(lio_ticket *ticket, int timeout_ms, lio_error *error);
+
 /* When it was submitted and had its last byte, on CLOCK_MONOTONIC; the same moment when all was
  * there at once, or is not yet. */
 void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns);

@@ -15,7 +15,7 @@ enum { STACK_BYTES = 128 * 1024 };
 struct lio_pool {
     pthread_mutex_t lock;
     pthread_cond_t work; /* a request is queued, or the pool is closing */
-    pthread_cond_t done; /* a ticket has ended */
+    pthread_cond_t done; /* a ticket has ended, or has nothing left to begin */
     lio_engine *engine;
     lio_ticket *first, *last; /* tickets with requests not yet begun */
     uint32_t threads, idle;
@@ -74,6 +74,7 @@ static const lio_read *queue_take(lio_pool *owner, lio_ticket **ticket)
         if (owner->first == NULL)
             owner->last = NULL;
         first->queued = false;
+        (void)pthread_cond_broadcast(&owner->done);
     }
     *ticket = first;
     return read;
@@ -384,21 +385,39 @@ static struct timespec deadline_after(int timeout_ms)
     return now;
 }
 
-int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
+static bool has_begun(const lio_ticket *ticket)
+{
+    return !ticket->queued;
+}
+
+/* Under the lock: waits until it is so, or time is up. */
+static bool wait_until(lio_ticket *ticket, bool (*is_so)(const lio_ticket *), int timeout_ms)
 {
     lio_pool *owner = ticket->owner;
     struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
-    int code = LIO_OK, waited = 0;
-    if (owner->pid != getpid())
-        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0, "these reads were begun before fork");
-    (void)pthread_mutex_lock(&owner->lock);
-    while (!has_ended(ticket) && waited == 0) {
+    int waited = 0;
+    while (!is_so(ticket) && waited == 0) {
         if (timeout_ms < 0)
             (void)pthread_cond_wait(&owner->done, &owner->lock);
         else
             waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
     }
-    if (!has_ended(ticket))
+    return is_so(ticket);
+}
+
+static int begun_before_fork(lio_error *error)
+{
+    return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0, "these reads were begun before fork");
+}
+
+int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
+{
+    lio_pool *owner = ticket->owner;
+    int code = LIO_OK;
+    if (owner->pid != getpid())
+        return begun_before_fork(error);
+    (void)pthread_mutex_lock(&owner->lock);
+    if (!wait_until(ticket, has_ended, timeout_ms))
         code = LIO_PENDING;
     else if (ticket->error.code != LIO_OK) {
         code = ticket->error.code;
@@ -407,6 +426,17 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     }
     (void)pthread_mutex_unlock(&owner->lock);
     return code;
+}
+
+int lio_ticket_wait_begun(lio_ticket *ticket, int timeout_ms, lio_error *error)
+{
+    bool begun;
+    if (ticket->owner->pid != getpid())
+        return begun_before_fork(error);
+    (void)pthread_mutex_lock(&ticket->owner->lock);
+    begun = wait_until(ticket, has_begun, timeout_ms);
+    (void)pthread_mutex_unlock(&ticket->owner->lock);
+    return begun ? LIO_OK : LIO_PENDING;
 }
 
 void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns)

@@ -119,7 +119,6 @@ class _Flight(NamedTuple):
         slices: where each record begins in the slot's data, bytes, uint64.
         bytes: that were planned.
         past: past the page cache.
-        turned: it was this root's turn.
     """
 
     number: int
@@ -129,7 +128,6 @@ class _Flight(NamedTuple):
     lengths: npt.NDArray[np.uint64]
     bytes: int
     past: bool
-    turned: bool
 
 
 class Filler(threading.Thread):
@@ -164,6 +162,7 @@ class Filler(threading.Thread):
         self._nap_s = NAP_SECONDS_MIN
         self._flying: deque[_Flight] = deque()
         self._waits_since_s: float | None = None  # for the cursor
+        self._in_turn: _Flight | None = None  # whose requests are being begun
         self._is_told = False  # by another node that somebody there has failed
         self._resting: tuple[Rest, int] | None = None  # why, and since when
         self.error: BaseException | None = None
@@ -230,11 +229,13 @@ class Filler(threading.Thread):
         try:
             while pending is not None or self._flying:
                 self._alive()
+                self._end_turn(0)
                 if self._land():
                     continue
                 if pending is not None and self._may_submit(pending):
                     self._end_rest()
                     self._flying.append(self._submit(pending))
+                    self._in_turn = self._flying[-1] if self._links.turns is not None else None
                     pending = self._next(pending.number + 1)
                 else:
                     self._rest(pending)
@@ -363,7 +364,6 @@ class Filler(threading.Thread):
             lengths,
             size,
             past=past is not None,
-            turned=self._links.turns is not None,
         )
 
     def _slot(self, block: int, size: int) -> int:
@@ -380,8 +380,8 @@ class Filler(threading.Thread):
         begun = monotonic_ns()
         flight = self._flying.popleft()
         times = flight.ticket.times
+        self._end_turn(0)
         flight.ticket.close()
-        self._give_turn()
         self._work.source.guard()
         self._write_table(flight)
         self._seat.control.publish(self._seat.root, flight.number + 1)
@@ -484,16 +484,26 @@ class Filler(threading.Thread):
 
     def _has_turn(self) -> bool:
         turns = self._links.turns
-        return turns is None or (turns.holds and not any(f.turned for f in self._flying))
+        return turns is None or (turns.holds and self._in_turn is None)
 
     def _give_turn(self, *, leaves: bool = False) -> None:
-        """Passes the token on, if it is here and nothing is being read under it."""
+        """Passes the token on, if it is here and nothing is begun under it."""
         turns = self._links.turns
-        if turns is None or not turns.holds or any(f.turned for f in self._flying):
+        if turns is None or not turns.holds or self._in_turn is not None:
             return
         passed = turns.pass_on(leaves=leaves)
         if passed is not None:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
+
+    def _end_turn(self, timeout_ms: int) -> None:
+        """Passes the token on when the last request of the block has begun.
+
+        Not when it has ended: the next root's requests then reach the storage while it still
+        has these to serve, in the order of the file, and it is never idle between two turns.
+        """
+        if self._in_turn is not None and self._in_turn.ticket.poll_begun(timeout_ms):
+            self._in_turn = None
+            self._give_turn()
 
     def _tell_failure(self) -> None:
         """Tells other nodes that somebody on this one has failed."""
@@ -528,6 +538,9 @@ class Filler(threading.Thread):
         if pending is not None and pending.ahead is not None and not pending.is_read_ahead():
             self._begin_rest("fill")
             pending.ahead.ticket.poll(timeout_ms)
+        elif self._in_turn is not None:
+            self._begin_rest("fill")
+            self._end_turn(timeout_ms)
         elif self._flying:
             self._begin_rest("fill")
             self._flying[0].ticket.poll(timeout_ms)

@@ -90,6 +90,14 @@ class Ticket:
         self._status.check(code)
         return True
 
+    def poll_begun(self, timeout_ms: int = 0) -> bool:
+        """True when no request is left to begin, though some may be under way."""
+        code = lib.lio_ticket_wait_begun(self.out[0], timeout_ms, self._status.error)
+        if code == lib.LIO_PENDING:
+            return False
+        self._status.check(code)
+        return True
+
     def wait(self, alive: Callable[[], None] | None = None) -> None:
         """Waits in slices; ``alive`` is called between them and may raise to give up."""
         while not self.poll(SLICE_MS):
