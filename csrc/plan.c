@@ -95,6 +95,14 @@ static size_t coalesce(const placed *records, size_t count, const lio_plan_optio
     return n;
 }
 
+/* How many requests a region takes (piece_end). */
+static uint64_t pieces_of(const region *whole, uint64_t request_bytes_max)
+{
+    if (whole->stop - whole->start <= request_bytes_max)
+        return 1;
+    return (whole->stop - 1) / request_bytes_max - whole->start / request_bytes_max + 1;
+}
+
 /* Lays the regions one after another into the buffer and counts their requests. */
 static int lay_out(region *regions, size_t count, const lio_plan_options *options,
                    lio_plan_totals *totals, lio_error *error)
@@ -106,11 +114,22 @@ static int lay_out(region *regions, size_t count, const lio_plan_options *option
             return lio_fail(error, LIO_ERR_ARGUMENT, regions[i].start, 0, totals->buffer_bytes,
                             "a plan larger than any memory");
         totals->buffer_bytes += length;
-        totals->requests += (length - 1) / options->request_bytes_max + 1;
+        totals->requests += pieces_of(&regions[i], options->request_bytes_max);
     }
     totals->regions = count;
     totals->waste_bytes = totals->buffer_bytes - totals->needed_bytes;
     return LIO_OK;
+}
+
+/* Where the request that begins at `at` ends: a region that takes several is cut at multiples of
+ * their size, where file systems have their stripes and blocks. */
+static uint64_t piece_end(const region *whole, uint64_t at, uint64_t request_bytes_max)
+{
+    uint64_t rest = whole->stop - at;
+    if (whole->stop - whole->start <= request_bytes_max)
+        return whole->stop;
+    uint64_t piece = request_bytes_max - at % request_bytes_max;
+    return piece < rest ? at + piece : whole->stop;
 }
 
 static void split(const region *regions, size_t count, uint64_t request_bytes_max,
@@ -119,9 +138,8 @@ static void split(const region *regions, size_t count, uint64_t request_bytes_ma
     for (size_t i = 0; i < count; i++) {
         const region *whole = &regions[i];
         for (uint64_t at = whole->start; at < whole->stop; at += out++->length) {
-            uint64_t rest = whole->stop - at;
             out->offset = at;
-            out->length = rest < request_bytes_max ? rest : request_bytes_max;
+            out->length = piece_end(whole, at, request_bytes_max) - at;
             out->needed = whole->end - at < out->length ? whole->end - at : out->length;
             out->buffer_offset = whole->buffer_offset + (at - whole->start);
         }

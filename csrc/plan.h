@@ -2,7 +2,8 @@
  *
  *   extents (any order)  ->  sorted, coalesced over gaps <= gap_bytes_max, aligned
  *                        ->  placed one after another in one buffer
- *                        ->  split into requests <= request_bytes_max
+ *                        ->  split into requests <= request_bytes_max, where the file has
+ *                            multiples of it
  *
  * Pure: no file, no clock, no chance. Coalesced regions never overlap, so each byte of the
  * file is read at most once per plan, also when records repeat or share a page.
