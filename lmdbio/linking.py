@@ -18,28 +18,47 @@ from lmdbio.roots import Work
 from lmdbio.seeking import Relay, Walked
 from lmdbio.speculation import Speculation
 
-__all__ = ["link"]
+__all__ = ["count_tokens", "link"]
 
 #: Records looked up for all roots, before the first guess, at most.
 SAMPLE_RECORDS_MAX = 4096
+#: Tokens where nobody has measured.
+ROOTS_PER_TOKEN = 8
 
 
 def usual_tokens(roots: int) -> int:
-    """Tokens where nobody has measured: one for two roots."""
-    return max(1, roots // 2)
+    """Tokens where nobody has measured: one for eight roots.
+
+    One token brings a block for each hop: 8 MiB in 1.5 ms are 5 GB/s, which is more than the
+    links of a few nodes carry together. The fewer, the more nearly the file is read in order.
+    """
+    return max(1, roots // ROOTS_PER_TOKEN)
+
+
+def count_tokens(job: share.Job, schedule: Schedule, mode: Mode, *, suggested: bool) -> int:
+    """How many tokens there are; 0: whoever can, reads. The same on all ranks.
+
+    Args:
+        schedule: says which roots have records at all.
+        mode: that was asked for.
+        suggested: nobody asked for them by name: there are none where MPI cannot hand them on.
+    """
+    readers = sum(schedule.team_rows(i) > 0 for i in range(len(schedule.teams)))
+    tokens = usual_tokens(readers) if mode.tokens == USUAL_TOKENS else mode.tokens
+    if tokens >= readers or (suggested and not job.is_threaded):
+        return 0  # everybody would have one
+    return tokens
 
 
 def link(
-    job: share.Job, schedule: Schedule, mode: Mode | None, work: Work | None
-) -> tuple[Links, int]:
+    job: share.Job, schedule: Schedule, mode: Mode | None, tokens: int, work: Work | None
+) -> Links:
     """Links this rank's root to the others. Collective over the job.
 
     Args:
         mode: of the first root, whose choices of what spans nodes count for all.
+        tokens: ``count_tokens``.
         work: of this root; None where this rank is none.
-
-    Returns:
-        The links, and how many tokens there are.
 
     Raises:
         IncompatibleError: they need letters, and this MPI serves one thread alone.
@@ -47,10 +66,7 @@ def link(
     assert mode is not None
     roots = tuple(team[0] for team in schedule.teams)
     readers = [rank for i, rank in enumerate(roots) if schedule.team_rows(i)]
-    tokens = usual_tokens(len(readers)) if mode.tokens == USUAL_TOKENS else mode.tokens
-    tokens = min(tokens, len(readers))
-    # As many tokens as roots: everybody has one.
-    takes_turns = 0 < tokens < len(readers)
+    takes_turns = tokens > 0
     relays = mode.locate == "speculate"
     sample = job.together(lambda: _sample(schedule, work) if relays and job.rank == 0 else None)[0]
     needs_mail = takes_turns or (relays and len(readers) > 1)
@@ -66,7 +82,7 @@ def link(
     if work is None:
         if mail is not None:
             mail.close()
-        return Links(), tokens
+        return Links()
     links = Links(mail=mail, roots=roots)
     if job.node_rank == 0:
         links.heralds = tuple(node[0] for node in job.nodes if node != job.node)
@@ -76,7 +92,7 @@ def link(
         assert isinstance(work.source, Walked) and sample is not None
         links.relay = Relay(work.source, schedule, schedule.team_of(job.rank))
         links.speculation = Speculation(schedule.count, work.source.pages.size(), sample)
-    return links, tokens
+    return links
 
 
 def _sample(schedule: Schedule, work: Work | None) -> _core.Extents:

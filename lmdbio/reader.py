@@ -31,10 +31,10 @@ from lmdbio.bypass import BATCH_BYTES_MIN
 from lmdbio.choice import Wish
 from lmdbio.errors import Error, IncompatibleError, PeerError
 from lmdbio.filling import ROW_BYTES, Filler, Links, uncaught
-from lmdbio.linking import link
+from lmdbio.linking import count_tokens, link
 from lmdbio.locate import Check, Order
 from lmdbio.memory import budget_bytes
-from lmdbio.mode import AHEAD, Mode
+from lmdbio.mode import AHEAD, USUAL_TOKENS, Mode
 from lmdbio.roots import DataSet, Work, open_roots
 from lmdbio.sizing import Sizing
 from lmdbio.stats import Stats, Tally
@@ -167,11 +167,12 @@ class Reader:
         comm: an mpi4py intracommunicator, or None: this process alone.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
             else by a scan; with coalescing; by an engine that is chosen (``lmdbio.choice``),
-            past the page cache while that is as good (``lmdbio.bypass``).
+            past the page cache while that is as good (``lmdbio.bypass``); in turn where several
+            nodes read one file.
         assignment: "strided", as Caffe does, or "blocked" (``lmdbio.assignment``).
         start: the first record; any integer.
         iterations: how many; None: endless.
-        slots: of the window, per root; at least 2.
+        slots: of the window, per root; at least 2. There are more of them where blocks are small.
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how the provenance file is checked.
@@ -314,7 +315,7 @@ class Reader:
                 asked.order,
                 Wish(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
             )
-            work, count = open_roots(job, data, is_root=is_root, roots=len(teams))
+            work, count, is_one_file = open_roots(job, data, is_root=is_root, roots=len(teams))
             plain = Schedule(
                 count=count,
                 batch_size=asked.batch_size,
@@ -323,7 +324,19 @@ class Reader:
                 start=asked.start,
                 iterations=asked.iterations,
             )
-            room = Sizing(plain, plain.team_of(job.rank), asked.slots, budget, apart)
+            is_auto = isinstance(asked.mode, str) and asked.mode.casefold() == "auto"
+            if is_auto and is_one_file and len(job.nodes) > 1:
+                # Nodes that share a file share its storage, which likes it read in order.
+                roots_wanted = replace(roots_wanted, tokens=USUAL_TOKENS)
+            tokens = count_tokens(job, plain, roots_wanted, suggested=is_auto)
+            room = Sizing(
+                plain,
+                plain.team_of(job.rank),
+                asked.slots,
+                budget,
+                apart,
+                takes_turns=tokens > 0,
+            )
 
             def bound_and_propose() -> int | None:
                 if work is None:
@@ -343,7 +356,7 @@ class Reader:
 
             modes = job.together(settle)
             schedule = replace(plain, block_iterations=k)
-            links, tokens = link(job, schedule, modes[0], work)
+            links = link(job, schedule, modes[0], tokens, work)
             server = job.node[split[own_node][root].start]
             served = modes[server]
             assert served is not None

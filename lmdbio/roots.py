@@ -123,7 +123,9 @@ class Seen:
         )
 
 
-def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> tuple[Work | None, int]:
+def open_roots(
+    job: Job, data: DataSet, *, is_root: bool, roots: int
+) -> tuple[Work | None, int, bool]:
     """Opens the data set on all roots. Collective over the job.
 
     Args:
@@ -132,7 +134,8 @@ def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> tuple[W
         roots: how many do.
 
     Returns:
-        What this root reads with, None where it is none; and the number of records.
+        What this root reads with, None where it is none; the number of records; and whether
+        all roots read one and the same file, not copies of it.
 
     Raises:
         ValueError, Error: what roots see differs.
@@ -158,12 +161,12 @@ def open_roots(job: Job, data: DataSet, *, is_root: bool, roots: int) -> tuple[W
                 else None
             )
         )
-        _agree(job, seen, opened)
+        is_one_file = _agree(job, seen, opened)
     except BaseException:
         for work in opened:
             work.close()
         raise
-    return (opened[0] if opened else None), first.count
+    return (opened[0] if opened else None), first.count, is_one_file
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -282,8 +285,11 @@ def _sampled(work: Work) -> int:
     return crc
 
 
-def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> None:
+def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> bool:
     """Makes sure that all roots see the same. Collective over the job.
+
+    Returns:
+        Whether they read one and the same file.
 
     Raises:
         ValueError, Error: naming what differs, where, and both values.
@@ -293,7 +299,7 @@ def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> Non
     for rank, one in known.items():
         _compare(first, rank, one)
     if all(one.is_same_file(first) for one in known.values()):
-        return
+        return True
     marks = job.together(lambda: _sampled(opened[0]) if opened else None)
     for rank, one in known.items():
         if marks[rank] != marks[0]:
@@ -303,6 +309,7 @@ def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> Non
                 f"{first.path} by rank 0 (crc32 {marks[0]:08x}) than in {one.path} by rank "
                 f"{rank} ({marks[rank]:08x})"
             )
+    return False
 
 
 def _compare(first: Seen, rank: int, one: Seen) -> None:

@@ -17,6 +17,12 @@ __all__ = ["Sizing"]
 #: What a block aims for where block_iterations is derived: several requests in flight, and a
 #: window whose pages are not a large part of what is read through it.
 BLOCK_BYTES_TARGET = 8 * 2**20
+#: Where roots take turns and records are strided, a block is one piece for each of its iterations,
+#: and whoever has the turn reads all of them: the fewer, the more nearly all roots together read
+#: the file in order. What is left must be worth a token's hop, 1-2 ms.
+TURN_BYTES_TARGET = 2**20
+#: Small blocks have so many more slots that as much is read ahead as with large ones; not more.
+SLOTS_MAX = 16
 #: A slot may be so much larger than the bound, for gaps that are read over.
 GAP_ALLOWANCE = 1.25
 #: Extents asked of the source at once while the bound is computed.
@@ -24,9 +30,26 @@ EXTENTS_CHUNK = 2**18
 
 
 class Sizing:
-    """Sizes a root's slots: by a proven bound, within the budget."""
+    """Sizes a root's slots: by a proven bound, within the budget.
 
-    def __init__(self, schedule: Schedule, team: int, slots: int, budget: int, apart: int) -> None:
+    Args:
+        schedule: with blocks of one iteration.
+        team: whose root this is.
+        slots: at least.
+        budget: bytes, of which ``apart`` are taken already.
+        takes_turns: roots read in turn (``Mode.tokens``).
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        team: int,
+        slots: int,
+        budget: int,
+        apart: int,
+        *,
+        takes_turns: bool,
+    ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
         self._budget, self._apart = budget, apart
         self._rows = schedule.team_rows(team)
@@ -34,6 +57,10 @@ class Sizing:
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
         self._is_known = True
+        self._is_derived = False  # the number of iterations
+        self._target = BLOCK_BYTES_TARGET
+        if takes_turns and schedule.assignment == "strided" and len(schedule.teams) > 1:
+            self._target = TURN_BYTES_TARGET
 
     def measure(self, work: Work, free: int | None) -> None:
         """Goes through all extents once, where they are known.
@@ -104,11 +131,12 @@ class Sizing:
                 f"and its part of the memory budget is {self._budget} bytes: take a smaller "
                 "batch_size, fewer slots, or a larger memory_bytes_max"
             )
+        self._is_derived = k == AUTO
         if k != AUTO:
             return k
         schedule = self._schedule
         each = max(1, self.block_bytes(1))
-        best = min(BLOCK_BYTES_TARGET // each, schedule.count // schedule.batch_size)
+        best = min(-(-self._target // each), schedule.count // schedule.batch_size)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
             best = min(best, -(-schedule.iterations // 2))
@@ -122,7 +150,16 @@ class Sizing:
     def layout(self, k: int) -> share.Layout:
         """How the part is cut for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
-        spare = (self._budget - self._apart) // self._slots - table - data
+        slots = self._more_slots(k, table + data)
+        spare = (self._budget - self._apart) // slots - table - data
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
         data += max(0, allowance) // self._alignment * self._alignment
-        return share.Layout(self._slots, table, data, self._alignment, self._is_known)
+        return share.Layout(slots, table, data, self._alignment, self._is_known)
+
+    def _more_slots(self, k: int, slot_bytes: int) -> int:
+        """Slots, so many that as much is read ahead as with blocks of the usual size."""
+        if not self._is_derived:
+            return self._slots
+        wanted = 2 * BLOCK_BYTES_TARGET // max(1, self.block_bytes(k))
+        room = int((self._budget - self._apart) // (GAP_ALLOWANCE * slot_bytes))
+        return max(self._slots, min(wanted, room, SLOTS_MAX))
