@@ -19,13 +19,14 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.assignment import Schedule
 from lmdbio.errors import Error
+from lmdbio.linking import Links
 from lmdbio.plan import PAGE_BYTES
 from lmdbio.roots import Work
-from lmdbio.seeking import Relay, Walked
-from lmdbio.speculation import Guess, Speculation
+from lmdbio.seeking import Walked
+from lmdbio.speculation import Guess
 from lmdbio.stats import Rest, Stats, Tally
 
-__all__ = ["Filler", "Links", "ROW_BYTES", "grain", "uncaught"]
+__all__ = ["Filler", "ROW_BYTES", "grain", "uncaught"]
 
 #: Bytes of a table row: offset and length, uint64 each.
 ROW_BYTES = 16
@@ -33,10 +34,8 @@ ROW_BYTES = 16
 LAUNCH_BYTES = 16 * 2**20
 
 
-#: Between two looks into the mail.
-NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.0005, 0.002
-#: Who has waited so long for the cursor asks for it.
-DEMAND_SECONDS = 0.02
+#: How long the end waits for letters that say goodbye to other roots; the thread, for longer.
+GOODBYE_SECONDS_MAX = 1.0
 
 
 class _Stopped(Exception):
@@ -54,32 +53,6 @@ def grain(engine: _core.Engine) -> int:
     only if what follows them in their last page is read as well.
     """
     return max(PAGE_BYTES, engine.alignment)
-
-
-@dataclass(slots=True)
-class Links:
-    """What ties a root to the others; without it, it reads for itself alone.
-
-    Attributes:
-        mail: None: there is nobody to write to, or an MPI that serves one thread alone.
-        turns: its part in its chain; None: it reads whenever it can.
-        relay: its part in seeking with one cursor; None: it locates records itself.
-        speculation: guesses where records lie, until the cursor has come by them.
-        roots: job ranks, by team.
-        heralds: roots of other nodes that hear from this one when somebody here has failed.
-    """
-
-    mail: share.Mail | None = None
-    turns: share.Turns | None = None
-    relay: Relay | None = None
-    speculation: Speculation | None = None
-    roots: tuple[int, ...] = ()
-    heralds: tuple[int, ...] = ()
-
-    def close(self) -> None:
-        """Writes no more letters, and takes none. May be called twice."""
-        if self.mail is not None:
-            self.mail.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +132,8 @@ class Filler(threading.Thread):
         self._gap, self._request = work.choice.gap_bytes_max, request_bytes_max
         self._links = links
         self._quit = threading.Event()
-        self._nap_s = NAP_SECONDS_MIN
+        self._filled = threading.Event()
         self._flying: deque[_Flight] = deque()
-        self._waits_since_s: float | None = None  # for the cursor
-        self._in_turn: _Flight | None = None  # whose requests are being begun
-        self._is_told = False  # by another node that somebody there has failed
         self._resting: tuple[Rest, int] | None = None  # why, and since when
         self.error: BaseException | None = None
         self._tally = tally
@@ -194,7 +164,7 @@ class Filler(threading.Thread):
         try:
             with contextlib.suppress(_Left):
                 self._fill()
-            self._linger()
+            self._watch()
         except _Stopped:
             pass
         except BaseException as error:
@@ -202,6 +172,9 @@ class Filler(threading.Thread):
             self._seat.abort(error)
         finally:
             self._tell_failure()
+            self._filled.set()
+            with contextlib.suppress(Exception):  # nobody hears of it any more
+                self._say_goodbye()
             self._give_back()
 
     def _give_back(self) -> None:
@@ -216,10 +189,17 @@ class Filler(threading.Thread):
         """Ends the filling soon, also when others would need more."""
         self._quit.set()
 
+    @property
+    def is_filling(self) -> bool:
+        """Whether it still may write to the window."""
+        return self.is_alive() and not self._filled.is_set()
+
     def finish(self) -> None:
-        """Waits for the end, which must be certain."""
-        while self.is_alive():
-            self.join(_core.SLICE_MS / 1000)
+        """Waits until it fills no more, which must be certain, and not long for its end."""
+        while self.is_filling:
+            self._filled.wait(_core.SLICE_MS / 1000)
+        if self.is_alive():
+            self.join(GOODBYE_SECONDS_MAX)
 
     # --- one step after another
 
@@ -229,13 +209,13 @@ class Filler(threading.Thread):
         try:
             while pending is not None or self._flying:
                 self._alive()
-                self._end_turn(0)
+                self._links.end_turn()
                 if self._land():
                     continue
                 if pending is not None and self._may_submit(pending):
                     self._end_rest()
                     self._flying.append(self._submit(pending))
-                    self._in_turn = self._flying[-1] if self._links.turns is not None else None
+                    self._links.read_by(self._flying[-1].ticket)
                     pending = self._next(pending.number + 1)
                 else:
                     self._rest(pending)
@@ -255,7 +235,9 @@ class Filler(threading.Thread):
             raise _Stopped
         if not threading.main_thread().is_alive():
             _retire(self._seat)
-        self._read_mail()
+        self._links.read()
+        if self._links.failure is not None:
+            self._seat.abort_for(*self._links.failure)
         try:
             self._seat.check()
         except Error as error:
@@ -268,14 +250,14 @@ class Filler(threading.Thread):
 
     def _may_submit(self, pending: _Pending) -> bool:
         """Whether all is there to read a block: a plan, a free slot, and the turn."""
-        may_read = self._slot_is_free(pending.number, 0) and self._has_turn()
+        may_read = self._slot_is_free(pending.number, 0) and self._links.may_read()
         if self._links.relay is not None:
             if may_read:
                 self._guess(pending)
             self._seek(pending, may_read)
         is_found = self._find(pending)
         if not may_read:
-            self._give_turn()
+            self._links.give_turn()
         return is_found and may_read and pending.is_read_ahead()
 
     def _find(self, pending: _Pending) -> bool:
@@ -380,7 +362,7 @@ class Filler(threading.Thread):
         begun = monotonic_ns()
         flight = self._flying.popleft()
         times = flight.ticket.times
-        self._end_turn(0)
+        self._links.end_turn()
         flight.ticket.close()
         self._work.source.guard()
         self._write_table(flight)
@@ -424,137 +406,68 @@ class Filler(threading.Thread):
         pending.ahead = _Ahead(guess, plan, ticket)
 
     def _seek(self, pending: _Pending, may_read: bool) -> None:
-        """Goes on with the cursor if it is here, and hands it over.
-
-        Not before what was guessed is in memory, unless others ask for it.
-        """
-        relay = self._links.relay
+        """Seeks with the other roots; not before what was guessed is in memory."""
+        relay, speculation = self._links.relay, self._links.speculation
         assert relay is not None
         is_due = may_read and pending.is_read_ahead()
         begun, before = monotonic_ns(), relay.sought
-        self._hand_over(relay, pending.number if is_due else pending.number - 1)
+        is_found = self._links.seek(pending.number, is_due=is_due, alive=self._between)
         if relay.sought != before:
             self._tally.located(begun, 0)
-        if pending.extents is None and relay.has(pending.number):
-            if self._links.speculation is not None:
-                for first, extents in relay.peek(pending.number):
-                    self._links.speculation.learn(first, extents)
-            self._waits_since_s = None
-        elif is_due and pending.extents is None:
-            self._demand(relay, pending.number)
+        if is_found and pending.extents is None and speculation is not None:
+            for first, extents in relay.peek(pending.number):
+                speculation.learn(first, extents)
 
-    def _hand_over(self, relay: Relay, block: int) -> None:
-        handover = relay.seek(block, self._between)
-        if handover is not None:
-            self._send(self._links.roots[handover.to], share.Kind.CURSOR, handover.body)
-
-    def _demand(self, relay: Relay, block: int) -> None:
-        """Asks for the cursor, if it has not come for a while."""
-        now_s = monotonic_ns() / 1e9
-        if self._waits_since_s is None:
-            self._waits_since_s = now_s
-        elif now_s - self._waits_since_s > DEMAND_SECONDS and not relay.holds:
-            self._waits_since_s = now_s + 50 * DEMAND_SECONDS  # and once more, should it be lost
-            for rank in self._links.roots:
-                if rank != self._links.roots[self._team]:
-                    self._send(rank, share.Kind.DEMAND, relay.demand(block))
-
-    # --- letters and turns
-
-    def _send(self, to: int, kind: share.Kind, body: bytes) -> None:
-        assert self._links.mail is not None
-        self._links.mail.send(to, kind, body)
-
-    def _read_mail(self) -> None:
-        mail, turns, relay = self._links.mail, self._links.turns, self._links.relay
-        while mail is not None:
-            letter = mail.receive()
-            if letter is None:
-                return
-            self._nap_s = NAP_SECONDS_MIN
-            if letter.kind == share.Kind.ABORT:
-                self._is_told = True
-                self._seat.abort_for(*share.failure_of(letter.body))
-            elif letter.kind == share.Kind.TOKEN and turns is not None:
-                turns.come(letter.body)
-            elif letter.kind == share.Kind.CURSOR and relay is not None:
-                relay.come(letter.body)
-            elif letter.kind == share.Kind.DEMAND and relay is not None:
-                relay.hear(letter.body)
-
-    def _has_turn(self) -> bool:
-        turns = self._links.turns
-        return turns is None or (turns.holds and self._in_turn is None)
-
-    def _give_turn(self, *, leaves: bool = False) -> None:
-        """Passes the token on, if it is here and nothing is begun under it."""
-        turns = self._links.turns
-        if turns is None or not turns.holds or self._in_turn is not None:
-            return
-        passed = turns.pass_on(leaves=leaves)
-        if passed is not None:
-            self._send(passed.to, share.Kind.TOKEN, passed.body)
-
-    def _end_turn(self, timeout_ms: int) -> None:
-        """Passes the token on when the last request of the block has begun.
-
-        Not when it has ended: the next root's requests then reach the storage while it still
-        has these to serve, in the order of the file, and it is never idle between two turns.
-        """
-        if self._in_turn is not None and self._in_turn.ticket.poll_begun(timeout_ms):
-            self._in_turn = None
-            self._give_turn()
+    # --- the end
 
     def _tell_failure(self) -> None:
         """Tells other nodes that somebody on this one has failed."""
         failure = self._seat.aborted()
-        if failure is None or self._is_told:
-            return
-        for rank in self._links.heralds:
-            self._send(rank, share.Kind.ABORT, share.failure_letter(*failure))
+        if failure is not None:
+            self._links.tell(failure)
 
-    def _linger(self) -> None:
-        """When nothing more is read: goes on as far as other roots depend on it."""
-        turns, relay = self._links.turns, self._links.relay
-        if relay is not None and not relay.is_out:
-            relay.leave()
-        while True:
+    def _watch(self) -> None:
+        """When nothing more is read: hears and tells of failures while others still read."""
+        while self._links.watches:
             self._alive()
-            self._give_turn(leaves=True)
-            if relay is not None:
-                self._hand_over(relay, -1)
-            if (turns is not None and not turns.is_out) or (
-                relay is not None and not relay.is_out
-            ):
-                time.sleep(self._slice_ms() / 1000)
-            elif not self._links.heralds or self._seat.control.wait_end(left=True):
+            self._links.leave(self._alive)
+            if self._seat.control.wait_end(left=True, timeout_ms=self._links.slice_ms()):
                 return
+
+    def _say_goodbye(self) -> None:
+        """Lets other roots know, by token and cursor, that they need not wait for this one."""
+        if self._seat.aborted() is not None or self._quit.is_set():
+            return
+        deadline_s: float | None = None
+        while not self._links.leave(lambda: None):
+            self._links.read()
+            time.sleep(self._links.slice_ms() / 1000)
+            if not threading.main_thread().is_alive():  # the process ends
+                now_s = time.monotonic()
+                deadline_s = deadline_s or now_s + GOODBYE_SECONDS_MAX
+                if now_s > deadline_s:
+                    return
 
     # --- resting
 
     def _rest(self, pending: _Pending | None) -> None:
         """Waits for whatever may come next, not for long."""
-        timeout_ms = self._slice_ms()
+        timeout_ms = self._links.slice_ms()
         if pending is not None and pending.ahead is not None and not pending.is_read_ahead():
             self._begin_rest("fill")
             pending.ahead.ticket.poll(timeout_ms)
-        elif self._in_turn is not None:
+        elif self._links.in_turn:
             self._begin_rest("fill")
-            self._end_turn(timeout_ms)
+            self._links.end_turn(timeout_ms)
         elif self._flying:
             self._begin_rest("fill")
             self._flying[0].ticket.poll(timeout_ms)
         elif pending is not None and not self._slot_is_free(pending.number, 0):
             self._begin_rest("idle")
             self._slot_is_free(pending.number, timeout_ms)
-        elif not self._has_turn() or self._awaits_cursor():
+        elif not self._links.may_read() or self._links.awaits_cursor:
             self._begin_rest("turn")
             time.sleep(timeout_ms / 1000)
-
-    def _awaits_cursor(self) -> bool:
-        """Whether the cursor, or somebody's wish for it, may come."""
-        relay = self._links.relay
-        return relay is not None and not relay.is_out and self._links.mail is not None
 
     def _begin_rest(self, why: Rest) -> None:
         if self._resting is None or self._resting[0] != why:
@@ -565,15 +478,6 @@ class Filler(threading.Thread):
         if self._resting is not None:
             self._tally.rested(*self._resting)
             self._resting = None
-
-    def _slice_ms(self) -> int:
-        """How long to wait at once: not long where a letter may come."""
-        turns = self._links.turns
-        awaits_turn = turns is not None and not turns.holds and not turns.is_out
-        if not (awaits_turn or self._awaits_cursor()):
-            return _core.SLICE_MS
-        self._nap_s = min(2 * self._nap_s, NAP_SECONDS_MAX)
-        return max(1, round(1000 * self._nap_s))
 
 
 # --- the end of a process ----------------------------------------------------------------

@@ -30,8 +30,8 @@ from lmdbio.batch import Batch
 from lmdbio.bypass import BATCH_BYTES_MIN
 from lmdbio.choice import Wish
 from lmdbio.errors import Error, IncompatibleError, PeerError
-from lmdbio.filling import ROW_BYTES, Filler, Links, uncaught
-from lmdbio.linking import count_tokens, link
+from lmdbio.filling import ROW_BYTES, Filler, uncaught
+from lmdbio.linking import Links, count_tokens, link
 from lmdbio.locate import Check, Order
 from lmdbio.memory import budget_bytes
 from lmdbio.mode import AHEAD, USUAL_TOKENS, Mode
@@ -524,7 +524,7 @@ class Reader:
         filler, pins = self._filler, self._pins
 
         def is_unused() -> bool:
-            return (filler is None or not filler.is_alive()) and not pins.blocks()
+            return (filler is None or not filler.is_filling) and not pins.blocks()
 
         return is_unused
 

@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio import provenance as sidecars
-from lmdbio.assignment import Schedule
+from lmdbio.assignment import Run, Schedule
 from lmdbio.errors import CorruptedError
 from lmdbio.locate import Opened, opening
 
@@ -205,7 +205,8 @@ class Relay:
     def __init__(self, walked: Walked, schedule: Schedule, team: int) -> None:
         self._walked, self._schedule, self._team = walked, schedule, team
         self._course = schedule.course(0)
-        self._each = sum(run.team == team for run in self._course)
+        mine = [at for at, run in enumerate(self._course) if run.team == team]
+        self._each, self._last_at = len(mine), max(mine, default=0)
         self._run = 0  # the next to be sought, if the cursor is here
         #: A bit for each team that has records at all; for each that wants nothing more.
         self._everybody = sum(1 << one for one in {run.team for run in self._course})
@@ -213,6 +214,8 @@ class Relay:
         self._demand = 0  # the cursor goes on to this block at least
         self._sought: deque[_Sought] = deque()
         self._own = 0  # runs of this root that were sought
+        self._after: tuple[int, bytes] | None = None  # the place behind the last of them
+        self._start = schedule.start % walked.count
         self.holds = bool(self._course) and self._course[0].team == team
         #: This root has no part in it any more.
         self.is_out = not self._each
@@ -274,14 +277,35 @@ class Relay:
             is_out = bool(self._left >> run.team & 1)
             if run.team != self._team and not is_out:
                 return self._hand_over(run.team)
-            if is_out:
+            if is_out or self._is_known(number, at):
                 self._walked.skip(run.length, alive)
             elif number > until:
                 return None
             else:
-                self._seek_own(number, run.length, alive)
+                own = self._schedule.course(number)[at]
+                self._seek_own(self._walked, own, number, alive)
             self._run += 1
         return None
+
+    def seek_alone(self, block: int, alive: Callable[[], None] = lambda: None) -> None:
+        """Seeks this root's records of ``block`` without the cursor, from where it last was.
+
+        By a walk of its own: the cursor may come meanwhile.
+        """
+        walk = self._walked.again()
+        if self._after is not None:
+            walk.go(*self._after)
+        mine = [at for at, run in enumerate(self._course) if run.team == self._team]
+        while not self.has(block):
+            number, at = divmod(self._own, self._each)
+            run = self._schedule.course(number)[mine[at]]
+            walk.skip(self._start + run.first - walk.position, alive)
+            self._seek_own(walk, run, number, alive)
+
+    def _is_known(self, block: int, at: int) -> bool:
+        """Whether a run of this root's was sought before the cursor came by it."""
+        before = sum(run.team == self._team for run in self._course[:at])
+        return self._course[at].team == self._team and block * self._each + before < self._own
 
     def leave(self) -> None:
         """This root wants nothing more. It is out when it has said so with the cursor."""
@@ -289,22 +313,27 @@ class Relay:
 
     def _begin(self, alive: Callable[[], None]) -> None:
         """Goes to where the sequence starts, if nobody has."""
-        start = self._schedule.start % self._walked.count
-        if self._run == 0 and self._walked.position < start:
-            self._walked.skip(start - self._walked.position, alive)
+        if self._run == 0 and self._walked.position < self._start:
+            self._walked.skip(self._start - self._walked.position, alive)
 
-    def _seek_own(self, block: int, length: int, alive: Callable[[], None]) -> None:
-        walked = self._walked
-        place = walked.position, walked.place()
-        found = walked.extents(_indices(walked.position, length, walked.count), alive)
+    def _seek_own(self, walk: Walked, run: Run, block: int, alive: Callable[[], None]) -> None:
+        if walk.position != self._start + run.first:
+            raise RuntimeError(
+                f"{walk.path}: a cursor is at {walk.position}, and not where a run begins, "
+                f"{self._start + run.first}"
+            )
+        place = walk.position, walk.place()
+        found = walk.extents(_indices(walk.position, run.length, walk.count), alive)
         kept = found if len(self._sought) < SOUGHT_MAX else None
-        self._sought.append(_Sought(block, length, place, kept))
+        self._sought.append(_Sought(block, run.length, place, kept))
         self._own += 1
+        self._after = walk.position, walk.place()
 
     def _hand_over(self, team: int) -> Handover:
         walked, blocks = self._walked, self._schedule.blocks
         self.holds = False
-        is_done = blocks is not None and self._own == blocks * self._each
+        last = len(self._course) * ((blocks or 0) - 1) + self._last_at
+        is_done = blocks is not None and self._run > last
         self.is_out = is_done or bool(self._left >> self._team & 1)
         mask = self._left.to_bytes(self._mask_bytes(), "little")
         body = _CURSOR.pack(self._run, walked.position) + mask + walked.place()

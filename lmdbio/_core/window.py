@@ -72,9 +72,9 @@ class Window:
         """``OPEN``, ``FREE``, or that the memory is kept."""
         return int(lib.lio_window_end(self._control))
 
-    def wait_end(self, *, left: bool) -> bool:
-        """Waits one slice until all have left (or, not ``left``, until the end is settled)."""
-        code = lib.lio_window_wait_end(self._control, int(left), SLICE_MS)
+    def wait_end(self, *, left: bool, timeout_ms: int = SLICE_MS) -> bool:
+        """Waits a slice until all have left (or, not ``left``, until the end is settled)."""
+        code = lib.lio_window_wait_end(self._control, int(left), timeout_ms)
         return bool(code == lib.LIO_OK)
 
     def abort(self, rank: int, message: str) -> None:

@@ -37,3 +37,12 @@ def test_every_mode_gives_every_rank_the_same(number: int, mixed: Path) -> None:
     (ranks, per_node), assignment = LAUNCHES[number]
     out = launch.run(ranks, "law.py", mixed, assignment, per_node, number, len(LAUNCHES))
     assert "45 of 360 cases" in out
+
+
+@pytest.mark.parametrize("mode", ["turns", "dm"])
+def test_a_main_thread_that_keeps_pythons_lock_holds_nobody_up_for_ever(
+    mode: str, tmp_path: Path
+) -> None:
+    values = [data.fixed_value(i) for i in range(data.FIXED)]
+    path = data.write(tmp_path / "db", values)
+    assert launch.run(3, "busy.py", path, mode).count("ok") == 3
