@@ -38,6 +38,19 @@ def test_the_union_of_shares_is_the_same_on_nodes_that_mpi_itself_makes(
     assert "cases" in mpi.run(4, "shares.py", mixed, env=nodes_of_its_own)
 
 
+def test_readers_on_communicators_of_every_kind_and_several_at_once(
+    mpi: launch.Mpi, mixed: Path, fixed: Path
+) -> None:
+    assert mpi.run(5, "topologies.py", mixed, fixed).count(" s\n") == 12
+
+
+def test_readers_on_communicators_over_nodes_that_mpi_itself_makes(
+    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path, fixed: Path
+) -> None:
+    out = mpi.run(5, "topologies.py", mixed, fixed, env=nodes_of_its_own)
+    assert out.count(" s\n") == 12
+
+
 @pytest.mark.parametrize("per_node", [4, 2, 1], ids=["1 node", "2 nodes", "4 nodes"])
 def test_slots_are_never_overwritten_and_nobody_is_held_up(
     mpi: launch.Mpi, per_node: int, fixed: Path
