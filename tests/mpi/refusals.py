@@ -74,23 +74,6 @@ def nonsense_on_one_rank_is_an_error_on_all() -> None:
     refused(IncompatibleError, "order='insertion'", mode="dm", order="insertion")
 
 
-def a_file_that_one_root_cannot_open_is_an_error_on_all() -> None:
-    missing = PATH + ".missing"
-    first = 1 if SIZE > 1 else 0
-    told = refused(
-        Exception,
-        "missing",
-        path=missing if first <= RANK else PATH,
-        ranks_per_node=first or None,
-    )
-    assert told.startswith(f"PeerError: rank {first}") == (first != RANK and 2 * first > RANK)
-
-
-def roots_that_see_different_data_are_told() -> None:
-    path = here(LAST, SMALLER, PATH)
-    refused(ValueError, "number of records differs", f"rank {LAST}", path=path, ranks_per_node=1)
-
-
 def too_little_memory_names_both_numbers() -> None:
     refused(
         (ValueError, PeerError), "needs", "memory budget", "10000 bytes", memory_bytes_max=10_000
@@ -144,8 +127,6 @@ def memory_that_cannot_be_reserved_is_an_error_on_all() -> None:
 CASES: list[Callable[[], None]] = [
     arguments_that_differ_are_named_with_ranks_and_values,
     nonsense_on_one_rank_is_an_error_on_all,
-    a_file_that_one_root_cannot_open_is_an_error_on_all,
-    roots_that_see_different_data_are_told,
     too_little_memory_names_both_numbers,
     a_small_shared_memory_is_found_before_any_touch,
     memory_that_cannot_be_reserved_is_an_error_on_all,

@@ -70,7 +70,21 @@ def test_what_cannot_begin_is_refused_on_all_ranks(
     mpi: launch.Mpi, ranks: int, fixed: Path, tmp_path: Path
 ) -> None:
     smaller = data.write(tmp_path / "smaller", [data.fixed_value(i) for i in range(10)])
-    assert mpi.run(ranks, "refusals.py", fixed, smaller).count(": ok\n") == 7
+    assert mpi.run(ranks, "refusals.py", fixed, smaller).count(": ok\n") == 5
+
+
+def write_copies(folder: Path) -> Path:
+    """Copies for copies.py: alike, and with fewer records."""
+    values = [data.fixed_value(i) for i in range(data.FIXED)]
+    data.write(folder / "alike", values)
+    data.write(folder / "fewer", values[:-1])
+    return folder
+
+
+def test_a_node_that_has_another_copy_is_refused_by_name(
+    mpi: launch.Mpi, fixed: Path, tmp_path: Path
+) -> None:
+    assert mpi.run(4, "copies.py", fixed, write_copies(tmp_path)).count(": ok\n") == 3
 
 
 def test_a_really_small_dev_shm_is_a_clear_error(mpi: launch.Mpi, fixed: Path) -> None:
