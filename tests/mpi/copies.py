@@ -69,6 +69,17 @@ def a_copy_with_fewer_records_is_named_with_both_counts(per_node: int) -> None:
     names_both(told, per_node, seen(PATH)[0], seen(str(FOLDER / "fewer"))[0])
 
 
+def a_copy_of_a_later_transaction_is_named_with_both(per_node: int) -> None:
+    told = refused("later", per_node)
+    assert seen(PATH)[0] == seen(str(FOLDER / "later"))[0]
+    names_both(told, per_node, seen(PATH)[1], seen(str(FOLDER / "later"))[1])
+
+
+def a_copy_with_values_of_other_sizes_is_named(per_node: int) -> None:
+    assert seen(PATH) == seen(str(FOLDER / "resized"))
+    names_both(refused("resized", per_node), per_node)
+
+
 def a_copy_that_is_not_there_is_named_with_its_path(per_node: int) -> None:
     told = refused("missing", per_node)
     assert str(FOLDER / "missing") in told
@@ -81,6 +92,8 @@ CASES: list[Callable[[int], None]] = [
     a_copy_that_is_alike_may_lie_elsewhere,
     a_copy_that_is_not_there_is_named_with_its_path,
     a_copy_with_fewer_records_is_named_with_both_counts,
+    a_copy_of_a_later_transaction_is_named_with_both,
+    a_copy_with_values_of_other_sizes_is_named,
 ]
 
 for case in CASES:

@@ -54,6 +54,10 @@ def main() -> None:
             Mode(ALL_RANKS, engine="direct"),
             Mode(2, block_iterations=3),
             Mode(engine="mmap", block_iterations=ITERATIONS),
+            "stag",
+            "dm",
+            "lmdb",
+            Mode(2, block_iterations=2, tokens=2),
         ]
     )
     starts = itertools.cycle([0, 1, MIXED - 2, 10**12, -5])

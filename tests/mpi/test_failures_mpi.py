@@ -25,8 +25,17 @@ RANKS = 4
 ENDING_SECONDS_MAX = 5
 
 
-def test_a_rank_that_fails_is_named_on_all_ranks_of_its_node(mpi: launch.Mpi, fixed: Path) -> None:
-    assert "8 cases" in mpi.run(RANKS, "failing.py", fixed, 4)
+def test_a_rank_that_fails_is_named_on_all_ranks_of_all_nodes(
+    mpi: launch.Mpi, fixed: Path
+) -> None:
+    """One node, nodes that are unequal, and a node for each rank."""
+    assert "24 cases" in mpi.run(RANKS, "failing.py", fixed, 4, 3, 1)
+
+
+def test_a_rank_that_fails_is_named_on_nodes_that_mpi_itself_makes(
+    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], fixed: Path
+) -> None:
+    assert "8 cases" in mpi.run(RANKS, "failing.py", fixed, 2, env=nodes_of_its_own)
 
 
 def endings(folder: Path) -> list[tuple[float, int, str]]:
@@ -38,11 +47,14 @@ def endings(folder: Path) -> list[tuple[float, int, str]]:
     return told
 
 
-def judge_uncaught(
-    mpi: launch.Mpi, failing: int, per_node: int, fixed: Path, folder: Path
+@pytest.mark.parametrize(
+    ("failing", "per_node"), [(0, 4), (3, 4), (1, 2)], ids=["a root", "no root", "of 2 nodes"]
+)
+def test_an_exception_that_nobody_catches_reaches_the_others(
+    mpi: launch.Mpi, failing: int, per_node: int, fixed: Path, tmp_path: Path
 ) -> None:
-    out = mpi.run(RANKS, "ending.py", fixed, failing, folder, per_node, expect=None, plain=True)
-    told = endings(folder)
+    out = mpi.run(RANKS, "ending.py", fixed, failing, tmp_path, per_node, expect=None, plain=True)
+    told = endings(tmp_path)
     for rank, (when, _pid, how) in enumerate(told):
         if rank == failing:
             assert how == "failed"
@@ -50,13 +62,6 @@ def judge_uncaught(
             cause = f"PeerError: rank {failing} failed: Fire: the rank is on fire"
             assert how.startswith(cause), (rank, how, out)
             assert 0 <= when - told[failing][0] < ENDING_SECONDS_MAX
-
-
-@pytest.mark.parametrize("failing", [0, 3], ids=["a root", "no root"])
-def test_an_exception_that_nobody_catches_reaches_the_others(
-    mpi: launch.Mpi, failing: int, fixed: Path, tmp_path: Path
-) -> None:
-    judge_uncaught(mpi, failing, RANKS, fixed, tmp_path)
 
 
 @contextmanager

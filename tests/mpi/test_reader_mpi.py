@@ -14,6 +14,7 @@ from pathlib import Path
 
 import data
 import launch
+import lmdb
 import pytest
 
 from lmdbio import timeline
@@ -74,17 +75,21 @@ def test_what_cannot_begin_is_refused_on_all_ranks(
 
 
 def write_copies(folder: Path) -> Path:
-    """Copies for copies.py: alike, and with fewer records."""
+    """Copies for copies.py: alike, with fewer records, of a later transaction, of other sizes."""
     values = [data.fixed_value(i) for i in range(data.FIXED)]
     data.write(folder / "alike", values)
     data.write(folder / "fewer", values[:-1])
+    data.write(folder / "later", values)
+    with lmdb.open(str(folder / "later"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        txn.put(b"%08d" % 0, values[0])
+    data.write(folder / "resized", [*values[:-1], bytes(40)])
     return folder
 
 
 def test_a_node_that_has_another_copy_is_refused_by_name(
     mpi: launch.Mpi, fixed: Path, tmp_path: Path
 ) -> None:
-    assert mpi.run(4, "copies.py", fixed, write_copies(tmp_path)).count(": ok\n") == 3
+    assert mpi.run(4, "copies.py", fixed, write_copies(tmp_path)).count(": ok\n") == 5
 
 
 def test_a_really_small_dev_shm_is_a_clear_error(mpi: launch.Mpi, fixed: Path) -> None:

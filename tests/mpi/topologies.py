@@ -37,6 +37,12 @@ MODES = itertools.cycle(
         "dio",
         Mode(2, engine="mmap"),
         Mode(ALL_RANKS, engine="direct", block_iterations=2),
+        "lmdb",
+        "dm",
+        Mode(block_iterations=2, tokens=1),
+        Mode(ALL_RANKS, tokens=2),
+        "lmm",
+        Mode(ALL_RANKS, "speculate", "mmap"),
     ]
 )
 
@@ -217,11 +223,17 @@ def readers_end_in_another_order_than_they_began_and_before_their_end() -> None:
         job.close()
 
 
+#: Every way of locating, and turns.
+KINDS = ["auto", "lmdb", "lmm", "dio", Mode(tokens=1)]
+
+
 def epochs_of_no_iterations_and_readers_that_are_never_asked_end_at_once() -> None:
-    for per_node in per_nodes():
-        with Watched(WORLD, "mixed", SIZE, iterations=0, ranks_per_node=per_node) as job:
+    for per_node, mode in itertools.product((SIZE, SIZE - 1, 1), KINDS):
+        with Watched(
+            WORLD, "mixed", SIZE, iterations=0, ranks_per_node=per_node, mode=mode
+        ) as job:
             job.finish()
-        with Watched(WORLD, "mixed", SIZE, ranks_per_node=per_node):
+        with Watched(WORLD, "mixed", SIZE - 1, ranks_per_node=per_node, mode=mode):
             pass
 
 
