@@ -2,7 +2,7 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, replay, older, soak, writers, tsan,
+# .venv. Further targets: lint, fuzz, replay, older, soak, writers, endurance, tsan,
 # format, clean.
 
 PYTHON ?= python3
@@ -24,8 +24,10 @@ FUZZ_COUNT ?= 1000000
 SOAK_COUNT ?= 10000
 WRITERS_READS ?= 1000000
 REPLAY_COUNT ?= 1000
+ENDURANCE_CYCLES ?= 1000
+ENDURANCE_FAILURES ?= 100
 
-.PHONY: demo test lint fuzz replay older soak writers tsan format clean
+.PHONY: demo test lint fuzz replay older soak writers endurance tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -60,6 +62,9 @@ soak: $(VENV)/.dev
 
 writers: $(VENV)/.dev
 	$(BIN)/python tests/writers/run.py --reads $(WRITERS_READS)
+
+endurance: $(VENV)/.dev
+	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES)
 
 tsan: $(VENV)/.dev
 	$(BIN)/python tests/tsan/run.py

@@ -1,0 +1,28 @@
+"""A short run of the soak of Readers; ``make endurance`` runs it for longer.
+
+Goal: a job can make and close Readers, and see them fail, as often as it likes. Method:
+endure.py. The random seed is today's and is printed, so that every day tries others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import endure
+import launch
+import pytest
+
+pytestmark = pytest.mark.mpi
+
+
+def test_readers_made_closed_and_failed_leave_nothing_behind(
+    mpi: launch.Mpi, tmp_path: Path
+) -> None:
+    seed = int(time.time()) // 86400
+    asked = argparse.Namespace(cycles=30, failures=10, ranks=4, seed=seed, communicators=0)
+    report = endure.run(mpi, asked, tmp_path)
+    assert "said" not in report, f"seed {seed}: {report['said']}"
+    assert (report["cycles"], report["failures"]) == (30, 10)
+    assert not endure.leaks(report), f"seed {seed}"
