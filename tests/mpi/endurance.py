@@ -49,6 +49,8 @@ WARM_CYCLES = 20
 INTERRUPT_SECONDS_MAX = 0.03
 #: More communicators than these are not tried for: MPICH has about 2,000, Open MPI no limit.
 COMMUNICATORS_MAX = int(sys.argv[6])
+#: Made under Open MPI to fill all gaps in its numbers.
+NUMBERED = 100
 #: The last three need a sidecar.
 MODES = [
     "auto",
@@ -81,7 +83,7 @@ class Cycle:
     slots: int
     per_node: int
     iterations: int | None  # None: until it fails
-    end: str  # "close", "leave", "forget" or "view"
+    end: str  # "close", "leave" or "forget"
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -122,18 +124,14 @@ def look(cycle: Cycle, batch: Any) -> None:
 
 def live(cycle: Cycle) -> None:
     """A Reader from its beginning to its end."""
-    reader, kept = cycle.make(), None
+    reader = cycle.make()
     for t, batch in enumerate(reader):
         look(cycle, batch)
         if cycle.end in ("leave", "forget") and t == 2:
             break
-        if cycle.end == "view" and t == 3 and len(batch):
-            kept = batch[0]
-            break
         del batch
     if cycle.end != "forget":
         reader.close()
-    del kept
 
 
 # --- failures ----------------------------------------------------------------------------
@@ -297,20 +295,18 @@ def strike(chance: random.Random, number: int) -> Counter[str]:
 
 
 def communicators() -> int:
-    """How many there are: by those that MPICH still gives, under Open MPI by the next's number."""
-    if MPI.get_vendor()[0] == "Open MPI":
-        comm = WORLD.Dup()
-        number = comm.py2f()
-        comm.Free()
-        return int(number)
+    """How many there are: MPICH gives so many less, Open MPI numbers them without gaps."""
+    is_open_mpi = MPI.get_vendor()[0] == "Open MPI"
+    most = NUMBERED if is_open_mpi else COMMUNICATORS_MAX
     made: list[MPI.Intracomm] = []
     with contextlib.suppress(MPI.Exception):
-        while len(made) < COMMUNICATORS_MAX:
+        while len(made) < most:
             made.append(WORLD.Dup())
+    last = max(comm.py2f() for comm in made) if is_open_mpi else most
     count = len(made)
     for comm in made:
         comm.Free()
-    return COMMUNICATORS_MAX - count
+    return int(last + is_open_mpi - count)
 
 
 def held(folders: list[Path]) -> dict[str, int]:

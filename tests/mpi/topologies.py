@@ -38,11 +38,7 @@ MODES = itertools.cycle(
         Mode(2, engine="mmap"),
         Mode(ALL_RANKS, engine="direct", block_iterations=2),
         "lmdb",
-        "dm",
-        Mode(block_iterations=2, tokens=1),
-        Mode(ALL_RANKS, tokens=2),
         "lmm",
-        Mode(ALL_RANKS, "speculate", "mmap"),
     ]
 )
 
