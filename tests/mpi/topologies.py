@@ -220,7 +220,7 @@ def readers_end_in_another_order_than_they_began_and_before_their_end() -> None:
 
 
 #: Every way of locating, and turns.
-KINDS = ["auto", "lmdb", "lmm", "dio", Mode(tokens=1)]
+KINDS = ["auto", "lmdb", "lmm", "dm", "dio", Mode(tokens=1)]
 
 
 def epochs_of_no_iterations_and_readers_that_are_never_asked_end_at_once() -> None:
