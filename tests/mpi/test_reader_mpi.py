@@ -52,6 +52,10 @@ def test_readers_on_communicators_over_nodes_that_mpi_itself_makes(
     assert out.count(" s\n") == 12
 
 
+def test_letters_that_nobody_took_harm_no_later_communicator(mpi: launch.Mpi, mixed: Path) -> None:
+    assert mpi.run(4, "letters.py", mixed).count("all\n") == 4
+
+
 @pytest.mark.parametrize("per_node", [4, 2, 1], ids=["1 node", "2 nodes", "4 nodes"])
 def test_slots_are_never_overwritten_and_nobody_is_held_up(
     mpi: launch.Mpi, per_node: int, fixed: Path
