@@ -144,3 +144,7 @@ def test_windows_of_readers_that_failed_are_freed_with_the_next_one(
     for _, most, _, first, _, last in told:
         # The last one's window, and that of the view that is held.
         assert 0 < int(first) <= int(last) <= int(most) <= 4 * int(first), out
+
+
+def test_an_interrupt_while_a_reader_is_made_is_told_to_all(mpi: launch.Mpi, fixed: Path) -> None:
+    assert mpi.run(3, "interrupted.py", fixed).count("all\n") == 3
