@@ -80,6 +80,10 @@ def a_copy_with_values_of_other_sizes_is_named(per_node: int) -> None:
     names_both(refused("resized", per_node), per_node)
 
 
+def a_copy_with_one_value_of_another_size_in_the_middle_is_named(per_node: int) -> None:
+    names_both(refused("middle", per_node), per_node)
+
+
 def a_copy_that_is_not_there_is_named_with_its_path(per_node: int) -> None:
     told = refused("missing", per_node)
     assert str(FOLDER / "missing") in told
@@ -94,6 +98,7 @@ CASES: list[Callable[[int], None]] = [
     a_copy_with_fewer_records_is_named_with_both_counts,
     a_copy_of_a_later_transaction_is_named_with_both,
     a_copy_with_values_of_other_sizes_is_named,
+    a_copy_with_one_value_of_another_size_in_the_middle_is_named,
 ]
 
 for case in CASES:

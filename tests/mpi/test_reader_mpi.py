@@ -87,13 +87,15 @@ def write_copies(folder: Path) -> Path:
     with lmdb.open(str(folder / "later"), map_size=1 << 28) as env, env.begin(write=True) as txn:
         txn.put(b"%08d" % 0, values[0])
     data.write(folder / "resized", [*values[:-1], bytes(40)])
+    middle = data.FIXED // 3 + 1
+    data.write(folder / "middle", [*values[:middle], bytes(3500), *values[middle + 1 :]])
     return folder
 
 
 def test_a_node_that_has_another_copy_is_refused_by_name(
     mpi: launch.Mpi, fixed: Path, tmp_path: Path
 ) -> None:
-    assert mpi.run(4, "copies.py", fixed, write_copies(tmp_path)).count(": ok\n") == 5
+    assert mpi.run(4, "copies.py", fixed, write_copies(tmp_path)).count(": ok\n") == 6
 
 
 def test_a_really_small_dev_shm_is_a_clear_error(mpi: launch.Mpi, fixed: Path) -> None:
