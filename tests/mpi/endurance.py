@@ -26,7 +26,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,8 @@ class Cycle:
     slots: int
     per_node: int
     iterations: int | None  # None: until it fails
-    end: str  # "close", "leave" or "forget"
+    end: str  # "close", "leave", "forget" or "view"
+    own: bool = False  # its communicator is made for it, and freed after it
 
     def arguments(self) -> dict[str, Any]:
         return {
@@ -112,7 +113,8 @@ def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
         slots=chance.choice([2, 3]),
         per_node=chance.choice([SIZE, 2, 1]),
         iterations=chance.choice([1, 2, 6, 15]),
-        end=chance.choice(["close", "close", "leave", "forget"]),
+        end=chance.choice(["close", "close", "leave", "forget", "view"]),
+        own=chance.choice([False, False, True]),
     )
 
 
@@ -124,14 +126,21 @@ def look(cycle: Cycle, batch: Any) -> None:
 
 def live(cycle: Cycle) -> None:
     """A Reader from its beginning to its end."""
-    reader = cycle.make()
+    comm, kept = cycle.comm.Dup() if cycle.own else None, None
+    reader = (cycle if comm is None else replace(cycle, comm=comm)).make()
     for t, batch in enumerate(reader):
         look(cycle, batch)
+        if cycle.end == "view" and t == 3 and len(batch):
+            kept = batch[0]
+            break
         if cycle.end in ("leave", "forget") and t == 2:
             break
         del batch
     if cycle.end != "forget":
         reader.close()
+    del kept, reader
+    if comm is not None:
+        comm.Free()
 
 
 # --- failures ----------------------------------------------------------------------------
