@@ -241,6 +241,8 @@ class Links:
             self.relay.leave()
             self._hand_over(-1, alive)
         self.give_turn(leaves=True)
+        if self._mail is None or not self._mail.is_open:
+            return True
         return not (self.awaits_turn or self.awaits_cursor)
 
 

@@ -139,7 +139,7 @@ class _Asked:
             for name in self.__dataclass_fields__
             if name not in ("memory_given", "PER_NODE")
         }
-        told["mode"] = str(self.mode).casefold()
+        told["mode"] = self.mode.casefold() if isinstance(self.mode, str) else str(self.mode)
         if not self.memory_given:
             told["memory_bytes_max"] = None
         return told
@@ -269,7 +269,8 @@ class Reader:
             job.settle_nodes(asked.ranks_per_node)
             job.compare(compared, per_node=_Asked.PER_NODE)
             self._open(job, asked, [other.memory_bytes_max for other in all_asked])
-        except Exception:
+        except BaseException as error:
+            job.fail(error)
             job.free()  # all ranks are here: whatever failed was told to everybody
             raise
         tracing.note("open", begun, monotonic_ns(), {"file": asked.path})

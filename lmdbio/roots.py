@@ -270,7 +270,7 @@ def _seen(work: Work) -> Seen:
 
 
 def _sampled(work: Work) -> int:
-    """crc32 over where some records lie, spread over the data set, and how they begin."""
+    """crc32 over where records lie, where that is known, and how some of them begin."""
     source, crc = work.source, 0
     if isinstance(source, Walked):
         walk = source.again()
@@ -278,6 +278,8 @@ def _sampled(work: Work) -> int:
     else:
         spread = np.linspace(0, source.count - 1, SAMPLES) if source.count else np.empty(0)
         extents = source.extents(np.unique(spread.astype(np.uint64)))
+    if isinstance(source, Source) and source.digest is None:  # which covers all lengths
+        crc = zlib.crc32(np.ascontiguousarray(source.run(0, source.count)).tobytes())
     for offset, length in extents.tolist():
         crc = zlib.crc32(f"{offset} {length}".encode(), crc)
         crc = zlib.crc32(source.pages.read(offset, min(length, SAMPLE_BYTES)), crc)

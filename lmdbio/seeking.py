@@ -216,9 +216,9 @@ class Relay:
         self._own = 0  # runs of this root that were sought
         self._after: tuple[int, bytes] | None = None  # the place behind the last of them
         self._start = schedule.start % walked.count
-        self.holds = bool(self._course) and self._course[0].team == team
         #: This root has no part in it any more.
-        self.is_out = not self._each
+        self.is_out = not self._each or schedule.blocks == 0
+        self.holds = not self.is_out and self._course[0].team == team
 
     # --- what comes
 

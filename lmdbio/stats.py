@@ -29,7 +29,7 @@ __all__ = ["Rest", "Stats", "Tally"]
 #: read, or to seek.
 Rest: TypeAlias = Literal["fill", "idle", "turn"]
 _RESTS: dict[Rest, str] = {
-    "fill": "wait for reads",
+    "fill": "fill",
     "idle": "idle, no free slot",
     "turn": "wait for turn",
 }

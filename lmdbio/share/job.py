@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -45,7 +46,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
     return f"rank {text}" if len(runs) == 1 and runs[0][0] == runs[0][1] else f"ranks {text}"
 
 
-def _machine() -> str:
+def machine_name() -> str:
     """The same on all ranks that share /dev/shm, and on no others."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
@@ -90,6 +91,7 @@ class Job:
         self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
         self.node_rank = 0
         self._places: list[Place] = []
+        self.has_told = False  # to all ranks that one has failed
 
     @property
     def alone(self) -> bool:
@@ -110,31 +112,54 @@ class Job:
         """
         if self.comm is None:
             return [step()]
-        own: Exception | None = None
+        own: BaseException | None = None
         result: Any = None
         try:
             result = step()
-        except Exception as error:
+        except BaseException as error:
             own = error
+        own = self._meet(own)
         told = (result, None) if own is None else (None, describe(own))
-        self._meet()
         answers = self.comm.allgather(told)
+        failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
+        self.has_told = bool(failed)
         if own is not None:
             raise own
-        failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         if failed:
             rank, text = failed[0]
             more = f" (and {ranks_text(r for r, _ in failed[1:])})" if len(failed) > 1 else ""
             raise PeerError(f"rank {rank} failed: {text}{more}")
         return [value for value, _ in answers]
 
-    def _meet(self) -> None:
-        """Waits until all ranks are here, without the core that a collective call would burn."""
+    def _meet(self, own: BaseException | None) -> BaseException | None:
+        """Waits until all ranks are here, without the core that a collective call would burn.
+
+        Returns:
+            Why this rank cannot go on: ``own``, or a Ctrl-C that came meanwhile, which the
+            others are to be told of; the second one is not waited with.
+        """
         everybody = self.comm.Ibarrier()
         nap = NAP_SECONDS_MIN
         while not everybody.Test():
-            time.sleep(nap)
+            try:
+                time.sleep(nap)
+            except KeyboardInterrupt as interrupt:
+                if own is not None:
+                    raise
+                own = interrupt
             nap = min(2 * nap, NAP_SECONDS_MAX)
+        return own
+
+    def fail(self, error: BaseException) -> None:
+        """Takes part in the others' next step together, which fails; unless they know."""
+        if self.comm is None or self.has_told:
+            return
+
+        def step() -> None:
+            raise error
+
+        with contextlib.suppress(BaseException):
+            self.together(step)
 
     def together_local(self, step: Callable[[], T]) -> T:
         """As ``together``, for results that stay on their rank."""
@@ -253,7 +278,7 @@ def connect(comm: Any) -> Job:
     lowest = shared.allgather(comm.rank)[0]
     left = left_windows()
     is_threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    place = Place(_machine(), lowest, shared.rank, is_threaded)
+    place = Place(machine_name(), lowest, shared.rank, is_threaded)
     told = comm.allgather((place, sorted(left)))
     job._places = [place for place, _ in told]
     free_left(left, [names for _, names in told])

@@ -9,11 +9,14 @@ A thread that waits for a letter probes and sleeps: a receive that blocks would 
 
 from __future__ import annotations
 
-import contextlib
 import struct
+import threading
+import time
 from collections import deque
 from enum import IntEnum
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from lmdbio.share.job import Job
 
@@ -53,21 +56,83 @@ _HEAD = struct.Struct("<QB")  # number of the Reader, kind
 LETTER_BYTES_MAX = 1 << 16
 #: Every MPI has so many tags.
 TAGS = 1 << 15
-#: Letters to ranks that ended before they took them; their memory is MPI's until then.
-_undelivered: list[Any] = []
+#: How long a communicator's end waits for threads that still use it.
+END_SECONDS_MAX = 2.0
 
 
 class _Office:
-    """What letters of all Readers on one communicator travel over."""
+    """What letters of all Readers on one communicator travel over.
 
-    def __init__(self, comm: Any) -> None:
-        self.comm = comm.Dup()
+    It counts what is sent and received, so that nothing is under way when it ends: an MPI may
+    hand an old letter to whatever communicator comes next. Threads of several Readers share it.
+    """
+
+    def __init__(self, comm: Any, mpi: Any) -> None:
+        self.comm, self.mpi = comm.Dup(), mpi
         self.readers = 0  # that were numbered
         self.users = 0  # that have not ended
+        self.is_closing = False
+        self._sent = np.zeros(comm.size, np.int64)
+        self._received = np.zeros(comm.size, np.int64)
+        self._sending: deque[tuple[Any, bytes]] = deque()
+        self._status = mpi.Status()
+        self._lock = threading.Lock()
 
-    def give_up(self, mpi: Any) -> None:
-        """The user's communicator is freed, on all its ranks."""
-        if not self.users and not mpi.Is_finalized():
+    @property
+    def is_open(self) -> bool:
+        return not self.is_closing and not self.mpi.Is_finalized()
+
+    def send(self, to: int, tag: int, text: bytes) -> None:
+        with self._lock:
+            request = self.comm.Isend([text, self.mpi.BYTE], to, tag)
+            self._sent[to] += 1
+            self._sending.append((request, text))
+            while self._sending and self._sending[0][0].Test():
+                self._sending.popleft()
+
+    def receive(self, tag: int) -> tuple[int, bytes] | None:
+        """(sender, text) of a letter that has come, and has this tag."""
+        with self._lock:
+            found = self.comm.Improbe(self.mpi.ANY_SOURCE, tag, self._status)
+            return None if found is None else self._take(found)
+
+    def _take(self, found: Any) -> tuple[int, bytes]:
+        text, sender = bytearray(self._status.Get_count(self.mpi.BYTE)), self._status.Get_source()
+        found.Recv([text, self.mpi.BYTE])
+        self._received[sender] += 1
+        return sender, bytes(text)
+
+    def begin(self) -> int:
+        """The number of a new Reader. What came too late for those before it is thrown away."""
+        while not self.users:
+            if self.receive(self.mpi.ANY_TAG) is None:
+                break
+        with self._lock:
+            self.readers += 1
+            self.users += 1
+            return self.readers - 1
+
+    def leave(self) -> None:
+        """A Reader has ended."""
+        with self._lock:
+            self.users -= 1
+
+    def end(self) -> None:
+        """The user's communicator is freed, on all its ranks: so is this, when it is empty."""
+        if self.mpi.Is_finalized():
+            return
+        self.is_closing = True
+        deadline = time.monotonic() + END_SECONDS_MAX
+        while self.users and time.monotonic() < deadline:
+            time.sleep(0.001)
+        wanted = np.empty_like(self._sent)
+        self.comm.Alltoall(self._sent, wanted)
+        while (self._received < wanted).any():
+            self._take(self.comm.Mprobe(self.mpi.ANY_SOURCE, self.mpi.ANY_TAG, self._status))
+        for request, _ in self._sending:
+            request.Wait()
+        # A thread that has not ended by now may still look at it.
+        if self.comm.allreduce(self.users, self.mpi.MAX) == 0:
             self.comm.Free()
 
 
@@ -80,12 +145,12 @@ def _office(comm: Any, mpi: Any) -> _Office:
     if _keyval is None:
 
         def freed(_comm: Any, _key: int, office: _Office) -> None:
-            office.give_up(mpi)
+            office.end()
 
         _keyval = mpi.Comm.Create_keyval(None, freed)
     office: _Office | None = comm.Get_attr(_keyval)
     if office is None:
-        office = _Office(comm)
+        office = _Office(comm, mpi)
         comm.Set_attr(_keyval, office)
     return office
 
@@ -98,58 +163,44 @@ class Mail:
     """
 
     def __init__(self, comm: Any, mpi: Any) -> None:
-        self._mpi = mpi
         self._office = _office(comm, mpi)
-        self._number = self._office.readers
-        self._office.readers += 1
-        self._office.users += 1
+        self._number = self._office.begin()
         self._tag = self._number % TAGS
-        self._sending: deque[tuple[Any, bytes]] = deque()
-        self._status = mpi.Status()
         self._closed = False
         self.rank: int = comm.rank
 
     def send(self, to: int, kind: Kind, body: bytes) -> None:
         """Sends a letter to the root of job rank ``to``; returns at once."""
-        if self._closed or self._mpi.Is_finalized():
-            return
         text = _HEAD.pack(self._number, kind) + body
         if len(text) > LETTER_BYTES_MAX:
             raise RuntimeError(f"a letter of {len(text)} bytes")
-        request = self._office.comm.Isend([text, self._mpi.BYTE], to, self._tag)
-        self._sending.append((request, text))
-        self._forget_delivered()
-
-    def _forget_delivered(self) -> None:
-        while self._sending and self._sending[0][0].Test():
-            self._sending.popleft()
+        if not self._closed and self._office.is_open:
+            self._office.send(to, self._tag, text)
 
     def receive(self) -> Letter | None:
         """A letter that has come; None: there is none."""
-        while not (self._closed or self._mpi.Is_finalized()):
-            found = self._office.comm.Improbe(self._mpi.ANY_SOURCE, self._tag, self._status)
+        while not self._closed and self._office.is_open:
+            found = self._office.receive(self._tag)
             if found is None:
                 return None
-            text = bytearray(self._status.Get_count(self._mpi.BYTE))
-            sender = self._status.Get_source()
-            found.Recv([text, self._mpi.BYTE])
+            sender, text = found
             if len(text) < _HEAD.size:
                 raise RuntimeError(f"a letter of {len(text)} bytes from rank {sender}")
             number, kind = _HEAD.unpack_from(text)
             if number == self._number:
-                return Letter(Kind(kind), sender, bytes(text[_HEAD.size :]))
+                return Letter(Kind(kind), sender, text[_HEAD.size :])
         return None
+
+    @property
+    def is_open(self) -> bool:
+        """False once no letter can come any more."""
+        return not self._closed and self._office.is_open
 
     def close(self) -> None:
         """Sends and receives no more. Never blocks; may be called twice."""
-        if self._closed:
-            return
-        self._closed = True
-        self._office.users -= 1
-        with contextlib.suppress(self._mpi.Exception):
-            if not self._mpi.Is_finalized():
-                self._forget_delivered()
-        _undelivered.extend(self._sending)
+        if not self._closed:
+            self._closed = True
+            self._office.leave()
 
 
 def open_mail(job: Job) -> Mail | None:

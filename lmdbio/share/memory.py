@@ -15,6 +15,9 @@ SHM = "/dev/shm"
 #: Populated per call, bytes: so that signals are seen between.
 POPULATE_BYTES = 256 * 2**20
 
+#: (machine, process, number): no two windows of a job have the same.
+Name = tuple[str, int, int]
+
 
 class SharedMemory:
     """This node's memory: the parts of its ranks, as this process sees them.
@@ -37,7 +40,7 @@ class SharedMemory:
         keep: object = None,
     ) -> None:
         self.parts, self.size, self.ranks = parts, size, len(parts)
-        self.name = 0, 0
+        self.name: Name = "", 0, 0
         self._finalized = finalized
         self._window, self._comm = window, comm
         self.keep = keep
@@ -103,13 +106,13 @@ def leave_window(memory: SharedMemory, is_unused: Callable[[], bool]) -> None:
     _left.append((memory, is_unused))
 
 
-def left_windows() -> dict[tuple[int, int], SharedMemory]:
+def left_windows() -> dict[Name, SharedMemory]:
     """Those that this rank uses no more, by name."""
     _left[:] = [one for one in _left if not one[0].gone]
     return {memory.name: memory for memory, is_unused in _left if is_unused()}
 
 
-def free_left(own: dict[tuple[int, int], SharedMemory], told: Sequence[Sequence[Any]]) -> None:
+def free_left(own: dict[Name, SharedMemory], told: Sequence[Sequence[Any]]) -> None:
     """Frees the windows that all their ranks are here for. Collective.
 
     Args:

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from lmdbio import _core
 from lmdbio.errors import Error, PeerError
-from lmdbio.share.job import Job, describe, ranks_text
-from lmdbio.share.memory import SHM, SharedMemory, leave_window
+from lmdbio.share.job import Job, describe, machine_name, ranks_text
+from lmdbio.share.memory import SHM, Name, SharedMemory, leave_window
 
 #: Slots begin at multiples of this many bytes (or of the page, or of the engine's alignment).
 SLOT_ALIGNMENT = 4096
@@ -107,7 +107,14 @@ def take_seat(job: Job, node_teams: Sequence[range], layout: Layout | None) -> S
 
     wanted = job.together(wants)
     check_shm(job, [size for _, size, _ in wanted], [free for _, _, free in wanted])
-    memory = job.together_local(lambda: job.allocate(wanted[job.rank][1]))
+    made: list[SharedMemory] = []
+    try:
+        job.together(lambda: made.append(job.allocate(wanted[job.rank][1])))
+    except BaseException:
+        for memory in made:  # another node had none
+            memory.free()
+        raise
+    memory = made[0]
     try:
         return _furnish(job, node_teams, root, wanted, memory)
     except BaseException:
@@ -125,8 +132,8 @@ def _furnish(
 ) -> Seat:
     ranks, roots = len(job.node), len(node_teams)
 
-    def furnish() -> tuple[int, tuple[int, int]]:
-        name = os.getpid(), next(_numbers)
+    def furnish() -> tuple[int, Name]:
+        name = machine_name(), os.getpid(), next(_numbers)
         layout = wanted[job.rank][0]
         if layout is None:
             return 0, name
