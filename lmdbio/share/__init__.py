@@ -12,10 +12,12 @@ root owns a part, and the part of node rank 0 begins with the control area (csrc
     [control][slot 0: table | data][slot 1: table | data] ...   [slot 0 ...]   ...
      part of node rank 0, a root                                 next root's part
 
-MPI is called when a Reader is made and when it is closed, never between, and only by main
-threads. Whatever can fail while it is made fails on all ranks together (``Job.together``).
-Nothing collective spans nodes after that, so that a rank that failed on another node hangs
-nobody. Without a communicator one process does all and mpi4py is not imported.
+Collective calls are made when a Reader is made, and by main threads alone. Whatever can fail then
+fails on all ranks together (``Job.together``). Between, threads of roots send each other short
+letters (``Mail``): turns to read (``Turns``), cursors, and who has failed. Nobody depends on one:
+a rank that has failed, or does not get round to answering, hangs nobody. Closing is collective
+over a node, for its window. Without a communicator one process does all and mpi4py is not
+imported.
 """
 
 from lmdbio.share.job import Job, connect, describe, ranks_per_node, teams
