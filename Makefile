@@ -43,6 +43,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy benchmarks/pfs
 	$(BIN)/mypy benchmarks/targets
 	$(BIN)/mypy benchmarks/capped
+	$(BIN)/mypy benchmarks/cluster
 	$(BIN)/mypy examples/caffe
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
@@ -74,7 +75,7 @@ format: $(VENV)/.dev
 	$(BIN)/ruff format .
 
 clean:
-	rm -rf $(VENV) build dist demo-data demo-results bench-results target-data *.egg-info
+	rm -rf $(VENV) build dist demo-data demo-results bench-results target-data cluster-data *.egg-info
 	rm -f lmdbio/_lmdbio.c lmdbio/_lmdbio*.so lmdbio/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own

@@ -1,0 +1,253 @@
+"""A cluster on one machine: a mount for each emulated node, and the ranks that read there.
+
+    with modelled(folder, 4, constants) as store:
+        for told in run_ranks(store, 16, plan, seconds_max=60):
+            ...
+
+However a ``with`` ends, nothing stays mounted, attached or running.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import selectors
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from capped import capped
+from pfs import pfs
+
+from lmdbio.bench import processes
+
+__all__ = ["Failed", "Missing", "Store", "looped", "missing", "modelled", "run_ranks"]
+
+RANK = Path(__file__).resolve().with_name("rank.py")
+
+
+class Missing(Exception):
+    """Something that this machine lacks; the message says what."""
+
+
+class Failed(Exception):
+    """A step, or the ranks, failed; the message says which."""
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """Storage while it is mounted.
+
+    Attributes:
+        folder: what every mount shows.
+        mounts: one for each node.
+        words: what it is, for people.
+        counters: how ``counters.source`` finds them.
+        prefix: words before the command of the ranks.
+        constants: of the model, or the caps.
+    """
+
+    folder: Path
+    mounts: list[Path]
+    words: str
+    counters: Mapping[str, Any]
+    prefix: tuple[str, ...] = ()
+    constants: Mapping[str, float] = field(default_factory=dict)
+
+
+def missing(kind: str) -> str | None:
+    """What this machine lacks for a cluster with such a store, None if nothing."""
+    if processes.mpiexec() is None:
+        return "there is no mpiexec (pip install 'lmdbio[mpi]')"
+    if importlib.util.find_spec("mpi4py") is None:
+        return "mpi4py is not installed (pip install 'lmdbio[mpi]')"
+    if kind == "model":
+        return pfs.missing()
+    return capped.missing()
+
+
+# --- stores --------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def modelled(folder: Path, nodes: int, constants: Mapping[str, float]) -> Iterator[Store]:
+    """The modelled parallel file system (benchmarks/pfs), a mount for each node.
+
+    Raises:
+        Missing, Failed: it cannot be mounted.
+    """
+    words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
+    try:
+        with pfs.mounted(folder, mounts=nodes, constants=constants) as mounted:
+            yield Store(
+                folder,
+                mounted.mounts,
+                f"modelled parallel file system ({words})",
+                {"kind": "model", "mount": str(mounted.mounts[0]), "attribute": pfs.COUNTERS},
+                constants=constants,
+            )
+    except pfs.Missing as error:
+        raise Missing(str(error)) from error
+    except pfs.Failed as error:
+        raise Failed(str(error)) from error
+
+
+@contextlib.contextmanager
+def looped(
+    folder: Path, nodes: int, *, bytes_s: int, requests_s: int, image_folder: Path | None = None
+) -> Iterator[Store]:
+    """One image of a copy of ``folder``, mounted read-only through a capped loop device for each
+    node: a page cache each, one storage.
+
+    Args:
+        folder: to copy.
+        nodes: so many devices.
+        bytes_s, requests_s: what each of them lets pass.
+        image_folder: where the image goes; None: the usual place of temporary files.
+
+    Raises:
+        Missing, Failed: it cannot be made.
+    """
+    lacking = capped.missing()
+    if lacking:
+        raise Missing(lacking)
+    with contextlib.ExitStack() as stack:
+        try:
+            made = stack.enter_context(
+                capped.shared(
+                    folder,
+                    devices=nodes,
+                    bytes_s=bytes_s,
+                    requests_s=requests_s,
+                    image_folder=image_folder,
+                )
+            )
+        except capped.Failed as error:
+            raise Failed(str(error)) from error
+        caps = f"{bytes_s / 2**20:g} MiB/s and {requests_s:,} requests/s each"
+        # A shell that joins the control group before it becomes the command.
+        join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(made.group / "cgroup.procs"))
+        yield Store(
+            folder,
+            made.mounts,
+            f"one image behind {nodes} loop devices of {caps}",
+            {"kind": "loop", "devices": [Path(device).name for device in made.devices]},
+            prefix=join,
+            constants={"bytes_s": bytes_s, "requests_s": requests_s},
+        )
+
+
+# --- ranks ---------------------------------------------------------------------------------
+
+
+def command(ranks: int, plan: Path) -> list[str]:
+    # mpi4py's runner ends all ranks when one of them raises.
+    python = [sys.executable, "-m", "mpi4py", str(RANK), str(plan)]
+    return [processes.mpiexec() or "mpiexec", "-n", str(ranks), *python]
+
+
+def environment() -> dict[str, str]:
+    """Ranks see this very package; no thread pools of numpy's beside them; nodes are emulated by
+    ``ranks_per_node`` alone."""
+    found = processes.inherited() | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    found.pop("LMDBIO_RANKS_PER_NODE", None)
+    return found
+
+
+def run_ranks(
+    store: Store,
+    ranks: int,
+    plan: Mapping[str, Any],
+    *,
+    seconds_max: float,
+    waiting: Callable[[int, float], None] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Starts the ranks; what they tell of each run of the plan, as it comes.
+
+    Args:
+        store: where they read.
+        ranks: how many.
+        plan: see ``rank.Ranks``; mounts, folder and counters are filled in.
+        seconds_max: without a word after so long, they have hung.
+        waiting: called about once a second with the number of the run that is under way, and the
+            seconds that it has taken.
+
+    Raises:
+        Failed: they ended with an error or hung; what was told before stays good.
+    """
+    whole = dict(plan) | {
+        "mounts": [str(mount) for mount in store.mounts],
+        "folder": str(store.folder),
+        "counters": dict(store.counters),
+        "ranks_per_node": ranks // len(store.mounts),
+    }
+    with tempfile.TemporaryDirectory(prefix="cluster-") as work:
+        file, errors = Path(work) / "plan.json", Path(work) / "errors"
+        file.write_text(json.dumps(whole), encoding="utf-8")
+        with errors.open("w+", encoding="utf-8", errors="replace") as stderr:
+            process = subprocess.Popen(
+                [*store.prefix, *command(ranks, file)],
+                env=environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            try:
+                yield from told(process, len(plan["runs"]), seconds_max, waiting)
+                code = process.wait(processes.SECONDS_TO_END * 5)
+            except subprocess.TimeoutExpired as error:
+                raise Failed("the ranks do not end") from error
+            finally:
+                if process.poll() is None:  # hung, or Ctrl-C
+                    end(process)
+                if process.stdout is not None:
+                    process.stdout.close()
+        if code != 0:
+            said = [line for line in errors.read_text(errors="replace").splitlines() if line]
+            raise Failed(f"the ranks ended with status {code}: {' | '.join(said[-3:])}")
+
+
+def told(
+    process: subprocess.Popen[bytes],
+    runs: int,
+    seconds_max: float,
+    waiting: Callable[[int, float], None] | None,
+) -> Iterator[dict[str, Any]]:
+    """The lines of JSON that a process writes, until it has told of all runs or ends."""
+    assert process.stdout is not None
+    descriptor, rest, count = process.stdout.fileno(), b"", 0
+    begun = time.monotonic()
+    with selectors.DefaultSelector() as selector:
+        selector.register(descriptor, selectors.EVENT_READ)
+        while count < runs:
+            passed = time.monotonic() - begun
+            if passed > seconds_max:
+                raise Failed(f"nothing came for {seconds_max:g} s (the limit)")
+            if not selector.select(timeout=1.0):
+                if waiting is not None:
+                    waiting(count, passed)
+                continue
+            read = os.read(descriptor, 1 << 20)
+            if not read:
+                break
+            *lines, rest = (rest + read).split(b"\n")
+            for line in lines:
+                if line.startswith(b"{"):
+                    yield json.loads(line)
+                    count += 1
+                    begun = time.monotonic()
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ends mpiexec and every rank, whatever session they are in."""
+    with contextlib.suppress(OSError):
+        processes.end(process)  # type: ignore[arg-type]

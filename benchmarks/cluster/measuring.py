@@ -1,0 +1,295 @@
+"""Measures cells, launch after launch, into a report that is good at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import cluster
+from cluster import Store
+from results import CellResult, LaneResult
+from rich.console import Console
+from sweep import Cell, Lane, Run, Shape, block_sizes, candidates, in_turns, refined
+from table import cell_table
+
+__all__ = ["Measuring", "Options", "Report"]
+
+MIB = 2**20
+#: Enough to tell one setting of a plain reader from another.
+CALIBRATION_BYTES = 96 * MIB
+#: Of a run with blocks of one size: so many requests, and bytes at most.
+BLOCK_REQUESTS, BLOCK_BYTES = 512, 64 * MIB
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What to do.
+
+    Attributes:
+        folder: of the data sets, as the mounts show them.
+        store: "model" or "loop".
+        constants: of the model; of loop devices, the caps of a node.
+        lanes: who reads records.
+        plain: plain readers take part.
+        rounds: timed runs of each.
+        verify: look at every byte once before anything is timed.
+        limit_seconds: a run that takes longer has failed.
+        drop_all: put everything out of the page cache before a run, not the data alone.
+        barrier: ranks wait for one another after each iteration.
+        reader: further arguments of every Reader.
+        image: where the loop devices' image goes.
+    """
+
+    folder: Path
+    store: str
+    constants: dict[str, float]
+    lanes: tuple[Lane, ...]
+    plain: bool = True
+    rounds: int = 3
+    verify: bool = True
+    limit_seconds: float = 120.0
+    drop_all: bool = True
+    barrier: bool = False
+    reader: dict[str, Any] = field(default_factory=dict)
+    image: Path | None = None
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything that was measured up to now.
+
+    Attributes:
+        cells: in the order of measuring.
+        calibrations: of plain readers: a result for each shape and data set.
+        blocks: of one process, by the size of its requests.
+        stores: in words, one for each set of constants.
+        interrupted: the run was ended.
+        failed: what ended it otherwise.
+    """
+
+    began: str
+    command: tuple[str, ...]
+    machine: dict[str, Any]
+    sets: dict[str, Any]
+    cells: list[CellResult] = field(default_factory=list)
+    calibrations: list[CellResult] = field(default_factory=list)
+    blocks: list[CellResult] = field(default_factory=list)
+    stores: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    interrupted: bool = False
+    failed: str = ""
+
+
+class Measuring:
+    """Measures into a report, and shows what comes.
+
+    Args:
+        changed: called after every result.
+    """
+
+    def __init__(
+        self, options: Options, report: Report, console: Console, changed: Callable[[], None]
+    ) -> None:
+        self.options, self.report, self.console = options, report, console
+        self.changed = changed
+        #: The best plain readers, by data set and shape.
+        self.ceilings: dict[tuple[str, Shape], list[Lane]] = {}
+
+    def run(self, cells: Sequence[Cell], block_set: str = "") -> None:
+        """Measures all cells, with those of one store before the next.
+
+        Args:
+            cells: what to measure.
+            block_set: with this data set, also what one process gets by the size of its requests.
+        """
+        for factor in dict.fromkeys(cell.factor for cell in cells):
+            for nodes in dict.fromkeys(cell.shape.nodes for cell in cells):
+                wanted = [c for c in cells if (c.factor, c.shape.nodes) == (factor, nodes)]
+                if not wanted:
+                    continue
+                with self.store(nodes, factor) as store:
+                    if store.words not in self.report.stores:
+                        self.report.stores.append(store.words)
+                    self.console.rule(f"{nodes} emulated nodes: {store.words}", align="left")
+                    if block_set and nodes == 1 and factor == 1:
+                        self.block_sizes(store, block_set)
+                    for shape in dict.fromkeys(cell.shape for cell in wanted):
+                        self.shape(store, shape, [cell for cell in wanted if cell.shape == shape])
+
+    @contextlib.contextmanager
+    def store(self, nodes: int, factor: float) -> Iterator[Store]:
+        options = self.options
+        constants = dict(options.constants)
+        if options.store == "model":
+            constants["out_of_order_ms"] *= factor
+            with cluster.modelled(options.folder, nodes, constants) as store:
+                yield store
+        else:
+            with cluster.looped(
+                options.folder,
+                nodes,
+                bytes_s=int(constants["bytes_s"]),
+                requests_s=int(constants["requests_s"]),
+                image_folder=options.image,
+            ) as store:
+                yield store
+
+    # --- one shape ------------------------------------------------------------------------
+
+    def shape(self, store: Store, shape: Shape, cells: Sequence[Cell]) -> None:
+        """All cells of one shape, by the same ranks."""
+        made = [
+            CellResult(cell, [LaneResult(lane) for lane in self.options.lanes]) for cell in cells
+        ]
+        if self.options.plain:
+            for dataset in dict.fromkeys(cell.dataset for cell in cells):
+                if (dataset, shape) not in self.ceilings:
+                    self.ceilings[dataset, shape] = self.calibrate(store, shape, dataset)
+            for one in made:
+                ceiling = self.ceilings[one.cell.dataset, shape]
+                one.lanes += [LaneResult(lane) for lane in ceiling]
+        self.report.cells += made
+        runs, looked = [], set[tuple[str, str]]()
+        for place, one in enumerate(made):
+            turns = in_turns(
+                place, [each.lane for each in one.lanes], self.options.rounds, self.size(one.cell)
+            )
+            # Once for each assignment; other batches of the same set have nothing new to see.
+            kind = (one.cell.dataset, one.cell.assignment)
+            looks = self.options.verify and kind not in looked
+            looked.add(kind)
+            runs += [run for run in turns if looks or not run.verifies]
+        self.launch(store, shape, made, runs, show=True)
+
+    def size(self, cell: Cell) -> int:
+        """Bytes of the file that plain readers read: about those that the records lie in."""
+        told = self.report.sets[cell.dataset]
+        return int(told["file_bytes"] * cell.records / told["count"])
+
+    def calibrate(self, store: Store, shape: Shape, dataset: str) -> list[Lane]:
+        """The best plain reader of each pattern."""
+        first = self.trial(store, shape, dataset, candidates(shape))
+        best: dict[str, Lane] = {}
+        for access in ("sequential", "strided"):
+            known = [one for one in first.lanes if one.lane.access == access and one.runs]
+            if known:
+                best[access] = max(known, key=lambda one: one.median("rate") or 0.0).lane
+        further = [lane for lane in best.values() for lane in refined(lane, shape)]
+        second = self.trial(store, shape, dataset, further) if further else first
+        every = first.lanes + second.lanes
+        self.report.calibrations.append(CellResult(first.cell, every))
+        chosen = []
+        for access in best:
+            known = [one for one in every if one.lane.access == access and one.runs]
+            chosen.append(max(known, key=lambda one: one.median("rate") or 0.0).lane)
+        return chosen
+
+    def trial(self, store: Store, shape: Shape, dataset: str, lanes: Sequence[Lane]) -> CellResult:
+        """Each of these once, on a part of the file."""
+        cell = Cell(dataset, shape, "calibration", "-", shape.ranks, 1)
+        made = CellResult(cell, [LaneResult(lane) for lane in lanes])
+        size = min(CALIBRATION_BYTES, self.report.sets[dataset]["file_bytes"])
+        runs = [Run(0, lane, 0, size) for lane in lanes]
+        self.launch(store, shape, [made], runs, show=False)
+        return made
+
+    def block_sizes(self, store: Store, dataset: str) -> None:
+        """One process by the size of its requests."""
+        shape = Shape(1, 1)
+        lanes = block_sizes()
+        made = CellResult(
+            Cell(dataset, shape, "block size", "-", 1, 1), [LaneResult(lane) for lane in lanes]
+        )
+        self.report.blocks.append(made)
+        runs = [
+            Run(
+                0, lane, turn, max(lane.transfer, min(BLOCK_BYTES, BLOCK_REQUESTS * lane.transfer))
+            )
+            for turn in range(self.options.rounds)
+            for lane in lanes
+        ]
+        self.launch(store, shape, [made], runs, show=False)
+
+    # --- one launch after the other ----------------------------------------------------------
+
+    def launch(
+        self,
+        store: Store,
+        shape: Shape,
+        made: Sequence[CellResult],
+        runs: Sequence[Run],
+        *,
+        show: bool,
+    ) -> None:
+        """All runs, by ranks that are started anew, without the one at fault, when they end
+        before their time."""
+        shown = 0
+        waiting = list(runs)
+        while waiting:
+            done = self.attempt(store, shape, made, waiting)
+            if done < len(waiting):
+                # Whoever was at it is out, here and in the cells after it.
+                lane = waiting[done].lane
+                waiting = [run for run in waiting[done:] if run.lane != lane]
+            else:
+                waiting = []
+            left = min((run.cell for run in waiting), default=len(made))
+            for one in made[shown:left] if show else ():
+                self.console.print(cell_table(one))
+            shown = max(shown, left)
+
+    def attempt(
+        self, store: Store, shape: Shape, made: Sequence[CellResult], runs: Sequence[Run]
+    ) -> int:
+        """How many of the runs were told of; the next one is at fault if that is not all."""
+        done = 0
+        plan = {
+            "drop_all": self.options.drop_all,
+            "barrier": self.options.barrier,
+            "reader": self.options.reader,
+            "cells": [asdict(one.cell) for one in made],
+            "runs": [run.as_json() for run in runs],
+        }
+        with self.console.status(f"{shape}: starting ranks") as status:
+
+            def say(number: int, seconds: float) -> None:
+                run = runs[min(number, len(runs) - 1)]
+                slow = f", {seconds:.0f} s" if seconds > 3 else ""
+                turn = "looks at every byte" if run.verifies else f"round {run.round + 1}"
+                status.update(
+                    f"{made[run.cell].cell}: {run.lane.name}, {turn} "
+                    f"({number + 1} of {len(runs)}){slow}"
+                )
+
+            try:
+                limit = self.options.limit_seconds
+                for told in cluster.run_ranks(
+                    store, shape.ranks, plan, seconds_max=limit, waiting=say
+                ):
+                    note(lane_of(made, runs[told["run"]]), runs[told["run"]], told)
+                    done += 1
+                    say(done, 0.0)
+                    self.changed()
+            except cluster.Failed as error:
+                if done < len(runs):
+                    lane_of(made, runs[done]).error = str(error)
+                    self.console.print(f"[red]{made[runs[done].cell].cell}: "
+                                       f"{runs[done].lane.name}: {error}[/]")  # fmt: skip
+        return done
+
+
+def lane_of(made: Sequence[CellResult], run: Run) -> LaneResult:
+    return next(one for one in made[run.cell].lanes if one.lane == run.lane)
+
+
+def note(lane: LaneResult, run: Run, told: dict[str, Any]) -> None:
+    """What came of a run, where it belongs."""
+    if told["error"]:
+        lane.error, lane.absent = told["error"], told.get("absent", False)
+    elif run.verifies:
+        lane.sum = told["sum"]
+    else:
+        lane.runs.append(told | {"round": run.round})

@@ -1,0 +1,262 @@
+"""The program of each rank: reads as a plan says, run after run, and tells what each one cost.
+
+    mpiexec -n RANKS python -m mpi4py rank.py PLAN.json
+
+Rank 0 writes one line of JSON for each run. Before a run it puts the data out of the page cache
+of every mount; while one is under way nothing else happens, and who is done sleeps: MPI's own
+barriers spin, and would take the processors from those who still read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import sys
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+import counters
+import ways
+from mpi4py import MPI
+
+from lmdbio.bench.measure import drop_cache, drop_file, resident_share
+from lmdbio.errors import IncompatibleError
+from lmdbio.locate import open_source
+
+COMM = MPI.COMM_WORLD
+#: Between two looks at whether everybody has come.
+NAP_S = 0.001
+PAGE_BYTES = 4096
+CRC_MODULUS = 2**64
+
+
+def together(nap: float = NAP_S) -> None:
+    """A barrier in which nobody spins."""
+    request = COMM.Ibarrier()
+    while not request.Test():
+        time.sleep(nap)
+
+
+# --- what a run costs ----------------------------------------------------------------------
+
+
+def used() -> dict[str, float]:
+    """Of this process up to now, all threads; and of this thread."""
+    own = resource.getrusage(resource.RUSAGE_SELF)
+    return {
+        "cpu_s": own.ru_utime + own.ru_stime,
+        "thread_cpu_s": time.thread_time(),
+        "voluntary": own.ru_nvcsw,
+        "involuntary": own.ru_nivcsw,
+        "major_faults": own.ru_majflt,
+        "now": time.monotonic(),
+    }
+
+
+@contextlib.contextmanager
+def spent(into: dict[str, float]) -> Iterator[None]:
+    before = used()
+    try:
+        yield
+    finally:
+        after = used()
+        into |= {name: after[name] - before[name] for name in after}
+
+
+class Sums:
+    """Of all records' bytes, in any order."""
+
+    def __init__(self) -> None:
+        self.sum = 0
+
+    def look(self, record: Any) -> None:
+        self.sum = (self.sum + zlib.crc32(record)) % CRC_MODULUS
+
+
+# --- what was needed -----------------------------------------------------------------------
+
+
+@cache
+def extents(path: str) -> npt.NDArray[Any]:
+    """Of all records, read past the mounts."""
+    source = open_source(path, locate="auto", check="fast")
+    try:
+        found: npt.NDArray[Any] = source.extents(np.arange(source.count, dtype=np.uint64))
+        return np.array(found)
+    finally:
+        source.close()
+
+
+def page_bytes(path: str, indices: npt.NDArray[np.uint64]) -> int:
+    """Bytes of the pages that hold these records."""
+    found = extents(path)[np.unique(indices)]
+    first = (found["offset"] // PAGE_BYTES).astype(np.int64)
+    last = ((found["offset"] + np.maximum(found["length"], 1) - 1) // PAGE_BYTES).astype(np.int64)
+    counts = last - first + 1
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return len(np.unique(np.repeat(first, counts) + within)) * PAGE_BYTES
+
+
+# --- one run -------------------------------------------------------------------------------
+
+
+class Ranks:
+    """The ranks of one shape, before the mounts of one store.
+
+    Args:
+        plan: "mounts", "ranks_per_node", "counters", "folder" (what the mounts show), "drop_all",
+            "barrier", "reader" (options), "cells" and "runs".
+    """
+
+    def __init__(self, plan: Mapping[str, Any]) -> None:
+        self.plan = plan
+        self.per_node: int = plan["ranks_per_node"]
+        self.mount = Path(plan["mounts"][COMM.rank // self.per_node])
+        self.snapshot = counters.source(plan["counters"])
+
+    def make_cold(self, dataset: str) -> float:
+        """Puts a data set out of the page cache of every mount; the share that is still in."""
+        drop = drop_cache if self.plan["drop_all"] else drop_file
+        shares = []
+        for mount in self.plan["mounts"]:
+            files = [file for file in (Path(mount) / dataset).iterdir() if file.is_file()]
+            for file in files:
+                drop(file)
+            shares += [resident_share(file) for file in files if file.name == "data.mdb"]
+        return max(shares)
+
+    def task(self, run: Mapping[str, Any], cell: Mapping[str, Any]) -> ways.Task:
+        return ways.Task(
+            path=str(self.mount / cell["dataset"]),
+            lane=run["lane"],
+            batch=cell["batch"],
+            iterations=cell["iterations"],
+            assignment=cell["assignment"],
+            rank=COMM.rank,
+            ranks=COMM.size,
+            ranks_per_node=self.per_node,
+            bytes_max=run["bytes_max"],
+            comm=COMM,
+            step=together if self.plan["barrier"] else lambda: None,
+            options=self.plan["reader"],
+        )
+
+    def perform(self, run: Mapping[str, Any]) -> dict[str, Any] | None:
+        """One run, by all ranks; what came of it, on rank 0."""
+        cell = self.plan["cells"][run["cell"]]
+        resident = self.make_cold(cell["dataset"]) if COMM.rank == 0 else 0.0
+        way = ways.make(self.task(run, cell))
+        sums = Sums()
+        own, traffic = self.measure(way, sums.look if run["verifies"] else None)
+        own |= {"sum": sums.sum, "node": COMM.rank // self.per_node}
+        indices = np.concatenate(way.account.indices or [np.empty(0, np.uint64)])
+        told = COMM.gather((own, indices))
+        if told is None:
+            return None
+        needed = self.needed(cell, [places for _, places in told])
+        result = summary([one for one, _ in told], traffic, needed)
+        return result | {"resident": resident}
+
+    def measure(
+        self, way: ways.Way, look: Callable[[Any], None] | None
+    ) -> tuple[dict[str, Any], list[counters.Snapshot]]:
+        """This rank's part, and the store's counters before, when reading began, and after."""
+        whole: dict[str, float] = {}
+        own: dict[str, Any] = {"error": "", "absent": False}
+        together()
+        traffic = [self.snapshot()] if COMM.rank == 0 else []
+        together()
+        begun = opened = time.monotonic()
+        try:
+            way.open()
+            opened = time.monotonic()
+            if COMM.rank == 0:
+                traffic.append(self.snapshot())
+            with spent(whole):
+                way.read(look)
+        except Exception as error:
+            own |= {"error": f"{type(error).__name__}: {error}"}
+            own["absent"] = isinstance(error, IncompatibleError)
+        ended = time.monotonic()
+        together()
+        if COMM.rank == 0:
+            traffic.append(self.snapshot())
+        if not own["error"]:
+            way.close()
+        account = asdict(way.account)
+        del account["indices"]
+        times = {"begun": begun, "opened": opened, "ended": ended}
+        return own | {"rank": COMM.rank, "phase": whole} | times | account, traffic
+
+    def needed(
+        self, cell: Mapping[str, Any], indices: Sequence[npt.NDArray[np.uint64]]
+    ) -> list[int]:
+        """Bytes of the pages that each node's records lie in."""
+        path = str(Path(self.plan["folder"]) / cell["dataset"])
+        nodes = [
+            np.concatenate(indices[first : first + self.per_node])
+            for first in range(0, COMM.size, self.per_node)
+        ]
+        return [page_bytes(path, node) if len(node) else 0 for node in nodes]
+
+
+def summary(
+    ranks: list[dict[str, Any]], traffic: list[counters.Snapshot], needed: list[int]
+) -> dict[str, Any]:
+    """A run, from what each rank tells. Times are from when the first rank began."""
+    errors = [one["error"] for one in ranks if one["error"]]
+    if errors:
+        return {"error": errors[0], "absent": all(one["absent"] for one in ranks)}
+    begun = min(one["begun"] for one in ranks)
+    opened = min(one["opened"] for one in ranks)
+    ended = max(one["ended"] for one in ranks)
+    for one in ranks:
+        phase = one["phase"]
+        one["skew_s"] = ended - one["ended"]
+        one["open_s"] = one["opened"] - one["begun"]
+        one["read_s"] = phase["now"]
+        one["sleep_s"] = max(0.0, phase["now"] - phase["thread_cpu_s"])
+        del one["begun"], one["opened"], one["ended"], one["error"], one["absent"]
+    before, at_open, after = traffic
+    whole = after - before
+    return {
+        "error": "",
+        "seconds": ended - begun,
+        "reading_s": ended - opened,
+        "records": sum(one["records"] for one in ranks),
+        "value_bytes": sum(one["bytes"] for one in ranks),
+        "sum": sum(one["sum"] for one in ranks) % CRC_MODULUS,
+        "needed": needed,
+        "delivered": [one.bytes for one in whole.mounts],
+        "early_bytes": (at_open - before).total.bytes,
+        "requests": whole.total.requests,
+        "seeks": whole.total.seeks,
+        "link_busy_s": [one.busy_s for one in whole.mounts],
+        "late_ms": 1e3 * whole.late_s / max(1, whole.answers),
+        "ranks": ranks,
+    }
+
+
+def main() -> None:
+    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    ranks = Ranks(plan)
+    for number, run in enumerate(plan["runs"]):
+        result = ranks.perform(run)
+        if result is not None:
+            print(json.dumps({"run": number} | result), flush=True)
+        together()
+
+
+if __name__ == "__main__":
+    main()

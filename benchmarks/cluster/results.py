@@ -1,0 +1,215 @@
+"""What came of runs, and the figures that follow from them. Pure.
+
+All figures of a lane are medians over its rounds.
+
+    seconds     from when the first rank began until the last had its last record: opening,
+                finding, reading
+    steady_s    of reading alone: from when the first rank had opened. What had come from the store
+                by then (roots begin as soon as they can) is added at the pace of the rest
+    rate        MB/s: bytes needed over steady_s; of plain readers, bytes read
+    amplified   bytes from the store over bytes needed: the pages that hold each node's records
+    seek_s ...  means over the ranks that read from the store (roots; all, for py-lmdb)
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from sweep import PLAIN, PY_LMDB, Cell, Lane
+
+__all__ = ["CellResult", "Figures", "LaneResult", "Spread"]
+
+MB = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Of some rounds."""
+
+    median: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Spread:
+        return cls(statistics.median(values), min(values), max(values))
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Of one run; see above. Seconds, bytes; None: the store does not tell.
+
+    Attributes:
+        open_s: the mean over all ranks.
+        skew_s: a reading rank was done, and others were not.
+        request_bytes: the mean of what the store was asked for.
+        switches: context switches of all ranks while they read, asked for or not.
+        sleep_share: of the time of reading in which a rank did not compute, the mean over ranks.
+        cpu_s: of all ranks.
+    """
+
+    seconds: float
+    steady_s: float
+    open_s: float
+    seek_s: float
+    io_s: float
+    token_s: float
+    skew_s: float
+    rate: float
+    needed: int
+    delivered: int
+    amplified: float
+    requests: int
+    request_bytes: float
+    seeks: int | None
+    records: int
+    switches: int
+    switches_per_record: float
+    sleep_share: float
+    cpu_s: float
+    late_ms: float
+
+    @classmethod
+    def of(cls, run: Mapping[str, Any], *, plain: bool) -> Figures:
+        ranks: list[dict[str, Any]] = run["ranks"]
+        readers = [one for one in ranks if one["reads"]] or ranks
+        delivered = sum(run["delivered"])
+        needed = run["value_bytes"] if plain else sum(run["needed"])
+        late = max(1, delivered - run["early_bytes"])
+        steady = run["reading_s"] * max(delivered, 1) / late
+        switches = int(sum(_switches(one) for one in ranks))
+        return cls(
+            seconds=run["seconds"],
+            steady_s=steady,
+            open_s=_mean(ranks, lambda one: one["open_s"]),
+            seek_s=_mean(readers, _seek),
+            io_s=_mean(readers, lambda one: one["io_s"]),
+            token_s=_mean(readers, lambda one: one["token_s"]),
+            skew_s=_mean(readers, lambda one: one["skew_s"]),
+            rate=needed / steady / MB,
+            needed=needed,
+            delivered=delivered,
+            amplified=delivered / max(1, needed),
+            requests=run["requests"],
+            request_bytes=delivered / max(1, run["requests"]),
+            seeks=run["seeks"],
+            records=run["records"],
+            switches=switches,
+            switches_per_record=switches / max(1, run["records"]),
+            sleep_share=_mean(ranks, lambda one: one["sleep_s"] / max(1e-9, one["read_s"])),
+            cpu_s=sum(one["phase"]["cpu_s"] for one in ranks),
+            late_ms=run["late_ms"],
+        )
+
+
+def _seek(rank: Mapping[str, Any]) -> float:
+    """A scan is done while a Reader opens, and not told apart from it."""
+    scans = rank["mode"].get("locate") == "scan"
+    return float(rank["seek_s"] + (rank["open_s"] if scans else 0.0))
+
+
+def _switches(rank: Mapping[str, Any]) -> float:
+    return float(rank["phase"]["voluntary"] + rank["phase"]["involuntary"])
+
+
+def _mean(ranks: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], float]) -> float:
+    return statistics.fmean(key(one) for one in ranks)
+
+
+@dataclass(slots=True)
+class LaneResult:
+    """What came of one lane in one cell.
+
+    Attributes:
+        lane: who read.
+        runs: the timed ones, as ``rank.summary`` tells them.
+        sum: over all records' bytes; None: not looked at.
+        error: why there is no (further) figure.
+        absent: this version has no such mode.
+    """
+
+    lane: Lane
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    sum: int | None = None
+    error: str = ""
+    absent: bool = False
+
+    @property
+    def figures(self) -> list[Figures]:
+        return [Figures.of(run, plain=not self.lane.reads_records) for run in self.runs]
+
+    def spread(self, name: str) -> Spread | None:
+        """Of one of the figures; None: there is none."""
+        values = [getattr(one, name) for one in self.figures]
+        return None if not values or None in values else Spread.of(values)
+
+    def median(self, name: str) -> float | None:
+        found = self.spread(name)
+        return None if found is None else found.median
+
+    @property
+    def middle(self) -> dict[str, Any] | None:
+        """The run of the middle speed, for what is shown rank by rank."""
+        ordered = sorted(self.runs, key=lambda run: float(run["seconds"]))
+        return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+    def as_json(self) -> dict[str, Any]:
+        names = Figures.__dataclass_fields__ if self.runs else ()
+        medians = {name: self.median(name) for name in names}
+        return {
+            "lane": asdict(self.lane),
+            "error": self.error,
+            "absent": self.absent,
+            "sum": self.sum,
+            "medians": medians,
+            "figures": [asdict(one) for one in self.figures],
+            "runs": self.runs,
+        }
+
+
+@dataclass(slots=True)
+class CellResult:
+    """What came of one cell."""
+
+    cell: Cell
+    lanes: list[LaneResult]
+
+    def lane(self, name: str) -> LaneResult | None:
+        """The lane of this name; of "stag", "coal" and the like the fastest one, whatever its
+        tokens and engine; of "plain" the one of the highest rate."""
+        exact = [one for one in self.lanes if one.lane.name == name and one.runs]
+        if exact and name not in ("coal", "prov", "dio"):
+            return exact[0]
+        if name == PLAIN:
+            found = [one for one in self.lanes if one.lane.kind == "plain" and one.runs]
+            return max(found, key=lambda one: one.median("rate") or 0.0, default=None)
+        found = [one for one in self.lanes if one.lane.mode == name and one.runs]
+        return min(found, key=lambda one: one.median("steady_s") or 0.0, default=None)
+
+    def ratio(self, name: str, other: str, figure: str) -> float | None:
+        """Of the medians of two lanes."""
+        one, rival = self.lane(name), self.lane(other)
+        if one is None or rival is None:
+            return None
+        top, bottom = one.median(figure), rival.median(figure)
+        return None if top is None or not bottom else top / bottom
+
+    def factor(self, name: str, figure: str = "seconds") -> float | None:
+        """How many times as fast as py-lmdb."""
+        return self.ratio(PY_LMDB, name, figure)
+
+    @property
+    def sums_agree(self) -> bool:
+        """Everybody who looked at every byte saw the same."""
+        return len({one.sum for one in self.lanes if one.sum is not None}) <= 1
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "cell": asdict(self.cell),
+            "title": str(self.cell),
+            "sums_agree": self.sums_agree,
+            "lanes": [one.as_json() for one in self.lanes],
+        }

@@ -1,0 +1,320 @@
+"""All modes on many ranks, on a cluster that is emulated on one machine.
+
+    python benchmarks/cluster/run.py --ranks 16 --nodes 4 --modes all --sets 3k,192k \\
+        --json out.json --html out.html
+    python benchmarks/cluster/run.py --preset quick | targets | paper
+
+Makes data sets in --data (or reuses them), mounts a modelled parallel file system once for each
+emulated node (or one image through several loop devices, --store loop), starts mpiexec, and lets
+py-lmdb in Caffe's pattern, every mode of lmdbio.Reader and plain readers take turns, each on cold
+mounts. Nothing but reading happens. However it ends, nothing stays mounted, attached or running.
+
+The exit status is 0 if all that must hold was reached, 1 if something was not, 69 if this machine
+lacks something (one line says what), 70 if a step failed, 128 and the signal's number if it was
+interrupted. What was measured up to then is kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+
+import cluster  # noqa: E402
+import command  # noqa: E402
+import output  # noqa: E402
+from measuring import Measuring, Options, Report  # noqa: E402
+from pfs import pfs  # noqa: E402
+from rich.console import Console  # noqa: E402
+from sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes  # noqa: E402
+
+from lmdbio.assignment import ASSIGNMENTS  # noqa: E402
+from lmdbio.bench import datasets, measure  # noqa: E402
+from lmdbio.bench.bars import bars, by_steps  # noqa: E402
+from lmdbio.bench.datasets import Dataset, Recipe  # noqa: E402
+from lmdbio.convert import convert  # noqa: E402
+from lmdbio.mode import ENGINES  # noqa: E402
+from lmdbio.provenance import find_sidecar  # noqa: E402
+
+MIB = 2**20
+PAGE_BYTES, PAGE_HEADER = 4096, 16
+NODES_MAX = 16
+#: Of the loop devices, together, where the model has 4 servers of 100 MB/s.
+LOOP_BYTES_S, LOOP_REQUESTS_S = 400_000_000, 8000
+
+#: What options are where they are not given.
+USUAL: dict[str, Any] = {
+    "ranks": "16", "nodes": "4", "modes": "all", "sets": "3k,192k", "assignments": "blocked",
+    "scalings": "strong", "tokens": "1,2,4", "rounds": 3, "mib": 256, "factors": "1",
+    "block_sizes": False,
+}  # fmt: skip
+PRESETS: dict[str, dict[str, Any]] = {
+    # A look, in less than a minute.
+    "quick": {"ranks": "8", "nodes": "2", "sets": "3k", "rounds": 1, "mib": 64},
+    # What must hold.
+    "targets": {"ranks": "16", "nodes": "4,8", "assignments": "blocked,strided", "rounds": 7},
+    # Every figure of the paper that can be drawn.
+    "paper": {
+        "ranks": "1,2,4,8,16,32", "nodes": "1,2,4,8", "scalings": "strong,weak", "rounds": 3,
+        "block_sizes": True,
+    },
+}  # fmt: skip
+
+
+# --- the command line ----------------------------------------------------------------------
+
+
+def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
+    """Words, or all of them."""
+    if text == "all":
+        return tuple(known)
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for word in words:
+        if word not in known:
+            raise ValueError(f"{word!r}: there are {', '.join(known)}, all")
+    return words
+
+
+def numbers_of(text: str) -> tuple[int, ...]:
+    numbers = tuple(dict.fromkeys(int(word) for word in text.split(",")))
+    if any(number < 1 for number in numbers):
+        raise ValueError(f"{text!r}: numbers are from 1")
+    return numbers
+
+
+def shapes_of(ranks: Sequence[int], nodes: Sequence[int], per_node: int) -> list[Shape]:
+    """Every number of ranks on every number of nodes that it can be spread over evenly, with at
+    most ``per_node`` ranks on each."""
+    found = [
+        Shape(count, spread)
+        for count in ranks
+        for spread in nodes
+        if count % spread == 0 and count // spread <= per_node
+    ]
+    if not found:
+        raise ValueError("no number of ranks can be spread over these nodes")
+    return found
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    # fmt: off
+    add = parser.add_argument
+    add("--preset", choices=PRESETS, help="options for a purpose; those given go before")
+    add("--ranks", metavar="N,...", help="MPI ranks (16)")
+    add("--nodes", metavar="N,...", help="emulated nodes (4); every combination that comes out "
+        "even is measured")
+    add("--ranks-per-node-max", type=int, default=16, metavar="N",
+        help="leave out combinations with more (16)")
+    add("--modes", metavar="MODES", help=f"of {','.join(MODES)}, or all")
+    add("--sets", metavar="SETS", help=f"of {','.join(SETS)}")
+    add("--assignments", metavar="A,...", help=f"of {','.join(ASSIGNMENTS)} (blocked)")
+    add("--scalings", metavar="S,...", help=f"of {','.join(SCALINGS)} (strong)")
+    add("--tokens", metavar="N,...", help="of mode stag, each a lane of its own (1,2,4)")
+    add("--engines", default="", metavar="E,...",
+        help=f"instead of the modes' own, each a lane of its own: of {','.join(ENGINES)}")
+    add("--block-iterations", type=int, default=0, metavar="K",
+        help="of modes that coalesce; 0: as they choose")
+    add("--memory-mib", type=int, metavar="N", help="memory_bytes_max of every Reader")
+    add("--batch", type=int, default=0, metavar="B",
+        help="records of an iteration in strong scaling; 0: as many as give 64 (3k) or 16 (192k) "
+        "iterations")
+    add("--share", type=int, default=2, metavar="N",
+        help="records of a rank's part of a batch in weak scaling (2, as in the paper)")
+    add("--barrier", action="store_true", help="ranks wait for one another after each iteration")
+    add("--rounds", type=int, metavar="N", help="timed runs of each (3)")
+    add("--mib", type=int, metavar="N", help="size of each data set's file (256)")
+    add("--data", type=Path, default=Path("cluster-data"), metavar="FOLDER",
+        help="of the data sets; kept, and reused (cluster-data)")
+    add("--store", choices=("model", "loop"), default="model",
+        help="the modelled parallel file system, or loop devices under a cap (model)")
+    add("--set", action="append", default=[], metavar="NAME=VALUE",
+        help=f"another constant of the model; x2 is twice the usual: {' '.join(pfs.constants())}")
+    add("--factors", metavar="F,...",
+        help="of out_of_order_ms, each a store of its own, such as 0.5,1,2 (1)")
+    add("--image", type=Path, metavar="FOLDER", help="where the loop devices' image goes")
+    add("--block-sizes", action="store_true", default=None,
+        help="also what one process gets by the size of its requests (Fig. 8)")
+    add("--limit-seconds", type=float, default=120.0, help="a longer run has failed (120)")
+    add("--no-verify", action="store_true", help="do not look at every byte first")
+    add("--drop-data-only", action="store_true",
+        help="put the data alone out of the page cache before a run; others may need theirs")
+    add("--json", type=Path, metavar="FILE", help="everything, rank by rank")
+    add("--html", type=Path, metavar="FILE", help="a page with the figures")
+    # fmt: on
+    asked = parser.parse_args(words)
+    for name, value in (USUAL | PRESETS.get(asked.preset or "", {})).items():
+        if getattr(asked, name) is None:
+            setattr(asked, name, value)
+    try:
+        settle(asked)
+    except ValueError as error:
+        parser.error(str(error))
+    return asked
+
+
+def settle(asked: argparse.Namespace) -> None:
+    """Words to values.
+
+    Raises:
+        ValueError: one of them makes no sense.
+    """
+    asked.modes = words_of(MODES, asked.modes)
+    asked.sets = words_of(tuple(SETS), asked.sets)
+    asked.assignments = words_of(ASSIGNMENTS, asked.assignments)
+    asked.scalings = words_of(SCALINGS, asked.scalings)
+    asked.engines = words_of(ENGINES, asked.engines) if asked.engines else ("",)
+    asked.tokens = numbers_of(asked.tokens)
+    nodes = numbers_of(asked.nodes)
+    if max(nodes) > NODES_MAX:
+        raise ValueError(f"--nodes is up to {NODES_MAX}")
+    asked.shapes = shapes_of(numbers_of(asked.ranks), nodes, asked.ranks_per_node_max)
+    asked.factors = tuple(float(word) for word in asked.factors.split(","))
+    asked.constants = pfs.constants(asked.set)
+    if asked.store == "loop":
+        asked.constants = {}
+    if min(asked.rounds, asked.mib, asked.share) < 1 or asked.limit_seconds <= 0:
+        raise ValueError("--rounds, --mib, --share and --limit-seconds are above 0")
+
+
+# --- data sets -----------------------------------------------------------------------------
+
+
+def recipe(name: str, mib: int) -> Recipe:
+    """A set whose file has about this size: a record takes whole pages, the first with a
+    header."""
+    wanted = SETS[name]
+    pages = -(-(wanted.value_bytes + PAGE_HEADER) // PAGE_BYTES)
+    size = mib * MIB * wanted.value_bytes // (pages * PAGE_BYTES)
+    fixed = wanted.value_bytes if wanted.kind == "fixed" else 0
+    return Recipe(name, wanted.kind, max(1, size), record_bytes=fixed)
+
+
+def prepare(name: str, folder: Path, mib: int, console: Console) -> Dataset:
+    """The set, made and converted if it is not there.
+
+    Raises:
+        OSError: there is no room.
+    """
+    wanted, path = recipe(name, mib), folder / name
+    made = datasets.existing(wanted, path)
+    if made is None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(folder).free < 2 * mib * MIB:
+            raise OSError(f"{folder}: there is no room for {mib} MiB")
+        with bars(console, sizes=True) as progress:
+            task = progress.add_task(f"write {name}", total=wanted.value_bytes_min)
+            made = datasets.write(wanted, path, by_steps(progress, task, wanted.value_bytes_min))
+    if not find_sidecar(path / "data.mdb").exists():
+        with console.status(f"convert {name}"):
+            convert(path)
+    return made
+
+
+# --- the order of events -------------------------------------------------------------------
+
+
+def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
+    return [
+        cell
+        for factor in asked.factors
+        for name, dataset in made.items()
+        for cell in cells(
+            SETS[name],
+            dataset.count,
+            asked.shapes,
+            asked.scalings,
+            asked.assignments,
+            share=asked.share,
+            batch=asked.batch,
+            factor=factor,
+        )
+    ]
+
+
+def options_of(asked: argparse.Namespace, folder: Path) -> Options:
+    lanes = mode_lanes(asked.modes, asked.tokens, asked.engines, asked.block_iterations)
+    nodes = max(shape.nodes for shape in asked.shapes)
+    caps = {"bytes_s": LOOP_BYTES_S / nodes, "requests_s": LOOP_REQUESTS_S / nodes}
+    reader = {} if asked.memory_mib is None else {"memory_bytes_max": asked.memory_mib * MIB}
+    return Options(
+        folder=folder,
+        store=asked.store,
+        constants=asked.constants or caps,
+        lanes=tuple(lanes),
+        plain=PLAIN in asked.modes,
+        rounds=asked.rounds,
+        verify=not asked.no_verify,
+        limit_seconds=asked.limit_seconds,
+        drop_all=not asked.drop_data_only,
+        barrier=asked.barrier,
+        reader=reader,
+        image=asked.image,
+    )
+
+
+def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], int]:
+    console = Console(width=max(170, Console().width) if not sys.stdout.isatty() else None)
+
+    def measure_all() -> int:
+        lacking = cluster.missing(asked.store)
+        if lacking:
+            raise cluster.Missing(lacking)
+        # Of one size in one folder, which is all that the mounts show and hold in memory.
+        folder = asked.data / f"{asked.mib}-mib"
+        made = {name: prepare(name, folder, asked.mib, console) for name in asked.sets}
+        described = {name: asdict(one) | {"path": name} for name, one in made.items()}
+        report = Report(
+            began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            command=("run.py", *words),
+            machine=asdict(measure.machine(folder)),
+            sets=described,
+        )
+        begun = time.monotonic()
+
+        def changed() -> None:
+            report.seconds = time.monotonic() - begun
+
+        try:
+            measuring = Measuring(options_of(asked, folder), report, console, changed)
+            measuring.run(cells_of(asked, made), asked.sets[0] if asked.block_sizes else "")
+        except command.Interrupted:
+            report.interrupted = True
+            raise
+        except (cluster.Failed, cluster.Missing) as error:
+            report.failed = str(error)
+            raise
+        finally:
+            changed()
+            if report.cells:
+                output.deliver(report, console, asked.json, asked.html)
+        return output.status(report)
+
+    return measure_all
+
+
+def main(words: list[str]) -> int:
+    asked = parse(words)
+    # Ranks and stores keep temporary files in one place, which goes whatever happened.
+    with tempfile.TemporaryDirectory(prefix="cluster-run-") as work:
+        tempfile.tempdir = work
+        try:
+            return command.guarded(measured(asked, words), cluster.Missing, cluster.Failed)
+        finally:
+            tempfile.tempdir = None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,334 @@
+"""What is run: shapes of the cluster, ways to read, and their order. Pure.
+
+A *shape* is a number of ranks on a number of emulated nodes. A *cell* is one data set read in one
+shape, in batches of one size: everybody who reads there takes turns. A *lane* is one way to
+read. A *run* is a lane's turn in a cell.
+
+Strong scaling keeps the batch and spreads it over more ranks; weak scaling keeps the share of a
+rank. In both the job consumes the whole data set once.
+
+Source: LMDBIO (ACM TOPC 2019), sections 3.2, 5.2 and 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+__all__ = [
+    "MODES",
+    "PLAIN",
+    "PY_LMDB",
+    "SCALINGS",
+    "SETS",
+    "Cell",
+    "DataSet",
+    "Lane",
+    "Run",
+    "Shape",
+    "block_sizes",
+    "candidates",
+    "cells",
+    "in_turns",
+    "mode_lanes",
+    "refined",
+]
+
+KIB, MIB = 2**10, 2**20
+
+#: Everybody who reads records, as asked for on the command line, in the paper's order.
+PY_LMDB, PLAIN = "py-lmdb", "plain"
+MODES = (PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", PLAIN)
+SCALINGS = ("strong", "weak")
+
+
+@dataclass(frozen=True, slots=True)
+class DataSet:
+    """What stands for a data set of the paper.
+
+    Attributes:
+        name: on the command line.
+        words: for people.
+        kind: of ``lmdbio.bench.datasets``.
+        value_bytes: of a record's value, about.
+        iterations: of a strong run, from which its batch follows.
+    """
+
+    name: str
+    words: str
+    kind: str
+    value_bytes: int
+    iterations: int
+
+
+SETS = {
+    one.name: one
+    for one in (
+        # Datum messages of raw 3 x 32 x 32 images.
+        DataSet("3k", "CIFAR10-Large-like, 3 KB", "cifar", 3088, 64),
+        # 256 x 256 x 3, raw, as the paper's ImageNet was converted.
+        DataSet("192k", "ImageNet-like, 192 KB", "fixed", 196_608, 16),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Ranks on emulated nodes, the same number on each."""
+
+    ranks: int
+    nodes: int
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1 or self.ranks < self.nodes or self.ranks % self.nodes:
+            raise ValueError(f"{self.ranks} ranks cannot be shared evenly by {self.nodes} nodes")
+
+    @property
+    def ranks_per_node(self) -> int:
+        return self.ranks // self.nodes
+
+    def node_of(self, rank: int) -> int:
+        return rank // self.ranks_per_node
+
+    def __str__(self) -> str:
+        ranks = f"{self.ranks} rank{'s' if self.ranks > 1 else ''}"
+        return f"{ranks} on {self.nodes} node{'s' if self.nodes > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A way to read.
+
+    Attributes:
+        name: in tables and JSON; no two lanes of a cell have the same.
+        kind: "py-lmdb" (Caffe's pattern), "reader" (lmdbio.Reader), "plain" (bytes of the file,
+            as IOR reads them) or "mapped" (bytes of the file, copied out of a mapping).
+        mode: of a Reader.
+        tokens: of a Reader in mode "stag"; 0: as the mode says.
+        engine: of a Reader; "": the mode's.
+        block_iterations: of a Reader that coalesces; 0: as it chooses.
+        access: of plain readers: "sequential" (each process one contiguous segment) or
+            "strided" (processes take turns, a transfer each).
+        transfer: bytes of a request, of plain readers.
+        processes: of a node, that read; 0: all ranks.
+        depth: requests that a process keeps in flight.
+        direct: O_DIRECT.
+    """
+
+    name: str
+    kind: str
+    mode: str = ""
+    tokens: int = 0
+    engine: str = ""
+    block_iterations: int = 0
+    access: str = ""
+    transfer: int = 0
+    processes: int = 0
+    depth: int = 1
+    direct: bool = False
+
+    @property
+    def reads_records(self) -> bool:
+        return self.kind in ("py-lmdb", "reader")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One data set, in one shape, in batches of one size.
+
+    Attributes:
+        dataset: in SETS.
+        shape: who reads.
+        scaling: "strong" or "weak".
+        assignment: of a Reader; py-lmdb has Caffe's, which is "strided".
+        batch: records of an iteration, over all ranks.
+        iterations: of a run.
+        factor: of the store's usual cost of a request out of order.
+    """
+
+    dataset: str
+    shape: Shape
+    scaling: str
+    assignment: str
+    batch: int
+    iterations: int
+    factor: float = 1.0
+
+    @property
+    def records(self) -> int:
+        return self.batch * self.iterations
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.dataset}, {self.shape}, {self.assignment}, {self.scaling}: "
+            f"{self.iterations} x {self.batch} records"
+        )
+        return text if self.factor == 1 else f"{text}, out of order x{self.factor:g}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A lane's turn.
+
+    Attributes:
+        cell: its place in the list of cells.
+        lane: who reads.
+        round: from 0; -1 looks at every byte and is not timed.
+        bytes_max: of the file, for plain readers.
+    """
+
+    cell: int
+    lane: Lane
+    round: int
+    bytes_max: int = 0
+
+    @property
+    def verifies(self) -> bool:
+        return self.round < 0
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"verifies": self.verifies}
+
+
+# --- cells ---------------------------------------------------------------------------------
+
+
+def cells(
+    dataset: DataSet,
+    count: int,
+    shapes: Sequence[Shape],
+    scalings: Sequence[str],
+    assignments: Sequence[str],
+    *,
+    share: int,
+    batch: int = 0,
+    factor: float = 1.0,
+) -> Iterator[Cell]:
+    """Every cell of a data set, in the order of its shapes.
+
+    Args:
+        dataset: one of SETS.
+        count: its records.
+        shapes: who reads.
+        scalings: of SCALINGS.
+        assignments: of ``Reader``.
+        share: records of a rank's part of a batch, in weak scaling.
+        batch: of strong scaling; 0: so many that a run has the data set's iterations.
+        factor: of the cost of a request out of order.
+    """
+    for shape in shapes:
+        for scaling in scalings:
+            size = share * shape.ranks
+            if scaling == "strong":
+                size = batch or max(1, count // dataset.iterations)
+            size = min(size, count)
+            for assignment in assignments:
+                yield Cell(dataset.name, shape, scaling, assignment, size, count // size, factor)
+
+
+# --- lanes ---------------------------------------------------------------------------------
+
+
+#: Modes that read by an engine which may be another one.
+EXPLICIT = ("dio", "prov", "coal", "stag")
+
+
+def mode_lanes(
+    modes: Sequence[str],
+    tokens: Sequence[int],
+    engines: Sequence[str] = ("",),
+    block_iterations: int = 0,
+) -> list[Lane]:
+    """The lanes that read records.
+
+    Args:
+        modes: of MODES.
+        tokens: mode "stag" runs once with each number.
+        engines: modes with explicit reads run once with each; "": as the mode says.
+        block_iterations: of those that coalesce; 0: as they choose.
+    """
+    made = []
+    for mode in modes:
+        if mode == PY_LMDB:
+            made.append(Lane(PY_LMDB, "py-lmdb"))
+        elif mode != PLAIN:
+            for engine in engines if mode in EXPLICIT else ("",):
+                for count in tokens if mode == "stag" else (0,):
+                    name = f"{mode}/{count}" if count else mode
+                    made.append(
+                        Lane(
+                            f"{name} {engine}".rstrip(),
+                            "reader",
+                            mode,
+                            tokens=count,
+                            engine=engine,
+                            block_iterations=block_iterations if mode in EXPLICIT[2:] else 0,
+                        )
+                    )
+    return made
+
+
+def plain_name(lane: Lane, ranks_per_node: int) -> str:
+    size = f"{lane.transfer // MIB} MiB" if lane.transfer >= MIB else f"{lane.transfer // KIB} KiB"
+    pattern = "segments" if lane.access == "sequential" else "interleaved"
+    parts = [pattern, size, f"{lane.processes or ranks_per_node} a node"]
+    parts += [f"depth {lane.depth}"] if lane.depth > 1 else []
+    return f"plain {'O_DIRECT' if lane.direct else 'buffered'} {', '.join(parts)}"
+
+
+def plain(
+    access: str, transfer: int, processes: int, depth: int, direct: bool, shape: Shape
+) -> Lane:
+    lane = Lane("", "plain", access=access, transfer=transfer, depth=depth, direct=direct,
+                processes=0 if processes >= shape.ranks_per_node else processes)  # fmt: skip
+    return replace(lane, name=plain_name(lane, shape.ranks_per_node))
+
+
+def candidates(shape: Shape) -> list[Lane]:
+    """Plain readers from which a calibration chooses, at 1 MiB a request: patterns, O_DIRECT or
+    not, processes of a node, depths."""
+    settings = [(1, 1), (1, 4), (shape.ranks_per_node, 1), (shape.ranks_per_node, 2)]
+    found = [
+        plain(access, MIB, processes, depth, direct, shape)
+        for access in ("sequential", "strided")
+        for direct in (True, False)
+        for processes, depth in settings
+    ]
+    return list({lane.name: lane for lane in found}.values())
+
+
+def refined(best: Lane, shape: Shape) -> list[Lane]:
+    """The same with requests of other sizes."""
+    return [
+        plain(best.access, size, best.processes or shape.ranks_per_node, best.depth,
+              best.direct, shape)
+        for size in (256 * KIB, 4 * MIB, 16 * MIB)
+    ]  # fmt: skip
+
+
+def block_sizes() -> list[Lane]:
+    """One process, one request at a time, in blocks of every size: copied out of a mapping, read
+    through the page cache, and past it."""
+    sizes = [4 * KIB * 4**i for i in range(7)]
+    return [
+        Lane(f"{name} {size // KIB} KiB", kind, access="sequential", transfer=size, processes=1,
+             direct=direct)
+        for size in sizes
+        for name, kind, direct in (
+            ("mmap", "mapped", False), ("pread", "plain", False), ("O_DIRECT", "plain", True)
+        )
+    ]  # fmt: skip
+
+
+# --- order ---------------------------------------------------------------------------------
+
+
+def in_turns(cell: int, lanes: Sequence[Lane], rounds: int, bytes_max: int) -> list[Run]:
+    """Everybody who reads records looks at every byte once; then all alternate, every other
+    round backwards."""
+    runs = [Run(cell, lane, -1) for lane in lanes if lane.reads_records]
+    for turn in range(rounds):
+        ordered = lanes if turn % 2 == 0 else list(reversed(lanes))
+        runs += [Run(cell, lane, turn, bytes_max) for lane in ordered]
+    return runs

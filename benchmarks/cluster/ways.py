@@ -1,0 +1,340 @@
+"""Ways in which a rank reads: py-lmdb in Caffe's pattern, ``lmdbio.Reader``, plain readers.
+
+    way = make(task)
+    way.open()        everything that is done once
+    way.read(look)    the reading phase; ``look`` gets each record's bytes in a run that verifies
+    way.close()
+
+``account`` tells where the time went, in seconds of this rank:
+
+    seek    finding records: walking over those of others, or looking up places
+    io      waiting for bytes of one's own: copying out of a mapping, or a root's reads
+    token   a root waited for its turn
+    wait    the rank waited for its root
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from time import perf_counter
+from typing import Any, Protocol
+
+import lmdb
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.assignment import split_share
+from lmdbio.bench.layout import Layout, lay_out
+from lmdbio.mode import Mode
+from lmdbio.reader import Reader
+
+__all__ = ["Account", "Task", "Way", "make"]
+
+#: Takes the bytes of one record.
+Look = Callable[[Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What one rank is to do.
+
+    Attributes:
+        path: the environment, as this rank's node sees it.
+        lane: a ``sweep.Lane`` as JSON has it.
+        batch, iterations, assignment: of the cell.
+        rank, ranks, ranks_per_node: who.
+        bytes_max: of the file, for plain readers.
+        comm: of the Reader.
+        step: called after each iteration.
+        options: further arguments of the Reader.
+    """
+
+    path: str
+    lane: Mapping[str, Any]
+    batch: int
+    iterations: int
+    assignment: str
+    rank: int
+    ranks: int
+    ranks_per_node: int
+    bytes_max: int
+    comm: Any
+    step: Callable[[], None]
+    options: Mapping[str, Any]
+
+
+@dataclass(slots=True)
+class Account:
+    """What one rank read, and where its time went.
+
+    Attributes:
+        records, bytes: handed out; of plain readers requests, and bytes of the file.
+        indices: of the records.
+        seek_s, io_s, token_s, wait_s: see above.
+        reads: this rank reads from the store.
+        mode: of a Reader, as it came out.
+        stats: of a Reader.
+    """
+
+    records: int = 0
+    bytes: int = 0
+    indices: list[npt.NDArray[np.uint64]] = field(default_factory=list)
+    seek_s: float = 0.0
+    io_s: float = 0.0
+    token_s: float = 0.0
+    wait_s: float = 0.0
+    reads: bool = True
+    mode: dict[str, Any] = field(default_factory=dict)
+    stats: dict[str, float] = field(default_factory=dict)
+
+
+class Way(Protocol):
+    """One way to read."""
+
+    account: Account
+
+    def open(self) -> None: ...
+    def read(self, look: Look | None) -> None: ...
+    def close(self) -> None: ...
+
+
+# --- records -------------------------------------------------------------------------------
+
+
+class CaffePattern:
+    """py-lmdb as Caffe uses LMDB: every rank walks every record from the first, over those of
+    other ranks, and copies its own. Circular.
+
+    Source: Caffe's data layer (``Skip`` and ``Next``); one cursor for the whole run.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.account = task, Account()
+
+    def open(self) -> None:
+        self.env = lmdb.open(self.task.path, readonly=True, lock=False)
+        self.txn = self.env.begin(buffers=True)
+        self.cursor = self.txn.cursor()
+        self.count = self.txn.stat()["entries"]
+        # As large as a share may become; written to, so that it is there.
+        self.copy = bytearray()
+
+    def read(self, look: Look | None) -> None:
+        task, cursor, account = self.task, self.cursor, self.account
+        share = split_share(task.batch, task.ranks, task.rank)
+        cursor.first()
+        place = 0
+        for iteration in range(task.iterations):
+            first = iteration * task.batch + share.start
+            begun = perf_counter()
+            for _ in range(first - place):
+                self._next()
+            found = perf_counter()
+            for _ in share:
+                self._take(cursor.value(), look)
+                self._next()
+            done = perf_counter()
+            place = first + len(share)
+            account.seek_s += found - begun
+            account.io_s += done - found
+            places = np.arange(first, place, dtype=np.uint64)
+            account.indices.append(places % np.uint64(self.count))
+            task.step()
+
+    def _next(self) -> None:
+        if not self.cursor.next():
+            self.cursor.first()
+
+    def _take(self, value: Any, look: Look | None) -> None:
+        size = len(value)
+        if len(self.copy) < size:
+            self.copy = bytearray(size)
+        self.copy[:size] = value
+        self.account.records += 1
+        self.account.bytes += size
+        if look is not None:
+            look(memoryview(self.copy)[:size])
+
+    def close(self) -> None:
+        self.cursor.close()
+        self.txn.abort()
+        self.env.close()
+
+
+class ByReader:
+    """``lmdbio.Reader`` in one of its modes."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.account = task, Account()
+
+    def open(self) -> None:
+        task = self.task
+        mode = Mode.named(task.lane["mode"])
+        if task.lane["tokens"]:
+            mode = replace(mode, tokens=task.lane["tokens"])
+        if task.lane["engine"]:
+            mode = replace(mode, engine=task.lane["engine"])
+        if task.lane["block_iterations"]:
+            mode = replace(mode, block_iterations=task.lane["block_iterations"])
+        self.reader = Reader(
+            task.path,
+            task.batch,
+            comm=task.comm,
+            mode=mode,
+            assignment=task.assignment,
+            iterations=task.iterations,
+            ranks_per_node=task.ranks_per_node,
+            **task.options,
+        )
+
+    def read(self, look: Look | None) -> None:
+        account, step = self.account, self.task.step
+        for batch in self.reader:
+            account.records += len(batch)
+            account.bytes += int(batch.lengths.sum())
+            account.indices.append(batch.indices)
+            if look is not None:
+                for i in range(len(batch)):
+                    look(batch[i])
+            step()
+
+    def close(self) -> None:
+        self.reader.close()
+        stats, account = self.reader.stats(), self.account
+        account.reads = stats.window_bytes > 0 or stats.blocks > 0
+        account.mode = asdict(self.reader.mode)
+        account.stats = asdict(stats)
+        account.seek_s = stats.locate_seconds
+        account.io_s = stats.fill_seconds
+        account.token_s = getattr(stats, "token_seconds", 0.0)
+        account.wait_s = stats.wait_seconds
+
+
+# --- bytes ---------------------------------------------------------------------------------
+
+
+class Plain:
+    """Bytes of the file as IOR reads them: by some processes of each node, each with one or
+    several requests in flight."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.account = task, Account()
+
+    def open(self) -> None:
+        task, lane = self.task, self.task.lane
+        each = lane["processes"] or task.ranks_per_node
+        node, local = divmod(task.rank, task.ranks_per_node)
+        self.account.reads = local < each
+        self.offsets: Iterator[int] = iter(())
+        if not self.account.reads:
+            return
+        layout = self._layout(each * (task.ranks // task.ranks_per_node))
+        self.offsets = layout.offsets(node * each + local)
+        flags = os.O_RDONLY | (os.O_DIRECT if lane["direct"] else 0)
+        self.fd = os.open(os.path.join(task.path, "data.mdb"), flags)  # noqa: PTH118
+        # Anonymous memory begins at a page, as O_DIRECT wants it; written to, so that it is there.
+        self.memory = [mmap.mmap(-1, lane["transfer"]) for _ in range(lane["depth"])]
+        for piece in self.memory:
+            piece.write(bytes(lane["transfer"]))
+
+    def _layout(self, processes: int) -> Layout:
+        transfer = self.task.lane["transfer"]
+        size = os.stat(os.path.join(self.task.path, "data.mdb")).st_size  # noqa: PTH116, PTH118
+        made = lay_out(
+            self.task.lane["access"],
+            transfer,
+            wanted_bytes=min(self.task.bytes_max, size),
+            file_bytes=size,
+            share_bytes=transfer,
+            processes=processes,
+        )
+        if made is None:
+            raise ValueError(f"{processes} processes cannot share {self.task.bytes_max} bytes")
+        return made
+
+    def read(self, look: Look | None) -> None:
+        if not self.account.reads:
+            return
+        begun = perf_counter()
+        if len(self.memory) == 1:
+            self._serve(self.memory[0], threading.Lock())
+        else:
+            self._serve_deep()
+        self.account.io_s = perf_counter() - begun
+
+    def _serve_deep(self) -> None:
+        """So many threads take one offset after the other: requests stay in order."""
+        lock, failed = threading.Lock(), []
+
+        def serve(piece: mmap.mmap) -> None:
+            try:
+                self._serve(piece, lock)
+            except OSError as error:
+                failed.append(error)
+
+        threads = [threading.Thread(target=serve, args=(piece,)) for piece in self.memory]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    def _serve(self, piece: mmap.mmap, lock: threading.Lock) -> None:
+        buffers = [memoryview(piece)]
+        count = total = 0
+        while True:
+            with lock:
+                offset = next(self.offsets, None)
+            if offset is None:
+                break
+            got = os.preadv(self.fd, buffers, offset)
+            if got != len(piece):
+                raise OSError(f"{self.task.path}: {got} of {len(piece)} bytes at {offset}")
+            count, total = count + 1, total + got
+        with lock:
+            self.account.records += count
+            self.account.bytes += total
+
+    def close(self) -> None:
+        if self.account.reads:
+            os.close(self.fd)
+
+
+class Mapped(Plain):
+    """Bytes of the file, copied out of a mapping block by block."""
+
+    def open(self) -> None:
+        super().open()
+        if self.account.reads:
+            self.mapped = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
+
+    def _serve(self, piece: mmap.mmap, lock: threading.Lock) -> None:
+        size = len(piece)
+        with memoryview(self.mapped) as source, memoryview(piece) as target:
+            for offset in self.offsets:
+                target[:] = source[offset : offset + size]
+                self.account.records += 1
+                self.account.bytes += size
+
+    def close(self) -> None:
+        if self.account.reads:
+            self.mapped.close()
+        super().close()
+
+
+WAYS: dict[str, Callable[[Task], Way]] = {
+    "py-lmdb": CaffePattern,
+    "reader": ByReader,
+    "plain": Plain,
+    "mapped": Mapped,
+}
+
+
+def make(task: Task) -> Way:
+    """The way that a lane says."""
+    return WAYS[task.lane["kind"]](task)
