@@ -30,6 +30,8 @@ from lmdbio.bench import processes
 
 __all__ = ["Failed", "Missing", "Store", "looped", "missing", "modelled", "run_ranks"]
 
+#: Of the loop devices, as of the model's mounts.
+READAHEAD_KIB = 128
 RANK = Path(__file__).resolve().with_name("rank.py")
 
 
@@ -131,17 +133,31 @@ def looped(
             )
         except capped.Failed as error:
             raise Failed(str(error)) from error
+        for device in made.devices:
+            stack.enter_context(readahead(Path(device).name, READAHEAD_KIB))
         caps = f"{bytes_s / 2**20:g} MiB/s and {requests_s:,} requests/s each"
         # A shell that joins the control group before it becomes the command.
         join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(made.group / "cgroup.procs"))
         yield Store(
             folder,
             made.mounts,
-            f"one image behind {nodes} loop devices of {caps}",
+            f"one image behind {nodes} loop devices of {caps}, readahead {READAHEAD_KIB} KiB",
             {"kind": "loop", "devices": [Path(device).name for device in made.devices]},
             prefix=join,
             constants={"bytes_s": bytes_s, "requests_s": requests_s},
         )
+
+
+@contextlib.contextmanager
+def readahead(device: str, kib: int) -> Iterator[None]:
+    """A device's readahead, as long as the ``with`` lasts; devices are used again by others."""
+    knob = Path(f"/sys/block/{device}/queue/read_ahead_kb")
+    before = knob.read_text(encoding="ascii")
+    knob.write_text(f"{kib}\n", encoding="ascii")
+    try:
+        yield
+    finally:
+        knob.write_text(before, encoding="ascii")
 
 
 # --- ranks ---------------------------------------------------------------------------------

@@ -49,8 +49,9 @@ from lmdbio.provenance import find_sidecar  # noqa: E402
 MIB = 2**20
 PAGE_BYTES, PAGE_HEADER = 4096, 16
 NODES_MAX = 16
-#: Of the loop devices, together, where the model has 4 servers of 100 MB/s.
-LOOP_BYTES_S, LOOP_REQUESTS_S = 400_000_000, 8000
+#: Of a loop device, and of all together: the model's link, and its four servers. Requests do not
+#: bind, but for those of a few pages.
+LINK_BYTES_S, SERVERS_BYTES_S, LOOP_REQUESTS_S = 150_000_000, 400_000_000, 32_000
 
 #: What options are where they are not given.
 USUAL: dict[str, Any] = {
@@ -247,7 +248,10 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
 def options_of(asked: argparse.Namespace, folder: Path) -> Options:
     lanes = mode_lanes(asked.modes, asked.tokens, asked.engines, asked.block_iterations)
     nodes = max(shape.nodes for shape in asked.shapes)
-    caps = {"bytes_s": LOOP_BYTES_S / nodes, "requests_s": LOOP_REQUESTS_S / nodes}
+    caps = {
+        "bytes_s": min(LINK_BYTES_S, SERVERS_BYTES_S / nodes),
+        "requests_s": LOOP_REQUESTS_S / nodes,
+    }
     reader = {} if asked.memory_mib is None else {"memory_bytes_max": asked.memory_mib * MIB}
     return Options(
         folder=folder,
