@@ -169,7 +169,7 @@ def ideal(cells: Sequence[CellResult]) -> Draw:
 def asleep(cells: Sequence[CellResult]) -> Draw:
     def draw(axes: Any) -> None:
         points = values(cells, PY_LMDB, "sleep_share")
-        times = dict(values(cells, PY_LMDB, "steady_s"))
+        times = dict(values(cells, PY_LMDB, "reading_s"))
         places = [x for x, _ in points]
         sleeping = [share * times[x] for x, share in points]
         axes.bar(places, sleeping, 0.6, color="#87919d", label="asleep")

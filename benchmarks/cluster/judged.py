@@ -91,7 +91,7 @@ def speed(made: CellResult) -> Iterator[Verdict]:
         yield least(
             "STAG, times as fast as LMDB, reading",
             made,
-            made.factor("stag", "steady_s"),
+            made.factor("stag", "reading_s"),
             8.0,
             note,
         )
@@ -132,7 +132,7 @@ def own_lmdb(made: CellResult) -> Iterator[Verdict]:
     """Reader's mode LMDB is as py-lmdb is."""
     if made.lane("lmdb") is None:
         return
-    for words, figure in (("time", "steady_s"), ("bytes", "delivered")):
+    for words, figure in (("time", "reading_s"), ("bytes", "delivered")):
         ratio = made.ratio("lmdb", PY_LMDB, figure)
         reached = None if ratio is None else abs(ratio - 1) <= 0.10
         yield Verdict(
@@ -156,14 +156,14 @@ def large_records(made: CellResult) -> Iterator[Verdict]:
     if made.cell.dataset != "192k" or made.cell.shape.nodes < 2 or made.lane("stag") is None:
         return
     rivals = {
-        one.lane.name: one.median("steady_s")
+        one.lane.name: one.median("reading_s")
         for one in made.lanes
         if one.lane.reads_records and one.lane.mode != "stag" and one.runs
     }
     times = [time for time in rivals.values() if time is not None]
     own = made.lane("stag")
     assert own is not None
-    mine = own.median("steady_s")
+    mine = own.median("reading_s")
     if times and mine:
         yield least("STAG, times as fast as the best other mode", made, min(times) / mine, 1.0,
                     why(made, "stag"))  # fmt: skip

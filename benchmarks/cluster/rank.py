@@ -171,7 +171,7 @@ class Ranks:
     def measure(
         self, way: ways.Way, look: Callable[[Any], None] | None
     ) -> tuple[dict[str, Any], list[counters.Snapshot]]:
-        """This rank's part, and the store's counters before, when reading began, and after."""
+        """This rank's part, and the store's counters before and after."""
         whole: dict[str, float] = {}
         own: dict[str, Any] = {"error": "", "absent": False}
         together()
@@ -181,8 +181,6 @@ class Ranks:
         try:
             way.open()
             opened = time.monotonic()
-            if COMM.rank == 0:
-                traffic.append(self.snapshot())
             with spent(whole):
                 way.read(look)
         except Exception as error:
@@ -219,7 +217,7 @@ def summary(
     if errors:
         return {"error": errors[0], "absent": all(one["absent"] for one in ranks)}
     begun = min(one["begun"] for one in ranks)
-    opened = min(one["opened"] for one in ranks)
+    opened = min(one["read_since"] or one["opened"] for one in ranks)
     ended = max(one["ended"] for one in ranks)
     for one in ranks:
         phase = one["phase"]
@@ -227,8 +225,9 @@ def summary(
         one["open_s"] = one["opened"] - one["begun"]
         one["read_s"] = phase["now"]
         one["sleep_s"] = max(0.0, phase["now"] - phase["thread_cpu_s"])
-        del one["begun"], one["opened"], one["ended"], one["error"], one["absent"]
-    before, at_open, after = traffic
+        for name in ("begun", "opened", "ended", "read_since", "error", "absent"):
+            del one[name]
+    before, after = traffic
     whole = after - before
     return {
         "error": "",
@@ -239,7 +238,6 @@ def summary(
         "sum": sum(one["sum"] for one in ranks) % CRC_MODULUS,
         "needed": needed,
         "delivered": [one.bytes for one in whole.mounts],
-        "early_bytes": (at_open - before).total.bytes,
         "requests": whole.total.requests,
         "seeks": whole.total.seeks,
         "link_busy_s": [one.busy_s for one in whole.mounts],

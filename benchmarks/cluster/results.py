@@ -4,9 +4,9 @@ All figures of a lane are medians over its rounds.
 
     seconds     from when the first rank began until the last had its last record: opening,
                 finding, reading
-    steady_s    of reading alone: from when the first rank had opened. What had come from the store
-                by then (roots begin as soon as they can) is added at the pace of the rest
-    rate        MB/s: bytes needed over steady_s; of plain readers, bytes read
+    reading_s   of reading alone: from when the first rank had opened; with a Reader, from when
+                the first root began to read, which is before all ranks have opened
+    rate        MB/s: bytes needed over reading_s; of plain readers, bytes read
     amplified   bytes from the store over bytes needed: the pages that hold each node's records
     seek_s ...  means over the ranks that read from the store (roots; all, for py-lmdb)
 """
@@ -52,7 +52,7 @@ class Figures:
     """
 
     seconds: float
-    steady_s: float
+    reading_s: float
     open_s: float
     seek_s: float
     io_s: float
@@ -78,18 +78,16 @@ class Figures:
         readers = [one for one in ranks if one["reads"]] or ranks
         delivered = sum(run["delivered"])
         needed = run["value_bytes"] if plain else sum(run["needed"])
-        late = max(1, delivered - run["early_bytes"])
-        steady = run["reading_s"] * max(delivered, 1) / late
         switches = int(sum(_switches(one) for one in ranks))
         return cls(
             seconds=run["seconds"],
-            steady_s=steady,
+            reading_s=run["reading_s"],
             open_s=_mean(ranks, lambda one: one["open_s"]),
             seek_s=_mean(readers, _seek),
             io_s=_mean(readers, lambda one: one["io_s"]),
             token_s=_mean(readers, lambda one: one["token_s"]),
             skew_s=_mean(readers, lambda one: one["skew_s"]),
-            rate=needed / steady / MB,
+            rate=needed / run["reading_s"] / MB,
             needed=needed,
             delivered=delivered,
             amplified=delivered / max(1, needed),
@@ -187,7 +185,7 @@ class CellResult:
             found = [one for one in self.lanes if one.lane.kind == "plain" and one.runs]
             return max(found, key=lambda one: one.median("rate") or 0.0, default=None)
         found = [one for one in self.lanes if one.lane.mode == name and one.runs]
-        return min(found, key=lambda one: one.median("steady_s") or 0.0, default=None)
+        return min(found, key=lambda one: one.median("reading_s") or 0.0, default=None)
 
     def ratio(self, name: str, other: str, figure: str) -> float | None:
         """Of the medians of two lanes."""

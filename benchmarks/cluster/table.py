@@ -61,7 +61,7 @@ def row(made: CellResult, lane: LaneResult) -> list[str]:
     return [
         lane.lane.name,
         spread_text(lane.spread("seconds")),
-        text(lane.median("steady_s")),
+        text(lane.median("reading_s")),
         text(rate, ".0f"),
         text(rate / ceiling_rate if rate and ceiling_rate else None),
         text(base_seconds / seconds if records and base_seconds and seconds else None, ".1f"),

@@ -18,8 +18,10 @@ from __future__ import annotations
 import mmap
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from time import perf_counter
 from typing import Any, Protocol
 
@@ -76,6 +78,8 @@ class Account:
         indices: of the records.
         seek_s, io_s, token_s, wait_s: see above.
         reads: this rank reads from the store.
+        read_since: when its reading began (``time.monotonic``); 0: when it had opened. A Reader's
+            roots read as soon as they can, before all ranks have opened.
         mode: of a Reader, as it came out.
         stats: of a Reader.
     """
@@ -88,6 +92,7 @@ class Account:
     token_s: float = 0.0
     wait_s: float = 0.0
     reads: bool = True
+    read_since: float = 0.0
     mode: dict[str, Any] = field(default_factory=dict)
     stats: dict[str, float] = field(default_factory=dict)
 
@@ -100,6 +105,28 @@ class Way(Protocol):
     def open(self) -> None: ...
     def read(self, look: Look | None) -> None: ...
     def close(self) -> None: ...
+
+
+#: The thread of a root that reads (lmdbio/filling.py).
+FILLER = "lmdbio-filler"
+
+
+def begun_since(name: str) -> float:
+    """When this process's thread of that name was started, by ``time.monotonic`` and at most a
+    tick (10 ms) too early; 0.0 without such a thread.
+
+    Source: proc(5), the field starttime of /proc/PID/task/TID/stat.
+    """
+    ticks = os.sysconf("SC_CLK_TCK")
+    for thread in threading.enumerate():
+        if thread.name == name:
+            try:
+                text = Path(f"/proc/self/task/{thread.native_id}/stat").read_text("ascii")
+            except OSError:  # it has ended
+                return 0.0
+            started = int(text.rpartition(")")[2].split()[19]) / ticks
+            return time.monotonic() - (time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    return 0.0
 
 
 # --- records -------------------------------------------------------------------------------
@@ -190,6 +217,7 @@ class ByReader:
             ranks_per_node=task.ranks_per_node,
             **task.options,
         )
+        self.account.read_since = begun_since(FILLER)
 
     def read(self, look: Look | None) -> None:
         account, step = self.account, self.task.step
@@ -210,7 +238,7 @@ class ByReader:
         account.stats = asdict(stats)
         account.seek_s = stats.locate_seconds
         account.io_s = stats.fill_seconds
-        account.token_s = getattr(stats, "token_seconds", 0.0)
+        account.token_s = stats.turn_seconds
         account.wait_s = stats.wait_seconds
 
 
