@@ -12,7 +12,7 @@ from itertools import pairwise
 from results import CellResult
 from sweep import PLAIN, PY_LMDB
 
-__all__ = ["Verdict", "judge"]
+__all__ = ["Summary", "Verdict", "judge", "summaries"]
 
 #: Of ranks and nodes, where speed is judged.
 RANKS, NODES = 16, (4, 8)
@@ -49,6 +49,49 @@ class Verdict:
         if self.reached is None:
             return "reported"
         return "reached" if self.reached else "NOT reached"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """One thing that must hold, over all cells.
+
+    Attributes:
+        reached, missed, unknown: in so many cells.
+        worst: the verdict that is farthest from the bound, or nearest to it.
+    """
+
+    reached: int
+    missed: int
+    unknown: int
+    worst: Verdict
+
+    @property
+    def state(self) -> str:
+        if self.missed:
+            return "NOT reached"
+        return "reached" if self.reached else "no figure"
+
+
+def summaries(verdicts: Sequence[Verdict]) -> list[Summary]:
+    """A line for each thing that must hold."""
+    made = []
+    bounded = [one for one in verdicts if one.bound]
+    for words in dict.fromkeys(one.words for one in bounded):
+        of = [one for one in bounded if one.words == words]
+        states = [one.state for one in of]
+        known = [one for one in of if one.figure is not None] or of
+        lowest = known[0].bound.startswith(">=")
+        ordered = sorted(known, key=lambda one: one.figure or 0.0, reverse=not lowest)
+        missed = [one for one in ordered if one.reached is False]
+        made.append(
+            Summary(
+                states.count("reached"),
+                states.count("NOT reached"),
+                states.count("no figure"),
+                (missed or ordered)[0],
+            )
+        )
+    return made
 
 
 def least(words: str, made: CellResult, figure: float | None, bound: float, note: str) -> Verdict:

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from judged import Verdict, judge
+from judged import Verdict, judge, summaries
 from measuring import Report
 from paper import FIGURES, Answer, answers
 from rich.console import Console
@@ -67,7 +67,7 @@ def as_json(report: Report, judged: Sequence[Verdict], found: Sequence[Answer]) 
 def deliver(report: Report, console: Console, json_file: Path | None, page: Path | None) -> None:
     """Shows verdicts and the paper's factors, and writes the files that were asked for."""
     judged, found = verdicts(report), paper(report)
-    console.print(verdict_table([one for one in judged if one.bound]))
+    console.print(verdict_table(summaries(judged)))
     console.print(paper_table(found))
     states = [one.state for one in judged]
     counted = ", ".join(f"{states.count(state)} {state}" for state in dict.fromkeys(states))

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from html import escape
 
 from figures import Drawing, drawings
-from judged import Verdict
+from judged import Verdict, summaries
 from measuring import Report
 from paper import FIGURES, SCALE, Answer
 from results import CellResult
-from table import HEADS, row, text
+from table import HEADS, SUMMARY_HEADS, row, summary_row, text
 
 from lmdbio.bench import page as pages
 
@@ -51,7 +51,13 @@ def verdict_section(verdicts: Sequence[Verdict]) -> str:
         for one in verdicts
     ]  # fmt: skip
     heads = ("what", "where", "figure", "bound", "", "note")
-    return pages.section("What must hold", "", html_table(heads, rows))
+    every = f"<details><summary>in each cell</summary>{html_table(heads, rows)}</details>"
+    lines = []
+    for one in summaries(verdicts):
+        words = summary_row(one)
+        kinds = ["left", "", CLASSES.get(one.state, ""), "", "", "", "", "left", "left"]
+        lines.append(list(zip(kinds, words, strict=True)))
+    return pages.section("What must hold", "", html_table(SUMMARY_HEADS, lines) + every)
 
 
 def paper_section(answers: Sequence[Answer]) -> str:

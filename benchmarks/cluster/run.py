@@ -129,6 +129,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--block-iterations", type=int, default=0, metavar="K",
         help="of modes that coalesce; 0: as they choose")
     add("--memory-mib", type=int, metavar="N", help="memory_bytes_max of every Reader")
+    add("--depth", type=int, metavar="N", help="of every Reader, as --request-kib and --slots")
+    add("--request-kib", type=int, metavar="N", help="request_bytes_max")
+    add("--slots", type=int, metavar="N", help="slots of the window")
     add("--batch", type=int, default=0, metavar="B",
         help="records of an iteration in strong scaling; 0: as many as give 64 (3k) or 16 (192k) "
         "iterations")
@@ -252,7 +255,16 @@ def options_of(asked: argparse.Namespace, folder: Path) -> Options:
         "bytes_s": min(LINK_BYTES_S, SERVERS_BYTES_S / nodes),
         "requests_s": LOOP_REQUESTS_S / nodes,
     }
-    reader = {} if asked.memory_mib is None else {"memory_bytes_max": asked.memory_mib * MIB}
+    reader = {
+        name: value * unit
+        for name, value, unit in (
+            ("memory_bytes_max", asked.memory_mib, MIB),
+            ("depth", asked.depth, 1),
+            ("request_bytes_max", asked.request_kib, 1024),
+            ("slots", asked.slots, 1),
+        )
+        if value is not None
+    }
     return Options(
         folder=folder,
         store=asked.store,

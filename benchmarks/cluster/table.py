@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from judged import Verdict
+from judged import Summary
 from paper import Answer
 from results import CellResult, LaneResult, Spread
 from rich.box import SIMPLE
@@ -12,7 +12,16 @@ from rich.markup import escape
 from rich.table import Table
 from sweep import PLAIN
 
-__all__ = ["HEADS", "cell_table", "paper_table", "row", "verdict_table"]
+__all__ = [
+    "HEADS",
+    "SUMMARY_HEADS",
+    "cell_table",
+    "paper_table",
+    "row",
+    "summary_row",
+    "text",
+    "verdict_table",
+]
 
 #: Of a cell's table, and what they mean.
 HEADS = {
@@ -96,17 +105,28 @@ def cell_table(made: CellResult) -> Table:
     return out
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> Table:
+SUMMARY_HEADS = ("what", "bound", "", "reached", "not", "no figure", "worst", "where", "note")
+
+
+def summary_row(one: Summary) -> list[str]:
+    """The cells of a summary's line, under SUMMARY_HEADS."""
+    worst = one.worst
+    counts = (str(count) if count else "" for count in (one.reached, one.missed, one.unknown))
+    figure = text(worst.figure, ".3g")
+    return [worst.words, worst.bound, one.state, *counts, figure, worst.cell, worst.note]
+
+
+def verdict_table(found: Sequence[Summary]) -> Table:
+    """What must hold, over all cells; JSON and page have each cell."""
     out = Table(title="What must hold", title_justify="left", box=SIMPLE, pad_edge=False)
-    for head in ("what", "where", "figure", "bound", "", "note"):
-        out.add_column(head, justify="right" if head == "figure" else "left", overflow="fold")
-    for one in verdicts:
+    for head in SUMMARY_HEADS:
+        right = head in ("reached", "not", "no figure", "worst")
+        out.add_column(head, justify="right" if right else "left", overflow="fold")
+    for one in found:
+        words = [escape(word) for word in summary_row(one)]
         style = STYLES.get(one.state)
-        state = f"[{style}]{one.state}[/]" if style else one.state
-        out.add_row(
-            escape(one.words), escape(one.cell), text(one.figure, ".3g"), one.bound, state,
-            escape(one.note),
-        )  # fmt: skip
+        words[2] = f"[{style}]{one.state}[/]" if style else one.state
+        out.add_row(*words)
     return out
 
 
