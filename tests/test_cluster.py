@@ -77,7 +77,7 @@ def rank(number: int, *, reads: bool = True, **changes: Any) -> dict[str, Any]:
     phase = {"voluntary": 30, "involuntary": 2, "cpu_s": 0.5, "now": 4.0, "thread_cpu_s": 1.0}
     plain = {
         "rank": number, "node": number // 2, "reads": reads, "phase": phase, "seek_s": 1.0,
-        "io_s": 2.0, "token_s": 0.0, "wait_s": 0.0, "skew_s": 0.5, "open_s": 0.25, "read_s": 4.0,
+        "io_s": 2.0, "turn_s": 0.0, "wait_s": 0.0, "skew_s": 0.5, "open_s": 0.25, "read_s": 4.0,
         "sleep_s": 3.0, "mode": {}, "stats": {}, "records": 50, "bytes": 150_000, "sum": 1,
     }  # fmt: skip
     return plain | changes

@@ -32,7 +32,7 @@ NAMES = {
     "plain": "plain reads (IOR)",
 }  # fmt: skip
 PARTS = (
-    ("seek_s", "seek", "#c4712a"), ("io_s", "I/O", "#1c6db0"), ("token_s", "token", "#b0892a"),
+    ("seek_s", "seek", "#c4712a"), ("io_s", "I/O", "#1c6db0"), ("turn_s", "turn", "#b0892a"),
     ("skew_s", "skew", "#b3322b"),
 )  # fmt: skip
 SIZE = (5.2, 3.3)

@@ -192,6 +192,9 @@ def speculation(made: CellResult) -> Iterator[Verdict]:
     yield most("DM, bytes read over bytes needed", made, amplified, 2.0, "")
     if seek is not None and total:
         yield most("DM, share of seeking in the read time", made, seek / total, 0.05, "")
+    hits = lane.median("hit_rate")
+    words = "DM, share of records that lay where they were guessed"
+    yield Verdict(words, str(made.cell), hits, note="of a whole run, the first guesses included")
 
 
 def large_records(made: CellResult) -> Iterator[Verdict]:

@@ -105,6 +105,12 @@ class Measuring:
             cells: what to measure.
             block_set: with this data set, also what one process gets by the size of its requests.
         """
+        machine = self.report.machine
+        self.console.print(
+            f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}; the mounts' page "
+            f"cache is emptied before each run ({'all' if self.options.drop_all else 'the data'})",
+            style="dim", highlight=False,
+        )  # fmt: skip
         for factor in dict.fromkeys(cell.factor for cell in cells):
             for nodes in dict.fromkeys(cell.shape.nodes for cell in cells):
                 wanted = [c for c in cells if (c.factor, c.shape.nodes) == (factor, nodes)]
@@ -239,6 +245,8 @@ class Measuring:
             left = min((run.cell for run in waiting), default=len(made))
             for one in made[shown:left] if show else ():
                 self.console.print(cell_table(one))
+                for name, words in one.commands.items():
+                    self.console.print(f"{name}: {words}", style="dim", highlight=False)
             shown = max(shown, left)
 
     def attempt(

@@ -94,7 +94,9 @@ def cell_section(made: CellResult) -> str:
         words += [""] * (len(HEADS) - len(words))
         rows.append([("left", words[0]), *(("", word) for word in words[1:])])
     agree = "" if made.sums_agree else "The sums of the bytes read differ."
-    return pages.section(str(made.cell), agree, html_table(tuple(HEADS), rows))
+    listed = "\n".join(f"{name}: {words}" for name, words in made.commands.items())
+    below = f"<pre>{escape(listed)}</pre>" if listed else ""
+    return pages.section(str(made.cell), agree, html_table(tuple(HEADS), rows) + below)
 
 
 def facts_section(report: Report) -> str:

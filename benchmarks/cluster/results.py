@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sweep import PLAIN, PY_LMDB, Cell, Lane
+from sweep import PLAIN, PY_LMDB, Cell, Lane, ior_words
 
 __all__ = ["CellResult", "Figures", "LaneResult", "Spread"]
 
@@ -49,6 +49,7 @@ class Figures:
         switches: context switches of all ranks while they read, asked for or not.
         sleep_share: of the time of reading in which a rank did not compute, the mean over ranks.
         cpu_s: of all ranks.
+        hit_rate: share of the records located that lay in what was guessed; None: nothing was.
     """
 
     seconds: float
@@ -56,7 +57,7 @@ class Figures:
     open_s: float
     seek_s: float
     io_s: float
-    token_s: float
+    turn_s: float
     skew_s: float
     rate: float
     needed: int
@@ -71,6 +72,7 @@ class Figures:
     sleep_share: float
     cpu_s: float
     late_ms: float
+    hit_rate: float | None
 
     @classmethod
     def of(cls, run: Mapping[str, Any], *, plain: bool) -> Figures:
@@ -85,7 +87,7 @@ class Figures:
             open_s=_mean(ranks, lambda one: one["open_s"]),
             seek_s=_mean(readers, _seek),
             io_s=_mean(readers, lambda one: one["io_s"]),
-            token_s=_mean(readers, lambda one: one["token_s"]),
+            turn_s=_mean(readers, lambda one: one["turn_s"]),
             skew_s=_mean(readers, lambda one: one["skew_s"]),
             rate=needed / run["reading_s"] / MB,
             needed=needed,
@@ -100,6 +102,7 @@ class Figures:
             sleep_share=_mean(ranks, lambda one: one["sleep_s"] / max(1e-9, one["read_s"])),
             cpu_s=sum(one["phase"]["cpu_s"] for one in ranks),
             late_ms=run["late_ms"],
+            hit_rate=_hit_rate(ranks),
         )
 
 
@@ -107,6 +110,14 @@ def _seek(rank: Mapping[str, Any]) -> float:
     """A scan is done while a Reader opens, and not told apart from it."""
     scans = rank["mode"].get("locate") == "scan"
     return float(rank["seek_s"] + (rank["open_s"] if scans else 0.0))
+
+
+def _hit_rate(ranks: Sequence[Mapping[str, Any]]) -> float | None:
+    stats = [one["stats"] for one in ranks if one["stats"]]
+    located = sum(one["located_records"] for one in stats)
+    if not located or not any(one["guessed_bytes"] for one in stats):
+        return None
+    return float(sum(one["guessed_records"] for one in stats) / located)
 
 
 def _switches(rank: Mapping[str, Any]) -> float:
@@ -204,9 +215,19 @@ class CellResult:
         """Everybody who looked at every byte saw the same."""
         return len({one.sum for one in self.lanes if one.sum is not None}) <= 1
 
+    @property
+    def commands(self) -> dict[str, str]:
+        """What IOR would be told, by the name of each plain reader."""
+        return {
+            one.lane.name: ior_words(one.lane, self.cell.shape, one.runs[0]["value_bytes"])
+            for one in self.lanes
+            if one.lane.kind == "plain" and one.runs
+        }
+
     def as_json(self) -> dict[str, Any]:
         return {
             "cell": asdict(self.cell),
+            "commands": self.commands,
             "title": str(self.cell),
             "sums_agree": self.sums_agree,
             "lanes": [one.as_json() for one in self.lanes],

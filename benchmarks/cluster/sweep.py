@@ -31,6 +31,7 @@ __all__ = [
     "candidates",
     "cells",
     "in_turns",
+    "ior_words",
     "mode_lanes",
     "refined",
 ]
@@ -283,6 +284,17 @@ def plain(
     lane = Lane("", "plain", access=access, transfer=transfer, depth=depth, direct=direct,
                 processes=0 if processes >= shape.ranks_per_node else processes)  # fmt: skip
     return replace(lane, name=plain_name(lane, shape.ranks_per_node))
+
+
+def ior_words(lane: Lane, shape: Shape, size: int) -> str:
+    """What IOR would be told, to read as much in the same way; its tasks take the place of a
+    process's requests in flight."""
+    tasks = (lane.processes or shape.ranks_per_node) * shape.nodes * lane.depth
+    each = size // tasks // lane.transfer
+    block, segments = (each, 1) if lane.access == "sequential" else (1, each)
+    words = f"mpiexec -n {tasks} ior -a POSIX -r -E -k -t {lane.transfer // KIB}k"
+    words += f" -b {block * lane.transfer // KIB}k -s {segments}"
+    return f"{words}{' --posix.odirect' if lane.direct else ''} -o FILE"
 
 
 def candidates(shape: Shape) -> list[Lane]:

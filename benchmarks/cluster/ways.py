@@ -9,7 +9,7 @@
 
     seek    finding records: walking over those of others, or looking up places
     io      waiting for bytes of one's own: copying out of a mapping, or a root's reads
-    token   a root waited for its turn
+    turn    a root waited for its turn, or for the cursor
     wait    the rank waited for its root
 """
 
@@ -76,7 +76,7 @@ class Account:
     Attributes:
         records, bytes: handed out; of plain readers requests, and bytes of the file.
         indices: of the records.
-        seek_s, io_s, token_s, wait_s: see above.
+        seek_s, io_s, turn_s, wait_s: see above.
         reads: this rank reads from the store.
         read_since: when its reading began (``time.monotonic``); 0: when it had opened. A Reader's
             roots read as soon as they can, before all ranks have opened.
@@ -89,7 +89,7 @@ class Account:
     indices: list[npt.NDArray[np.uint64]] = field(default_factory=list)
     seek_s: float = 0.0
     io_s: float = 0.0
-    token_s: float = 0.0
+    turn_s: float = 0.0
     wait_s: float = 0.0
     reads: bool = True
     read_since: float = 0.0
@@ -238,7 +238,7 @@ class ByReader:
         account.stats = asdict(stats)
         account.seek_s = stats.locate_seconds
         account.io_s = stats.fill_seconds
-        account.token_s = stats.turn_seconds
+        account.turn_s = stats.turn_seconds
         account.wait_s = stats.wait_seconds
 
 
