@@ -15,6 +15,7 @@ import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
+from matplotlib import ticker
 from paper import picked
 from results import CellResult, LaneResult
 from sweep import PY_LMDB
@@ -35,7 +36,7 @@ PARTS = (
     ("seek_s", "seek", "#c4712a"), ("io_s", "I/O", "#1c6db0"), ("turn_s", "turn", "#b0892a"),
     ("skew_s", "skew", "#b3322b"),
 )  # fmt: skip
-SIZE = (5.2, 3.3)
+SIZE = (6.0, 3.3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,20 @@ def ticks(axes: Any, cells: Sequence[CellResult]) -> None:
     axes.set_xlabel("processes (nodes)")
 
 
+def legend(axes: Any) -> None:
+    """Beside the drawing, where it hides nothing."""
+    if axes.get_legend_handles_labels()[0]:
+        axes.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+
+
+def logarithmic(axes: Any) -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5 times the powers of ten."""
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(ticker.LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(ticker.StrMethodFormatter("{x:g}"))
+    axes.yaxis.set_minor_formatter(ticker.NullFormatter())
+
+
 def values(cells: Sequence[CellResult], mode: str, name: str) -> list[tuple[int, float]]:
     """A figure of the mode, by the place of the cell."""
     found = []
@@ -104,9 +119,9 @@ def lines(
                 axes.plot([x for x, _ in points], [scale * y for _, y in points], "o-",
                           color=COLOURS[mode], label=NAMES[mode], markersize=3.5)  # fmt: skip
         ticks(axes, cells)
-        axes.set_yscale("log")
+        logarithmic(axes)
         axes.set_ylabel(label)
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -125,7 +140,7 @@ def factors(cells: Sequence[CellResult], modes: Sequence[str]) -> Draw:
         axes.axhline(1, color="#1d2530", linewidth=0.8)
         ticks(axes, cells)
         axes.set_ylabel("factor of improvement over LMDB")
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -147,7 +162,7 @@ def breakdown(cells: Sequence[CellResult], mode: str) -> Draw:
         axes.bar(places, rest, 0.6, bottom=below, color="#d5d9dd", label="other")
         ticks(axes, cells)
         axes.set_ylabel("read time (s), mean of the ranks that read")
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -161,7 +176,7 @@ def ideal(cells: Sequence[CellResult]) -> Draw:
         first = cells[points[0][0]].cell.shape.ranks * points[0][1]
         axes.plot([x for x, _ in points], [first / cells[x].cell.shape.ranks for x, _ in points],
                   "--", color="#1d2530", label="ideal", linewidth=1)  # fmt: skip
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -177,7 +192,7 @@ def asleep(cells: Sequence[CellResult]) -> Draw:
                  bottom=sleeping, color="#1c6db0", label="computing")  # fmt: skip
         ticks(axes, cells)
         axes.set_ylabel("read time (s), mean over ranks")
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -195,7 +210,7 @@ def redundant(cells: Sequence[CellResult]) -> Draw:
                     label = {"-": "needed", ":": "R x B, R nodes"}[style] if x == 0 else None
                     axes.hlines(times * needed / 2**20, x - 0.3, x + 0.3, colors="#1d2530",
                                 linestyles=style, label=label, linewidth=1)  # fmt: skip
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -211,8 +226,9 @@ def by_rank(lanes: Sequence[tuple[str, LaneResult]], name: str, label: str) -> D
             axes.plot([one["rank"] for one in ranks], [one[name] for one in ranks], "o-",
                       color=COLOURS[mode], label=NAMES[mode], markersize=3.5)  # fmt: skip
         axes.set_xlabel("reader's rank")
+        axes.xaxis.set_major_locator(ticker.MaxNLocator(integer=True))
         axes.set_ylabel(label)
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 
@@ -231,7 +247,7 @@ def by_block(made: CellResult) -> Draw:
         axes.set_xticks(sizes, [f"{size >> 10} KiB" for size in sizes], fontsize=7)
         axes.set_xlabel("I/O block size")
         axes.set_ylabel("read bandwidth (MB/s)")
-        axes.legend(fontsize=7, frameon=False)
+        legend(axes)
 
     return draw
 

@@ -57,7 +57,7 @@ LINK_BYTES_S, SERVERS_BYTES_S, LOOP_REQUESTS_S = 150_000_000, 400_000_000, 32_00
 USUAL: dict[str, Any] = {
     "ranks": "16", "nodes": "4", "modes": "all", "sets": "3k,192k", "assignments": "blocked",
     "scalings": "strong", "tokens": "1,2,4", "rounds": 3, "mib": 256, "factors": "1",
-    "block_sizes": False,
+    "block_sizes": False, "fill": 0,
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     # A look, in less than a minute.
@@ -66,7 +66,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "targets": {"ranks": "16", "nodes": "4,8", "assignments": "blocked,strided", "rounds": 7},
     # Every figure of the paper that can be drawn.
     "paper": {
-        "ranks": "1,2,4,8,16,32", "nodes": "1,2,4,8", "scalings": "strong,weak", "rounds": 3,
+        "ranks": "1,2,4,8,16,32", "fill": 4, "scalings": "strong,weak", "rounds": 3, "mib": 128,
         "block_sizes": True,
     },
 }  # fmt: skip
@@ -117,6 +117,8 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--ranks", metavar="N,...", help="MPI ranks (16)")
     add("--nodes", metavar="N,...", help="emulated nodes (4); every combination that comes out "
         "even is measured")
+    add("--fill", type=int, metavar="N",
+        help="instead of --nodes: N ranks on each node, one node as long as they fit there")
     add("--ranks-per-node-max", type=int, default=16, metavar="N",
         help="leave out combinations with more (16)")
     add("--modes", metavar="MODES", help=f"of {','.join(MODES)}, or all")
@@ -182,9 +184,13 @@ def settle(asked: argparse.Namespace) -> None:
     asked.engines = words_of(ENGINES, asked.engines) if asked.engines else ("",)
     asked.tokens = numbers_of(asked.tokens)
     nodes = numbers_of(asked.nodes)
-    if max(nodes) > NODES_MAX:
-        raise ValueError(f"--nodes is up to {NODES_MAX}")
-    asked.shapes = shapes_of(numbers_of(asked.ranks), nodes, asked.ranks_per_node_max)
+    ranks = numbers_of(asked.ranks)
+    if asked.fill:
+        asked.shapes = [Shape(count, max(1, count // asked.fill)) for count in ranks]
+    else:
+        asked.shapes = shapes_of(ranks, nodes, asked.ranks_per_node_max)
+    if max(shape.nodes for shape in asked.shapes) > NODES_MAX:
+        raise ValueError(f"there are up to {NODES_MAX} nodes")
     asked.factors = tuple(float(word) for word in asked.factors.split(","))
     asked.constants = pfs.constants(asked.set)
     if asked.store == "loop":
