@@ -28,7 +28,9 @@ def paper(report: Report) -> list[Answer]:
 
 
 def status(report: Report) -> int:
-    """1 if something that must hold was not reached."""
+    """2 if somebody failed, 1 if something that must hold was not reached, 0 otherwise."""
+    if any(one.error and not one.absent for made in report.cells for one in made.lanes):
+        return 2
     return int(any(one.reached is False for one in verdicts(report)))
 
 

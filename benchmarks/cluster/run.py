@@ -9,9 +9,9 @@ emulated node (or one image through several loop devices, --store loop), starts 
 py-lmdb in Caffe's pattern, every mode of lmdbio.Reader and plain readers take turns, each on cold
 mounts. Nothing but reading happens. However it ends, nothing stays mounted, attached or running.
 
-The exit status is 0 if all that must hold was reached, 1 if something was not, 69 if this machine
-lacks something (one line says what), 70 if a step failed, 128 and the signal's number if it was
-interrupted. What was measured up to then is kept.
+The exit status is 0 if all that must hold was reached, 1 if something was not, 2 if somebody
+failed, 69 if this machine lacks something (one line says what), 70 if a step failed, 128 and the
+signal's number if it was interrupted. What was measured up to then is kept.
 """
 
 from __future__ import annotations
