@@ -147,8 +147,7 @@ class CaffePattern:
         self.txn = self.env.begin(buffers=True)
         self.cursor = self.txn.cursor()
         self.count = self.txn.stat()["entries"]
-        # As large as a share may become; written to, so that it is there.
-        self.copy = bytearray()
+        self.copy = bytearray()  # grows to the largest record
 
     def read(self, look: Look | None) -> None:
         task, cursor, account = self.task, self.cursor, self.account
