@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import resource
 import sys
 import time
@@ -72,6 +73,19 @@ def spent(into: dict[str, float]) -> Iterator[None]:
     finally:
         after = used()
         into |= {name: after[name] - before[name] for name in after}
+
+
+def switches_of_others() -> int:
+    """Context switches of all threads of this process but the main one: a root reads while it
+    still opens."""
+    total = 0
+    for status in Path("/proc/self/task").glob("[0-9]*/status"):
+        if int(status.parent.name) == os.getpid():
+            continue
+        with contextlib.suppress(OSError):  # it has ended
+            lines = status.read_text(encoding="ascii").splitlines()
+            total += sum(int(line.split()[1]) for line in lines if "ctxt_switches" in line)
+    return total
 
 
 class Sums:
@@ -174,6 +188,7 @@ class Ranks:
         """This rank's part, and the store's counters before and after."""
         whole: dict[str, float] = {}
         own: dict[str, Any] = {"error": "", "absent": False}
+        switched = switches_of_others()
         together()
         traffic = [self.snapshot()] if COMM.rank == 0 else []
         together()
@@ -181,6 +196,7 @@ class Ranks:
         try:
             way.open()
             opened = time.monotonic()
+            own["early_switches"] = max(0, switches_of_others() - switched)
             with spent(whole):
                 way.read(look)
         except Exception as error:

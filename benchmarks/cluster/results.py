@@ -46,7 +46,8 @@ class Figures:
         open_s: the mean over all ranks.
         skew_s: a reading rank was done, and others were not.
         request_bytes: the mean of what the store was asked for.
-        switches: context switches of all ranks while they read, asked for or not.
+        switches: context switches of all ranks while they read, asked for or not; those of a
+            root's threads that read while it opened are among them.
         sleep_share: of the time of reading in which a rank did not compute, the mean over ranks.
         cpu_s: of all ranks.
         hit_rate: share of the records located that lay in what was guessed; None: nothing was.
@@ -121,7 +122,8 @@ def _hit_rate(ranks: Sequence[Mapping[str, Any]]) -> float | None:
 
 
 def _switches(rank: Mapping[str, Any]) -> float:
-    return float(rank["phase"]["voluntary"] + rank["phase"]["involuntary"])
+    phase = rank["phase"]
+    return float(phase["voluntary"] + phase["involuntary"] + rank["early_switches"])
 
 
 def _mean(ranks: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], float]) -> float:
