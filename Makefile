@@ -27,7 +27,7 @@ REPLAY_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
 
-.PHONY: demo test lint fuzz replay older soak writers endurance tsan format clean
+.PHONY: demo test lint fuzz replay older soak writers law endurance tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -66,6 +66,9 @@ writers: $(VENV)/.dev
 
 endurance: $(VENV)/.dev
 	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES)
+
+law: $(VENV)/.dev
+	$(BIN)/python tests/mpi/every_law.py
 
 tsan: $(VENV)/.dev
 	$(BIN)/python tests/tsan/run.py

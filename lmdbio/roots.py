@@ -269,7 +269,7 @@ def _seen(work: Work) -> Seen:
     return replace(_look(source.path, source), digest=digest)
 
 
-def _sampled(work: Work) -> int:
+def _sampled(work: Work, *, whole: bool) -> int:
     """crc32 over where records lie, where that is known, and how some of them begin."""
     source, crc = work.source, 0
     if isinstance(source, Walked):
@@ -278,7 +278,7 @@ def _sampled(work: Work) -> int:
     else:
         spread = np.linspace(0, source.count - 1, SAMPLES) if source.count else np.empty(0)
         extents = source.extents(np.unique(spread.astype(np.uint64)))
-    if isinstance(source, Source) and source.digest is None:  # which covers all lengths
+    if whole and not isinstance(source, Walked):
         crc = zlib.crc32(np.ascontiguousarray(source.run(0, source.count)).tobytes())
     for offset, length in extents.tolist():
         crc = zlib.crc32(f"{offset} {length}".encode(), crc)
@@ -302,7 +302,9 @@ def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> boo
         _compare(first, rank, one)
     if all(one.is_same_file(first) for one in known.values()):
         return True
-    marks = job.together(lambda: _sampled(opened[0]) if opened else None)
+    # A digest, which was compared, covers where all records lie.
+    whole = all(one.digest is None for one in known.values())
+    marks = job.together(lambda: _sampled(opened[0], whole=whole) if opened else None)
     for rank, one in known.items():
         if marks[rank] != marks[0]:
             raise ValueError(
