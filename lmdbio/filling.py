@@ -439,8 +439,10 @@ class Filler(threading.Thread):
         if self._seat.aborted() is not None or self._quit.is_set():
             return
         deadline_s: float | None = None
-        while not self._links.leave(lambda: None):
+        while True:
             self._links.read()
+            if self._links.leave(lambda: None):
+                return
             time.sleep(self._links.slice_ms() / 1000)
             if not threading.main_thread().is_alive():  # the process ends
                 now_s = time.monotonic()

@@ -32,7 +32,7 @@ SAMPLE_RECORDS_MAX = 4096
 #: Tokens where nobody has measured.
 ROOTS_PER_TOKEN = 8
 #: Between two looks into the mail.
-NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.0005, 0.002
+NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.0005, 0.0015
 #: The token is not looked for until so much of the time has passed that it usually takes to go
 #: round; never for longer than this.
 ROUND_SHARE, ROUND_SECONDS_MAX = 0.5, 0.02
@@ -72,6 +72,7 @@ class Links:
         self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
         self._passed_s: float | None = None  # when the token was passed on
         self._round_s = 0.0  # that it usually takes to come round
+        self._looks_late = False  # not before so much of that has passed
         self._no_turn_s: float | None = None  # since when it is wanted
         self._no_cursor_s: float | None = None
         self._has_asked = False
@@ -125,11 +126,12 @@ class Links:
             return _core.SLICE_MS
         self._nap_s = min(2 * self._nap_s, NAP_SECONDS_MAX)
         if self.awaits_cursor:
-            return max(1, round(1000 * self._nap_s))
+            return max(1, int(1000 * self._nap_s))
         due_s = 0.0
         if self._passed_s is not None:
             due_s = self._passed_s + ROUND_SHARE * self._round_s - time.monotonic()
-        return max(1, round(1000 * max(self._nap_s, min(due_s, ROUND_SECONDS_MAX))))
+        self._looks_late = due_s > self._nap_s
+        return max(1, int(1000 * max(self._nap_s, min(due_s, ROUND_SECONDS_MAX))))
 
     def close(self) -> None:
         """Writes no more letters, and takes none. May be called twice."""
@@ -183,10 +185,15 @@ class Links:
             self._passed_s = time.monotonic()
 
     def _expect_round(self) -> None:
-        """Remembers how long the token was away; it may have lain here for part of that."""
-        if self._passed_s is not None:
-            away_s = time.monotonic() - self._passed_s
-            self._round_s = min(away_s, (self._round_s + away_s) / 2)
+        """Remembers how long the token was away.
+
+        Found at the first look, it may have lain here for long: were that not seen, roots that
+        wait for each other would make the round last as long as they expect.
+        """
+        if self._passed_s is None:
+            return
+        away_s = time.monotonic() - self._passed_s
+        self._round_s = self._round_s / 2 if self._looks_late else (self._round_s + away_s) / 2
 
     # --- the cursor
 

@@ -17,7 +17,7 @@ COMM = MPI.COMM_WORLD
 #: How long one Reader may take, seconds.
 SECONDS_MAX = 20
 
-for _ in range(40):
+for _ in range(12):
     for mode in ("dm", "stag"):
         faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
         comm = COMM.Dup()

@@ -14,8 +14,8 @@ import pytest
 
 pytestmark = pytest.mark.mpi
 
-#: (ranks, ranks per node): alone; nodes of one; two nodes; nodes of unequal size.
-TOPOLOGIES = ((1, 1), (2, 1), (4, 2), (5, 2))
+#: (ranks, ranks per node): alone; nodes of one; nodes of unequal size; two nodes.
+TOPOLOGIES = ((1, 1), (2, 1), (3, 2), (4, 2))
 LAUNCHES = [(one, a) for one in TOPOLOGIES for a in ("strided", "blocked")]
 
 
