@@ -17,6 +17,10 @@ __all__ = ["Sizing"]
 #: What a block aims for where block_iterations is derived: several requests in flight, and a
 #: window whose pages are not a large part of what is read through it.
 BLOCK_BYTES_TARGET = 8 * 2**20
+#: The same where several roots share the storage and take no turns: what lies out of place (LMDB
+#: uses pages again that a commit freed, some MiB back) is a request of its own less often, and
+#: threads wake less. In turn, all requests of a block should be in flight at once.
+SHARED_BLOCK_BYTES_TARGET = 16 * 2**20
 #: Where roots take turns and records are strided, a block is one piece for each of its iterations,
 #: and whoever has the turn reads all of them: the fewer, the more nearly all roots together read
 #: the file in order. What is left must be worth a token's hop, 1-2 ms.
@@ -59,6 +63,9 @@ class Sizing:
         self._is_known = True
         self._is_derived = False  # the number of iterations
         self._target = BLOCK_BYTES_TARGET
+        if len(schedule.teams) > 1 and not takes_turns:
+            self._target = SHARED_BLOCK_BYTES_TARGET
+        self._ahead = 2 * self._target
         if takes_turns and schedule.assignment == "strided" and len(schedule.teams) > 1:
             self._target = TURN_BYTES_TARGET
 
@@ -160,6 +167,6 @@ class Sizing:
         """Slots, so many that as much is read ahead as with blocks of the usual size."""
         if not self._is_derived:
             return self._slots
-        wanted = 2 * BLOCK_BYTES_TARGET // max(1, self.block_bytes(k))
+        wanted = self._ahead // max(1, self.block_bytes(k))
         room = int((self._budget - self._apart) // (GAP_ALLOWANCE * slot_bytes))
         return max(self._slots, min(wanted, room, SLOTS_MAX))
