@@ -270,7 +270,7 @@ class Filler(threading.Thread):
             self._tally.located(begun, len(pending.extents))
         if pending.plan is None and pending.ahead is None:
             begun = monotonic_ns()
-            pending.plan = self._plan(pending.number, pending.extents, 0)
+            pending.plan = self._plan(pending.number, pending.extents)
             self._tally.planned(begun, pending.plan.totals)
         return True
 
@@ -283,9 +283,20 @@ class Filler(threading.Thread):
             return source.extents(records, self._between)
         return source.extents(records)
 
-    def _plan(self, number: int, extents: _core.Extents, taken: int) -> _core.Plan:
-        """The reads of some records, into what is left of a slot."""
-        room = self._seat.layout.data_bytes - taken
+    def _plan(self, number: int, extents: _core.Extents) -> _core.Plan:
+        """The reads of a block."""
+        plan, needed = self._fit(extents, self._seat.layout.data_bytes)
+        if plan is not None:
+            return plan
+        raise ValueError(
+            f"{self._work.source.path}: the records of block {number} need {needed} bytes of "
+            f"window on this root, and its part of the memory budget has "
+            f"{self._seat.layout.data_bytes}: take a smaller batch_size, fewer slots, or a larger "
+            "memory_bytes_max"
+        )
+
+    def _fit(self, extents: _core.Extents, room: int) -> tuple[_core.Plan | None, int]:
+        """The reads of some records, in so many bytes; None, and how many it takes at least."""
         for gap in (self._gap, self._gap // 4, self._gap // 16, 0):
             plan = _core.make_plan(
                 extents,
@@ -294,13 +305,8 @@ class Filler(threading.Thread):
                 alignment=grain(self._work.engine),
             )
             if plan.totals.buffer_bytes <= room:
-                return plan
-        raise ValueError(
-            f"{self._work.source.path}: the records of block {number} need "
-            f"{plan.totals.buffer_bytes} bytes of window on this root, and its part of the "
-            f"memory budget has {room}: take a smaller batch_size, fewer slots, or a larger "
-            "memory_bytes_max"
-        )
+                return plan, plan.totals.buffer_bytes
+        return None, plan.totals.buffer_bytes
 
     def _slot_is_free(self, block: int, timeout_ms: int) -> bool:
         """Whether the slot of ``block`` may be filled."""
@@ -315,12 +321,16 @@ class Filler(threading.Thread):
     def _submit(self, pending: _Pending) -> _Flight:
         """Starts the reads of a block."""
         assert pending.extents is not None
-        base, places, ahead = 0, None, pending.ahead
+        base, places, ahead, plan = 0, None, pending.ahead, pending.plan
         if ahead is not None:
             base = ahead.plan.totals.buffer_bytes
             places = ahead.guess.places(pending.extents, ahead.plan.slices)
-        missing = pending.extents if places is None else pending.extents[places < 0]
-        plan = pending.plan or self._plan(pending.number, missing, base)
+            room = self._seat.layout.data_bytes - base
+            plan, _ = self._fit(pending.extents[places < 0], room)
+            if plan is None:  # beside what was guessed there is no room for the rest
+                base, places = 0, None
+        if plan is None:
+            plan = self._plan(pending.number, pending.extents)
         size = base + plan.totals.buffer_bytes
         address = self._slot(pending.number, size)
         past = self._work.bypass.engine(plan.totals.buffer_bytes)
@@ -330,11 +340,13 @@ class Filler(threading.Thread):
         )
         self._tally.submitted(begun)
         slices = plan.slices
-        if ahead is not None and places is not None:
+        if places is not None:
             slices = places.astype(np.uint64)
             slices[places < 0] = plan.slices + np.uint64(base)
+        if ahead is not None:
+            hits = 0 if places is None else int((places >= 0).sum())
             self._tally.planned(begun, plan.totals)
-            self._tally.guessed(base, int((places >= 0).sum()))
+            self._tally.guessed(ahead.plan.totals.buffer_bytes, hits)
             ahead.ticket.close()
             pending.ahead = None
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)

@@ -534,3 +534,24 @@ def test_stats_count_what_was_handed_out_and_read(fixed: Path) -> None:
     assert stats.blocks == 5 and stats.requests >= 5
     assert stats.record_bytes <= stats.read_bytes < 2 * stats.record_bytes
     assert stats.wait_seconds >= 0 and stats.fill_seconds > 0
+
+
+@pytest.mark.parametrize("mode", ["lmm", "dm"])
+def test_blocks_found_while_they_are_read_fit_the_budget_or_are_refused(
+    mode: str, tmp_path: Path
+) -> None:
+    path = write(tmp_path / "db", [bytes([i % 251]) * (3000 + 37 * (i % 90)) for i in range(400)])
+    refused = read = 0
+    for budget in range(280_000, 640_000, 12_000):
+        try:
+            with Reader(path, 32, mode=mode, iterations=25, memory_bytes_max=budget) as rdr:
+                for batch in rdr:
+                    for i, index in enumerate(batch.indices.tolist()):
+                        wanted = bytes([index % 251]) * (3000 + 37 * (index % 90))
+                        assert bytes(batch[i]) == wanted
+            read += 1
+        except ValueError as error:
+            assert "memory budget" in str(error)
+            refused += 1
+    assert refused > 3
+    assert read > 3
