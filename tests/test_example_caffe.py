@@ -8,6 +8,7 @@ the example's own command, alone and on two ranks, on a data set of its own.
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import subprocess
@@ -226,8 +227,10 @@ def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def command(*words: object, expect: int) -> str:
     """Runs a program of the example alone; what it printed."""
+    roots = sorted({str(Path(folder).parent) for folder in lmdbio.__path__})
+    environ = {**os.environ, "PYTHONPATH": os.pathsep.join(roots)}
     done = subprocess.run(
-        [sys.executable, *map(str, words)], env=launch.environment(), timeout=launch.TIMEOUT_S,
+        [sys.executable, *map(str, words)], env=environ, timeout=launch.TIMEOUT_S,
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == expect, done.stdout
@@ -249,6 +252,17 @@ def learned(out: str, file: Path) -> dict[str, Any]:
     return runs
 
 
+@pytest.fixture(scope="module")
+def mpi() -> launch.Mpi:
+    """Any MPI: the readers' own tests run under each."""
+    for name in launch.NAMES:
+        try:
+            return launch.find(name)
+        except launch.NotThereError as error:
+            reason = str(error)
+    pytest.skip(reason)
+
+
 SHORT = ("--iterations", 50, "--batch-size", 64)
 
 
@@ -265,21 +279,23 @@ def test_training_learns_and_is_the_same_with_every_reader(alone: dict[str, Any]
 
 @pytest.mark.mpi
 def test_two_ranks_learn_what_one_does(
-    alone: dict[str, Any], images: Path, tmp_path: Path
+    alone: dict[str, Any], mpi: launch.Mpi, images: Path, tmp_path: Path
 ) -> None:
     file = tmp_path / "two.json"
-    out = launch.run(2, str(EXAMPLE / "train.py"), images, *SHORT, "--json", file)
+    out = mpi.run(2, str(EXAMPLE / "train.py"), images, *SHORT, "--json", file)
     two = learned(out, file)
     # Two sums of halves are rounded otherwise than one sum.
     np.testing.assert_allclose(two["dio"]["losses"], alone["dio"]["losses"], rtol=0.02, atol=0.002)
 
 
 @pytest.mark.mpi
-def test_what_a_batch_is_made_of_shows_in_the_fingerprint(images: Path, tmp_path: Path) -> None:
+def test_what_a_batch_is_made_of_shows_in_the_fingerprint(
+    mpi: launch.Mpi, images: Path, tmp_path: Path
+) -> None:
     told = {}
     for assignment in ("strided", "blocked"):
         file = tmp_path / f"{assignment}.json"
-        out = launch.run(
+        out = mpi.run(
             2, str(EXAMPLE / "train.py"), images, *SHORT, "--assignment", assignment,
             "--readers", "py-lmdb", "coal", "--json", file, env={"LMDBIO_RANKS_PER_NODE": "1"},
         )  # fmt: skip
@@ -292,12 +308,14 @@ def test_what_a_batch_is_made_of_shows_in_the_fingerprint(images: Path, tmp_path
 
 @pytest.mark.mpi
 @pytest.mark.parametrize("reader", ["py-lmdb", "dio"])
-def test_a_damaged_record_ends_all_ranks_with_its_reason(reader: str, tmp_path: Path) -> None:
+def test_a_damaged_record_ends_all_ranks_with_its_reason(
+    reader: str, mpi: launch.Mpi, tmp_path: Path
+) -> None:
     with lmdb.open(str(tmp_path / "set"), map_size=1 << 20) as env:
         with env.begin(write=True) as txn:
             for i in range(40):
                 txn.put(b"%08d" % i, message(i % 10)[: 20 if i == 30 else None])
-    out = launch.run(
+    out = mpi.run(
         2, str(EXAMPLE / "train.py"), tmp_path / "set", "--readers", reader, "--batch-size", 8,
         expect=None,
     )  # fmt: skip

@@ -17,7 +17,7 @@ from lmdbio.mode import Mode
 from lmdbio.reader import Reader
 
 COMM = MPI.COMM_WORLD
-ITERATIONS, BATCH = 40, 8
+ITERATIONS, BATCH = 28, 8
 
 
 def main() -> None:
@@ -29,7 +29,7 @@ def main() -> None:
         for t, batch in enumerate(rdr):
             for i, index in enumerate(batch.indices.tolist()):
                 assert bytes(batch[i]) == fixed_value(index % FIXED)
-            if t == (3 if COMM.rank == 0 else 20):
+            if t == (3 if COMM.rank == 0 else 12):
                 COMM.reduce(t)
     print("ok", flush=True)
 

@@ -24,7 +24,7 @@ from lmdbio.mode import AHEAD, ALL_RANKS, ENGINES, LOCATE, USUAL_TOKENS, Mode
 from lmdbio.reader import Reader
 
 COMM = MPI.COMM_WORLD
-ITERATIONS, BATCH, START = 7, 23, MIXED - 40
+ITERATIONS, BATCH, START = 4, 23, MIXED - 40
 LATE_US = 1500
 BLOCKS = (1, 3)
 
