@@ -86,6 +86,7 @@ static void ticket_fail(lio_pool *owner, lio_ticket *ticket, const lio_error *er
         return;
     ticket->error = *error;
     queue_remove(owner, ticket);
+    (void)pthread_cond_broadcast(&owner->done); /* it has nothing left to begin */
 }
 
 /* A request that was taken has ended. After the last one the size is asked for, without the lock;

@@ -34,8 +34,9 @@ ROW_BYTES = 16
 LAUNCH_BYTES = 16 * 2**20
 
 
-#: How long the end waits for letters that say goodbye to other roots; the thread, for longer.
-GOODBYE_SECONDS_MAX = 1.0
+#: How long a thread that fills no more waits to say goodbye to other roots, and how long the end
+#: of a Reader, or of the process, waits for it.
+GOODBYE_SECONDS_MAX, END_SECONDS_MAX = 10.0, 1.0
 
 
 class _Stopped(Exception):
@@ -171,10 +172,14 @@ class Filler(threading.Thread):
             self.error = error
             self._seat.abort(error)
         finally:
-            self._tell_failure()
+            # Once this is over the window may be gone. Nobody hears of what fails from here on.
+            with contextlib.suppress(Exception):
+                has_failed = True
+                has_failed = self._tell_failure()
             self._filled.set()
-            with contextlib.suppress(Exception):  # nobody hears of it any more
-                self._say_goodbye()
+            with contextlib.suppress(Exception):
+                if not has_failed:
+                    self._say_goodbye()
             self._give_back()
 
     def _give_back(self) -> None:
@@ -199,7 +204,7 @@ class Filler(threading.Thread):
         while self.is_filling:
             self._filled.wait(_core.SLICE_MS / 1000)
         if self.is_alive():
-            self.join(GOODBYE_SECONDS_MAX)
+            self.join(END_SECONDS_MAX)
 
     # --- one step after another
 
@@ -214,8 +219,7 @@ class Filler(threading.Thread):
                     continue
                 if pending is not None and self._may_submit(pending):
                     self._end_rest()
-                    self._flying.append(self._submit(pending))
-                    self._links.read_by(self._flying[-1].ticket)
+                    self._submit(pending)
                     pending = self._next(pending.number + 1)
                 else:
                     self._rest(pending)
@@ -224,6 +228,7 @@ class Filler(threading.Thread):
                 pending.ahead.ticket.close()
             for flight in self._flying:
                 flight.ticket.close()
+            self._links.drop_turn()
 
     def _next(self, number: int) -> _Pending | None:
         blocks = self._schedule.blocks
@@ -318,7 +323,7 @@ class Filler(threading.Thread):
             raise _Left
         return ready
 
-    def _submit(self, pending: _Pending) -> _Flight:
+    def _submit(self, pending: _Pending) -> None:
         """Starts the reads of a block."""
         assert pending.extents is not None
         base, places, ahead, plan = 0, None, pending.ahead, pending.plan
@@ -332,33 +337,29 @@ class Filler(threading.Thread):
         if plan is None:
             plan = self._plan(pending.number, pending.extents)
         size = base + plan.totals.buffer_bytes
-        address = self._slot(pending.number, size)
-        past = self._work.bypass.engine(plan.totals.buffer_bytes)
-        begun = monotonic_ns()
-        ticket = (past or self._work.engine).submit_plan(
-            plan, address + self._seat.layout.table_bytes + base, self._seat
-        )
-        self._tally.submitted(begun)
         slices = plan.slices
         if places is not None:
             slices = places.astype(np.uint64)
             slices[places < 0] = plan.slices + np.uint64(base)
+        lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
         if ahead is not None:
             hits = 0 if places is None else int((places >= 0).sum())
-            self._tally.planned(begun, plan.totals)
             self._tally.guessed(ahead.plan.totals.buffer_bytes, hits)
+            self._tally.planned(monotonic_ns(), plan.totals)
+        address = self._slot(pending.number, size)
+        past = self._work.bypass.engine(plan.totals.buffer_bytes)
+        into = address + self._seat.layout.table_bytes + base
+        begun = monotonic_ns()
+        ticket = (past or self._work.engine).submit_plan(plan, into, self._seat)
+        # From here on it is among those that are closed whatever happens.
+        self._flying.append(
+            _Flight(pending.number, ticket, address, slices, lengths, size, past is not None)
+        )
+        self._tally.submitted(begun)
+        if ahead is not None:
             ahead.ticket.close()
             pending.ahead = None
-        lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
-        return _Flight(
-            pending.number,
-            ticket,
-            address,
-            slices,
-            lengths,
-            size,
-            past=past is not None,
-        )
+        self._links.read_by(ticket)
 
     def _slot(self, block: int, size: int) -> int:
         """Address of a block's slot, backed by memory for ``size`` bytes of data."""
@@ -423,7 +424,12 @@ class Filler(threading.Thread):
         assert relay is not None
         is_due = may_read and pending.is_read_ahead()
         begun, before = monotonic_ns(), relay.sought
-        is_found = self._links.seek(pending.number, is_due=is_due, alive=self._between)
+        is_found = self._links.seek(
+            pending.number,
+            is_due=is_due,
+            is_found=pending.extents is not None,
+            alive=self._between,
+        )
         if relay.sought != before:
             self._tally.located(begun, 0)
         if is_found and pending.extents is None and speculation is not None:
@@ -432,11 +438,12 @@ class Filler(threading.Thread):
 
     # --- the end
 
-    def _tell_failure(self) -> None:
-        """Tells other nodes that somebody on this one has failed."""
+    def _tell_failure(self) -> bool:
+        """Tells other nodes that somebody on this one has failed, if so."""
         failure = self._seat.aborted()
         if failure is not None:
             self._links.tell(failure)
+        return failure is not None
 
     def _watch(self) -> None:
         """When nothing more is read: hears and tells of failures while others still read."""
@@ -447,20 +454,18 @@ class Filler(threading.Thread):
                 return
 
     def _say_goodbye(self) -> None:
-        """Lets other roots know, by token and cursor, that they need not wait for this one."""
-        if self._seat.aborted() is not None or self._quit.is_set():
-            return
-        deadline_s: float | None = None
-        while True:
+        """Lets other roots know, by token and cursor, that they need not wait for this one.
+
+        Not for ever: they do without, as they do where a letter is lost.
+        """
+        deadline_s = time.monotonic() + GOODBYE_SECONDS_MAX
+        while not self._quit.is_set() and time.monotonic() < deadline_s:
             self._links.read()
             if self._links.leave(lambda: None):
                 return
             time.sleep(self._links.slice_ms() / 1000)
             if not threading.main_thread().is_alive():  # the process ends
-                now_s = time.monotonic()
-                deadline_s = deadline_s or now_s + GOODBYE_SECONDS_MAX
-                if now_s > deadline_s:
-                    return
+                deadline_s = min(deadline_s, time.monotonic() + END_SECONDS_MAX)
 
     # --- resting
 

@@ -91,6 +91,11 @@ class Links:
         """Whether the cursor, or somebody's wish for it, may come."""
         return self.relay is not None and not self.relay.is_out and self._mail is not None
 
+    @property
+    def _hears(self) -> bool:
+        """Whether any letter may come."""
+        return self._mail is not None and self._mail.is_open
+
     # --- letters
 
     def read(self) -> None:
@@ -104,6 +109,7 @@ class Links:
                 self.failure = share.failure_of(letter.body)
             elif letter.kind == share.Kind.TOKEN and self.turns is not None:
                 self.turns.come(letter.body)
+                self._no_turn_s = None  # who has waited in vain does not wait again until here
                 self._expect_round()
             elif letter.kind == share.Kind.CURSOR and self.relay is not None:
                 self.relay.come(letter.body)
@@ -143,7 +149,7 @@ class Links:
     def may_read(self) -> bool:
         """Whether it is this root's turn, or it has waited for that in vain."""
         turns = self.turns
-        if turns is None or (turns.holds and self._ticket is None):
+        if turns is None or (turns.holds and self._ticket is None) or not self._hears:
             return True
         if turns.holds:
             return False
@@ -155,9 +161,12 @@ class Links:
 
     def read_by(self, ticket: _core.Ticket) -> None:
         """Requests were handed over; the turn, if it is one, lasts until all have begun."""
-        self._no_turn_s = None
         if self.turns is not None and self.turns.holds:
             self._ticket = ticket
+
+    def drop_turn(self) -> None:
+        """What was begun in this turn was given up."""
+        self._ticket = None
 
     @property
     def in_turn(self) -> bool:
@@ -197,12 +206,13 @@ class Links:
 
     # --- the cursor
 
-    def seek(self, block: int, *, is_due: bool, alive: Callable[[], None]) -> bool:
+    def seek(self, block: int, *, is_due: bool, is_found: bool, alive: Callable[[], None]) -> bool:
         """Goes on with the cursor if it is here, and hands it over.
 
         Args:
             block: that this root reads next.
             is_due: it would, now; else only what others ask for is sought.
+            is_found: its records of ``block`` were taken already.
             alive: see ``Relay.seek``.
 
         Returns:
@@ -210,7 +220,7 @@ class Links:
         """
         assert self.relay is not None
         self._hand_over(block if is_due else block - 1, alive)
-        if self.relay.has(block):
+        if is_found or self.relay.has(block):
             self._no_cursor_s = None
             return True
         if is_due:
@@ -233,7 +243,7 @@ class Links:
             self._has_asked = True
             for rank in self._others:
                 self._send(rank, share.Kind.DEMAND, relay.demand(block))
-        if waited_s > CURSOR_SECONDS_MAX:
+        if waited_s > CURSOR_SECONDS_MAX or not self._hears:
             relay.seek_alone(block, alive)
 
     # --- the end
@@ -248,7 +258,7 @@ class Links:
             self.relay.leave()
             self._hand_over(-1, alive)
         self.give_turn(leaves=True)
-        if self._mail is None or not self._mail.is_open:
+        if not self._hears or self.failure is not None:
             return True
         return not (self.awaits_turn or self.awaits_cursor)
 

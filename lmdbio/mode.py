@@ -23,7 +23,7 @@ __all__ = ["ALL_RANKS", "AUTO", "USUAL_TOKENS", "Mode"]
 
 #: roots_per_node, block_iterations: to be derived from the job.
 AUTO = 0
-#: tokens: as many as were measured to be best, or the usual number.
+#: tokens: the usual number (``lmdbio.linking``).
 USUAL_TOKENS = -1
 #: roots_per_node: every rank is a root.
 ALL_RANKS = 2**31 - 1
@@ -46,8 +46,7 @@ class Mode:
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
         tokens: turns to read that go round between roots, so that no more of them read at the
-            same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): as many as ``lmdbio tune``
-            found best, or one for two roots.
+            same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): one for eight roots.
 
     Raises:
         ValueError: a value out of range, or ``block_iterations`` other than 1 with a way of

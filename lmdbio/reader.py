@@ -388,7 +388,7 @@ class Reader:
         self._rows = schedule.rows(0, job.rank)
         try:
             job.together_local(lambda: None if filler is None else filler.launch())
-        except Exception:
+        except BaseException:
             if filler is not None:
                 filler.stop()
                 filler.finish()
@@ -423,6 +423,7 @@ class Reader:
         begun = monotonic_ns()
         while not self._seat.control.wait_published(self._seat.root, block):
             self._check()
+            self._check_filler(block)
         self._check()
         self._tally.waited(begun, "wait for a block")
         batch = self._take(iteration, block, step)
@@ -442,6 +443,16 @@ class Reader:
         if self._filler is not None and self._filler.error is not None:
             raise self._filler.error
         self._seat.check()
+
+    def _check_filler(self, block: int) -> None:
+        """Raises when nobody reads a block that this rank waits for: the main thread, which
+        another one outlives here, has ended, and the filling thread with it."""
+        filler = self._filler
+        if filler is None or filler.is_filling:
+            return
+        if not self._seat.control.wait_published(self._seat.root, block):
+            self._check()
+            raise Error(f"{self._asked.path}: is read no more, for the main thread has ended")
 
     def _let_go(self, iteration: int) -> None:
         """Ends the last batch. BufferError when a view is alive that must not be."""

@@ -269,17 +269,16 @@ def _seen(work: Work) -> Seen:
     return replace(_look(source.path, source), digest=digest)
 
 
-def _sampled(work: Work, *, whole: bool) -> int:
+def _sampled(source: Source | Told | Walked, *, whole: bool) -> int:
     """crc32 over where records lie, where that is known, and how some of them begin."""
-    source, crc = work.source, 0
-    if isinstance(source, Walked):
-        walk = source.again()
-        extents = walk.extents(np.zeros(min(1, source.count), np.uint64))
-    else:
-        spread = np.linspace(0, source.count - 1, SAMPLES) if source.count else np.empty(0)
-        extents = source.extents(np.unique(spread.astype(np.uint64)))
-    if whole and not isinstance(source, Walked):
+    crc = 0
+    if isinstance(source, Walked):  # copies are rare, and one walk by levels is quick
+        with open_source(source.path, db=source.db, locate="scan") as scanned:
+            return _sampled(scanned, whole=True)
+    if whole:
         crc = zlib.crc32(np.ascontiguousarray(source.run(0, source.count)).tobytes())
+    spread = np.linspace(0, source.count - 1, SAMPLES) if source.count else np.empty(0)
+    extents = source.extents(np.unique(spread.astype(np.uint64)))
     for offset, length in extents.tolist():
         crc = zlib.crc32(f"{offset} {length}".encode(), crc)
         crc = zlib.crc32(source.pages.read(offset, min(length, SAMPLE_BYTES)), crc)
@@ -304,7 +303,7 @@ def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> boo
         return True
     # A digest, which was compared, covers where all records lie.
     whole = all(one.digest is None for one in known.values())
-    marks = job.together(lambda: _sampled(opened[0], whole=whole) if opened else None)
+    marks = job.together(lambda: _sampled(opened[0].source, whole=whole) if opened else None)
     for rank, one in known.items():
         if marks[rank] != marks[0]:
             raise ValueError(

@@ -251,10 +251,6 @@ class Relay:
 
     # --- seeking
 
-    def next_block(self) -> int | None:
-        """The block that the cursor is in; None: it is elsewhere."""
-        return self._run // len(self._course) if self.holds else None
-
     def seek(self, block: int, alive: Callable[[], None] = lambda: None) -> Handover | None:
         """Seeks as far as needed: this root's records up to ``block``, and what others ask for.
 

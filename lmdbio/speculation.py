@@ -43,10 +43,6 @@ class Guess:
 
     ranges: _core.Extents
 
-    @property
-    def bytes(self) -> int:
-        return int(self.ranges["length"].sum())
-
     def places(
         self, extents: _core.Extents, begins: npt.NDArray[np.uint64]
     ) -> npt.NDArray[np.int64]:

@@ -135,18 +135,16 @@ class Job:
         """Waits until all ranks are here, without the core that a collective call would burn.
 
         Returns:
-            Why this rank cannot go on: ``own``, or a Ctrl-C that came meanwhile, which the
-            others are to be told of; the second one is not waited with.
+            Why this rank cannot go on: ``own``, or what interrupted it meanwhile (Ctrl-C, a
+            handler of SIGTERM), which the others are to be told of first.
         """
         everybody = self.comm.Ibarrier()
         nap = NAP_SECONDS_MIN
         while not everybody.Test():
             try:
                 time.sleep(nap)
-            except KeyboardInterrupt as interrupt:
-                if own is not None:
-                    raise
-                own = interrupt
+            except BaseException as interrupt:
+                own = own or interrupt
             nap = min(2 * nap, NAP_SECONDS_MAX)
         return own
 
@@ -273,6 +271,9 @@ def connect(comm: Any) -> Job:
         raise TypeError(f"comm must be an mpi4py intracommunicator or None, not {comm!r}")
     job = Job(comm)
     job.mpi = MPI
+    # What follows keeps Python's lock until all ranks are there. Some may still read with an
+    # earlier Reader, for which a thread of this process needs the lock.
+    interrupted = job._meet(None)
     shared = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     job._node_comm = shared
     lowest = shared.allgather(comm.rank)[0]
@@ -281,6 +282,10 @@ def connect(comm: Any) -> Job:
     place = Place(machine_name(), lowest, shared.rank, is_threaded)
     told = comm.allgather((place, sorted(left)))
     job._places = [place for place, _ in told]
+    if interrupted is not None:
+        job.fail(interrupted)
+        job.free()
+        raise interrupted
     free_left(left, [names for _, names in told])
     return job
 

@@ -156,18 +156,13 @@ def _office(comm: Any, mpi: Any) -> _Office:
 
 
 class Mail:
-    """One Reader's letters. For one thread, but that another makes it.
-
-    Attributes:
-        rank: of this root in the job.
-    """
+    """One Reader's letters. For one thread, but that another makes it."""
 
     def __init__(self, comm: Any, mpi: Any) -> None:
         self._office = _office(comm, mpi)
         self._number = self._office.begin()
         self._tag = self._number % TAGS
         self._closed = False
-        self.rank: int = comm.rank
 
     def send(self, to: int, kind: Kind, body: bytes) -> None:
         """Sends a letter to the root of job rank ``to``; returns at once."""
