@@ -2,7 +2,7 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, replay, older, soak, writers, endurance, tsan,
+# .venv. Further targets: lint, fuzz, replay, older, soak, writers, law, endurance, tsan,
 # format, clean.
 
 PYTHON ?= python3
