@@ -91,6 +91,11 @@ class Mode:
                 return mode
         raise ValueError(f"no mode is called {name!r}; known: auto, {', '.join(NAMED)}")
 
+    @staticmethod
+    def is_auto(mode: Mode | str) -> bool:
+        """Whether ``mode`` is no mode but the policy that picks one."""
+        return isinstance(mode, str) and mode.casefold() == "auto"
+
     @classmethod
     def resolve(cls, mode: Mode | str, *, provenance: bool) -> Mode:
         """The mode behind ``mode``, which may be a name or "auto".
@@ -104,7 +109,7 @@ class Mode:
             return mode
         if not isinstance(mode, str):
             raise TypeError(f"mode must be a Mode or a name, not {type(mode).__name__}")
-        if mode.casefold() != "auto":
+        if not cls.is_auto(mode):
             return cls.named(mode)
         return cls.named("coal") if provenance else replace(cls.named("dio"), block_iterations=0)
 

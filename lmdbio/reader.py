@@ -325,7 +325,7 @@ class Reader:
                 start=asked.start,
                 iterations=asked.iterations,
             )
-            is_auto = isinstance(asked.mode, str) and asked.mode.casefold() == "auto"
+            is_auto = Mode.is_auto(asked.mode)
             if is_auto and is_one_file and len(job.nodes) > 1:
                 # Nodes that share a file share its storage, which likes it read in order.
                 roots_wanted = replace(roots_wanted, tokens=USUAL_TOKENS)

@@ -209,7 +209,7 @@ def _open_other(
 
 
 def _open_source(data: DataSet, vouched: bytes | None) -> Source:
-    auto = isinstance(data.mode, str) and data.mode.casefold() == "auto"
+    auto = Mode.is_auto(data.mode)
     locate = "auto" if auto else Mode.resolve(data.mode, provenance=False).locate
     return open_source(
         data.path,
@@ -223,7 +223,7 @@ def _open_source(data: DataSet, vouched: bytes | None) -> Source:
 
 
 def _work(data: DataSet, roots: int, source: Source | Told | Walked) -> Work:
-    auto = isinstance(data.mode, str) and data.mode.casefold() == "auto"
+    auto = Mode.is_auto(data.mode)
     try:
         has_sidecar = isinstance(source, Source) and source.locate == "provenance"
         mode = Mode.resolve(data.mode, provenance=has_sidecar)
