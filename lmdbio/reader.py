@@ -316,7 +316,7 @@ class Reader:
                 asked.order,
                 Wish(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
             )
-            work, count, is_one_file = open_roots(job, data, is_root=is_root, roots=len(teams))
+            work, count, is_shared = open_roots(job, data, is_root=is_root, roots=len(teams))
             plain = Schedule(
                 count=count,
                 batch_size=asked.batch_size,
@@ -326,8 +326,8 @@ class Reader:
                 iterations=asked.iterations,
             )
             is_auto = Mode.is_auto(asked.mode)
-            if is_auto and is_one_file and len(job.nodes) > 1:
-                # Nodes that share a file share its storage, which likes it read in order.
+            if is_auto and is_shared and len(job.nodes) > 1:
+                # Storage that is far likes to be read in order; a disk here needs no turns.
                 roots_wanted = replace(roots_wanted, tokens=USUAL_TOKENS)
             tokens = count_tokens(job, plain, roots_wanted, suggested=is_auto)
             room = Sizing(

@@ -21,7 +21,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from lmdbio import _core
+from lmdbio import _core, storage
 from lmdbio.bypass import Bypass
 from lmdbio.choice import Choice, Wish
 from lmdbio.errors import Error
@@ -100,6 +100,7 @@ class Seen:
         device: which holds it, as this node numbers them.
         meta: of both meta pages, crc32.
         txnid, count: of the state, and its records.
+        is_far: it lies neither on a disk of this machine nor in its memory.
         digest: of the sidecar's; None: there is none.
     """
 
@@ -111,6 +112,7 @@ class Seen:
     meta: int
     txnid: int
     count: int
+    is_far: bool = False
     digest: bytes | None = None
 
     def is_same_file(self, other: Seen) -> bool:
@@ -135,7 +137,7 @@ def open_roots(
 
     Returns:
         What this root reads with, None where it is none; the number of records; and whether
-        all roots read one and the same file, not copies of it.
+        all roots read one and the same file on storage that nodes share.
 
     Raises:
         ValueError, Error: what roots see differs.
@@ -166,7 +168,7 @@ def open_roots(
         for work in opened:
             work.close()
         raise
-    return (opened[0] if opened else None), first.count, is_one_file
+    return (opened[0] if opened else None), first.count, is_one_file and first.is_far
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -251,6 +253,7 @@ def _work(data: DataSet, roots: int, source: Source | Told | Walked) -> Work:
 def _look(path: str, source: Source | Told | Walked) -> Seen:
     status = os.fstat(source.pages.fd)
     metas = _core.meta_bytes(source.pages, source.meta.layout)
+    found = storage.look(source.pages, cached=False)
     return Seen(
         path=path,
         inode=status.st_ino,
@@ -260,6 +263,7 @@ def _look(path: str, source: Source | Told | Walked) -> Seen:
         meta=zlib.crc32(metas),
         txnid=source.meta.txnid,
         count=source.count,
+        is_far=not (found.disk or found.in_memory),
     )
 
 
