@@ -134,6 +134,9 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
  * not yet. */
 int lio_ticket_wait_begun(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
+/* The share of its requests that have not ended: 1, none has; 0, all have. */
+double lio_ticket_left(lio_ticket *ticket);
+
 /* When it was submitted and had its last byte, on CLOCK_MONOTONIC; the same moment when all was
  * there at once, or is not yet. */
 void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns);

@@ -440,6 +440,19 @@ int lio_ticket_wait_begun(lio_ticket *ticket, int timeout_ms, lio_error *error)
     return begun ? LIO_OK : LIO_PENDING;
 }
 
+double lio_ticket_left(lio_ticket *ticket)
+{
+    lio_pool *owner = ticket->owner;
+    double left;
+    if (owner->pid != getpid())
+        return 1;
+    (void)pthread_mutex_lock(&owner->lock);
+    left = has_ended(ticket) ? 0
+                             : (double)(ticket->count - ticket->begun + ticket->running) / (double)ticket->count;
+    (void)pthread_mutex_unlock(&owner->lock);
+    return left;
+}
+
 void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns)
 {
     lio_pool *owner = ticket->owner;

@@ -66,6 +66,8 @@ BATCH_DEPTH = 32
 #: Where there is no disk, a request takes long and goes to one of several servers: the more are
 #: asked, the less often one has nothing to do. On the modelled store 32 give 121 MB/s, 64 124.
 FAR_BATCH_DEPTH = 64
+#: A block and the next one: with 16, coalesced reads of 4 nodes get 331 MB/s there, with 8 320.
+FAR_STREAM_DEPTH = 16
 SINGLE_DEPTH = 8
 #: From here on the kernel's own readahead makes a stream as fast as requests in flight do.
 READAHEAD_BYTES_LARGE = 1 << 20
@@ -301,15 +303,19 @@ def _engine_from_facts(access: Access, storage: Storage) -> _Found:
 def _depth_from_facts(access: Access, storage: Storage) -> _Found:
     if access == "single":
         return _fact(SINGLE_DEPTH, "pages are asked for a few at a time")
-    usual = STREAM_DEPTH if access == "stream" else BATCH_DEPTH
+    is_near = storage.disk or storage.in_memory
+    if access == "stream":
+        usual = STREAM_DEPTH if is_near else FAR_STREAM_DEPTH
+    else:
+        usual = BATCH_DEPTH if is_near else FAR_BATCH_DEPTH
     if storage.stripes is not None and 2 * storage.stripes.count > usual:
         depth = min(2 * storage.stripes.count, 64)
         return _fact(depth, f"two for each of {storage.stripes.count} servers, at most 64")
+    if not is_near:
+        return _fact(usual, "no disk of this machine: latency, and servers to be kept busy")
     if access == "stream":
         return _fact(usual, "large requests in order: so many cover any latency")
-    if storage.disk or storage.in_memory:
-        return _fact(usual, "a disk sorts what it has to do")
-    return _fact(FAR_BATCH_DEPTH, "no disk of this machine: latency, and servers to be kept busy")
+    return _fact(usual, "a disk sorts what it has to do")
 
 
 def _request_from_facts(access: Access, storage: Storage) -> _Found:

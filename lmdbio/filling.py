@@ -222,6 +222,8 @@ class Filler(threading.Thread):
                     self._submit(pending)
                     pending = self._next(pending.number + 1)
                 else:
+                    if pending is None:
+                        self._links.give_turn()
                     self._rest(pending)
         finally:
             if pending is not None and pending.ahead is not None:
@@ -376,6 +378,7 @@ class Filler(threading.Thread):
         flight = self._flying.popleft()
         times = flight.ticket.times
         self._links.end_turn()
+        self._links.landed(times[1] - times[0], is_last=not self._flying)
         flight.ticket.close()
         self._work.source.guard()
         self._write_table(flight)
@@ -466,6 +469,7 @@ class Filler(threading.Thread):
             time.sleep(self._links.slice_ms() / 1000)
             if not threading.main_thread().is_alive():  # the process ends
                 deadline_s = min(deadline_s, time.monotonic() + END_SECONDS_MAX)
+        self._links.give_turn(leaves=True)  # to anybody, for nobody has asked for it
 
     # --- resting
 
@@ -475,7 +479,7 @@ class Filler(threading.Thread):
         if pending is not None and pending.ahead is not None and not pending.is_read_ahead():
             self._begin_rest("fill")
             pending.ahead.ticket.poll(timeout_ms)
-        elif self._links.in_turn:
+        elif self._links.in_turn and len(self._flying) == 1:  # else an older block ends before
             self._begin_rest("fill")
             self._links.end_turn(timeout_ms)
         elif self._flying:

@@ -31,14 +31,15 @@ __all__ = ["Links", "count_tokens", "link"]
 SAMPLE_RECORDS_MAX = 4096
 #: Tokens where nobody has measured.
 ROOTS_PER_TOKEN = 8
-#: Between two looks into the mail.
-NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.0005, 0.0015
-#: The token is not looked for until so much of the time has passed that it usually takes to go
-#: round; never for longer than this.
-ROUND_SHARE, ROUND_SECONDS_MAX = 0.5, 0.02
+#: Between two looks into the mail, where a letter may come: so much of the time that nothing has
+#: come or gone, or that a block takes from its first request to its last byte.
+NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 16, 0.001, 0.01
+#: A turn is asked for when no more than so many of the requests of the block before are under way.
+LEFT_SHARE = 0.25
 #: Who has waited so long for the cursor asks for it; and so long, seeks alone.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
-#: Whose turn has not come for so many usual rounds, but not sooner and not later, reads.
+#: Whose turn has not come while all others could have had so many, but not sooner and not later,
+#: reads.
 TURN_ROUNDS, TURN_SECONDS_MIN, TURN_SECONDS_MAX = 4, 0.25, 2.0
 
 
@@ -68,11 +69,13 @@ class Links:
         self._others = roots[:team] + roots[team + 1 :]
         self._roots, self._heralds = roots, heralds
         self.failure: tuple[int, str] | None = None
-        self._nap_s = NAP_SECONDS_MIN
         self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
-        self._passed_s: float | None = None  # when the token was passed on
-        self._round_s = 0.0  # that it usually takes to come round
-        self._looks_late = False  # not before so much of that has passed
+        self._active_s = time.monotonic()  # when a letter last came or went
+        self._flight_s = 0.0  # that a block takes
+        self._last: _core.Ticket | None = None  # of the block that was submitted last
+        self._last_s = 0.0  # when
+        self._awaits_room = False  # for a block after that
+        self._room_s = 0.0  # when there probably is
         self._no_turn_s: float | None = None  # since when it is wanted
         self._no_cursor_s: float | None = None
         self._has_asked = False
@@ -83,8 +86,15 @@ class Links:
         return bool(self._heralds)
 
     @property
+    def awaits_wish(self) -> bool:
+        """Whether the token lies here, for whoever wants it."""
+        turns = self.turns
+        return turns is not None and turns.holds and not self.in_turn and turns.others > 0
+
+    @property
     def awaits_turn(self) -> bool:
-        return self.turns is not None and not self.turns.holds and not self.turns.is_out
+        """Whether the token may come, for it was asked for."""
+        return self.turns is not None and self.turns.is_wished
 
     @property
     def awaits_cursor(self) -> bool:
@@ -104,13 +114,14 @@ class Links:
             letter = self._mail.receive()
             if letter is None:
                 return
-            self._nap_s = NAP_SECONDS_MIN
+            self._active_s = time.monotonic()
             if letter.kind == share.Kind.ABORT:
                 self.failure = share.failure_of(letter.body)
             elif letter.kind == share.Kind.TOKEN and self.turns is not None:
                 self.turns.come(letter.body)
                 self._no_turn_s = None  # who has waited in vain does not wait again until here
-                self._expect_round()
+            elif letter.kind == share.Kind.WISH and self.turns is not None:
+                self.turns.hear(letter.sender, letter.body)
             elif letter.kind == share.Kind.CURSOR and self.relay is not None:
                 self.relay.come(letter.body)
             elif letter.kind == share.Kind.DEMAND and self.relay is not None:
@@ -119,6 +130,7 @@ class Links:
     def _send(self, to: int, kind: share.Kind, body: bytes) -> None:
         if self._mail is not None:
             self._mail.send(to, kind, body)
+            self._active_s = time.monotonic()
 
     def tell(self, failure: tuple[int, str]) -> None:
         """Tells other nodes of a rank of this one that failed; not of what they told."""
@@ -128,16 +140,27 @@ class Links:
 
     def slice_ms(self) -> int:
         """How long to wait at once: not long where a letter may come."""
-        if not (self.awaits_turn or self.awaits_cursor):
+        now_s = time.monotonic()
+        if self.awaits_turn or self.awaits_wish or self.awaits_cursor:
+            nap_s = now_s - self._active_s
+            if not self.awaits_cursor:  # which nobody else could use in the meantime
+                nap_s = max(nap_s, self._flight_s)
+            nap_s = min(NAP_SHARE * nap_s, NAP_SECONDS_MAX)
+        elif self._awaits_room:
+            nap_s = self._room_s - now_s
+        else:
             return _core.SLICE_MS
-        self._nap_s = min(2 * self._nap_s, NAP_SECONDS_MAX)
-        if self.awaits_cursor:
-            return max(1, int(1000 * self._nap_s))
-        due_s = 0.0
-        if self._passed_s is not None:
-            due_s = self._passed_s + ROUND_SHARE * self._round_s - time.monotonic()
-        self._looks_late = due_s > self._nap_s
-        return max(1, int(1000 * max(self._nap_s, min(due_s, ROUND_SECONDS_MAX))))
+        return min(int(1000 * max(nap_s, NAP_SECONDS_MIN)), _core.SLICE_MS)
+
+    def landed(self, seconds: float, *, is_last: bool) -> None:
+        """A block was read, which took so long.
+
+        Args:
+            is_last: no other one is being read.
+        """
+        self._flight_s = (self._flight_s + seconds) / 2 if self._flight_s else seconds
+        if is_last:
+            self._last = None
 
     def close(self) -> None:
         """Writes no more letters, and takes none. May be called twice."""
@@ -147,26 +170,58 @@ class Links:
     # --- turns
 
     def may_read(self) -> bool:
-        """Whether it is this root's turn, or it has waited for that in vain."""
+        """Whether it is this root's turn, or it has waited for that in vain; else asks for it."""
         turns = self.turns
-        if turns is None or (turns.holds and self._ticket is None) or not self._hears:
+        if turns is None or not self._hears or not turns.others:
             return True
-        if turns.holds:
+        if self._ticket is not None or not self._has_room():
             return False
+        if turns.holds:
+            return True
+        self._wish()
         now_s = time.monotonic()
         if self._no_turn_s is None:
             self._no_turn_s = now_s
-        patience_s = max(TURN_SECONDS_MIN, TURN_ROUNDS * self._round_s)
-        return now_s - self._no_turn_s > min(patience_s, TURN_SECONDS_MAX)
+        return now_s - self._no_turn_s > self._patience()
+
+    def _patience(self) -> float:
+        """How long this root waits for its turn: all others may want one, or two."""
+        roots = self.turns.others + 1 if self.turns is not None else 1
+        patience_s = TURN_ROUNDS * roots * self._flight_s
+        return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
     def read_by(self, ticket: _core.Ticket) -> None:
-        """Requests were handed over; the turn, if it is one, lasts until all have begun."""
-        if self.turns is not None and self.turns.holds:
+        """Requests were handed over; the turn, if it is one, lasts until all have begun.
+
+        The next turn is not wanted before most of them have ended: requests that wait here for
+        those before them to end would keep the token from roots whose requests could begin.
+        """
+        if self.turns is None:
+            return
+        self._last, self._last_s, self._awaits_room = ticket, time.monotonic(), False
+        if self.turns.holds:
             self._ticket = ticket
 
+    def _has_room(self) -> bool:
+        """Whether requests that were submitted now would soon begin; else estimates when."""
+        left = self._last.left() if self._last is not None else 0.0
+        self._awaits_room = left > LEFT_SHARE
+        if self._awaits_room:
+            now_s = time.monotonic()
+            gone_s = now_s - self._last_s
+            whole_s = gone_s / (1 - left) if left < 1 else max(self._flight_s, 2 * gone_s)
+            self._room_s = now_s + max((left - LEFT_SHARE) * whole_s, NAP_SHARE * self._flight_s)
+        return not self._awaits_room
+
+    def _wish(self) -> None:
+        """Asks for the token, unless it is here or was asked for."""
+        if self.turns is not None:
+            for letter in self.turns.wish():
+                self._send(letter.to, share.Kind.WISH, letter.body)
+
     def drop_turn(self) -> None:
-        """What was begun in this turn was given up."""
-        self._ticket = None
+        """What was submitted was given up."""
+        self._ticket = self._last = None
 
     @property
     def in_turn(self) -> bool:
@@ -181,28 +236,17 @@ class Links:
         """
         if self._ticket is not None and self._ticket.poll_begun(timeout_ms):
             self._ticket = None
+            self.read()  # who wants it
             self.give_turn()
 
     def give_turn(self, *, leaves: bool = False) -> None:
-        """Passes the token on, if it is here and nothing is begun under it."""
+        """Passes the token on to who wants it, if it is here and nothing is begun under it."""
         turns = self.turns
         if turns is None or not turns.holds or self._ticket is not None:
             return
         passed = turns.pass_on(leaves=leaves)
         if passed is not None:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
-            self._passed_s = time.monotonic()
-
-    def _expect_round(self) -> None:
-        """Remembers how long the token was away.
-
-        Found at the first look, it may have lain here for long: were that not seen, roots that
-        wait for each other would make the round last as long as they expect.
-        """
-        if self._passed_s is None:
-            return
-        away_s = time.monotonic() - self._passed_s
-        self._round_s = self._round_s / 2 if self._looks_late else (self._round_s + away_s) / 2
 
     # --- the cursor
 
@@ -257,10 +301,12 @@ class Links:
         if self.relay is not None and not self.relay.is_out:
             self.relay.leave()
             self._hand_over(-1, alive)
-        self.give_turn(leaves=True)
+        self._wish()
+        if self.turns is not None and (self.turns.others == 0 or self.turns.is_wanted):
+            self.give_turn(leaves=True)
         if not self._hears or self.failure is not None:
             return True
-        return not (self.awaits_turn or self.awaits_cursor)
+        return not (self.awaits_turn or self.awaits_wish or self.awaits_cursor)
 
 
 def usual_tokens(roots: int) -> int:

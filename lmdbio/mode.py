@@ -45,7 +45,7 @@ class Mode:
         engine: "mmap", "pread", "direct", "staged" or "uring".
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
-        tokens: turns to read that go round between roots, so that no more of them read at the
+        tokens: turns to read, handed from root to root, so that no more of them read at the
             same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): one for eight roots.
 
     Raises:

@@ -17,9 +17,9 @@ __all__ = ["Sizing"]
 #: What a block aims for where block_iterations is derived: several requests in flight, and a
 #: window whose pages are not a large part of what is read through it.
 BLOCK_BYTES_TARGET = 8 * 2**20
-#: The same where several roots share the storage and take no turns: what lies out of place (LMDB
-#: uses pages again that a commit freed, some MiB back) is a request of its own less often, and
-#: threads wake less. In turn, all requests of a block should be in flight at once.
+#: The same where several roots share the storage: what lies out of place (LMDB uses pages again
+#: that a commit freed, some MiB back) is a request of its own less often, threads wake less, and a
+#: turn, which ends when the last request has begun, lasts longer than the token takes to go on.
 SHARED_BLOCK_BYTES_TARGET = 16 * 2**20
 #: Where roots take turns and records are strided, a block is one piece for each of its iterations,
 #: and whoever has the turn reads all of them: the fewer, the more nearly all roots together read
@@ -63,7 +63,7 @@ class Sizing:
         self._is_known = True
         self._is_derived = False  # the number of iterations
         self._target = BLOCK_BYTES_TARGET
-        if len(schedule.teams) > 1 and not takes_turns:
+        if len(schedule.teams) > 1:
             self._target = SHARED_BLOCK_BYTES_TARGET
         self._ahead = 2 * self._target
         if takes_turns and schedule.assignment == "strided" and len(schedule.teams) > 1:

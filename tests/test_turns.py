@@ -11,7 +11,7 @@ import random
 
 import pytest
 
-from lmdbio.share import Turns, chain_of
+from lmdbio.share import Pass, Turns, chain_of
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8])
@@ -39,55 +39,135 @@ class Play:
         self.turns = {root: Turns(self.chain, root) for root in self.chain}
         self.wants = {root: self.draw.randrange(12) for root in self.chain}
         self.read: list[int] = []
-        self.letters: list[tuple[int, bytes]] = []
+        self.tokens: list[Pass] = []
+        self.wishes: list[tuple[int, Pass]] = []
 
     def step(self) -> None:
-        if self.letters and self.draw.random() < 0.5:
-            to, body = self.letters.pop()
+        """A letter comes, any that is under way; or somebody does something."""
+        letter = self.draw.random()
+        if self.tokens and letter < 0.3:
+            to, body = self.tokens.pop()
             self.turns[to].come(body)
-            return
-        root = self.draw.choice(self.chain)
+        elif self.wishes and letter < 0.6:
+            sender, wish = self.wishes.pop(self.draw.randrange(len(self.wishes)))
+            self.turns[wish.to].hear(sender, wish.body)
+        else:
+            self.act(self.draw.choice(self.chain))
+
+    def act(self, root: int) -> None:
         turns = self.turns[root]
+        has_memory = self.draw.random() < 0.7
         if not turns.holds:
+            if has_memory or not self.wants[root]:
+                self.wishes += [(root, wish) for wish in turns.wish()]
             return
         leaves = self.wants[root] == 0
-        if not leaves and self.draw.random() < 0.7:  # it has memory to read into
+        if not leaves and has_memory:
             self.wants[root] -= 1
             self.read.append(root)
         passed = turns.pass_on(leaves=leaves)
         if passed is not None:
-            self.letters.append(passed)
+            self.tokens.append(passed)
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(60))
 def test_everybody_reads_all_it_wants_one_at_a_time_and_the_chain_ends(seed: int) -> None:
     play = Play(roots=1 + seed % 7, seed=seed)
     wanted = dict(play.wants)
     for _ in range(100_000):
-        assert sum(t.holds for t in play.turns.values()) + len(play.letters) <= 1
+        assert sum(t.holds for t in play.turns.values()) + len(play.tokens) <= 1
         if all(t.is_out for t in play.turns.values()):
             break
         play.step()
     assert all(turns.is_out for turns in play.turns.values())
-    assert not play.letters, "nobody is written to who has left"
+    assert not play.tokens, "nobody gets the token who has left"
     assert {root: play.read.count(root) for root in play.chain} == wanted
 
 
+class Ring:
+    """Three roots whose letters come at once."""
+
+    def __init__(self) -> None:
+        self.turns = {root: Turns((1, 2, 3), root) for root in (1, 2, 3)}
+
+    def wish(self, *roots: int) -> None:
+        for root in roots:
+            for to, body in self.turns[root].wish():
+                self.turns[to].hear(root, body)
+
+    def holder(self) -> int:
+        (holder,) = [root for root, one in self.turns.items() if one.holds]
+        return holder
+
+    def pass_on(self, *, leaves: bool = False) -> bool:
+        passed = self.turns[self.holder()].pass_on(leaves=leaves)
+        if passed is not None:
+            self.turns[passed.to].come(passed.body)
+        return passed is not None
+
+
 def test_while_all_want_to_read_they_read_in_order() -> None:
-    turns = {root: Turns((1, 2, 3), root) for root in (1, 2, 3)}
-    seen = []
+    ring, seen = Ring(), []
     for _ in range(9):
-        (holder,) = [root for root, one in turns.items() if one.holds]
-        seen.append(holder)
-        passed = turns[holder].pass_on()
-        assert passed is not None
-        turns[passed.to].come(passed.body)
+        ring.wish(3, 2, 1)
+        seen.append(ring.holder())
+        assert ring.pass_on()
     assert seen == [1, 2, 3] * 3
+
+
+def test_the_token_goes_past_those_that_do_not_want_it() -> None:
+    ring = Ring()
+    ring.wish(3)
+    assert ring.pass_on()
+    assert ring.holder() == 3
+
+
+def test_a_token_that_nobody_wants_lies_still() -> None:
+    ring = Ring()
+    assert not ring.pass_on()
+    assert ring.holder() == 1
+    ring.wish(2)
+    assert ring.pass_on()
+    assert not ring.pass_on(), "a wish is for one turn"
+    assert ring.holder() == 2
+
+
+def test_a_wish_that_comes_after_its_turn_is_none() -> None:
+    ring = Ring()
+    late = ring.turns[2].wish()
+    for to, body in late[:1]:
+        ring.turns[to].hear(2, body)
+    assert ring.pass_on()
+    ring.wish(3)
+    assert ring.pass_on()
+    ring.turns[late[1].to].hear(2, late[1].body)
+    assert ring.holder() == late[1].to == 3
+    assert not ring.pass_on()
+
+
+def test_nobody_asks_twice_for_one_turn() -> None:
+    turns = Turns((1, 2, 3), 2)
+    assert [letter.to for letter in turns.wish()] == [1, 3]
+    assert turns.is_wished
+    assert turns.wish() == []
+
+
+def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
+    ring = Ring()
+    assert ring.pass_on(leaves=True)
+    assert ring.holder() == 2
+    ring.wish(3, 1)
+    assert ring.turns[1].is_out
+    assert ring.pass_on(leaves=True)
+    assert ring.holder() == 3
+    assert ring.turns[3].others == 0
+    assert ring.turns[3].wish() == []
 
 
 def test_who_is_alone_keeps_its_turn() -> None:
     turns = Turns((5,), 5)
     assert turns.holds
+    assert turns.others == 0
     assert turns.pass_on() is None
     assert turns.holds
     assert turns.pass_on(leaves=True) is None
@@ -95,14 +175,25 @@ def test_who_is_alone_keeps_its_turn() -> None:
     assert not turns.holds
 
 
-@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0" * 9])
+@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0" * 13])
 def test_a_token_of_another_chain_is_refused(body: bytes) -> None:
     with pytest.raises(RuntimeError, match="token"):
         Turns((1, 2, 3), 2).come(body)
 
 
+@pytest.mark.parametrize(("root", "body"), [(3, b""), (3, b"\0" * 5), (4, b"\0" * 4)])
+def test_a_wish_of_another_chain_is_refused(root: int, body: bytes) -> None:
+    with pytest.raises(RuntimeError, match="wish"):
+        Turns((1, 2, 3), 2).hear(root, body)
+
+
 def test_nobody_holds_two_tokens() -> None:
+    ring = Ring()
+    ring.wish(2)
+    passed = ring.turns[1].pass_on()
+    assert passed is not None
+    ring.turns[2].come(passed.body)
     with pytest.raises(RuntimeError, match="token"):
-        Turns((1, 2), 1).come(b"\0")
+        ring.turns[2].come(passed.body)
     with pytest.raises(RuntimeError, match="no token"):
         Turns((1, 2), 2).pass_on()

@@ -98,6 +98,10 @@ class Ticket:
         self._status.check(code)
         return True
 
+    def left(self) -> float:
+        """The share of its requests that have not ended."""
+        return float(lib.lio_ticket_left(self.out[0]))
+
     def wait(self, alive: Callable[[], None] | None = None) -> None:
         """Waits in slices; ``alive`` is called between them and may raise to give up."""
         while not self.poll(SLICE_MS):

@@ -30,6 +30,7 @@ class Kind(IntEnum):
     TOKEN = 2  # a turn to read (``share.turns``)
     CURSOR = 3  # a place to seek on from (``lmdbio.seeking``)
     DEMAND = 4  # how far somebody needs that to go
+    WISH = 5  # for a turn
 
 
 class Letter(NamedTuple):
@@ -52,8 +53,8 @@ def failure_of(body: bytes) -> tuple[int, str]:
 
 _FAILURE = struct.Struct("<I")
 _HEAD = struct.Struct("<QB")  # number of the Reader, kind
-#: No letter is longer: a cursor's place, or a bit for each root.
-LETTER_BYTES_MAX = 1 << 16
+#: No letter is longer: a cursor's place, or a number for each root.
+LETTER_BYTES_MAX = 1 << 20
 #: Every MPI has so many tags.
 TAGS = 1 << 15
 #: How long a communicator's end waits for threads that still use it.
