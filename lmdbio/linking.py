@@ -351,11 +351,17 @@ def link(
     readers = [rank for i, rank in enumerate(roots) if schedule.team_rows(i)]
     takes_turns = tokens > 0
     relays = mode.locate == "speculate"
-    sample = job.together(lambda: _sample(schedule, work) if relays and job.rank == 0 else None)[0]
+
+    def first() -> tuple[_core.Extents | None, int]:
+        has_sample = relays and job.rank == 0
+        return _sample(schedule, work) if has_sample else None, share.next_number(job)
+
+    told = job.together(first)
+    sample, number = told[0][0], max(number for _, number in told)
     needs_mail = takes_turns or (relays and len(readers) > 1)
     mail = None
     if needs_mail or len(job.nodes) > 1:
-        mail = share.open_mail(job)
+        mail = share.open_mail(job, number)
         if mail is None and needs_mail:
             raise IncompatibleError(
                 f"mode {mode} hands {'turns' if takes_turns else 'a cursor'} from root to root "

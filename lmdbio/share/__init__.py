@@ -21,7 +21,15 @@ imported.
 """
 
 from lmdbio.share.job import Job, connect, describe, ranks_per_node, teams
-from lmdbio.share.mail import Kind, Letter, Mail, failure_letter, failure_of, open_mail
+from lmdbio.share.mail import (
+    Kind,
+    Letter,
+    Mail,
+    failure_letter,
+    failure_of,
+    next_number,
+    open_mail,
+)
 from lmdbio.share.memory import SharedMemory
 from lmdbio.share.seat import SLOT_ALIGNMENT, Layout, Seat, control_bytes, shm_free, take_seat
 from lmdbio.share.turns import Pass, Turns, chain_of
@@ -43,6 +51,7 @@ __all__ = [
     "describe",
     "failure_letter",
     "failure_of",
+    "next_number",
     "open_mail",
     "ranks_per_node",
     "shm_free",

@@ -30,6 +30,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from counting import communicators
 from data import FIXED, MIXED, fixed_value, mixed_value
 from mpi4py import MPI
 
@@ -47,10 +48,7 @@ CYCLE_SECONDS_MAX = 60
 WARM_CYCLES = 20
 #: When a SIGINT comes at the latest, seconds after the Reader was made: in mid-epoch.
 INTERRUPT_SECONDS_MAX = 0.03
-#: More communicators than these are not tried for: MPICH has about 2,000, Open MPI no limit.
 COMMUNICATORS_MAX = int(sys.argv[6])
-#: Made under Open MPI to fill all gaps in its numbers.
-NUMBERED = 100
 #: The last three need a sidecar.
 MODES = [
     "auto",
@@ -303,23 +301,8 @@ def strike(chance: random.Random, number: int) -> Counter[str]:
 # --- what is held ------------------------------------------------------------------------
 
 
-def communicators() -> int:
-    """How many there are: MPICH gives so many less, Open MPI numbers them without gaps."""
-    is_open_mpi = MPI.get_vendor()[0] == "Open MPI"
-    most = NUMBERED if is_open_mpi else COMMUNICATORS_MAX
-    made: list[MPI.Intracomm] = []
-    with contextlib.suppress(MPI.Exception):
-        while len(made) < most:
-            made.append(WORLD.Dup())
-    last = max(comm.py2f() for comm in made) if is_open_mpi else most
-    count = len(made)
-    for comm in made:
-        comm.Free()
-    return int(last + is_open_mpi - count)
-
-
 def held(folders: list[Path]) -> dict[str, int]:
-    used = communicators()  # before memory is looked at, for this takes some
+    used = communicators(COMMUNICATORS_MAX)  # before memory is looked at, for this takes some
     gc.collect()
     deadline = time.monotonic() + 5
     tasks = Path("/proc/self/task")
@@ -358,6 +341,8 @@ def main() -> None:
     folders = [Path(sys.argv[1]).parent, Path(sys.argv[2]).parent]
     plain = Cycle(1, WORLD, SIZE, "dio", "strided", 0, 2, SIZE, 2, "close")
     THREADS = len(list(Path("/proc/self/task").iterdir()))
+    for comm in comms:  # what letters go over is made once, and kept as long as this one
+        live(replace(plain, comm=comm, per_node=1))
     told: Counter[str] = Counter()
     before: dict[str, int] = {}
     done = 0

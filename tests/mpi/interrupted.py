@@ -1,6 +1,7 @@
 """Program: Ctrl-C comes on one rank while a Reader is made. Argument: a set of data.fixed_value.
 
-That rank gets its KeyboardInterrupt, all others are told, and the job goes on.
+That rank gets its KeyboardInterrupt, all others are told, and the job goes on: also where they
+had begun to expect letters of that Reader, and it had not.
 """
 
 from __future__ import annotations
@@ -8,10 +9,11 @@ from __future__ import annotations
 import faulthandler
 import signal
 import sys
+from typing import Any
 
 from mpi4py import MPI
 
-from lmdbio import roots
+from lmdbio import roots, share
 from lmdbio.errors import PeerError
 from lmdbio.reader import Reader
 
@@ -19,27 +21,41 @@ COMM = MPI.COMM_WORLD
 #: Who is not told waits for ever.
 SECONDS_MAX = 10
 
-work = roots._work
 
-
-def interrupted(*arguments: object) -> roots.Work:
+def interrupted(*_arguments: object) -> Any:
     signal.raise_signal(signal.SIGINT)
-    return work(*arguments)  # type: ignore[arg-type]
 
 
-for rank in (0, COMM.size - 1):
-    faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
-    roots._work = interrupted if rank == COMM.rank else work
+def failures_are_told() -> None:
+    """By letters, for each rank is a node."""
     try:
-        Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=1)
-    except KeyboardInterrupt:
-        assert rank == COMM.rank
+        with Reader(sys.argv[1], 2 * COMM.size, comm=COMM, ranks_per_node=1) as reader:
+            for t, _batch in enumerate(reader):
+                if t == 2 and COMM.rank == 0:
+                    raise OSError("on fire")
+    except OSError:
+        assert COMM.rank == 0
     except PeerError as error:
-        assert rank != COMM.rank and f"rank {rank} failed: KeyboardInterrupt" in str(error)
-    else:
-        raise AssertionError("nobody was told")
-    roots._work = work
-    with Reader(sys.argv[1], 2 * COMM.size, comm=COMM, iterations=2) as reader:
-        assert [len(batch) for batch in reader] == [2, 2]
+        assert COMM.rank != 0 and "rank 0 failed: OSError: on fire" in str(error)
+
+
+failures_are_told()
+for where, name in ((roots, "_work"), (share, "open_mail")):
+    for rank in (0, COMM.size - 1):
+        faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
+        kept = getattr(where, name)
+        setattr(where, name, interrupted if rank == COMM.rank else kept)
+        try:
+            Reader(sys.argv[1], 8, comm=COMM, ranks_per_node=1)
+        except KeyboardInterrupt:
+            assert rank == COMM.rank
+        except PeerError as error:
+            assert rank != COMM.rank and f"rank {rank} failed: KeyboardInterrupt" in str(error)
+        else:
+            raise AssertionError("nobody was told")
+        setattr(where, name, kept)
+        with Reader(sys.argv[1], 2 * COMM.size, comm=COMM, iterations=2) as reader:
+            assert [len(batch) for batch in reader] == [2, 2]
+        failures_are_told()
 faulthandler.cancel_dump_traceback_later()
 print("all", flush=True)

@@ -148,3 +148,10 @@ def test_windows_of_readers_that_failed_are_freed_with_the_next_one(
 
 def test_an_interrupt_while_a_reader_is_made_is_told_to_all(mpi: launch.Mpi, fixed: Path) -> None:
     assert mpi.run(3, "interrupted.py", fixed).count("all") == 3
+
+
+@pytest.mark.parametrize("who", ["all", "some"])
+def test_a_communicator_that_is_freed_leaves_nothing_and_keeps_nobody_waiting(
+    mpi: launch.Mpi, who: str, mixed: Path
+) -> None:
+    assert mpi.run(3, "freed.py", mixed, who).count("all") == 3
