@@ -318,41 +318,53 @@ int lio_window_populate(void *address, uint64_t size, lio_error *error)
     return LIO_OK;
 }
 
-int lio_window_detach(void *address, uint64_t size, void **alias, lio_error *error)
+static bool is_whole_pages(const void *address, uint64_t size)
 {
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    if ((uintptr_t)address % page != 0 || size % page != 0 || size == 0)
+    return (uintptr_t)address % page == 0 && size % page == 0 && size != 0;
+}
+
+int lio_window_map(void *address, uint64_t size, void **mapping, lio_error *error)
+{
+    if (!is_whole_pages(address, size))
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, size, 0, "only whole pages can be mapped");
+    /* An old size of 0 maps shared pages a second time. */
+    void *again = mremap(address, 0, (size_t)size, MREMAP_MAYMOVE);
+    if (again == MAP_FAILED && (errno == EINVAL || errno == EFAULT || errno == ENOSYS))
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, size, 0,
+                        "this memory cannot be mapped a second time");
+    if (again == MAP_FAILED)
+        return lio_fail_errno(error, errno, 0, size, "cannot map the window a second time");
+    *mapping = again;
+    return LIO_OK;
+}
+
+void lio_window_unmap(void *mapping, uint64_t size)
+{
+    (void)munmap(mapping, (size_t)size);
+}
+
+int lio_window_detach(void *address, uint64_t size, lio_error *error)
+{
+    if (!is_whole_pages(address, size))
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, size, 0, "only whole pages can be detached");
-    int code = LIO_OK;
-    void *shared = MAP_FAILED;
     void *copy = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1,
                       0);
-    if (copy == MAP_FAILED) {
-        code = lio_fail_errno(error, errno, 0, size, "no memory for a copy of views in use");
-        goto done;
-    }
+    if (copy == MAP_FAILED)
+        return lio_fail_errno(error, errno, 0, size, "no memory for a copy of views in use");
     memcpy(copy, address, (size_t)size);
-    /* An old size of 0 maps shared pages a second time. */
-    if (alias != NULL) {
-        shared = mremap(address, 0, (size_t)size, MREMAP_MAYMOVE);
-        if (shared == MAP_FAILED) {
-            code = lio_fail_errno(error, errno, 0, size, "cannot map the window a second time");
-            goto done;
-        }
-    }
     if (mremap(copy, (size_t)size, (size_t)size, MREMAP_MAYMOVE | MREMAP_FIXED, address) ==
         MAP_FAILED) {
-        code = lio_fail_errno(error, errno, 0, size, "cannot keep a copy of views in use");
-        goto done;
-    }
-    copy = MAP_FAILED;
-    if (alias != NULL)
-        *alias = shared;
-    shared = MAP_FAILED;
-done:
-    if (shared != MAP_FAILED)
-        (void)munmap(shared, (size_t)size);
-    if (copy != MAP_FAILED)
+        int code = lio_fail_errno(error, errno, 0, size, "cannot keep a copy of views in use");
         (void)munmap(copy, (size_t)size);
-    return code;
+        return code;
+    }
+    return LIO_OK;
+}
+
+void lio_window_vacate(void *address, uint64_t size)
+{
+    if (is_whole_pages(address, size))
+        (void)mmap(address, (size_t)size, PROT_NONE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
 }

@@ -88,10 +88,19 @@ int lio_window_aborted(const void *control, uint32_t *rank, char *message);
  * LIO_ERR_UNSUPPORTED on kernels before 5.14. */
 int lio_window_populate(void *address, uint64_t size, lio_error *error);
 
-/* Replaces this process's mapping of [address, address + size), whole pages of shared memory,
- * by private memory with the same bytes: who still looks at them keeps them, and the shared
- * pages are free to change. `*alias`, when `alias` is not NULL, receives a second mapping of
- * the shared pages, for a process that goes on filling them. Neither is ever unmapped here. */
-int lio_window_detach(void *address, uint64_t size, void **alias, lio_error *error);
+/* Maps [address, address + size), whole pages of shared memory, a second time: whoever made the
+ * first mapping may then unmap it, and what is looked at stays. `*mapping` is the caller's, to be
+ * given to lio_window_unmap(). LIO_ERR_UNSUPPORTED where that cannot be. */
+int lio_window_map(void *address, uint64_t size, void **mapping, lio_error *error);
+
+/* Unmaps it all, whatever became of its pages. */
+void lio_window_unmap(void *mapping, uint64_t size);
+
+/* Replaces whole pages of such a mapping by private memory with the same bytes: who still looks
+ * at them keeps them, and the shared pages are free to change. */
+int lio_window_detach(void *address, uint64_t size, lio_error *error);
+
+/* Gives back whole pages of such a mapping that nobody looks at; the addresses stay taken. */
+void lio_window_vacate(void *address, uint64_t size);
 
 #endif

@@ -73,6 +73,16 @@ class _Pins:
         """Blocks under live views."""
         return {block for _, block, alive in self._pins if alive() is not None}
 
+    def spans(self) -> list[tuple[int, int]]:
+        """Addresses that live views look at: of the first byte, and after the last."""
+        spans = []
+        for _, _, alive in self._pins:
+            exporter = alive()
+            if exporter is not None:
+                first = _core.address_of(exporter)
+                spans.append((first, first + len(exporter)))
+        return spans
+
     def add(self, iteration: int, block: int, exporter: Any) -> None:
         """Remembers views, made from ``exporter``, that outlive their batch."""
         # The callback comes when the last view dies, at any moment: it only counts anew.
@@ -164,7 +174,8 @@ class Reader:
         path: the environment's folder, or its file. May differ between nodes that have copies
             of the same data.
         batch_size: records per iteration, over all ranks. May exceed the number of records.
-        comm: an mpi4py intracommunicator, or None: this process alone.
+        comm: an mpi4py intracommunicator, or None: this process alone. Freed before the Reader
+            is closed, it takes the letters with it: a failure is not told on other nodes.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
             else by a scan; with coalescing; by an engine that is chosen (``lmdbio.choice``),
             past the page cache while that is as good (``lmdbio.bypass``); in turn where several
@@ -485,6 +496,7 @@ class Reader:
 
     def _take(self, iteration: int, block: int, step: int) -> Batch:
         seat = self._seat
+        lender = seat.lender  # first: what is looked at below must not end meanwhile
         indices = self.schedule.records(iteration, self.rank)
         first = self._rows.start + step * self.schedule.team_rows(self._team)
         slot = seat.addresses[block % seat.layout.slots]
@@ -493,8 +505,12 @@ class Reader:
             raise RuntimeError(f"the table of block {block} points outside its slot")
         offsets, lengths, low, size = rows
         address = slot + seat.layout.table_bytes + low
+        if lender is None and size:
+            lender = _core.Memory(size)
+            _core.lend(lender.address, size)[:] = _core.lend(address, size)[:]
+            address = lender.address
         return Batch.of_slot(
-            address, size, indices=indices, offsets=offsets, lengths=lengths, keep=seat.memory
+            address, size, indices=indices, offsets=offsets, lengths=lengths, keep=lender
         )
 
     # --- the end --------------------------------------------------------------------------
@@ -512,12 +528,12 @@ class Reader:
         self._batch = None
         self._seat.leave((), closes=False)
 
-    def _pinned_slots(self) -> set[int]:
-        """Ends the current batch; which slots live views look at."""
+    def _pinned(self) -> list[tuple[int, int]]:
+        """Ends the current batch; which addresses live views look at."""
         if self._batch is not None and not self._batch._let_go():
             self._pin(self._batch)
         self._batch = None
-        return {block % self._seat.layout.slots for block in self._pins.blocks()}
+        return self._pins.spans()
 
     def _forget(self, error: BaseException | None) -> None:
         """Leaves for good without waiting for anybody, after an error aborting the node."""
@@ -526,19 +542,15 @@ class Reader:
         self._closed = True
         if error is not None:
             self._seat.abort(error)
-        pinned = self._pinned_slots()
+        pinned = self._pinned()
         self._seat.leave(pinned, closes=False)
         self._seat.keep()
         self._seat.bequeath(self._is_unused())
 
     def _is_unused(self) -> Callable[[], bool]:
-        """Says later, without this Reader, whether its window is used no more."""
-        filler, pins = self._filler, self._pins
-
-        def is_unused() -> bool:
-            return (filler is None or not filler.is_filling) and not pins.blocks()
-
-        return is_unused
+        """Says later, without this Reader, whether this rank fills its window no more."""
+        filler = self._filler
+        return lambda: filler is None or not filler.is_filling
 
     def close(self) -> None:
         """Ends reading and frees the window. Collective over the node; may be repeated.
@@ -551,7 +563,7 @@ class Reader:
             return
         self._closed = True
         try:
-            self._seat.leave(self._pinned_slots(), closes=True)
+            self._seat.leave(self._pinned(), closes=True)
             self._seat.close(self._finish, self._is_unused())
         except BaseException as error:
             self._seat.abort(error)

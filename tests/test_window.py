@@ -7,15 +7,18 @@ fork; what a rank sees in a slot is checked against the number of the block.
 from __future__ import annotations
 
 import ctypes
+import gc
 import mmap
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from lmdbio import _core
 from lmdbio._core import Window
+from lmdbio.share.seat import pages_of
 
 PAGE = mmap.PAGESIZE
 
@@ -204,21 +207,79 @@ def test_populated_memory_is_backed_and_a_bad_range_is_an_error() -> None:
 def test_views_keep_their_bytes_when_the_shared_pages_under_them_are_detached() -> None:
     shared = Shared(4 * PAGE)
     shared.map[:] = b"a" * (4 * PAGE)
-    view = memoryview(_core.lend(shared.address + PAGE, 2 * PAGE))
-    alias = _core.detach(shared.address + PAGE, 2 * PAGE, alias=True)
-    again = memoryview(_core.lend(alias, 2 * PAGE)).cast("B")
+    mapping = map_again(shared.address, 4 * PAGE)
+    view = memoryview(_core.lend(mapping.address + PAGE, PAGE)).cast("B")
+    beside = memoryview(_core.lend(mapping.address + 2 * PAGE, 2 * PAGE)).cast("B")
+    mapping.detach(mapping.address + PAGE, PAGE)
     pid = os.fork()
-    if pid == 0:  # the alias is shared with other processes, the views are not
-        again[:] = b"b" * (2 * PAGE)
+    if pid == 0:  # what is shared changes
+        shared.map[:] = b"b" * (4 * PAGE)
         os._exit(0)
     os.waitpid(pid, 0)
-    assert bytes(again) == b"b" * (2 * PAGE)
-    assert bytes(view) == b"a" * (2 * PAGE)
-    assert bytes(shared.map) == b"a" * (4 * PAGE)
+    assert bytes(shared.map) == 2 * bytes(beside) == b"b" * (4 * PAGE)
+    assert bytes(view) == b"a" * PAGE
+
+
+def map_again(address: int, size: int) -> _core.Mapping:
+    mapping = _core.map_again(address, size)
+    assert mapping is not None
+    return mapping
+
+
+def test_a_second_mapping_outlives_the_first_and_ends_with_the_last_view_of_it() -> None:
+    shared = mmap.mmap(-1, 4 * PAGE)
+    shared[:] = b"a" * (4 * PAGE)
+    mapping = map_again(ctypes.addressof(ctypes.c_char.from_buffer(shared)), 4 * PAGE)
+    gc.collect()
+    shared.close()
+    first = mapping.address
+    view = memoryview(_core.lend(first + PAGE, PAGE, mapping)).cast("B")[7:9]
+    mapping.detach(mapping.address + PAGE, PAGE)
+    mapping.vacate(first, PAGE)
+    mapping.vacate(first + 2 * PAGE, 2 * PAGE)
+    del mapping
+    assert bytes(view) == b"aa"
+    taken = {first, first + PAGE, first + 3 * PAGE}
+    assert {address for address in taken if is_mapped(address)} == taken
+    del view
+    assert not any(map(is_mapped, taken))
+
+
+def is_mapped(address: int) -> bool:
+    """Whether an address of a page is taken."""
+    lines = Path("/proc/self/maps").read_text(encoding="ascii").splitlines()
+    ranges = [line.split()[0].split("-") for line in lines]
+    return any(int(first, 16) <= address < int(end, 16) for first, end in ranges)
+
+
+def test_what_is_not_shared_has_no_second_mapping() -> None:
+    private = mmap.mmap(-1, PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    assert _core.map_again(ctypes.addressof(ctypes.c_char.from_buffer(private)), PAGE) is None
 
 
 @pytest.mark.parametrize(("shift", "size"), [(1, PAGE), (0, 100), (0, 0)])
-def test_only_whole_pages_can_be_detached(shift: int, size: int) -> None:
+def test_only_whole_pages_can_be_mapped_and_detached(shift: int, size: int) -> None:
     shared = Shared(2 * PAGE)
     with pytest.raises(ValueError, match="whole pages"):
-        _core.detach(shared.address + shift, size, alias=False)
+        _core.map_again(shared.address + shift, size)
+    mapping = map_again(shared.address, 2 * PAGE)
+    with pytest.raises(ValueError, match="whole pages"):
+        mapping.detach(mapping.address + shift, size)
+    with pytest.raises(ValueError, match="none of this mapping"):
+        mapping.vacate(mapping.address + PAGE, 2 * PAGE)
+
+
+@pytest.mark.parametrize(
+    ("spans", "pages"),
+    [
+        ([], []),
+        ([(1, 2)], [(0, 10)]),
+        ([(10, 20), (0, 10)], [(0, 20)]),
+        ([(25, 31), (5, 6), (8, 9)], [(0, 10), (20, 40)]),
+        ([(0, 35), (11, 12), (50, 60)], [(0, 40), (50, 60)]),
+    ],
+)
+def test_pages_under_views_are_found(
+    spans: list[tuple[int, int]], pages: list[tuple[int, int]]
+) -> None:
+    assert pages_of(spans, 10) == pages

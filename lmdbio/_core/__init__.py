@@ -70,7 +70,7 @@ from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.stretch import Stretch
 from lmdbio._core.trace import SpanKind, Traced, ring
 from lmdbio._core.values import Values
-from lmdbio._core.window import Window, detach, populate
+from lmdbio._core.window import Mapping, Window, map_again, populate
 
 __all__ = [
     "BLOCK_LEAVES_MAX",
@@ -136,7 +136,6 @@ __all__ = [
     "database_key",
     "decode_block",
     "decode_leaves",
-    "detach",
     "encode_block",
     "encode_leaves",
     "fetcher",
@@ -171,4 +170,6 @@ __all__ = [
     "settle_keys",
     "tree_items",
     "walk_records",
+    "Mapping",
+    "map_again",
 ]

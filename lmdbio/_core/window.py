@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from lmdbio._core.owner import owned
 from lmdbio._core.status import SLICE_MS, Status
 from lmdbio._lmdbio import ffi, lib
 
@@ -102,13 +105,42 @@ def populate(address: int, size: int) -> bool:
     return True
 
 
-def detach(address: int, size: int, *, alias: bool) -> int:
-    """Swaps shared pages for private ones with the same bytes, under whoever looks at them.
+class Mapping:
+    """A second mapping of shared pages; unmapped when nobody refers to it any more.
 
-    Returns:
-        With ``alias``, the address of a second mapping of the shared pages; else 0.
+    Attributes:
+        address: of the first byte.
+        size: bytes.
     """
-    out = ffi.new("void **") if alias else ffi.NULL
+
+    __slots__ = ("_owner", "address", "size")
+
+    def __init__(self, pointer: Any, size: int) -> None:
+        self._owner = owned(pointer, lambda pages: lib.lio_window_unmap(pages, size))
+        self.address, self.size = int(ffi.cast("uintptr_t", pointer)), size
+
+    def detach(self, address: int, size: int) -> None:
+        """Swaps some pages for private ones with the same bytes, under whoever looks at them."""
+        self._check(address, size)
+        status = Status("shared window")
+        status.check(lib.lio_window_detach(ffi.cast("void *", address), size, status.error))
+
+    def vacate(self, address: int, size: int) -> None:
+        """Gives back some pages, at which nobody looks or will look."""
+        self._check(address, size)
+        lib.lio_window_vacate(ffi.cast("void *", address), size)
+
+    def _check(self, address: int, size: int) -> None:
+        if not self.address <= address <= address + size <= self.address + self.size:
+            raise ValueError(f"{size} bytes at {address:#x} are none of this mapping")
+
+
+def map_again(address: int, size: int) -> Mapping | None:
+    """A second mapping of shared pages; None where the kernel or these pages allow none."""
+    out = ffi.new("void **")
     status = Status("shared window")
-    status.check(lib.lio_window_detach(ffi.cast("void *", address), size, out, status.error))
-    return int(ffi.cast("uintptr_t", out[0])) if alias else 0
+    code = lib.lio_window_map(ffi.cast("void *", address), size, out, status.error)
+    if code == lib.LIO_ERR_UNSUPPORTED:
+        return None
+    status.check(code)
+    return Mapping(out[0], size)

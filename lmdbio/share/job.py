@@ -241,10 +241,19 @@ class Job:
         return [rank for rank, place in enumerate(self._places) if place.machine == here]
 
     def allocate(self, size: int) -> SharedMemory:
-        """This rank's part of the node's window. Collective over the node."""
-        if self.comm is None:
+        """This rank's part of the node's window. Collective over the node.
+
+        A rank alone on its node has memory of its own: nobody else needs to know when it ends.
+        """
+        if len(self.node) == 1:
             memory = _core.Memory(size)
-            return SharedMemory([memory.address], size, keep=memory)
+            return SharedMemory(
+                [memory.address],
+                size,
+                comm=self._node_comm,
+                finalized=self.mpi.Is_finalized if self.mpi else lambda: False,
+                keep=memory,
+            )
         window = self.mpi.Win.Allocate_shared(size, 1, comm=self._node_comm)
         window.Lock_all(self.mpi.MODE_NOCHECK)
         parts = [window.Shared_query(rank)[0].address for rank in range(len(self.node))]

@@ -27,6 +27,7 @@ class SharedMemory:
         size: bytes of this rank's part.
         ranks: how many share it.
         name: the same on all of them, and no other window's there; set by ``take_seat``.
+        keep: what it is, where it belongs to this process alone; None: a window of MPI's.
     """
 
     def __init__(
@@ -46,8 +47,9 @@ class SharedMemory:
         self.keep = keep
 
     @property
-    def shared(self) -> bool:
-        return self._window is not None
+    def is_of_job(self) -> bool:
+        """Whether there is something that only all its ranks together can free."""
+        return self._comm is not None
 
     @property
     def gone(self) -> bool:
@@ -62,7 +64,7 @@ class SharedMemory:
         Raises:
             MemoryError: there is not enough.
         """
-        if not self.shared:
+        if not self.is_of_job:
             return
         done = 0
         while done < size:
@@ -82,11 +84,13 @@ class SharedMemory:
 
     def free(self) -> None:
         """Unmaps the window. Collective over the node."""
-        if self._window is not None:
-            window, self._window = self._window, None
+        window, comm = self._window, self._comm
+        self._window = self._comm = self.keep = None
+        if window is not None:
             window.Unlock_all()
             window.Free()
-            self._comm.Free()
+        if comm is not None and not self._finalized():
+            comm.Free()
 
 
 # --- windows that nobody freed -----------------------------------------------------------
@@ -101,7 +105,7 @@ def leave_window(memory: SharedMemory, is_unused: Callable[[], bool]) -> None:
 
     Args:
         memory: of the window.
-        is_unused: says whether this process looks at the memory, and fills it, no more.
+        is_unused: says whether this process fills it no more.
     """
     _left.append((memory, is_unused))
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import mmap
 import os
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +16,8 @@ from lmdbio.errors import Error, PeerError
 from lmdbio.share.job import Job, describe, machine_name, ranks_text
 from lmdbio.share.memory import SHM, Name, SharedMemory, leave_window
 
+#: First byte, and the one after the last.
+Span = tuple[int, int]
 #: Slots begin at multiples of this many bytes (or of the page, or of the engine's alignment).
 SLOT_ALIGNMENT = 4096
 #: How long close() waits for ranks that have left but do not close, seconds.
@@ -85,6 +89,18 @@ def check_shm(job: Job, sizes: Sequence[int], free: Sequence[int | None]) -> Non
             )
 
 
+def pages_of(spans: Iterable[Span], page: int) -> list[Span]:
+    """The whole pages that some bytes lie in, as runs that do not touch, in order."""
+    runs: list[Span] = []
+    for first, end in sorted(spans):
+        first, end = first // page * page, -(-end // page) * page
+        if runs and first <= runs[-1][1]:
+            first, last = runs.pop()
+            end = max(end, last)
+        runs.append((first, end))
+    return runs
+
+
 def take_seat(job: Job, node_teams: Sequence[range], layout: Layout | None) -> Seat:
     """Allocates, reserves and formats the window. Collective over the job.
 
@@ -151,20 +167,27 @@ def _furnish(
     layout, chief_layout = wanted[server][0], wanted[chief][0]
     assert layout is not None and chief_layout is not None
 
-    def attach() -> _core.Window:
-        address = memory.parts[0] + starts[chief]
-        return _core.Window(address, ranks=ranks, roots=roots, fresh=False)
-
-    control = job.together_local(attach)
     first = memory.parts[node_teams[root].start] + starts[server]
     if server == chief:
         first += control_bytes(ranks, roots, chief_layout.alignment)
-    addresses = [first + slot * layout.slot_bytes for slot in range(layout.slots)]
-    return Seat(job, control, root, node_teams[root], layout, addresses, memory)
+
+    def attach() -> tuple[_core.Window, _core.Mapping | None]:
+        address = memory.parts[0] + starts[chief]
+        control = _core.Window(address, ranks=ranks, roots=roots, fresh=False)
+        if memory.keep is not None:
+            return control, None
+        return control, _core.map_again(first, layout.slots * layout.slot_bytes)
+
+    control, mapping = job.together_local(attach)
+    return Seat(job, control, root, node_teams[root], layout, first, memory, mapping)
 
 
 class Seat:
     """This rank's place at its node's window.
+
+    Slots are filled where MPI maps the window, and looked at where this process maps them a
+    second time: that mapping lives as long as a view, which neither the end of the window nor
+    that of MPI can take away.
 
     Attributes:
         control: who has filled, released, left.
@@ -173,6 +196,9 @@ class Seat:
         rank: its node rank.
         layout: of the root's slots.
         addresses: of the slots, where this process reads them.
+        fill_addresses: of the slots, where the root fills them.
+        lender: what must be kept alive while views are. None: they must be views of a copy,
+            for the window cannot be mapped a second time.
     """
 
     def __init__(
@@ -182,26 +208,27 @@ class Seat:
         root: int,
         team: range,
         layout: Layout,
-        addresses: list[int],
+        first: int,
         memory: SharedMemory,
+        mapping: _core.Mapping | None,
     ) -> None:
         self.control, self.root, self.team = control, root, team
-        self.rank, self.layout, self.addresses = job.node_rank, layout, addresses
-        self.fill_addresses = list(addresses)
+        self.rank, self.layout = job.node_rank, layout
+        self.fill_addresses = self._slots_from(first)
+        self.addresses = self._slots_from(first if mapping is None else mapping.address)
+        self.lender: object = mapping or memory.keep
+        self._mapping = mapping
         self._node = job.node
         self._memory = memory
         self._left = False
+        self._pinned: list[Span] = []  # pages of the mapping under views, when it left
+        # A view may die at any moment of any thread, and so of one that is here.
+        self._releasing = threading.RLock()
         whole = layout.slot_bytes if layout.is_reserved else 0
         self._backed = [whole] * layout.slots
 
-    @property
-    def is_root(self) -> bool:
-        return self.rank == self.team.start
-
-    @property
-    def memory(self) -> object:
-        """What must be kept alive while views are, besides the window; None: nothing."""
-        return self._memory.keep
+    def _slots_from(self, first: int) -> list[int]:
+        return [first + slot * self.layout.slot_bytes for slot in range(self.layout.slots)]
 
     @property
     def window_bytes(self) -> int:
@@ -242,39 +269,46 @@ class Seat:
 
     def release(self, blocks: int) -> None:
         """Blocks [0, ``blocks``) are needed here no more."""
-        if not self._memory.gone:
-            self.control.release(self.root, self.rank, blocks)
+        with self._releasing:
+            if not self._left and not self._memory.gone:
+                self.control.release(self.root, self.rank, blocks)
 
-    def leave(self, pinned: Iterable[int], *, closes: bool) -> None:
+    def leave(self, pinned: Iterable[Span], *, closes: bool) -> None:
         """Asks for no more blocks. Not collective; never blocks.
 
         Args:
-            pinned: slots that live views look at. They are swapped for private copies.
+            pinned: addresses that live views look at. Their pages are swapped for private copies:
+                the window is filled on, and its memory given back.
             closes: ``close`` follows.
         """
-        if self._memory.gone:
-            return
-        slots = set(pinned)
-        if slots and self._memory.shared:
+        spans = list(pinned)
+        if spans and self._memory.is_of_job:
             warnings.warn(
-                f"views of batches are alive while their Reader ends: they stay good, but "
-                f"{self._memory.size or 'the'} bytes of shared window stay mapped until the "
-                "process ends; drop the views before, or copy()",
+                "views of batches are alive while their Reader ends: they stay good, but keep "
+                "their batch's memory until they are dropped; drop them before, or copy()",
                 ResourceWarning,
                 stacklevel=4,
             )
-            self.control.keep()
-            # Alone on its node nothing is filled any more (and MPI gives memory of its own).
-            if not self._left and len(self._node) > 1:
-                for slot in slots:
-                    alias = _core.detach(
-                        self.addresses[slot], self.layout.slot_bytes, alias=self.is_root
-                    )
-                    if self.is_root:
-                        self.fill_addresses[slot] = alias
-        self._left = True
-        state = _core.Window.CLOSES if closes else _core.Window.LEFT
-        self.control.leave(self.root, self.rank, state)
+        if self._mapping is not None and spans:
+            self._pinned = pages_of(spans, mmap.PAGESIZE)
+            for first, end in self._pinned:
+                self._mapping.detach(first, end - first)
+        with self._releasing:
+            self._left = True
+        if not self._memory.gone:
+            state = _core.Window.CLOSES if closes else _core.Window.LEFT
+            self.control.leave(self.root, self.rank, state)
+
+    def _end_lending(self) -> None:
+        """Keeps of the mapping what views look at, and nothing once they are dropped."""
+        mapping, self._mapping, self.lender = self._mapping, None, None
+        if mapping is None or not self._pinned:
+            return
+        free = mapping.address
+        for first, end in [*self._pinned, (free + mapping.size, 0)]:
+            if first > free:
+                mapping.vacate(free, first - free)
+            free = end
 
     def abandon(self) -> None:
         """Frees a window that nobody has used. Collective over the node."""
@@ -286,12 +320,13 @@ class Seat:
             self.control.keep()
 
     def bequeath(self, is_unused: Callable[[], bool]) -> None:
-        """Leaves the window to whoever makes the next one with the ranks of this node.
+        """After ``leave``: leaves the window to whoever makes the next one with its ranks.
 
         Args:
-            is_unused: says whether this rank looks at the memory, and fills it, no more.
+            is_unused: says whether this rank fills it no more.
         """
-        if self._memory.shared:
+        self._end_lending()
+        if self._memory.is_of_job:
             leave_window(self._memory, is_unused)
 
     def close(self, finish: Callable[[], None], is_unused: Callable[[], bool]) -> None:
@@ -301,6 +336,7 @@ class Seat:
             finish: called when all have left, or somebody aborted: stops the filling.
             is_unused: as for ``bequeath``, for when others keep the window.
         """
+        self._end_lending()
         if self._memory.gone:
             return
         while not self.control.wait_end(left=True):

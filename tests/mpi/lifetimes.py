@@ -17,6 +17,7 @@ import numpy as np
 from data import FIXED
 from mpi4py import MPI
 
+from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
@@ -164,11 +165,13 @@ def a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow() -> Non
     assert time.perf_counter() - begun < 5
 
 
-def windows_are_given_back() -> None:
-    def mapped() -> int:
-        text = Path("/proc/self/maps").read_text(encoding="ascii")
-        return sum("rw-s" in line for line in text.splitlines())
+def mapped() -> int:
+    """Mappings of shared memory."""
+    text = Path("/proc/self/maps").read_text(encoding="ascii")
+    return sum("rw-s" in line for line in text.splitlines())
 
+
+def windows_are_given_back() -> None:
     counts = []
     for _ in range(8):
         with reader(iterations=3) as rdr:
@@ -176,6 +179,56 @@ def windows_are_given_back() -> None:
                 look(batch)
         counts.append(mapped())
     assert counts[-1] <= counts[1], counts
+
+
+def views_of_readers_that_ended() -> list[tuple[list[np.ndarray], np.ndarray]]:
+    """Of one that was closed in mid-epoch, one at its end, and one that was forgotten."""
+    kept = []
+    for iterations, last, closes in ((60, 4, True), (5, 4, True), (60, 4, False)):
+        rdr = reader(iterations=iterations, slots=3)
+        for t, batch in enumerate(rdr):
+            if t == last:
+                kept.append((views(batch), batch.indices))
+                if iterations != last + 1:
+                    break
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if closes:
+                rdr.close()
+            del rdr, batch
+            gc.collect()
+    COMM.Barrier()
+    with reader(iterations=3) as rdr:  # frees what was forgotten
+        for batch in rdr:
+            look(batch)
+    return kept
+
+
+def views_that_outlive_their_reader_keep_no_window() -> None:
+    before = mapped()
+    kept = views_of_readers_that_ended()
+    assert mapped() <= before, (before, mapped())
+    for array, indices in kept:
+        good(array, indices)
+
+
+def batches_are_copied_where_a_window_cannot_be_mapped_twice() -> None:
+    twice, _core.map_again = _core.map_again, lambda *_: None
+    try:
+        slow_ranks_see_no_slot_filled_anew()
+        who_leaves_with_views_in_use_keeps_them_and_holds_nobody_up()
+        views_that_outlive_their_reader_keep_no_window()
+    finally:
+        _core.map_again = twice
+
+
+def views_outlive_mpi() -> None:
+    """The last case: MPI is over then."""
+    kept = views_of_readers_that_ended()
+    COMM.Barrier()
+    MPI.Finalize()
+    for array, indices in kept:
+        good(array, indices)
 
 
 CASES: list[Callable[[], None]] = [
@@ -189,12 +242,16 @@ CASES: list[Callable[[], None]] = [
     slow_ranks_see_no_slot_filled_anew,
     the_natural_loop_works_with_three_slots,
     a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow,
+    views_that_outlive_their_reader_keep_no_window,
+    batches_are_copied_where_a_window_cannot_be_mapped_twice,
+    views_outlive_mpi,
 ]
 
 assert FIXED > BATCH
 for case in CASES:
     began = time.perf_counter()
     case()
-    COMM.Barrier()
+    if not MPI.Is_finalized():
+        COMM.Barrier()
     if RANK == 0:
         print(f"{case.__name__}: {time.perf_counter() - began:.2f} s", flush=True)
