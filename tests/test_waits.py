@@ -101,11 +101,20 @@ def test_more_threads_than_cores_are_reported_and_nothing_measured_is_never_reac
 # --- the command ---------------------------------------------------------------------------
 
 
-def measure(folder: Path, *words: str) -> list[dict[str, Any]]:
-    """The cases that the command tells of."""
+AWAY_S = 0.2
+
+
+@pytest.fixture(scope="module")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What the command tells of cases of two parts."""
+    folder = tmp_path_factory.mktemp("waits")
     file = folder / "out.json"
-    command = [sys.executable, CLUSTER / "waits.py", "--data", folder / "data", "--mib", "2",
-               "--rounds", "1", "--sets", "3k", "--json", file, *words]  # fmt: skip
+    command = [
+        sys.executable, CLUSTER / "waits.py", "--data", folder / "data", "--json", file,
+        "--mib", "2", "--rounds", "1", "--sets", "3k", "--stores", "local", "--factors", "3",
+        "--nodes", "2", "--away", str(AWAY_S), "--settle", "0.1", "--seconds", "0.5",
+        "--only", "overlap: 1 rank on", "--only", "its turn",
+    ]  # fmt: skip
     path = os.pathsep.join(filter(None, (str(CLUSTER.parents[1]), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
         command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
@@ -115,35 +124,33 @@ def measure(folder: Path, *words: str) -> list[dict[str, Any]]:
         pytest.skip(done.stderr.strip())
     assert done.returncode in (0, 1), done.stdout + done.stderr  # a busy machine decides nothing
     told = json.loads(file.read_text(encoding="utf-8"))
-    assert told["verdicts"]
-    return list(told["cases"])
+    assert told["verdicts"] and "What must hold" in done.stdout
+    found: dict[str, list[dict[str, Any]]] = {"overlap": [], "cpu": [], "hops": []}
+    for one in told["cases"]:
+        found[one["case"]["part"]].append(one)
+    return found
 
 
 @pytest.mark.mpi
-def test_tokens_that_are_held_back_make_roots_wait(tmp_path: Path) -> None:
-    away = 0.2
-    (made,) = measure(
-        tmp_path, "--parts", "cpu", "--only", "its turn", "--nodes", "2", "--away", str(away),
-        "--settle", "0.1", "--seconds", "0.5",
-    )  # fmt: skip
+def test_tokens_that_are_held_back_make_roots_wait(cases: dict[str, list[dict[str, Any]]]) -> None:
+    (made,) = cases["cpu"]
     (run,) = made["runs"]
     tokens = run["hops"]["TOKEN"]
-    assert tokens["count"] >= 2 and tokens["median"] >= 1e3 * away / 2
+    assert tokens["count"] >= 2 and tokens["median"] >= 1e3 * AWAY_S / 2
     assert [one["is_root"] for one in run["ranks"]] == [True, False, True, False]
     for one in run["ranks"]:
         assert one["window_s"] == pytest.approx(0.5, abs=0.3)
         spent = one["threads"]["filler"]
         assert (spent["cpu_s"] > 0 and spent["wakes"] > 0) == one["is_root"]
         assert one["threads"]["main"]["cpu_s"] < one["window_s"]
-        assert (one["stats"]["turn_seconds"] > away / 2) == one["is_root"]
+        assert (one["stats"]["turn_seconds"] > AWAY_S / 2) == one["is_root"]
 
 
 @pytest.mark.mpi
-def test_an_overlap_computes_for_as_long_as_it_says(tmp_path: Path) -> None:
-    alone, beside = measure(
-        tmp_path, "--parts", "overlap", "--stores", "local", "--factors", "3",
-        "--only", "1 rank on",
-    )  # fmt: skip
+def test_an_overlap_computes_for_as_long_as_it_says(
+    cases: dict[str, list[dict[str, Any]]],
+) -> None:
+    alone, beside = cases["overlap"]
     count = alone["case"]["run"]["iterations"]
     (reading,), (rank,) = (one["runs"][0]["ranks"] for one in (alone, beside))
     assert rank["compute_s"] == pytest.approx(3 * reading["reading_s"] / count)

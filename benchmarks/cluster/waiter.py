@@ -202,7 +202,8 @@ class Waiter(Ranks):
     """The ranks of one shape.
 
     Args:
-        plan: as of ``Ranks``, without cells; each of the runs says "kind" and
+        plan: as of ``Ranks``, without cells, and "slots" (of every Reader); each of the runs says
+            "kind" and
             "dataset", "mode", "tokens" and "block_iterations" (0: the mode's), "batch",
             "assignment", and
             of an overlap "iterations", "factor" (0: only reads);
@@ -232,6 +233,7 @@ class Waiter(Ranks):
             assignment=run["assignment"],
             iterations=iterations,
             ranks_per_node=self.per_node,
+            slots=self.plan["slots"],
         )
 
     def perform(self, run: Mapping[str, Any]) -> dict[str, Any] | None:

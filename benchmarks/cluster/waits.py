@@ -104,6 +104,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         help=f"of an overlap: of {','.join(STORES)}")
     add("--factors", default="1.2,2,4", metavar="F,...",
         help="of an overlap: what computing takes of what reading takes (1.2,2,4)")
+    add("--slots", type=int, default=2, metavar="N", help="of the window, of every Reader (2)")
     add("--nodes", type=int, default=4, metavar="N", help="whose roots wait (4)")
     add("--seconds", type=float, default=4.0, metavar="S",
         help="of each look at CPU and hops (4); shorter ones are less sure")
@@ -119,7 +120,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         help="that start the ranks of hops, each in turn, the first one all others "
         "(the one beside this Python, or in PATH)")
     add("--only", action="append", default=[], metavar="TEXT",
-        help="those cases alone whose line, or its table's title, has this")
+        help="those cases alone whose 'PART: SHAPE, STORE; NAME' has this, or one of these")
     add("--rounds", type=int, default=3, metavar="N", help="of each (3)")
     add("--mib", type=int, default=128, metavar="N",
         help="that an overlap reads from the modelled store; of this machine's, four times as "
@@ -153,8 +154,10 @@ def settle(asked: argparse.Namespace) -> None:
     usual = processes.mpiexec() or "mpiexec"
     asked.mpiexec = tuple(asked.mpiexec.split(",")) if asked.mpiexec else (usual,)
     positive = (asked.seconds, asked.away, asked.user_ms, asked.rounds, asked.mib)
-    if min(*asked.factors, *positive) <= 0 or asked.settle < 0 or asked.nodes < 2:
-        raise ValueError("numbers are above 0, and nodes are at least 2")
+    if min(*asked.factors, *positive) <= 0 or asked.settle < 0:
+        raise ValueError("numbers are above 0")
+    if min(asked.nodes, asked.slots) < 2:
+        raise ValueError("there are at least 2 nodes, and 2 slots")
 
 
 # --- cases ---------------------------------------------------------------------------------
@@ -282,9 +285,8 @@ class Waits:
                 self.console.print(part_table(made))
 
     def is_wanted(self, case: Case) -> bool:
-        alone = case.run.get("factor") == 0.0  # the others need to know
-        line = f"{case.part}: {case}" if alone else f"{case.part}: {case}; {case.name}"
-        return all(text in line for text in self.asked.only)
+        line = f"{case.part}: {case}; {case.name}"
+        return not self.asked.only or any(text in line for text in self.asked.only)
 
     @contextlib.contextmanager
     def store(self, store: str, nodes: int) -> Iterator[cluster.Store]:
@@ -299,7 +301,11 @@ class Waits:
         self, store: cluster.Store, made: Sequence[Measured], mpi: cluster.Launcher
     ) -> None:
         order = in_turns(made, self.asked.rounds)
-        plan = {"drop_all": False, "runs": [dict(one.case.run) for one in order]}
+        plan = {
+            "drop_all": False,
+            "slots": self.asked.slots,
+            "runs": [dict(one.case.run) for one in order],
+        }
         case = made[0].case
         with self.console.status(f"{case}: starting ranks") as status:
 
