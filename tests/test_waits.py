@@ -28,7 +28,14 @@ SECONDS_MAX = 60
 
 def overlap(*waits: tuple[float, float]) -> dict[str, Any]:
     """Ranks that read for 10 s, with (first, later) waits."""
-    ranks = [{"reading_s": 10.0, "waits_s": [first, 0.0, later]} for first, later in waits]
+    ranks = [
+        {
+            "reading_s": 10.0,
+            "waits_s": [first, 0.01, later - 0.01],
+            "stats": {"wait_seconds": first + later / 2},
+        }
+        for first, later in waits
+    ]
     return {"ranks": ranks}
 
 
@@ -36,6 +43,8 @@ def test_the_first_block_counts_only_where_it_is_asked_for() -> None:
     told = overlap((2.0, 0.4), (0.0, 0.1))
     assert waited.exposed(told, steady=True) == pytest.approx(0.4 / 8)
     assert waited.exposed(told, steady=False) == pytest.approx(2.4 / 10)
+    assert waited.awaited(told) == pytest.approx(0.2 / 8)
+    assert waited.quickest(told) == pytest.approx(0.01)
 
 
 def test_hops_are_matched_in_order_and_counted_by_when_they_were_sent() -> None:

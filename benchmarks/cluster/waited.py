@@ -24,10 +24,12 @@ __all__ = [
     "HEADS",
     "Case",
     "Letters",
+    "awaited",
     "exposed",
     "hops",
     "judge",
     "quantile",
+    "quickest",
     "row",
     "thread_share",
 ]
@@ -84,6 +86,22 @@ def exposed(told: Mapping[str, Any], *, steady: bool) -> float:
         else:
             shares.append((first + sum(later)) / one["reading_s"])
     return max(shares)
+
+
+def awaited(told: Mapping[str, Any]) -> float:
+    """The share of waiting for blocks alone, as lmdbio counts it; steady, of the rank that waited
+    most. What ``exposed`` has beyond is handing out batches, and a root that is in the way."""
+    shares: list[float] = []
+    for one in told["ranks"]:
+        first = one["waits_s"][0]
+        later = max(0.0, one["stats"]["wait_seconds"] - first)
+        shares.append(later / (one["reading_s"] - first))
+    return max(shares)
+
+
+def quickest(told: Mapping[str, Any]) -> float:
+    """Seconds of a call of ``next`` that waits for nothing: the tenth part is quicker."""
+    return quantile(sorted(wait for one in told["ranks"] for wait in one["waits_s"][1:]), 0.1)
 
 
 def thread_share(told: Mapping[str, Any], who: str, *, roots: bool) -> float | None:
@@ -235,8 +253,8 @@ def judge(case: Case, runs: Sequence[Mapping[str, Any]]) -> list[Verdict]:
 #: Of each part's table.
 HEADS: Mapping[str, Sequence[str]] = {
     "overlap": (
-        "compute", "ms an iteration", "I/O alone, ms", "roots' I/O, ms", "exposed", "with first",
-        "opening, s",
+        "compute", "ms an iteration", "I/O alone, ms", "roots' I/O, ms", "exposed", "of it, waits",
+        "with first", "next() at least, ms", "opening, s",
     ),
     "cpu": (
         "waits for", "that was", "root's filler", "wakes/s", "root, all threads", "other's main",
@@ -286,7 +304,9 @@ def overlap_row(case: Case, runs: Sequence[Mapping[str, Any]]) -> list[str]:
         median(alone, ".2f"),
         median(filling, ".2f"),
         percent([exposed(told, steady=True) for told in runs]),
+        percent([awaited(told) for told in runs]),
         percent([exposed(told, steady=False) for told in runs]),
+        median([1e3 * quickest(told) for told in runs], ".2f"),
         median(opening, ".3f"),
     ]
 

@@ -64,8 +64,13 @@ MODEL, LOCAL = "modelled store", "own storage"
 STORES = {"model": MODEL, "local": LOCAL}
 #: Ranks and nodes: of an overlap; of roots that wait, each with a rank that is none; of hops.
 OVERLAP_SHAPES, CPU_RANKS_PER_NODE, HOP_NODES = ((1, 1), (2, 2)), 2, (2, 4)
-#: Of each rank in an iteration: of an overlap, so much that Python's part of it is small.
-OVERLAP_BYTES, PACE_BYTES = 6 * MIB, 256 * 1024
+#: Of each rank in an iteration of an overlap: so much that it takes some tens of ms, of which
+#: handing out a batch, 0.2 ms after a sleep, is little.
+OVERLAP_BYTES = {"model": 6 * MIB, "local": 64 * MIB}
+#: How many times as much this machine's own storage is asked for.
+LOCAL_TIMES = 8
+#: Of each rank in an iteration of the other parts.
+PACE_BYTES = 256 * 1024
 #: The same where letters are held back.
 LETTER_BYTES = 64 * 1024
 #: A root that does not know yet how long a round takes has little patience, and reads out of turn.
@@ -123,8 +128,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         help="those cases alone whose 'PART: SHAPE, STORE; NAME' has this, or one of these")
     add("--rounds", type=int, default=3, metavar="N", help="of each (3)")
     add("--mib", type=int, default=128, metavar="N",
-        help="that an overlap reads from the modelled store; of this machine's, four times as "
-        "much, which is the size of each data set's file (128)")
+        help="that an overlap reads from the modelled store; of this machine's own, eight times "
+        "as much, which is the size of each data set's file (128)")
     add("--data", type=Path, default=Path("cluster-data"), metavar="FOLDER",
         help="of the data sets; kept, and reused (cluster-data)")
     add("--set", action="append", default=[], metavar="NAME=VALUE",
@@ -171,10 +176,11 @@ def records_of(dataset: str, size: int) -> int:
 def overlap_cases(asked: argparse.Namespace) -> Iterator[Case]:
     cores = len(os.sched_getaffinity(0))
     for store in asked.stores:
-        size = asked.mib * MIB * (1 if store == "model" else 4)
+        size = asked.mib * MIB * (LOCAL_TIMES if store == "local" else 1)
+        each = min(OVERLAP_BYTES[store], size // 16)
         for ranks, nodes in OVERLAP_SHAPES:
             for dataset in asked.sets:
-                batch = ranks * records_of(dataset, OVERLAP_BYTES)
+                batch = ranks * records_of(dataset, each)
                 run = {
                     "kind": "overlap",
                     "dataset": dataset,
@@ -372,7 +378,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
         lacking = cluster.missing("model") if modelled else cluster.missing_mpi()
         if lacking:
             raise cluster.Missing(lacking)
-        size = 4 * asked.mib
+        size = LOCAL_TIMES * asked.mib
         folder = asked.data / f"{size}-mib"
         for name in dict.fromkeys((*asked.sets, "3k")):
             prepare(name, folder, size, console)
