@@ -253,16 +253,16 @@ def judge(case: Case, runs: Sequence[Mapping[str, Any]]) -> list[Verdict]:
 #: Of each part's table.
 HEADS: Mapping[str, Sequence[str]] = {
     "overlap": (
-        "compute", "ms an iteration", "I/O alone, ms", "roots' I/O, ms", "exposed", "of it, waits",
-        "with first", "next() at least, ms", "opening, s",
+        "compute", "iteration, ms", "I/O alone", "roots' I/O", "next(), least", "open, ms",
+        "exposed, %", "of it, waits, %", "with first, %",
     ),
     "cpu": (
-        "waits for", "that was", "root's filler", "wakes/s", "root, all threads", "other's main",
-        "wakes/s", "other, all threads",
+        "waits for", "that was, %", "root's filler, %", "wakes/s", "all of it, %",
+        "other's main, %", "wakes/s", "all of it, %",
     ),
     "hops": (
-        "main threads", "MPI", "hops/s", "median ms", "p90", "p99", "most", "blocks/s",
-        "fillers' CPU",
+        "main threads", "MPI", "hops/s", "median, ms", "p90", "p99", "most", "blocks/s",
+        "root's filler, %",
     ),
 }  # fmt: skip
 
@@ -272,7 +272,7 @@ def percent(values: Sequence[float | None]) -> str:
     if not known:
         return "-"
     spread = Spread.of(known)
-    return f"{spread.median:.2f} % ({spread.low:.2f} to {spread.high:.2f})"
+    return f"{spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})"
 
 
 def median(values: Sequence[float], form: str) -> str:
@@ -297,17 +297,17 @@ def overlap_row(case: Case, runs: Sequence[Mapping[str, Any]]) -> list[str]:
     alone = [
         1e3 * told["ranks"][0]["compute_s"] / case.run["factor"] for told in runs
     ] if computes else per_iteration  # fmt: skip
-    opening = [max(one["open_s"] for one in told["ranks"]) for told in runs]
+    opening = [1e3 * max(one["open_s"] for one in told["ranks"]) for told in runs]
     return [
         case.name,
         median(per_iteration, ".2f"),
         median(alone, ".2f"),
         median(filling, ".2f"),
+        median([1e3 * quickest(told) for told in runs], ".2f"),
+        median(opening, ".0f"),
         percent([exposed(told, steady=True) for told in runs]),
         percent([awaited(told) for told in runs]),
         percent([exposed(told, steady=False) for told in runs]),
-        median([1e3 * quickest(told) for told in runs], ".2f"),
-        median(opening, ".3f"),
     ]
 
 
