@@ -202,8 +202,8 @@ class Waiter(Ranks):
     """The ranks of one shape.
 
     Args:
-        plan: as of ``Ranks``, without cells, and "slots" (of every Reader); each of the runs says
-            "kind" and
+        plan: as of ``Ranks``, without cells, and of every Reader "slots" and "engine" ("": the
+            mode's); each of the runs says "kind",
             "dataset", "mode", "tokens" and "block_iterations" (0: the mode's), "batch",
             "assignment", and
             of an overlap "iterations", "factor" (0: only reads);
@@ -225,6 +225,8 @@ class Waiter(Ranks):
             mode = replace(mode, tokens=run["tokens"])
         if run["block_iterations"]:
             mode = replace(mode, block_iterations=run["block_iterations"])
+        if self.plan["engine"]:
+            mode = replace(mode, engine=self.plan["engine"])
         return Reader(
             self.mount / run["dataset"],
             run["batch"],

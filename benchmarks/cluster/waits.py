@@ -57,6 +57,7 @@ from table import verdict_table  # noqa: E402
 from waited import HEADS, Case, judge, row  # noqa: E402
 
 from lmdbio.bench import measure, processes  # noqa: E402
+from lmdbio.mode import ENGINES  # noqa: E402
 
 WAITER = HERE / "waiter.py"
 PARTS = ("overlap", "cpu", "hops")
@@ -109,6 +110,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         help=f"of an overlap: of {','.join(STORES)}")
     add("--factors", default="1.2,2,4", metavar="F,...",
         help="of an overlap: what computing takes of what reading takes (1.2,2,4)")
+    add("--engine", default="", choices=("", *ENGINES),
+        help="that all read with, instead of the modes' own")
     add("--slots", type=int, default=2, metavar="N", help="of the window, of every Reader (2)")
     add("--nodes", type=int, default=4, metavar="N", help="whose roots wait (4)")
     add("--seconds", type=float, default=4.0, metavar="S",
@@ -309,6 +312,7 @@ class Waits:
         order = in_turns(made, self.asked.rounds)
         plan = {
             "drop_all": False,
+            "engine": self.asked.engine,
             "slots": self.asked.slots,
             "runs": [dict(one.case.run) for one in order],
         }
