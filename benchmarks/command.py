@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 __all__ = ["SECONDS_TO_DIE", "Interrupted", "guarded", "signalled", "status"]
 
@@ -43,10 +44,10 @@ def guarded(run: Callable[[], int], missing: type[Exception], failed: type[Excep
     try:
         return run()
     except missing as error:
-        print(f"run.py: {error}", file=sys.stderr)
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return UNAVAILABLE
     except failed as error:
-        print(f"run.py: {error}", file=sys.stderr)
+        print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return FAILED
     except Interrupted as interrupted:
         return 128 + interrupted.number
