@@ -110,8 +110,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         help=f"of an overlap: of {','.join(STORES)}")
     add("--factors", default="1.2,2,4", metavar="F,...",
         help="of an overlap: what computing takes of what reading takes (1.2,2,4)")
-    add("--engine", default="", choices=("", *ENGINES),
-        help="that all read with, instead of the modes' own")
+    add("--engine", default="", choices=ENGINES, metavar="E",
+        help=f"that all read with, instead of the modes' own: of {','.join(ENGINES)}")
     add("--slots", type=int, default=2, metavar="N", help="of the window, of every Reader (2)")
     add("--nodes", type=int, default=4, metavar="N", help="whose roots wait (4)")
     add("--seconds", type=float, default=4.0, metavar="S",
