@@ -139,6 +139,9 @@ static void carry_one_by_one(lio_pool *owner)
         if (owner->closing)
             break;
         read = queue_take(owner, &ticket);
+        /* One wakes the next: woken together, they would wait for the lock in turn. */
+        if (owner->first != NULL && owner->idle > 0 && ticket->hands > 1)
+            (void)pthread_cond_signal(&owner->work);
         (void)pthread_mutex_unlock(&owner->lock);
         perform_queued(owner->engine, read, ticket->queued_ns, &error);
         (void)pthread_mutex_lock(&owner->lock);
@@ -359,10 +362,8 @@ int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
             queue_remove(owner, ticket);
         else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
             lio_ring_nudge(owner->ring);
-        else if (ticket->hands == 1 || owner->ring != NULL)
-            (void)pthread_cond_signal(&owner->work);
         else
-            (void)pthread_cond_broadcast(&owner->work);
+            (void)pthread_cond_signal(&owner->work); /* which wakes the next, if there is more */
         (void)pthread_mutex_unlock(&owner->lock);
     }
     if (code != LIO_OK) {
@@ -397,7 +398,7 @@ static bool wait_until(lio_ticket *ticket, bool (*is_so)(const lio_ticket *), in
     lio_pool *owner = ticket->owner;
     struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
     int waited = 0;
-    while (!is_so(ticket) && waited == 0) {
+    while (!is_so(ticket) && waited == 0 && timeout_ms != 0) {
         if (timeout_ms < 0)
             (void)pthread_cond_wait(&owner->done, &owner->lock);
         else
@@ -448,7 +449,8 @@ double lio_ticket_left(lio_ticket *ticket)
         return 1;
     (void)pthread_mutex_lock(&owner->lock);
     left = has_ended(ticket) ? 0
-                             : (double)(ticket->count - ticket->begun + ticket->running) / (double)ticket->count;
+                             : (double)(ticket->count - ticket->begun + ticket->running) /
+                                   (double)ticket->count;
     (void)pthread_mutex_unlock(&owner->lock);
     return left;
 }

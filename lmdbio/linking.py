@@ -33,7 +33,7 @@ SAMPLE_RECORDS_MAX = 4096
 ROOTS_PER_TOKEN = 8
 #: Between two looks into the mail, where a letter may come: so much of the time that nothing has
 #: come or gone, or that a block takes from its first request to its last byte.
-NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 16, 0.001, 0.01
+NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 0.001, 0.02
 #: A turn is asked for when no more than so many of the requests of the block before are under way.
 LEFT_SHARE = 0.25
 #: Who has waited so long for the cursor asks for it; and so long, seeks alone.

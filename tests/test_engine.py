@@ -190,6 +190,23 @@ def test_dropping_a_ticket_waits_for_what_is_under_way():
         assert engine.counters().requests <= 4, "what had not begun was dropped"
 
 
+def test_a_ticket_tells_how_far_it_has_come():
+    with _core.Engine.memory(CONTENT, depth=2) as engine:
+        engine.script(delay_us=10_000)
+        plan, memory = reads(engine, [(i * 70_000, 100) for i in range(8)])
+        with engine.submit_plan(plan, memory.address) as ticket:
+            seen = [ticket.left()]
+            assert not ticket.poll_begun()
+            assert ticket.poll_begun(10_000)
+            seen.append(ticket.left())
+            ticket.wait()
+            assert ticket.poll_begun()
+            seen.append(ticket.left())
+    assert seen[0] > 0.5, "most were waiting for a thread"
+    assert seen[1] <= 2 / 8, "two can be under way"
+    assert seen[2] == 0
+
+
 def test_a_failing_request_ends_its_batch_with_the_operating_systems_error():
     with _core.Engine.memory(CONTENT) as engine:
         engine.script(fail_every=3, sys_errno=errno.EIO)
