@@ -183,7 +183,8 @@ class Reader:
         assignment: "strided", as Caffe does, or "blocked" (``lmdbio.assignment``).
         start: the first record; any integer.
         iterations: how many; None: endless.
-        slots: of the window, per root; at least 2. There are more of them where blocks are small.
+        slots: of the window, per root; at least 2. With 3 a loop's variables may hold on to one
+            batch while the next is asked for. There are more of them where blocks are small.
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how the provenance file is checked.
@@ -219,7 +220,7 @@ class Reader:
         assignment: str = "strided",
         start: int = 0,
         iterations: int | None = None,
-        slots: int = 2,
+        slots: int = 3,
         db: bytes | str | None = None,
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",

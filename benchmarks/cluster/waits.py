@@ -112,7 +112,7 @@ def parse(words: list[str]) -> argparse.Namespace:
         help="of an overlap: what computing takes of what reading takes (1.2,2,4)")
     add("--engine", default="", choices=ENGINES, metavar="E",
         help=f"that all read with, instead of the modes' own: of {','.join(ENGINES)}")
-    add("--slots", type=int, default=2, metavar="N", help="of the window, of every Reader (2)")
+    add("--slots", type=int, default=3, metavar="N", help="of the window, of every Reader (3)")
     add("--nodes", type=int, default=4, metavar="N", help="whose roots wait (4)")
     add("--seconds", type=float, default=4.0, metavar="S",
         help="of each look at CPU and hops (4); shorter ones are less sure")
