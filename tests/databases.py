@@ -11,6 +11,7 @@ pages hold ``n * page - header`` bytes.
 
 from __future__ import annotations
 
+import os
 import random
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -44,6 +45,13 @@ def open_writable(path: Path, version: int, **kwargs: Any) -> lmdb.Environment:
     if version == 3:
         kwargs["lib_version"] = 1
     return lmdb.open(str(path), **kwargs)
+
+
+def overwrite(file: Path, content: bytes | bytearray) -> None:
+    """Writes as many bytes as there are in place: what is cut to nothing before it is written, as
+    ``write_bytes`` does, ext4 brings to the disk when it is closed."""
+    with file.open("r+b", buffering=0) as there:
+        assert there.write(content) == os.fstat(there.fileno()).st_size
 
 
 def write(

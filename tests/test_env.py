@@ -477,7 +477,7 @@ def test_flipped_bytes_never_crash_or_hang(tmp_path, version, name):
             at = draw.choice(pages) + draw.randrange(0, 200)
             if at < len(damaged):
                 damaged[at] = draw.choice((0, 1, 2, 4, 16, 0x7F, 0xFF, draw.randrange(256)))
-        (folder / "data.mdb").write_bytes(damaged)
+        databases.overwrite(folder / "data.mdb", damaged)
         try:
             read_everything(folder)
         except (lmdb.Error, OSError) as error:

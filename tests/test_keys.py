@@ -357,23 +357,34 @@ def test_an_order_that_is_not_known_is_refused(tmp_path: Path) -> None:
         lmdbio.Reader(tmp_path / "two", 4, order="random")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("form", ["auto", "leaves", "explicit"])
-@pytest.mark.parametrize("version", [1, 3])
-def test_an_order_that_was_told_is_kept(tmp_path: Path, version: int, form: Form) -> None:
+@pytest.fixture(scope="module", params=[1, 3])
+def shuffled(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[bytes], list[bytes]]:
+    """A database whose keys came in no order of theirs; keys and values as they came."""
     wanted = [random.Random(i).randbytes(3 + i % 40) for i in range(20_000)]
-    make(tmp_path / "env", wanted, version=version, length=sizes)
-    values = [databases.value(i, sizes(i)) for i in range(len(wanted))]
-    report = convert(tmp_path / "env", form=form, order=iter(wanted))
-    plain = convert(tmp_path / "env", form=form, output=tmp_path / "plain.prov")
+    path = tmp_path_factory.mktemp("shuffled") / "env"
+    make(path, wanted, version=request.param, length=sizes)
+    return path, wanted, [databases.value(i, sizes(i)) for i in range(len(wanted))]
+
+
+@pytest.mark.parametrize("form", ["auto", "leaves", "explicit"])
+def test_an_order_that_was_told_is_kept(
+    tmp_path: Path, shuffled: tuple[Path, list[bytes], list[bytes]], form: Form
+) -> None:
+    path, wanted, values = shuffled
+    told = tmp_path / "told.prov"
+    report = convert(path, form=form, output=told, order=iter(wanted))
+    plain = convert(path, form=form, output=tmp_path / "plain.prov")
     assert report.sidecar_bytes - plain.sidecar_bytes < 2.5 * len(wanted)
-    recs = lmdbio.Records(tmp_path / "env", order="insertion")
+    recs = lmdbio.Records(path, order="insertion", provenance=told)
     assert list(recs) == values
     some = np.random.default_rng(5).permutation(len(wanted))[:300]
     assert [recs.key(int(i)) for i in some] == [wanted[i] for i in some]
     assert [recs.index_of(wanted[i]) for i in some] == some.tolist()
     assert [bytes(value) for value in recs.read(some)] == [values[i] for i in some]
-    assert verify(tmp_path / "env").sidecar_records == len(wanted)
-    assert sorted(recs) == sorted(lmdbio.Records(tmp_path / "env"))
+    assert verify(path, told).sidecar_records == len(wanted)
+    assert sorted(recs) == sorted(lmdbio.Records(path, provenance=told))
 
 
 def test_an_order_that_was_told_counts_more_than_numbers(tmp_path: Path) -> None:
