@@ -20,6 +20,7 @@ FUSE := $(shell pkg-config --cflags fuse3 2>/dev/null)
 PFS_CHECK := $(C_CHECK) -Ibenchmarks/pfs $(subst -I,-isystem ,$(FUSE))
 PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard benchmarks/pfs/*.c))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+TEST_PROCESSES ?= 2
 FUZZ_COUNT ?= 1000000
 SOAK_COUNT ?= 10000
 WRITERS_READS ?= 1000000
@@ -33,8 +34,11 @@ ENDURANCE_FAILURES ?= 100
 demo: $(VENV)/.demo
 	$(BIN)/lmdbio demo --data demo-data --out demo-results
 
+# First those that bear company, then, one after the other, those that fill the machine's cores
+# themselves, time something, or look at what the whole machine shares.
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m 'not alone' --numprocesses $(TEST_PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest -m alone
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import lmdb
 import pytest
 
@@ -21,6 +22,10 @@ from lmdbio.errors import IncompatibleError
 
 # Test modules import one another's helpers (tests/databases.py) by name.
 sys.path.insert(0, str(Path(__file__).parent))
+
+# Tests run beside one another; how long an example takes says nothing then.
+hypothesis.settings.register_profile("beside others", deadline=None)
+hypothesis.settings.load_profile("beside others")
 
 
 def find_mpiexec() -> str | None:

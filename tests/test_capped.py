@@ -23,6 +23,9 @@ RUN = Path(__file__).resolve().parents[1] / "benchmarks" / "capped" / "run.py"
 sys.path.insert(0, str(RUN.parent))
 import capped  # noqa: E402
 
+#: Loop devices and their throughput are those of the whole machine.
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 
 

@@ -248,6 +248,7 @@ def report(file: Path) -> dict[str, Any]:
 
 
 @pytest.mark.mpi
+@pytest.mark.alone
 def test_everybody_reads_the_same_and_what_is_told_adds_up(
     places: Path, data: Path, tmp_path: Path
 ) -> None:
@@ -285,6 +286,7 @@ def test_everybody_reads_the_same_and_what_is_told_adds_up(
 
 
 @pytest.mark.mpi
+@pytest.mark.alone
 @pytest.mark.parametrize("places", ["loop"], indirect=True)
 def test_loop_devices_show_the_same(places: Path, data: Path, tmp_path: Path) -> None:
     words = ("--store", "loop", "--modes", "py-lmdb,prov", "--rounds", "1")
@@ -299,6 +301,7 @@ def test_loop_devices_show_the_same(places: Path, data: Path, tmp_path: Path) ->
 
 
 @pytest.mark.mpi
+@pytest.mark.alone
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_ranks_and_mounts(
     places: Path, data: Path, tmp_path: Path, number: signal.Signals

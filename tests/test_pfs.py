@@ -34,6 +34,9 @@ sys.path.insert(0, str(PFS))
 import pfs  # noqa: E402
 import predict  # noqa: E402
 
+#: The model's speed is timed, and mounts are looked for.
+pytestmark = pytest.mark.alone
+
 MIB = 1 << 20
 #: Measured over predicted. What FUSE and the processor take comes on top of the model.
 FASTER, SLOWER = 0.93, 1.10

@@ -66,6 +66,7 @@ def test_trials_fit_the_file_and_memory_and_go_no_other_way_than_they_can(size, 
         assert {t.depth for t in found} >= {1, 8, 32, 64}
 
 
+@pytest.mark.alone
 def test_measuring_takes_the_time_it_is_given_and_reports_its_steps(path):
     steps: list[tuple[int, int]] = []
     begun = time.monotonic()

@@ -20,6 +20,9 @@ from lmdbio import _core
 from lmdbio._core import Window
 from lmdbio.share.seat import pages_of
 
+#: Waits are timed to some milliseconds.
+pytestmark = pytest.mark.alone
+
 PAGE = mmap.PAGESIZE
 
 

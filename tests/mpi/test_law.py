@@ -12,7 +12,7 @@ from pathlib import Path
 import launch
 import pytest
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 
 #: (ranks, ranks per node): alone; nodes of one; nodes of unequal size; two nodes.
 TOPOLOGIES = ((1, 1), (2, 1), (3, 2), (4, 2))

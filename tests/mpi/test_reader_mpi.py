@@ -19,7 +19,7 @@ import pytest
 
 from lmdbio import timeline
 
-pytestmark = pytest.mark.mpi
+pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 
 
 #: Under the second MPI fewer sizes do; 4 ranks are those of the test below.
