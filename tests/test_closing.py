@@ -437,24 +437,31 @@ KILLS = 30
 
 @every_format
 def test_killed_at_any_moment_it_leaves_no_file_or_one_that_is_refused(tmp_path, version, request):
-    """The child commits, closes and opens again without end; each time it is killed somewhere."""
+    """The child commits, closes and opens again without end; each time it is killed somewhere:
+    every other one after it has closed once, however slow the machine is."""
     path = tmp_path / "env"
     draw = random.Random(request.node.name)
 
-    def work(turn: int) -> None:
+    def work(turn: int, closed: int) -> None:
         while True:
             with open_collecting(path, version, sync=False, map_size=1 << 28) as env:
                 for _ in range(draw.randrange(1, 8)):
                     put(env, turn, turn + 5, 2500)
                     turn += 5
+            os.write(closed, b".")
 
     seen = {"none": 0, "stale": 0, "good": 0}
     wanted: list[bytes] = []
-    for _ in range(KILLS):
-        child = in_child(partial(work, len(wanted)))
+    for number in range(KILLS):
+        told, closed = os.pipe()
+        child = in_child(partial(work, len(wanted), closed))
+        os.close(closed)
+        if number % 2:
+            os.read(told, 1)
         time.sleep(draw.uniform(0.0, 0.04))
         os.kill(child, signal.SIGKILL)
         assert os.waitpid(child, 0)[1] == signal.SIGKILL
+        os.close(told)
         if not (path / "data.mdb").exists() or (path / "data.mdb").stat().st_size < 8192:
             continue
         wanted = [value for _, value in databases.content(path)]
