@@ -1,5 +1,8 @@
 """Calibration: what ``lmdbio tune`` measured of a file system, and where that is kept.
 
+By one process: ``Sample``, one way of making requests. By the ranks of a job: ``Staggering``, how
+many of its roots should read at a time. What several jobs measured is kept side by side.
+
 One small JSON file for each file system in the user's cache folder, under a name made of the
 file system's identity; it appears whole or not at all. Whoever opens a data set reads it
 (``find``) if there is one. One that is damaged, or of another version, is as good as none, and
@@ -13,23 +16,29 @@ import hashlib
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, Literal, TypeAlias, get_args
 
 from lmdbio import _core, storage
+from lmdbio.assignment import ASSIGNMENTS
 from lmdbio.storage import Storage
 
 __all__ = [
     "Calibration",
     "Pattern",
     "Sample",
+    "Staggering",
     "Stored",
+    "TokenSample",
     "file_of",
     "find",
     "forget",
     "identity",
     "load",
+    "renewed",
     "store",
 ]
 
@@ -39,6 +48,10 @@ VERSION = 1
 RATE_MAX = 1e15
 #: One is a few KiB; what is larger was not written here.
 FILE_BYTES_MAX = 1 << 20
+#: Jobs of so many shapes are remembered, the newest ones.
+STAGGERINGS_MAX = 32
+#: No job has as many roots, and no round of measuring as many runs.
+ROOTS_MAX, RUNS_MAX = 1 << 20, 1 << 10
 
 Pattern: TypeAlias = Literal["stream", "random"]
 Kind: TypeAlias = Literal["pread", "direct"]
@@ -80,6 +93,47 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenSample:
+    """What a job read with so many tokens, on cold data.
+
+    Attributes:
+        tokens: roots that may read at a time; 0: whoever can, reads.
+        rates: of its runs, bytes of values per second by all ranks together.
+    """
+
+    tokens: int
+    rates: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second, the median."""
+        return median(self.rates)
+
+
+@dataclass(frozen=True, slots=True)
+class Staggering:
+    """How fast the roots of a job read together, by how many of them may at a time.
+
+    Attributes:
+        nodes, roots: of the job.
+        assignment: of its Readers.
+        measured: when, seconds since 1970.
+        samples: one for each number of tokens.
+    """
+
+    nodes: int
+    roots: int
+    assignment: str
+    measured: float
+    samples: tuple[TokenSample, ...]
+
+    @property
+    def job(self) -> tuple[int, int, str]:
+        """What it was measured for."""
+        return self.nodes, self.roots, self.assignment
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """What was measured of one file system.
 
@@ -87,11 +141,13 @@ class Calibration:
         identity: of the file system (``identity``).
         measured: when, seconds since 1970.
         samples: in the order measured.
+        staggerings: of jobs, one for each shape; the newest last.
     """
 
     identity: str
     measured: float
     samples: tuple[Sample, ...]
+    staggerings: tuple[Staggering, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +262,13 @@ def forget(identity: str) -> bool:
     return True
 
 
+def renewed(kept: Sequence[Staggering], measured: Sequence[Staggering]) -> tuple[Staggering, ...]:
+    """What is kept of jobs once some were measured anew: others stay. Pure."""
+    jobs = {one.job for one in measured}
+    both = [*(one for one in kept if one.job not in jobs), *measured]
+    return tuple(both[-STAGGERINGS_MAX:])
+
+
 def _encode(calibration: Calibration) -> dict[str, Any]:
     return {"version": VERSION, **asdict(calibration)}
 
@@ -224,7 +287,15 @@ def _decode(text: bytes, identity: str) -> Calibration:
     samples = found["samples"]
     if not isinstance(samples, list) or not samples:
         raise ValueError("no samples")
-    return Calibration(identity, _positive(found, "measured"), tuple(map(_sample, samples)))
+    jobs = found.get("staggerings", [])  # not there in files of earlier versions
+    if not isinstance(jobs, list) or len(jobs) > STAGGERINGS_MAX:
+        raise ValueError("what jobs measured is no list, or too long a one")
+    return Calibration(
+        identity,
+        _positive(found, "measured"),
+        tuple(map(_sample, samples)),
+        tuple(map(_staggering, jobs)),
+    )
 
 
 def _sample(found: dict[str, Any]) -> Sample:
@@ -243,9 +314,38 @@ def _sample(found: dict[str, Any]) -> Sample:
     return sample
 
 
-def _count(found: dict[str, Any], name: str, most: int) -> int:
+def _staggering(found: dict[str, Any]) -> Staggering:
+    if found["assignment"] not in ASSIGNMENTS:
+        raise ValueError(f"a job that reads {found['assignment']!r}")
+    roots = _count(found, "roots", ROOTS_MAX)
+    samples = found["samples"]
+    if not isinstance(samples, list) or not samples:
+        raise ValueError("a job without samples")
+    made = tuple(_token_sample(sample, roots) for sample in samples)
+    if len({sample.tokens for sample in made}) < len(made):
+        raise ValueError("a number of tokens comes twice")
+    return Staggering(
+        nodes=_count(found, "nodes", ROOTS_MAX),
+        roots=roots,
+        assignment=found["assignment"],
+        measured=_positive(found, "measured"),
+        samples=made,
+    )
+
+
+def _token_sample(found: dict[str, Any], roots: int) -> TokenSample:
+    rates = found["rates"]
+    if not isinstance(rates, list) or not 1 <= len(rates) <= RUNS_MAX:
+        raise ValueError("tokens without rates, or with too many")
+    made = tuple(_positive({"rate": rate}, "rate") for rate in rates)
+    if max(made) > RATE_MAX:
+        raise ValueError(f"{max(made):g} bytes a second")
+    return TokenSample(_count(found, "tokens", roots, least=0), made)
+
+
+def _count(found: dict[str, Any], name: str, most: int, *, least: int = 1) -> int:
     value = found[name]
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{name} is {value!r}")
     return value
 

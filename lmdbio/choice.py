@@ -1,5 +1,7 @@
 """Choice: engine, depth, size of requests and gaps, for one way of using a file. Pure.
 
+And how many roots of a job may read at a time (``choose_tokens``).
+
     keyword  >  environment variable  >  what ``lmdbio tune`` measured  >  what is under the file
 
 All defaults stand here, each with its reason; none of them changes what is read, only how fast.
@@ -14,11 +16,11 @@ All defaults stand here, each with its reason; none of them changes what is read
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias, get_args
 
-from lmdbio.calibration import Calibration, Pattern, Sample
+from lmdbio.calibration import Calibration, Pattern, Sample, Staggering, TokenSample
 from lmdbio.memory import parse_bytes
 from lmdbio.storage import Storage
 
@@ -34,6 +36,7 @@ __all__ = [
     "VARIABLES",
     "Wish",
     "choose",
+    "choose_tokens",
     "wished",
 ]
 
@@ -82,6 +85,8 @@ BETTER = 1.1
 BETTER_PAST_CACHE = 1.25
 #: The least depth, and the smallest request, that give so much of the best.
 ENOUGH = 0.95
+#: What was measured for so many times as many roots, or as few, says something of these.
+ROOTS_FACTOR = 1.5
 
 #: Variables of the environment, by the field that they set.
 VARIABLES = {
@@ -449,7 +454,63 @@ def _gap_from_samples(samples: tuple[Sample, ...]) -> _Found | None:
     )
 
 
-def _rate(sample: Sample) -> str:
+# --- tokens -------------------------------------------------------------------------------
+
+
+def choose_tokens(
+    measured: Sequence[Staggering],
+    *,
+    nodes: int,
+    roots: int,
+    assignment: str,
+    may_be_none: bool,
+) -> tuple[int, Reason] | None:
+    """How many roots may read at a time: the fewest that are fast enough.
+
+    Args:
+        measured: by jobs, on the file system that is read.
+        nodes, roots: of this job.
+        assignment: of its Reader.
+        may_be_none: turns were not asked for by name: there are none where these gain nothing.
+            Else there are none only where they cost something.
+
+    Returns:
+        The tokens, 0 for no turns, and why; None where no job of about as many roots, and with
+        this assignment, was measured.
+    """
+    near = [
+        one
+        for one in measured
+        if one.assignment == assignment
+        and max(one.roots, roots) <= ROOTS_FACTOR * min(one.roots, roots)
+    ]
+    if not near:
+        return None
+    # The nearest, and of equals the newest.
+    job = min(
+        near, key=lambda one: (abs(one.roots - roots), abs(one.nodes - nodes), -one.measured)
+    )
+    best = max(job.samples, key=lambda sample: sample.rate)
+    enough = [sample for sample in job.samples if sample.rate >= ENOUGH * best.rate]
+    # Without turns as many read as there are roots; but it saves the waiting.
+    most = -1 if may_be_none else job.roots
+    taken = min(enough, key=lambda sample: sample.tokens or most)
+    told = [f"{_rate(taken)} {_turns(taken, job)}"]
+    if best is not taken:
+        told.append(f"{_rate(best)} at best, {_turns(best, job)}")
+    none = next((sample for sample in job.samples if not sample.tokens), taken)
+    if none not in (taken, best):
+        told.append(f"{_rate(none)} {_turns(none, job)}")
+    return taken.tokens, Reason("tune", f"measured {'; '.join(told)}")
+
+
+def _turns(sample: TokenSample, job: Staggering) -> str:
+    if not sample.tokens:
+        return "without turns"
+    return f"with {sample.tokens} of {job.roots} roots at a time"
+
+
+def _rate(sample: Sample | TokenSample) -> str:
     return f"{sample.rate / 2**20:,.0f} MiB/s"
 
 

@@ -136,6 +136,7 @@ class Filler(threading.Thread):
         self._filled = threading.Event()
         self._flying: deque[_Flight] = deque()
         self._resting: tuple[Rest, int] | None = None  # why, and since when
+        self.launched_s: float | None = None  # when, by time.monotonic
         self.error: BaseException | None = None
         self._tally = tally
 
@@ -155,6 +156,7 @@ class Filler(threading.Thread):
         except OSError as error:
             self._give_back()
             raise MemoryError(f"{path}: no memory for a thread that reads") from error
+        self.launched_s = time.monotonic()
         try:
             self.start()
         except RuntimeError as error:

@@ -15,10 +15,12 @@ alone. Both cost time and change nothing else.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from lmdbio import _core, share
 from lmdbio.assignment import Schedule
+from lmdbio.calibration import Staggering
+from lmdbio.choice import Reason, choose_tokens
 from lmdbio.errors import IncompatibleError
 from lmdbio.mode import USUAL_TOKENS, Mode
 from lmdbio.roots import Work
@@ -318,19 +320,41 @@ def usual_tokens(roots: int) -> int:
     return max(1, roots // ROOTS_PER_TOKEN)
 
 
-def count_tokens(job: share.Job, schedule: Schedule, mode: Mode, *, suggested: bool) -> int:
-    """How many tokens there are; 0: whoever can, reads. The same on all ranks.
+def count_tokens(
+    job: share.Job,
+    schedule: Schedule,
+    mode: Mode,
+    measured: Sequence[Staggering] = (),
+    *,
+    suggested: bool,
+) -> tuple[int, Reason]:
+    """How many tokens there are, and why; 0: whoever can, reads. The same on all ranks.
 
     Args:
         schedule: says which roots have records at all.
         mode: that was asked for.
-        suggested: nobody asked for them by name: there are none where MPI cannot hand them on.
+        measured: by jobs on the first root's storage; the same on all ranks.
+        suggested: nobody asked for them by name: there are none where MPI cannot hand them on,
+            or where they were measured to gain nothing.
     """
     readers = sum(schedule.team_rows(i) > 0 for i in range(len(schedule.teams)))
-    tokens = usual_tokens(readers) if mode.tokens == USUAL_TOKENS else mode.tokens
-    if tokens >= readers or (suggested and not job.is_threaded):
-        return 0  # everybody would have one
-    return tokens
+    tokens, reason = mode.tokens, Reason("keyword", "as the mode says")
+    if mode.tokens == USUAL_TOKENS:
+        reason = Reason("facts", f"one for {ROOTS_PER_TOKEN} roots, for nobody has measured")
+        tokens, reason = choose_tokens(
+            measured,
+            nodes=len(job.nodes),
+            roots=readers,
+            assignment=schedule.assignment,
+            may_be_none=suggested,
+        ) or (usual_tokens(readers), reason)
+    elif suggested:
+        reason = Reason("facts", "turns are for several nodes that read one file far away")
+    if tokens >= readers:
+        return 0, Reason("facts", "every root would have a turn of its own")
+    if tokens and suggested and not job.is_threaded:
+        return 0, Reason("facts", "this MPI was initialised for one thread alone")
+    return tokens, reason
 
 
 def link(

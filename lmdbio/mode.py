@@ -23,7 +23,7 @@ __all__ = ["ALL_RANKS", "AUTO", "USUAL_TOKENS", "Mode"]
 
 #: roots_per_node, block_iterations: to be derived from the job.
 AUTO = 0
-#: tokens: the usual number (``lmdbio.linking``).
+#: tokens: as many as were measured to be best, else the usual number (``lmdbio.linking``).
 USUAL_TOKENS = -1
 #: roots_per_node: every rank is a root.
 ALL_RANKS = 2**31 - 1
@@ -46,7 +46,8 @@ class Mode:
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
         tokens: turns to read, handed from root to root, so that no more of them read at the
-            same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): one for eight roots.
+            same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): as many as ``lmdbio tune``
+            found to be best on so many nodes, else one for eight roots.
 
     Raises:
         ValueError: a value out of range, or ``block_iterations`` other than 1 with a way of

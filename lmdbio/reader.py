@@ -170,6 +170,8 @@ class Reader:
     With ``comm`` all ranks make the Reader together, with the same arguments, and close it
     together; between, nothing is collective, and a rank may leave its loop when it likes.
 
+    ``mode`` is what came of the mode asked for, and ``turns.text`` why it has so many tokens.
+
     Args:
         path: the environment's folder, or its file. May differ between nodes that have copies
             of the same data.
@@ -328,9 +330,9 @@ class Reader:
                 asked.order,
                 Wish(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
             )
-            work, count, is_shared = open_roots(job, data, is_root=is_root, roots=len(teams))
+            work, seen, is_shared = open_roots(job, data, is_root=is_root, roots=len(teams))
             plain = Schedule(
-                count=count,
+                count=seen.count,
                 batch_size=asked.batch_size,
                 teams=tuple(teams),
                 assignment=asked.assignment,
@@ -341,7 +343,9 @@ class Reader:
             if is_auto and is_shared and len(job.nodes) > 1:
                 # Storage that is far likes to be read in order; a disk here needs no turns.
                 roots_wanted = replace(roots_wanted, tokens=USUAL_TOKENS)
-            tokens = count_tokens(job, plain, roots_wanted, suggested=is_auto)
+            tokens, self.turns = count_tokens(
+                job, plain, roots_wanted, seen.staggerings, suggested=is_auto
+            )
             room = Sizing(
                 plain,
                 plain.team_of(job.rank),
@@ -382,7 +386,7 @@ class Reader:
             seat = share.take_seat(
                 job, split[own_node], room.layout(k) if work is not None else None
             )
-            self.count, self.schedule = count, schedule
+            self.count, self.schedule = seen.count, schedule
             self._team = schedule.team_of(job.rank)
             if work is not None:
                 filler = Filler(
@@ -602,6 +606,14 @@ class Reader:
             self._forget(None)
 
     # --- what it did ----------------------------------------------------------------------
+
+    @property
+    def launched_s(self) -> float | None:
+        """When this rank began to read for its team, by ``time.monotonic``; None: another does.
+
+        Roots read as soon as they can, before all ranks have opened.
+        """
+        return None if self._filler is None else self._filler.launched_s
 
     def _engines(self) -> Stats:
         """What the engines counted that this rank reads with."""

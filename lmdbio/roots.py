@@ -21,8 +21,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from lmdbio import _core, storage
+from lmdbio import _core, calibration, storage
 from lmdbio.bypass import Bypass
+from lmdbio.calibration import Staggering
 from lmdbio.choice import Choice, Wish
 from lmdbio.errors import Error
 from lmdbio.locate import Check, Locate, Order, Source, Told, open_source, open_told
@@ -102,6 +103,7 @@ class Seen:
         txnid, count: of the state, and its records.
         is_far: it lies neither on a disk of this machine nor in its memory.
         digest: of the sidecar's; None: there is none.
+        staggerings: what jobs have measured there; of the first root, whose word counts for all.
     """
 
     path: str
@@ -114,6 +116,7 @@ class Seen:
     count: int
     is_far: bool = False
     digest: bytes | None = None
+    staggerings: tuple[Staggering, ...] = ()
 
     def is_same_file(self, other: Seen) -> bool:
         """Whether both names stand for one file."""
@@ -127,7 +130,7 @@ class Seen:
 
 def open_roots(
     job: Job, data: DataSet, *, is_root: bool, roots: int
-) -> tuple[Work | None, int, bool]:
+) -> tuple[Work | None, Seen, bool]:
     """Opens the data set on all roots. Collective over the job.
 
     Args:
@@ -136,7 +139,7 @@ def open_roots(
         roots: how many do.
 
     Returns:
-        What this root reads with, None where it is none; the number of records; and whether
+        What this root reads with, None where it is none; what the first root sees; and whether
         all roots read one and the same file on storage that nodes share.
 
     Raises:
@@ -168,7 +171,7 @@ def open_roots(
         for work in opened:
             work.close()
         raise
-    return (opened[0] if opened else None), first.count, is_one_file and first.is_far
+    return (opened[0] if opened else None), first, is_one_file and first.is_far
 
 
 # --- opening -----------------------------------------------------------------------------
@@ -184,7 +187,10 @@ def _open_first(data: DataSet, roots: int, opened: list[Work]) -> Seen:
     else:
         source = _open_source(data, None)
     opened.append(_work(data, roots, source))
-    return _seen(opened[0])
+    kept = calibration.find(source.pages)
+    measured = kept.calibration if kept is not None else None
+    jobs = measured.staggerings if measured is not None else ()
+    return replace(_seen(opened[0]), staggerings=jobs)
 
 
 def _takes(data: DataSet, first: Seen) -> bool:

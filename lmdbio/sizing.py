@@ -12,7 +12,7 @@ from lmdbio.mode import AUTO
 from lmdbio.roots import Work
 from lmdbio.seeking import Walked
 
-__all__ = ["Sizing"]
+__all__ = ["SHARED_BLOCK_BYTES_TARGET", "Sizing"]
 
 #: What a block aims for where block_iterations is derived: several requests in flight, and a
 #: window whose pages are not a large part of what is read through it.

@@ -30,7 +30,16 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.provenance import data_file
 from lmdbio.storage import Storage
 
-__all__ = ["SECONDS", "Trial", "Tuning", "measure", "trials"]
+__all__ = [
+    "SECONDS",
+    "NotColdError",
+    "Progress",
+    "Trial",
+    "Tuning",
+    "make_cold",
+    "measure",
+    "trials",
+]
 
 #: Of all trials together, unless told otherwise.
 SECONDS = 10.0
@@ -164,7 +173,7 @@ def measure(
             share = max(rest, 0.0) / (len(todo) - number)
             try:
                 sample = _run(engine, trial, size, share, memory, seed=number)
-            except (IncompatibleError, _NotColdError) as error:
+            except (IncompatibleError, NotColdError) as error:
                 left[trial] = " ".join(str(error).split())
                 continue
             read += sample.bytes
@@ -191,7 +200,7 @@ def _sum(one: Sample, other: Sample) -> Sample:
     )
 
 
-class _NotColdError(Error):
+class NotColdError(Error):
     """What would be read lies in the page cache and does not leave it."""
 
 
@@ -260,7 +269,7 @@ def _places(
     Through the page cache nothing comes twice, and it ends with the file or TRIAL_BYTES_MAX.
 
     Raises:
-        _NotColdError: what comes next cannot be put out of the page cache.
+        NotColdError: what comes next cannot be put out of the page cache.
     """
     places = size // trial.request_bytes
     chance = np.random.default_rng(seed)
@@ -270,7 +279,7 @@ def _places(
         order = int(chance.integers(places - span + 1)) + np.arange(span)
         if through:
             # All at once: what the kernel reads ahead meanwhile is to stay.
-            _make_cold(engine, int(order[0]) * trial.request_bytes, span * trial.request_bytes)
+            make_cold(engine, int(order[0]) * trial.request_bytes, span * trial.request_bytes)
     else:
         order = chance.permutation(min(places, 1 << 20))
         if through:
@@ -281,7 +290,7 @@ def _places(
             offsets = order[at : at + step].astype(np.uint64) * trial.request_bytes
             if through and trial.pattern == "random":
                 for offset in offsets.tolist():
-                    _make_cold(engine, offset, trial.request_bytes)
+                    make_cold(engine, offset, trial.request_bytes)
             yield offsets
         if through:
             return
@@ -295,11 +304,11 @@ def _reads(trial: Trial, offsets: npt.NDArray[np.uint64], address: int) -> npt.N
     return reads
 
 
-def _make_cold(engine: _core.Engine, offset: int, length: int) -> None:
+def make_cold(engine: _core.Engine, offset: int, length: int) -> None:
     """Puts bytes out of the page cache, and makes sure that they are.
 
     Raises:
-        _NotColdError: they stay there, or the kernel does not say.
+        NotColdError: they stay there, or the kernel does not say.
     """
     # A folio that is only partly in the range would stay whole.
     start = offset // FOLIO_BYTES * FOLIO_BYTES
@@ -307,6 +316,6 @@ def _make_cold(engine: _core.Engine, offset: int, length: int) -> None:
     os.posix_fadvise(engine.fd, start, span, os.POSIX_FADV_DONTNEED)
     found = engine.cached_bytes_in(offset, length)
     if found is None:
-        raise _NotColdError("the kernel does not say what is in the page cache")
+        raise NotColdError("the kernel does not say what is in the page cache")
     if found * CACHED_SHARE > length:
-        raise _NotColdError("what would be read stays in the page cache")
+        raise NotColdError("what would be read stays in the page cache")

@@ -72,6 +72,7 @@ ROOMS = (
     "filling",
     "sizing",
     "reader",
+    "stagger",
     "torch",
     "order",
     "placement",

@@ -18,7 +18,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core, calibration, storage, tune
-from lmdbio.calibration import Calibration, Sample
+from lmdbio.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.storage import Storage
 from lmdbio.tune import Trial
 
@@ -26,6 +26,7 @@ SAMPLES = (
     Sample("direct", "random", 1 << 17, 32, 100, 1.0),
     Sample("direct", "random", 1 << 17, 64, 1000, 1.0),
 )
+JOB = Staggering(4, 8, "strided", 12.5, (TokenSample(1, (1e8, 2e8)), TokenSample(0, (1e8,))))
 
 
 @pytest.fixture(scope="module")
@@ -140,6 +141,18 @@ def damage(found: dict, **changes: object) -> bytes:
     return json.dumps(found | changes).encode()
 
 
+def damage_job(found: dict, **changes: object) -> bytes:
+    return damage(found, staggerings=[found["staggerings"][0] | changes])
+
+
+def test_a_file_of_a_version_that_knew_no_jobs_is_as_good():
+    file = calibration.store(Calibration("ext4 7", 12.5, SAMPLES, (JOB,)))
+    found = json.loads(file.read_text())
+    del found["staggerings"]
+    file.write_text(json.dumps(found))
+    assert calibration.load("ext4 7").calibration == Calibration("ext4 7", 12.5, SAMPLES)
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -162,10 +175,24 @@ def damage(found: dict, **changes: object) -> bytes:
         lambda found: damage(found, samples=[found["samples"][0] | {"seconds": -1}]),
         lambda found: damage(found, samples=[found["samples"][0] | {"kind": "fast"}]),
         lambda found: bytes(calibration.FILE_BYTES_MAX + 1),
+        lambda found: damage(found, staggerings=7),
+        lambda found: damage(found, staggerings=[7]),
+        lambda found: damage(found, staggerings=found["staggerings"] * 99),
+        lambda found: damage_job(found, roots=0),
+        lambda found: damage_job(found, assignment="zigzag"),
+        lambda found: damage_job(found, samples=[]),
+        lambda found: damage_job(found, samples=[{"tokens": 1, "rates": [1.0]}] * 2),
+        lambda found: damage_job(found, samples=[{"tokens": 9, "rates": [1.0]}]),
+        lambda found: damage_job(found, samples=[{"tokens": -1, "rates": [1.0]}]),
+        lambda found: damage_job(found, samples=[{"tokens": True, "rates": [1.0]}]),
+        lambda found: damage_job(found, samples=[{"tokens": 1, "rates": []}]),
+        lambda found: damage_job(found, samples=[{"tokens": 1, "rates": [0.0]}]),
+        lambda found: damage_job(found, samples=[{"tokens": 1, "rates": ["fast"]}]),
+        lambda found: damage_job(found, samples=[{"tokens": 1, "rates": [1e300]}]),
     ],
 )
 def test_a_damaged_file_is_as_good_as_none_and_says_so(change):
-    file = calibration.store(Calibration("ext4 7", 12.5, SAMPLES))
+    file = calibration.store(Calibration("ext4 7", 12.5, SAMPLES, (JOB,)))
     file.write_bytes(change(json.loads(file.read_text())))
     found = calibration.load("ext4 7")
     assert found.calibration is None

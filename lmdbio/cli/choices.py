@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich.table import Table
 
 from lmdbio import calibration
-from lmdbio.calibration import Stored
-from lmdbio.choice import ACCESSES, Choice, choose, wished
+from lmdbio.calibration import Staggering, Stored
+from lmdbio.choice import ACCESSES, Choice, Reason, choose, choose_tokens, wished
 from lmdbio.cli.output import plural, size, wide_console
 from lmdbio.storage import Storage
 
@@ -40,6 +42,56 @@ def choices(under: Storage, tuned: Stored | None) -> dict[str, Choice]:
     environment = wished()
     measured = tuned.calibration if tuned is not None else None
     return {use: choose(use, under, measured, environment=environment) for use in ACCESSES}
+
+
+@dataclass(frozen=True, slots=True)
+class TurnChoice:
+    """Tokens of Readers of a job like one that was measured.
+
+    Attributes:
+        nodes, roots, assignment: of the job.
+        stag, auto: tokens in these modes; 0: no turns.
+        reason: why.
+    """
+
+    nodes: int
+    roots: int
+    assignment: str
+    stag: int
+    auto: int
+    reason: Reason
+
+    def __str__(self) -> str:
+        stag, auto = (f"{n} token{'s' * (n > 1)}" if n else "none" for n in (self.stag, self.auto))
+        return f"{self.roots} roots, {self.assignment}: stag {stag}, auto {auto}"
+
+
+def tuned_jobs(tuned: Stored | None) -> tuple[Staggering, ...]:
+    """What jobs measured, of what is kept."""
+    if tuned is None or tuned.calibration is None:
+        return ()
+    return tuned.calibration.staggerings
+
+
+def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
+    """What follows from each job that was measured."""
+    found = []
+    for job in measured:
+        stag, auto = (
+            choose_tokens(
+                [job],
+                nodes=job.nodes,
+                roots=job.roots,
+                assignment=job.assignment,
+                may_be_none=may_be_none,
+            )
+            for may_be_none in (False, True)
+        )
+        if stag is not None and auto is not None:
+            found.append(
+                TurnChoice(job.nodes, job.roots, job.assignment, stag[0], auto[0], stag[1])
+            )
+    return found
 
 
 def storage_facts(under: Storage) -> list[tuple[str, str]]:

@@ -16,7 +16,9 @@ from lmdbio.cli.choices import (
     choices,
     print_choices,
     storage_facts,
+    tuned_jobs,
     tuned_text,
+    turn_choices,
 )
 from lmdbio.cli.output import (
     PATH,
@@ -79,6 +81,7 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
             "storage": (under := storage.look(engine, thorough=True)),
             "tuned": (tuned := calibration_status(under)),
             "choices": choices(under, tuned),
+            "turns": turn_choices(tuned_jobs(tuned)),
             "lmdb": {
                 "py_lmdb": lmdb.__version__,
                 "lmdb": ".".join(map(str, lmdb.version())),
@@ -221,6 +224,7 @@ def print_info(found: dict[str, Any]) -> None:
         facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
     facts += storage_facts(found["storage"])
     facts.append(("  tuned", tuned_text(found["tuned"])))
+    facts += [("  turns", f"{choice}") for choice in found["turns"]]
     facts.append(
         ("  library", f"py-lmdb {found['lmdb']['py_lmdb']}, LMDB {found['lmdb']['lmdb']}")
     )

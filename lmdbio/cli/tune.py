@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.table import Table
 
-from lmdbio import calibration, provenance, storage
+from lmdbio import calibration, provenance, share, stagger, storage
 from lmdbio import tune as tuning
 from lmdbio._core import Engine
 from lmdbio.calibration import Stored
-from lmdbio.choice import Choice
-from lmdbio.cli.choices import CHOSEN, LABELS, USERS, calibration_status, choices, chosen
+from lmdbio.choice import Choice, Wish, choose, wished
+from lmdbio.cli.choices import (
+    CHOSEN,
+    LABELS,
+    USERS,
+    calibration_status,
+    choices,
+    chosen,
+    tuned_jobs,
+    turn_choices,
+)
 from lmdbio.cli.output import PATH, bar, json_option, plain, print_json, size, wide_console
+from lmdbio.errors import Error
+from lmdbio.stagger import Staggered
 from lmdbio.tune import Tuning
 
 
@@ -21,7 +36,7 @@ from lmdbio.tune import Tuning
 @click.argument("path", type=PATH)
 @click.option(
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=tuning.SECONDS,
-    show_default=True, help="For all trials together.",
+    show_default=True, help="For all trials together; turns take it twice more.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Measure and show, keep nothing.")
 @click.option("--forget", is_flag=True, help="Measure nothing; remove what is kept.")
@@ -38,50 +53,119 @@ def tune(path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool)
     Do it while the storage is as busy as it usually is, with a data set of some hundred MiB. A
     store that saves up what it did not give (a cap, a burst) wants more --seconds.
 
+    Started by mpiexec on several nodes, it also measures turns: how many roots should read at a
+    time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of them, and without
+    turns, for both assignments. PATH needs its provenance file. The result is kept beside the
+    rest, for Readers of about as many roots: "stag" takes the fewest tokens that are fast enough,
+    "auto" none where nothing is gained.
+
     \b
     Examples:
         lmdbio tune train_lmdb
         lmdbio tune /lustre/me/train_lmdb --seconds 30
         lmdbio tune train_lmdb --dry-run --json | jq .samples
         lmdbio tune train_lmdb --forget
+        mpiexec -n 128 lmdbio tune /lustre/me/train_lmdb
     """
-    if forget:
-        with Engine(provenance.data_file(path)) as engine:
-            identity = calibration.identity(storage.look(engine, thorough=True))
-        gone = calibration.forget(identity)
-        if as_json:
-            print_json({"identity": identity, "forgotten": gone})
-        else:
-            click.echo(f"{identity}: {'forgotten' if gone else 'nothing was kept'}")
+    ranks = share.world()
+    if ranks is None:
+        _tune(path, seconds, dry_run, forget, as_json, None)
         return
-    with bar(f"tune {path}") as progress:
+    try:
+        _tune(path, seconds, dry_run, forget, as_json, ranks)
+    except (Error, OSError, ValueError, LookupError, MemoryError):
+        if ranks.rank:
+            sys.exit(1)  # the first rank was told, and says it
+        raise
+
+
+def _tune(
+    path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool, ranks: Any
+) -> None:
+    """All that was asked for, by this process and those that it was started with."""
+    is_first = ranks is None or ranks.rank == 0
+    if forget:
+        if is_first:
+            _forget(path, as_json)
+        return
+    with bar(f"tune {path}") if is_first else nullcontext() as progress:
+        if ranks is None:
+            made: Tuning | None = tuning.measure(path, seconds=seconds, progress=progress)
+            turns: Staggered | None = None
+        else:
+            made, wish = _measure_requests(path, seconds, ranks, progress)
+            turns = stagger.measure(path, ranks, seconds=seconds, wish=wish, progress=progress)
+    if made is not None:
+        _keep(path, made, turns, dry_run, as_json)
+
+
+def _forget(path: Path, as_json: bool) -> None:
+    with Engine(provenance.data_file(path)) as engine:
+        identity = calibration.identity(storage.look(engine, thorough=True))
+    gone = calibration.forget(identity)
+    if as_json:
+        print_json({"identity": identity, "forgotten": gone})
+    else:
+        click.echo(f"{identity}: {'forgotten' if gone else 'nothing was kept'}")
+
+
+def _measure_requests(
+    path: Path, seconds: float, ranks: Any, progress: tuning.Progress | None
+) -> tuple[Tuning | None, Wish | None]:
+    """By the first rank, and how Readers will read by that; others sleep, and get None."""
+
+    def measure() -> tuple[Tuning | None, Wish | None]:
+        if ranks.rank:
+            return None, None
         made = tuning.measure(path, seconds=seconds, progress=progress)
+        way = choose("stream", made.storage, made.calibration, environment=wished())
+        return made, Wish(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
+
+    job = share.connect(ranks)
+    try:
+        return job.together_local(measure)
+    finally:
+        job.free()
+
+
+def _keep(path: Path, made: Tuning, turns: Staggered | None, dry_run: bool, as_json: bool) -> None:
+    """Keeps what was measured, and shows it."""
     if made.calibration is None:
         reasons = sorted({reason for _, reason in made.left_out})
         raise ValueError(f"{path}: nothing could be measured: {'; '.join(reasons)}")
-    before = choices(made.storage, calibration_status(made.storage))
-    now = Stored(made.calibration, calibration.file_of(made.calibration.identity))
-    kept = None if dry_run else calibration.store(made.calibration)
+    was = calibration_status(made.storage)
+    measured = replace(
+        made.calibration,
+        staggerings=calibration.renewed(
+            tuned_jobs(was), turns.staggerings if turns is not None else ()
+        ),
+    )
+    before = choices(made.storage, was)
+    now = Stored(measured, calibration.file_of(measured.identity))
+    kept = None if dry_run else calibration.store(measured)
     after = choices(made.storage, now)
     if as_json:
-        rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in made.calibration.samples]
+        rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in measured.samples]
         left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
-        print_json(
-            {
-                "identity": made.calibration.identity,
-                "storage": made.storage,
-                "seconds": made.seconds,
-                "bytes": made.bytes,
-                "samples": rates,
-                "left_out": left,
-                "choices_before": before,
-                "choices": after,
-                "kept": kept,
-            }
-        )
+        told = {
+            "identity": measured.identity,
+            "storage": made.storage,
+            "seconds": made.seconds,
+            "bytes": made.bytes,
+            "samples": rates,
+            "left_out": left,
+            "choices_before": before,
+            "choices": after,
+            "kept": kept,
+        }
+        if turns is not None:
+            told["turns"] = {**plain(turns), "choices": turn_choices(turns.staggerings)}
+        print_json(told)
         return
     print_tuning(made)
     print_changes(before, after)
+    if turns is not None:
+        print_turns(turns)
     click.echo(f"kept in {kept}" if kept is not None else "not kept (--dry-run)")
 
 
@@ -118,3 +202,28 @@ def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
         was, now = chosen(before[use], name), chosen(after[use], name)
         why = after[use].reasons[name].text
         click.echo(f"{USERS[use]}: {LABELS[name]} {now} instead of {was}: {why}")
+
+
+def print_turns(turns: Staggered) -> None:
+    """What all ranks measured together."""
+    if turns.reason:
+        click.echo(f"Turns were not measured: {turns.reason}.")
+        return
+    first = turns.staggerings[0]
+    click.echo(
+        f"turns: {first.roots} roots on {first.nodes} nodes, batches of {turns.batch_size:,} "
+        f"records: {size(turns.bytes)} in {turns.seconds:.1f} s"
+    )
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("assignment", "tokens", "MiB/s", "least", "most", "runs"):
+        table.add_column(column, justify="left" if column == "assignment" else "right")
+    for job in turns.staggerings:
+        for place, sample in enumerate(job.samples):
+            least, most = min(sample.rates), max(sample.rates)
+            rates = [f"{rate / 2**20:,.0f}" for rate in (sample.rate, least, most)]
+            tokens = str(sample.tokens or "none")
+            name = "" if place else job.assignment
+            table.add_row(name, tokens, *rates, str(len(sample.rates)))
+    wide_console().print(table, highlight=False)
+    for choice in turn_choices(turns.staggerings):
+        click.echo(f"Reader: {choice}: {choice.reason.text}")

@@ -20,7 +20,16 @@ over a node, for its window. Without a communicator one process does all and mpi
 imported.
 """
 
-from lmdbio.share.job import Job, connect, describe, ranks_per_node, teams
+from lmdbio.share.job import (
+    LAUNCHED,
+    RANKS_PER_NODE,
+    Job,
+    connect,
+    describe,
+    ranks_per_node,
+    teams,
+    world,
+)
 from lmdbio.share.mail import (
     Kind,
     Letter,
@@ -37,10 +46,12 @@ from lmdbio.share.turns import Pass, Turns, chain_of
 __all__ = [
     "Job",
     "Kind",
+    "LAUNCHED",
     "Layout",
     "Letter",
     "Mail",
     "Pass",
+    "RANKS_PER_NODE",
     "SLOT_ALIGNMENT",
     "Seat",
     "SharedMemory",
@@ -57,4 +68,5 @@ __all__ = [
     "shm_free",
     "take_seat",
     "teams",
+    "world",
 ]

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.assignment import split_share
-from lmdbio.errors import PeerError
+from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.share.memory import SHM, SharedMemory, free_left, left_windows
 
 T = TypeVar("T")
@@ -25,6 +25,9 @@ SHARED_BYTES = 64 * 2**20
 
 #: Environment variable: splits each node's ranks further, to play several nodes on one.
 RANKS_PER_NODE = "LMDBIO_RANKS_PER_NODE"
+#: Environment variables by which launchers say how many ranks they started: MPICH and its kin,
+#: Open MPI, MVAPICH2, Slurm's srun.
+LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
 #: Between two looks whether all ranks have come: what a quick step takes, what nobody minds.
 NAP_SECONDS_MIN, NAP_SECONDS_MAX = 50e-6, 2e-3
 
@@ -297,6 +300,30 @@ def connect(comm: Any) -> Job:
         raise interrupted
     free_left(left, [names for _, names in told])
     return job
+
+
+def world() -> Any:
+    """mpi4py's communicator of all ranks that a launcher started; None: this process is alone.
+
+    For programs that run with or without ``mpiexec``. MPI starts only where there are several.
+
+    Raises:
+        IncompatibleError: there are several, and this Python cannot speak to them.
+    """
+    sizes = [os.environ.get(name, "").strip() for name in LAUNCHED]
+    started = max((int(text) for text in sizes if text.isdecimal()), default=1)
+    if started < 2:
+        return None
+    try:
+        from mpi4py import MPI
+    except (ImportError, RuntimeError) as error:  # without a library of MPI: RuntimeError
+        raise IncompatibleError(f"{started} ranks were started, and mpi4py: {error}") from error
+    if MPI.COMM_WORLD.size < 2:
+        raise IncompatibleError(
+            f"{started} ranks were started, and by mpi4py's MPI each of them is alone: it is "
+            "another one than the launcher's"
+        )
+    return MPI.COMM_WORLD
 
 
 def ranks_per_node() -> int | None:
