@@ -547,10 +547,11 @@ class Reader:
         self._closed = True
         if error is not None:
             self._seat.abort(error)
-        pinned = self._pinned()
-        self._seat.leave(pinned, closes=False)
-        self._seat.keep()
-        self._seat.bequeath(self._is_unused())
+        try:
+            self._seat.leave(self._pinned(), closes=False)
+        finally:
+            self._seat.keep()
+            self._seat.bequeath(self._is_unused())
 
     def _is_unused(self) -> Callable[[], bool]:
         """Says later, without this Reader, whether this rank fills its window no more."""

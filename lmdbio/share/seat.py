@@ -221,6 +221,7 @@ class Seat:
         self._node = job.node
         self._memory = memory
         self._left = False
+        self._pid = os.getpid()
         self._pinned: list[Span] = []  # pages of the mapping under views, when it left
         # A view may die at any moment of any thread, and so of one that is here.
         self._releasing = threading.RLock()
@@ -268,7 +269,12 @@ class Seat:
             self._backed[slot] = size
 
     def release(self, blocks: int) -> None:
-        """Blocks [0, ``blocks``) are needed here no more."""
+        """Blocks [0, ``blocks``) are needed here no more.
+
+        Views that a forked child drops say nothing of its parent's.
+        """
+        if self._pid != os.getpid():
+            return
         with self._releasing:
             if not self._left and not self._memory.gone:
                 self.control.release(self.root, self.rank, blocks)
@@ -280,24 +286,32 @@ class Seat:
             pinned: addresses that live views look at. Their pages are swapped for private copies:
                 the window is filled on, and its memory given back.
             closes: ``close`` follows.
+
+        Raises:
+            MemoryError, OSError: there is no memory for the copies; then all are told, and the
+                window is filled no more.
         """
         spans = list(pinned)
-        if spans and self._memory.is_of_job:
+        if self._mapping is not None and spans:
+            self._pinned = pages_of(spans, mmap.PAGESIZE)
+            try:
+                for first, end in self._pinned:
+                    self._mapping.detach(first, end - first)
+            except BaseException as error:
+                self.abort(error)  # and not left: what views look at is not to be filled anew
+                raise
+        with self._releasing:
+            self._left = True
+        if not self._memory.gone:
+            state = _core.Window.CLOSES if closes else _core.Window.LEFT
+            self.control.leave(self.root, self.rank, state)
+        if spans and self._memory.is_of_job:  # last, for a filter may make it an error
             warnings.warn(
                 "views of batches are alive while their Reader ends: they stay good, but keep "
                 "their batch's memory until they are dropped; drop them before, or copy()",
                 ResourceWarning,
                 stacklevel=4,
             )
-        if self._mapping is not None and spans:
-            self._pinned = pages_of(spans, mmap.PAGESIZE)
-            for first, end in self._pinned:
-                self._mapping.detach(first, end - first)
-        with self._releasing:
-            self._left = True
-        if not self._memory.gone:
-            state = _core.Window.CLOSES if closes else _core.Window.LEFT
-            self.control.leave(self.root, self.rank, state)
 
     def _end_lending(self) -> None:
         """Keeps of the mapping what views look at, and nothing once they are dropped."""

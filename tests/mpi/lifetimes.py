@@ -6,11 +6,15 @@ overwritten slot would show.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gc
+import os
 import sys
 import time
+import unittest.mock
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +23,7 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.batch import Batch
+from lmdbio.errors import PeerError
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
 
@@ -165,6 +170,16 @@ def a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow() -> Non
     assert time.perf_counter() - begun < 5
 
 
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """What cannot be raised is not printed."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+
+
 def mapped() -> int:
     """Mappings of shared memory."""
     text = Path("/proc/self/maps").read_text(encoding="ascii")
@@ -222,6 +237,58 @@ def batches_are_copied_where_a_window_cannot_be_mapped_twice() -> None:
         _core.map_again = twice
 
 
+def a_forked_child_that_drops_views_releases_nothing() -> None:
+    with reader(iterations=40, slots=3) as rdr:
+        for t, batch in enumerate(rdr):
+            if t == 5:
+                array, indices = views(batch), batch.indices
+            elif t == 6:
+                child = os.fork()
+                if child == 0:
+                    del array
+                    os._exit(0)
+                os.waitpid(child, 0)
+                time.sleep(0.05)  # as long as a root takes to fill the slot
+                good(array, indices)
+                del array
+
+
+def who_forgets_with_views_in_use_where_warnings_are_errors_holds_nobody_up() -> None:
+    rdr = reader(iterations=30, slots=3)
+    with warnings.catch_warnings(), silence():
+        warnings.simplefilter("error")
+        for t, batch in enumerate(rdr):
+            if RANK == SIZE - 1 and t == 4:
+                array, indices = views(batch), batch.indices
+                del rdr, batch
+                gc.collect()
+                break
+        else:
+            assert t == 29
+    COMM.Barrier()
+    if RANK == SIZE - 1:
+        good(array, indices)
+
+
+def no_memory_for_the_copies_of_views_is_told_to_all() -> None:
+    rdr = reader(slots=3)
+    error = OSError(errno.ENOMEM, "no memory")
+    try:
+        for t, batch in enumerate(rdr):
+            if RANK == SIZE - 1 and t == 4:
+                array, indices = views(batch), batch.indices
+                with unittest.mock.patch.object(_core.Mapping, "detach", side_effect=error):
+                    rdr.close()
+                break
+            if t == 30:  # nobody failed: each of these ranks has memory of its own
+                break
+    except (OSError, PeerError) as told:
+        assert "no memory" in str(told)
+    COMM.Barrier()
+    if RANK == SIZE - 1:
+        good(array, indices)
+
+
 def views_outlive_mpi() -> None:
     """The last case: MPI is over then."""
     kept = views_of_readers_that_ended()
@@ -244,6 +311,9 @@ CASES: list[Callable[[], None]] = [
     a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow,
     views_that_outlive_their_reader_keep_no_window,
     batches_are_copied_where_a_window_cannot_be_mapped_twice,
+    a_forked_child_that_drops_views_releases_nothing,
+    who_forgets_with_views_in_use_where_warnings_are_errors_holds_nobody_up,
+    no_memory_for_the_copies_of_views_is_told_to_all,
     views_outlive_mpi,
 ]
 
