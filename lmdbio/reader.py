@@ -51,6 +51,7 @@ def _at_exit() -> None:
 
 
 atexit.register(_at_exit)
+share.before_finalize(_at_exit)
 
 
 # --- views that are still alive ----------------------------------------------------------

@@ -27,8 +27,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmdbio.share.job import Job
+from lmdbio.share.memory import wait_unused
 
-__all__ = ["Kind", "Letter", "Mail", "failure_letter", "failure_of", "next_number", "open_mail"]
+__all__ = [
+    "Kind",
+    "Letter",
+    "Mail",
+    "before_finalize",
+    "failure_letter",
+    "failure_of",
+    "next_number",
+    "open_mail",
+]
 
 
 class Kind(IntEnum):
@@ -78,6 +88,7 @@ class _Office:
 
     def __init__(self, size: int, mpi: Any) -> None:
         self.mpi = mpi
+        self._pid = os.getpid()
         self.readers = 0  # that were numbered
         self.users = 0  # that have not ended
         self._made: list[Any] = []  # the duplicate, from when it is made until it is freed
@@ -93,7 +104,7 @@ class _Office:
 
     @property
     def is_open(self) -> bool:
-        return not self._is_closed and not self.mpi.Is_finalized()
+        return not (self._is_closed or _is_over or self.mpi.Is_finalized())
 
     def send(self, to: int, tag: int, text: bytes) -> None:
         with self._lock:
@@ -136,8 +147,9 @@ class _Office:
 
     def leave(self) -> None:
         """A Reader has ended."""
-        with self._lock:
-            self.users -= 1
+        if self._pid == os.getpid():  # a forked child may find the lock held for ever
+            with self._lock:
+                self.users -= 1
 
     def close(self) -> None:
         """No letter is sent or taken any more: the user's communicator is freed, on all ranks."""
@@ -145,8 +157,6 @@ class _Office:
             if not self.is_open or not self._made:
                 return
             self._is_closed = True
-            if _is_over:
-                return
             _keep(self._telling, self._made[0].Ialltoall, self._sent, self._wanted)
         _closed.append(self)
         sweep()
@@ -202,6 +212,15 @@ def _finish() -> None:
         sweep()
 
 
+#: Called when MPI is finalized.
+_before_finalize: list[Callable[[], None]] = []
+
+
+def before_finalize(call: Callable[[], None]) -> None:
+    """Has Readers ended when MPI is finalized, before anything of it is gone."""
+    _before_finalize.append(call)
+
+
 _keyval: int | None = None
 
 
@@ -214,6 +233,9 @@ def _attend(mpi: Any) -> int:
             office.close()
 
         def finalized(_comm: Any, _key: int, _nothing: object) -> None:
+            for call in _before_finalize:
+                call()
+            wait_unused()  # its windows end with MPI
             _finish()
 
         # This one's attributes are the first that MPI deletes when it is finalized.

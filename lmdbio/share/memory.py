@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -108,6 +109,12 @@ def leave_window(memory: SharedMemory, is_unused: Callable[[], bool]) -> None:
         is_unused: says whether this process fills it no more.
     """
     _left.append((memory, is_unused))
+
+
+def wait_unused() -> None:
+    """Waits until this process fills none of them any more: until all have left them."""
+    while not all(is_unused() for memory, is_unused in _left):
+        time.sleep(_core.SLICE_MS / 1000)
 
 
 def left_windows() -> dict[Name, SharedMemory]:

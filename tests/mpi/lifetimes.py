@@ -23,7 +23,7 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.batch import Batch
-from lmdbio.errors import PeerError
+from lmdbio.errors import Error, PeerError
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
 
@@ -289,13 +289,28 @@ def no_memory_for_the_copies_of_views_is_told_to_all() -> None:
         good(array, indices)
 
 
-def views_outlive_mpi() -> None:
-    """The last case: MPI is over then."""
+def views_and_readers_outlive_mpi() -> None:
+    """The last case: MPI is over then. Roots that fill for others do so until these are there."""
     kept = views_of_readers_that_ended()
-    COMM.Barrier()
-    MPI.Finalize()
+    rdr = reader(slots=40)
+    forgotten = reader(slots=20)
+    next(forgotten)
+    del forgotten
+    for _ in range(3 + RANK):
+        batch = next(rdr)
+    kept.append((views(batch), batch.indices))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        MPI.Finalize()
     for array, indices in kept:
         good(array, indices)
+    try:
+        next(rdr)
+    except Error as error:
+        assert "closed" in str(error)
+    else:
+        raise AssertionError("MPI is over")
+    rdr.close()
 
 
 CASES: list[Callable[[], None]] = [
@@ -314,7 +329,7 @@ CASES: list[Callable[[], None]] = [
     a_forked_child_that_drops_views_releases_nothing,
     who_forgets_with_views_in_use_where_warnings_are_errors_holds_nobody_up,
     no_memory_for_the_copies_of_views_is_told_to_all,
-    views_outlive_mpi,
+    views_and_readers_outlive_mpi,
 ]
 
 assert FIXED > BATCH
