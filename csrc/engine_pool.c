@@ -57,6 +57,17 @@ static void queue_remove(lio_pool *owner, lio_ticket *ticket)
     ticket->queued = false;
 }
 
+/* Threads that all that waits is worth. One that was woken counts as idle until it runs. */
+static uint64_t queue_hands(const lio_pool *owner)
+{
+    uint64_t hands = 0;
+    for (const lio_ticket *ticket = owner->first; ticket != NULL; ticket = ticket->next) {
+        size_t left = ticket->count - ticket->begun;
+        hands += left < ticket->hands ? left : ticket->hands;
+    }
+    return hands;
+}
+
 static bool has_ended(const lio_ticket *ticket)
 {
     return !ticket->queued && ticket->running == 0;
@@ -140,7 +151,8 @@ static void carry_one_by_one(lio_pool *owner)
             break;
         read = queue_take(owner, &ticket);
         /* One wakes the next: woken together, they would wait for the lock in turn. */
-        if (owner->first != NULL && owner->idle > 0 && ticket->hands > 1)
+        if (owner->first != NULL && owner->idle > 0 &&
+            (ticket->hands > 1 || owner->first != ticket || owner->first != owner->last))
             (void)pthread_cond_signal(&owner->work);
         (void)pthread_mutex_unlock(&owner->lock);
         perform_queued(owner->engine, read, ticket->queued_ns, &error);
@@ -303,15 +315,15 @@ int lio_pool_of(lio_engine *engine, lio_pool **out, lio_error *error)
     return LIO_OK;
 }
 
-/* Starts threads for a ticket, as far as `depth` allows. Signals stay with the threads of the
+/* Starts threads for what waits, as far as `depth` allows. Signals stay with the threads of the
  * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one
  * thread must run, the others are a matter of speed. */
-static int pool_grow(lio_pool *owner, const lio_ticket *ticket, lio_error *error)
+static int pool_grow(lio_pool *owner, lio_error *error)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
     int problem = 0;
-    uint64_t wanted = owner->threads - owner->idle + ticket->hands;
+    uint64_t wanted = owner->threads - owner->idle + queue_hands(owner);
     uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
     wanted = wanted < most ? wanted : most;
     if (owner->threads >= wanted)
@@ -357,7 +369,7 @@ int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
     if (ticket->count > 0) {
         (void)pthread_mutex_lock(&owner->lock);
         queue_append(owner, ticket);
-        code = pool_grow(owner, ticket, error);
+        code = pool_grow(owner, error);
         if (code != LIO_OK)
             queue_remove(owner, ticket);
         else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)

@@ -354,7 +354,8 @@ class Filler(threading.Thread):
         past = self._work.bypass.engine(plan.totals.buffer_bytes)
         into = address + self._seat.layout.table_bytes + base
         begun = monotonic_ns()
-        ticket = (past or self._work.engine).submit_plan(plan, into, self._seat)
+        engine = past or self._work.engine
+        ticket = engine.submit_plan(plan, into, self._seat)
         # From here on it is among those that are closed whatever happens.
         self._flying.append(
             _Flight(pending.number, ticket, address, slices, lengths, size, past is not None)
@@ -363,7 +364,7 @@ class Filler(threading.Thread):
         if ahead is not None:
             ahead.ticket.close()
             pending.ahead = None
-        self._links.read_by(ticket)
+        self._links.read_by(ticket, plan.totals.requests, engine.depth)
 
     def _slot(self, block: int, size: int) -> int:
         """Address of a block's slot, backed by memory for ``size`` bytes of data."""
@@ -380,7 +381,7 @@ class Filler(threading.Thread):
         flight = self._flying.popleft()
         times = flight.ticket.times
         self._links.end_turn()
-        self._links.landed(times[1] - times[0], is_last=not self._flying)
+        self._links.landed(times[1] - times[0])
         flight.ticket.close()
         self._work.source.guard()
         self._write_table(flight)

@@ -15,7 +15,9 @@ alone. Both cost time and change nothing else.
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.assignment import Schedule
@@ -34,15 +36,25 @@ SAMPLE_RECORDS_MAX = 4096
 #: Tokens where nobody has measured.
 ROOTS_PER_TOKEN = 8
 #: Between two looks into the mail, where a letter may come: so much of the time that nothing has
-#: come or gone, or that a block takes from its first request to its last byte.
+#: come or gone, or in which this root reads a block.
 NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 0.001, 0.02
-#: A turn is asked for when no more than so many of the requests of the block before are under way.
+#: Where a block's requests fill an engine's depth, the next turn is asked for when no more than
+#: this share of them is under way.
 LEFT_SHARE = 0.25
 #: Who has waited so long for the cursor asks for it; and so long, seeks alone.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
 #: Whose turn has not come while all others could have had so many, but not sooner and not later,
 #: reads.
 TURN_ROUNDS, TURN_SECONDS_MIN, TURN_SECONDS_MAX = 4, 0.25, 2.0
+
+
+class _Flying(NamedTuple):
+    """A block whose requests are under way, since when, and of how many there may be."""
+
+    ticket: _core.Ticket
+    requests: int
+    depth: int
+    since_s: float
 
 
 class Links:
@@ -74,9 +86,8 @@ class Links:
         self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
         self._active_s = time.monotonic()  # when a letter last came or went
         self._flight_s = 0.0  # that a block takes
-        self._last: _core.Ticket | None = None  # of the block that was submitted last
-        self._last_s = 0.0  # when
-        self._awaits_room = False  # for a block after that
+        self._flying: deque[_Flying] = deque()  # blocks submitted and not landed
+        self._awaits_room = False  # for one more
         self._room_s = 0.0  # when there probably is
         self._no_turn_s: float | None = None  # since when it is wanted
         self._no_cursor_s: float | None = None
@@ -146,7 +157,7 @@ class Links:
         if self.awaits_turn or self.awaits_wish or self.awaits_cursor:
             nap_s = now_s - self._active_s
             if not self.awaits_cursor:  # which nobody else could use in the meantime
-                nap_s = max(nap_s, self._flight_s)
+                nap_s = max(nap_s, self._flight_s / max(1, len(self._flying)))
             nap_s = min(NAP_SHARE * nap_s, NAP_SECONDS_MAX)
         elif self._awaits_room:
             nap_s = self._room_s - now_s
@@ -154,15 +165,11 @@ class Links:
             return _core.SLICE_MS
         return min(int(1000 * max(nap_s, NAP_SECONDS_MIN)), _core.SLICE_MS)
 
-    def landed(self, seconds: float, *, is_last: bool) -> None:
-        """A block was read, which took so long.
-
-        Args:
-            is_last: no other one is being read.
-        """
+    def landed(self, seconds: float) -> None:
+        """The oldest block that was submitted has arrived, which took so long."""
         self._flight_s = (self._flight_s + seconds) / 2 if self._flight_s else seconds
-        if is_last:
-            self._last = None
+        if self._flying:
+            self._flying.popleft()
 
     def close(self) -> None:
         """Writes no more letters, and takes none. May be called twice."""
@@ -192,28 +199,38 @@ class Links:
         patience_s = TURN_ROUNDS * roots * self._flight_s
         return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
-    def read_by(self, ticket: _core.Ticket) -> None:
+    def read_by(self, ticket: _core.Ticket, requests: int, depth: int) -> None:
         """Requests were handed over; the turn, if it is one, lasts until all have begun.
 
-        The next turn is not wanted before most of them have ended: requests that wait here for
-        those before them to end would keep the token from roots whose requests could begin.
+        The next turn is not wanted before as many could begin at once: requests that wait here
+        for those before them to end would keep the token from roots whose requests could.
+
+        Args:
+            requests: the ticket's.
+            depth: that the engine has under way at most.
         """
         if self.turns is None:
             return
-        self._last, self._last_s, self._awaits_room = ticket, time.monotonic(), False
+        self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
+        self._awaits_room = False
         if self.turns.holds:
             self._ticket = ticket
 
     def _has_room(self) -> bool:
         """Whether requests that were submitted now would soon begin; else estimates when."""
-        left = self._last.left() if self._last is not None else 0.0
-        self._awaits_room = left > LEFT_SHARE
-        if self._awaits_room:
-            now_s = time.monotonic()
-            gone_s = now_s - self._last_s
-            whole_s = gone_s / (1 - left) if left < 1 else max(self._flight_s, 2 * gone_s)
-            self._room_s = now_s + max((left - LEFT_SHARE) * whole_s, NAP_SHARE * self._flight_s)
-        return not self._awaits_room
+        self._awaits_room = False
+        if not self._flying:
+            return True
+        last = self._flying[-1]
+        under_way = sum(one.ticket.left() * one.requests for one in self._flying)
+        most = max(last.depth - last.requests, LEFT_SHARE * last.requests)
+        if under_way <= most:
+            return True
+        now_s = time.monotonic()
+        whole_s = self._flight_s or 2 * (now_s - last.since_s)
+        self._room_s = now_s + max(1 - most / under_way, NAP_SHARE) * whole_s
+        self._awaits_room = True
+        return False
 
     def _wish(self) -> None:
         """Asks for the token, unless it is here or was asked for."""
@@ -223,7 +240,8 @@ class Links:
 
     def drop_turn(self) -> None:
         """What was submitted was given up."""
-        self._ticket = self._last = None
+        self._ticket = None
+        self._flying.clear()
 
     @property
     def in_turn(self) -> bool:
