@@ -187,7 +187,7 @@ def _open_first(data: DataSet, roots: int, opened: list[Work]) -> Seen:
     else:
         source = _open_source(data, None)
     opened.append(_work(data, roots, source))
-    kept = calibration.find(source.pages)
+    kept = calibration.find(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
     return replace(_seen(opened[0]), staggerings=jobs)
