@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import command as commands
 from capped import capped
 from pfs import pfs
 
@@ -33,6 +34,7 @@ __all__ = [
     "Launcher",
     "Missing",
     "Store",
+    "guarded",
     "launcher",
     "local",
     "looped",
@@ -88,6 +90,22 @@ def missing_mpi() -> str | None:
 def missing(kind: str) -> str | None:
     """What this machine lacks for a cluster with such a store, None if nothing."""
     return missing_mpi() or (pfs.missing() if kind == "model" else capped.missing())
+
+
+def guarded(run: Callable[[], int], prefix: str) -> int:
+    """The exit status of a program that makes clusters, as ``command.guarded`` gives it.
+
+    Args:
+        run: the program.
+        prefix: of the folder that its temporary files go to.
+    """
+    # Ranks and stores keep temporary files in one place, which goes whatever happened.
+    with tempfile.TemporaryDirectory(prefix=prefix) as work:
+        tempfile.tempdir = work
+        try:
+            return commands.guarded(run, Missing, Failed)
+        finally:
+            tempfile.tempdir = None
 
 
 # --- stores --------------------------------------------------------------------------------

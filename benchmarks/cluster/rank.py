@@ -262,9 +262,14 @@ def summary(
     }
 
 
-def main() -> None:
+def run_plan(kind: Callable[[dict[str, Any]], Ranks]) -> None:
+    """Does the runs of the plan that the program was given, and tells what came of each.
+
+    Args:
+        kind: of ranks, made of the plan.
+    """
     plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    ranks = Ranks(plan)
+    ranks = kind(plan)
     for number, run in enumerate(plan["runs"]):
         result = ranks.perform(run)
         if result is not None:
@@ -273,4 +278,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    run_plan(Ranks)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -328,14 +327,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
 
 
 def main(words: list[str]) -> int:
-    asked = parse(words)
-    # Ranks and stores keep temporary files in one place, which goes whatever happened.
-    with tempfile.TemporaryDirectory(prefix="cluster-run-") as work:
-        tempfile.tempdir = work
-        try:
-            return command.guarded(measured(asked, words), cluster.Missing, cluster.Failed)
-        finally:
-            tempfile.tempdir = None
+    return cluster.guarded(measured(parse(words), words), "cluster-run-")
 
 
 if __name__ == "__main__":

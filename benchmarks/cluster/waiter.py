@@ -15,7 +15,6 @@ Rank 0 writes one line of JSON for each run. Letters are seen where lmdbio sends
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import threading
@@ -30,7 +29,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from mpi4py import MPI
-from rank import COMM, Ranks, together
+from rank import COMM, Ranks, run_plan, together
 from waited import hops
 from ways import FILLER
 
@@ -326,15 +325,5 @@ class Waiter(Ranks):
         }
 
 
-def main() -> None:
-    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    waiter = Waiter(plan)
-    for number, run in enumerate(plan["runs"]):
-        result = waiter.perform(run)
-        if result is not None:
-            print(json.dumps({"run": number} | result), flush=True)
-        together()
-
-
 if __name__ == "__main__":
-    main()
+    run_plan(Waiter)

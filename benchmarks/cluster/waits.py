@@ -32,7 +32,6 @@ import contextlib
 import json
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -44,7 +43,6 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
 import cluster  # noqa: E402
-import command  # noqa: E402
 from judged import Verdict, summaries  # noqa: E402
 from pfs import pfs  # noqa: E402
 from rich.box import SIMPLE  # noqa: E402
@@ -411,14 +409,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
 
 
 def main(words: list[str]) -> int:
-    asked = parse(words)
-    # Ranks and stores keep temporary files in one place, which goes whatever happened.
-    with tempfile.TemporaryDirectory(prefix="waits-") as work:
-        tempfile.tempdir = work
-        try:
-            return command.guarded(measured(asked, words), cluster.Missing, cluster.Failed)
-        finally:
-            tempfile.tempdir = None
+    return cluster.guarded(measured(parse(words), words), "waits-")
 
 
 if __name__ == "__main__":
