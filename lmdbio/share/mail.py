@@ -73,6 +73,8 @@ _FAILURE = struct.Struct("<I")
 _HEAD = struct.Struct("<QB")  # number of the Reader, kind
 #: No letter is longer: a cursor's place, or a number for each root.
 LETTER_BYTES_MAX = 1 << 20
+#: A letter that has come is found by so many probes.
+PROBES = 2
 #: Every MPI has so many tags.
 TAGS = 1 << 15
 #: How long the end of the process waits for ranks that free a communicator later, or never.
@@ -124,8 +126,12 @@ class _Office:
             return self._take(tag) if self.is_open else None
 
     def _take(self, tag: int) -> tuple[int, bytes] | None:
-        found = self._made[0].Improbe(self.mpi.ANY_SOURCE, tag, self._status)
-        if found is None:
+        # MPICH looks first and takes in what has come after that, one letter each time.
+        for _ in range(PROBES):
+            found = self._made[0].Improbe(self.mpi.ANY_SOURCE, tag, self._status)
+            if found is not None:
+                break
+        else:
             return None
         text, sender = bytearray(self._status.Get_count(self.mpi.BYTE)), self._status.Get_source()
         found.Recv([text, self.mpi.BYTE])
