@@ -131,8 +131,8 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
 /* Waits until no request of the ticket is left to begin, though some may be under way. LIO_PENDING:
- * not yet. */
-int lio_ticket_wait_begun(lio_ticket *ticket, int timeout_ms, lio_error *error);
+ * not yet; time is up, or `older`, NULL or another ticket of the engine, has ended before. */
+int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error);
 
 /* The share of its requests that have not ended: 1, none has; 0, all have. */
 double lio_ticket_left(lio_ticket *ticket);

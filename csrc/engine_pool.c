@@ -399,24 +399,20 @@ static struct timespec deadline_after(int timeout_ms)
     return now;
 }
 
-static bool has_begun(const lio_ticket *ticket)
+/* Under the lock: waits until the one has ended, or the other has nothing left to begin, or time is
+ * up. Either may be NULL. */
+static void wait_for(lio_pool *owner, const lio_ticket *ended, const lio_ticket *begun,
+                     int timeout_ms)
 {
-    return !ticket->queued;
-}
-
-/* Under the lock: waits until it is so, or time is up. */
-static bool wait_until(lio_ticket *ticket, bool (*is_so)(const lio_ticket *), int timeout_ms)
-{
-    lio_pool *owner = ticket->owner;
     struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
     int waited = 0;
-    while (!is_so(ticket) && waited == 0 && timeout_ms != 0) {
+    while ((ended == NULL || !has_ended(ended)) && (begun == NULL || begun->queued) &&
+           waited == 0 && timeout_ms != 0) {
         if (timeout_ms < 0)
             (void)pthread_cond_wait(&owner->done, &owner->lock);
         else
             waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
     }
-    return is_so(ticket);
 }
 
 static int begun_before_fork(lio_error *error)
@@ -431,7 +427,8 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     if (owner->pid != getpid())
         return begun_before_fork(error);
     (void)pthread_mutex_lock(&owner->lock);
-    if (!wait_until(ticket, has_ended, timeout_ms))
+    wait_for(owner, ticket, NULL, timeout_ms);
+    if (!has_ended(ticket))
         code = LIO_PENDING;
     else if (ticket->error.code != LIO_OK) {
         code = ticket->error.code;
@@ -442,14 +439,18 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     return code;
 }
 
-int lio_ticket_wait_begun(lio_ticket *ticket, int timeout_ms, lio_error *error)
+int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error)
 {
+    lio_pool *owner = ticket->owner;
     bool begun;
-    if (ticket->owner->pid != getpid())
+    if (owner->pid != getpid())
         return begun_before_fork(error);
-    (void)pthread_mutex_lock(&ticket->owner->lock);
-    begun = wait_until(ticket, has_begun, timeout_ms);
-    (void)pthread_mutex_unlock(&ticket->owner->lock);
+    if (older != NULL && older->owner != owner)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, 0, "tickets of two engines");
+    (void)pthread_mutex_lock(&owner->lock);
+    wait_for(owner, older, ticket, timeout_ms);
+    begun = !ticket->queued;
+    (void)pthread_mutex_unlock(&owner->lock);
     return begun ? LIO_OK : LIO_PENDING;
 }
 

@@ -225,7 +225,7 @@ class Filler(threading.Thread):
                     pending = self._next(pending.number + 1)
                 else:
                     if pending is None:
-                        self._links.give_turn()
+                        self._links.give_turn(leaves=True)
                     self._rest(pending)
         finally:
             if pending is not None and pending.ahead is not None:
@@ -259,7 +259,7 @@ class Filler(threading.Thread):
 
     def _may_submit(self, pending: _Pending) -> bool:
         """Whether all is there to read a block: a plan, a free slot, and the turn."""
-        may_read = self._slot_is_free(pending.number, 0) and self._links.may_read()
+        may_read = self._slot_is_free(pending.number, 0) and self._links.may_read(pending.number)
         if self._links.relay is not None:
             if may_read:
                 self._guess(pending)
@@ -364,7 +364,7 @@ class Filler(threading.Thread):
         if ahead is not None:
             ahead.ticket.close()
             pending.ahead = None
-        self._links.read_by(ticket, plan.totals.requests, engine.depth)
+        self._links.read_by(pending.number, ticket, plan.totals.requests, engine.depth)
 
     def _slot(self, block: int, size: int) -> int:
         """Address of a block's slot, backed by memory for ``size`` bytes of data."""
@@ -482,18 +482,25 @@ class Filler(threading.Thread):
         if pending is not None and pending.ahead is not None and not pending.is_read_ahead():
             self._begin_rest("fill")
             pending.ahead.ticket.poll(timeout_ms)
-        elif self._links.in_turn and len(self._flying) == 1:  # else an older block ends before
+        elif self._links.in_turn:
             self._begin_rest("fill")
-            self._links.end_turn(timeout_ms)
+            self._links.end_turn(timeout_ms, self._older())
         elif self._flying:
             self._begin_rest("fill")
             self._flying[0].ticket.poll(timeout_ms)
         elif pending is not None and not self._slot_is_free(pending.number, 0):
             self._begin_rest("idle")
             self._slot_is_free(pending.number, timeout_ms)
-        elif not self._links.may_read() or self._links.awaits_cursor:
+        elif pending is not None and (
+            not self._links.may_read(pending.number) or self._links.awaits_cursor
+        ):
             self._begin_rest("turn")
             time.sleep(timeout_ms / 1000)
+
+    def _older(self) -> _core.Ticket | None:
+        """The oldest reads under way, if others of their engine are."""
+        first, last = self._flying[0], self._flying[-1]
+        return first.ticket if first is not last and first.past == last.past else None
 
     def _begin_rest(self, why: Rest) -> None:
         if self._resting is None or self._resting[0] != why:

@@ -178,20 +178,24 @@ class Links:
 
     # --- turns
 
-    def may_read(self) -> bool:
+    def may_read(self, block: int) -> bool:
         """Whether it is this root's turn, or it has waited for that in vain; else asks for it."""
         turns = self.turns
         if turns is None or not self._hears or not turns.others:
             return True
         if self._ticket is not None or not self._has_room():
             return False
+        self._wish(block)
         if turns.holds:
-            return True
-        self._wish()
+            return turns.is_next(waits=self._keeps_busy())
         now_s = time.monotonic()
         if self._no_turn_s is None:
             self._no_turn_s = now_s
         return now_s - self._no_turn_s > self._patience()
+
+    def _keeps_busy(self) -> bool:
+        """Whether the storage has enough to do with what this root last asked for."""
+        return bool(self._flying) and self._flying[-1].ticket.left() > LEFT_SHARE
 
     def _patience(self) -> float:
         """How long this root waits for its turn: all others may want one, or two."""
@@ -199,8 +203,8 @@ class Links:
         patience_s = TURN_ROUNDS * roots * self._flight_s
         return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
-    def read_by(self, ticket: _core.Ticket, requests: int, depth: int) -> None:
-        """Requests were handed over; the turn, if it is one, lasts until all have begun.
+    def read_by(self, block: int, ticket: _core.Ticket, requests: int, depth: int) -> None:
+        """A block's requests were handed over; the turn, if it is one, lasts until all have begun.
 
         The next turn is not wanted before as many could begin at once: requests that wait here
         for those before them to end would keep the token from roots whose requests could.
@@ -213,6 +217,7 @@ class Links:
             return
         self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
         self._awaits_room = False
+        self.turns.read(block)
         if self.turns.holds:
             self._ticket = ticket
 
@@ -232,10 +237,10 @@ class Links:
         self._awaits_room = True
         return False
 
-    def _wish(self) -> None:
-        """Asks for the token, unless it is here or was asked for."""
+    def _wish(self, block: int | None) -> None:
+        """Asks for the token, to read a block or to leave, unless it was asked for."""
         if self.turns is not None:
-            for letter in self.turns.wish():
+            for letter in self.turns.wish(block):
                 self._send(letter.to, share.Kind.WISH, letter.body)
 
     def drop_turn(self) -> None:
@@ -248,13 +253,17 @@ class Links:
         """Whether requests are being begun in this turn."""
         return self._ticket is not None
 
-    def end_turn(self, timeout_ms: int = 0) -> None:
+    def end_turn(self, timeout_ms: int = 0, older: _core.Ticket | None = None) -> None:
         """Passes the token on when the last request of the block has begun.
 
         Not when it has ended: the next root's requests then reach the storage while it still
         has these to serve, in the order of the file, and it is never idle between two turns.
+
+        Args:
+            timeout_ms: to wait for that, at most.
+            older: other reads of the same engine; when they end, this waits no longer.
         """
-        if self._ticket is not None and self._ticket.poll_begun(timeout_ms):
+        if self._ticket is not None and self._ticket.poll_begun(timeout_ms, older):
             self._ticket = None
             self.read()  # who wants it
             self.give_turn()
@@ -264,7 +273,7 @@ class Links:
         turns = self.turns
         if turns is None or not turns.holds or self._ticket is not None:
             return
-        passed = turns.pass_on(leaves=leaves)
+        passed = turns.pass_on(waits=self._keeps_busy(), leaves=leaves)
         if passed is not None:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
 
@@ -321,7 +330,7 @@ class Links:
         if self.relay is not None and not self.relay.is_out:
             self.relay.leave()
             self._hand_over(-1, alive)
-        self._wish()
+        self._wish(None)
         if self.turns is not None and (self.turns.others == 0 or self.turns.is_wanted):
             self.give_turn(leaves=True)
         if not self._hears or self.failure is not None:

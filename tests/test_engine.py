@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +206,23 @@ def test_a_ticket_tells_how_far_it_has_come():
     assert seen[0] > 0.5, "most were waiting for a thread"
     assert seen[1] <= 2 / 8, "two can be under way"
     assert seen[2] == 0
+
+
+def test_who_waits_for_a_ticket_to_begin_is_woken_when_an_older_one_ends():
+    with _core.Engine.memory(CONTENT, depth=1) as engine:
+        engine.script(delay_us=50_000)
+        few, room = reads(engine, [(0, 100)])
+        many, memory = reads(engine, [(i * 70_000, 100) for i in range(1, 6)])
+        with engine.submit_plan(few, room.address) as older:
+            with engine.submit_plan(many, memory.address) as ticket:
+                begun = time.monotonic()
+                assert not ticket.poll_begun(10_000, older)
+                assert older.poll() and time.monotonic() - begun < 5
+                assert not ticket.poll_begun(0, older), "there is more to begin"
+                with _core.Engine.memory(CONTENT) as other:
+                    with other.submit_plan(few, room.address) as foreign:
+                        with pytest.raises(ValueError, match="two engines"):
+                            ticket.poll_begun(0, foreign)
 
 
 def test_a_failing_request_ends_its_batch_with_the_operating_systems_error():

@@ -12,6 +12,7 @@ import random
 import pytest
 
 from lmdbio.share import Pass, Turns, chain_of
+from lmdbio.share.turns import BEHIND_BLOCKS
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8])
@@ -55,19 +56,25 @@ class Play:
             self.act(self.draw.choice(self.chain))
 
     def act(self, root: int) -> None:
-        turns = self.turns[root]
-        has_memory = self.draw.random() < 0.7
+        turns, has_memory = self.turns[root], self.draw.random() < 0.7
+        left, block = self.wants[root], self.read.count(root)
+        if left and self.draw.random() < 0.02:  # it has waited in vain
+            self.take(root)
+        elif has_memory or not left:
+            self.wishes += [(root, wish) for wish in turns.wish(block if left else None)]
         if not turns.holds:
-            if has_memory or not self.wants[root]:
-                self.wishes += [(root, wish) for wish in turns.wish()]
             return
-        leaves = self.wants[root] == 0
-        if not leaves and has_memory:
-            self.wants[root] -= 1
-            self.read.append(root)
-        passed = turns.pass_on(leaves=leaves)
+        waits = self.draw.random() < 0.7
+        if left and has_memory and turns.is_next(waits=waits):
+            self.take(root)
+        passed = turns.pass_on(waits=waits, leaves=not left)
         if passed is not None:
             self.tokens.append(passed)
+
+    def take(self, root: int) -> None:
+        self.turns[root].read(self.read.count(root))
+        self.wants[root] -= 1
+        self.read.append(root)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -89,37 +96,109 @@ class Ring:
 
     def __init__(self) -> None:
         self.turns = {root: Turns((1, 2, 3), root) for root in (1, 2, 3)}
+        self.blocks = dict.fromkeys(self.turns, 0)
 
     def wish(self, *roots: int) -> None:
         for root in roots:
-            for to, body in self.turns[root].wish():
+            for to, body in self.turns[root].wish(self.blocks[root]):
                 self.turns[to].hear(root, body)
 
     def holder(self) -> int:
         (holder,) = [root for root, one in self.turns.items() if one.holds]
         return holder
 
-    def pass_on(self, *, leaves: bool = False) -> bool:
-        passed = self.turns[self.holder()].pass_on(leaves=leaves)
+    def read(self, root: int) -> None:
+        self.turns[root].read(self.blocks[root])
+        self.blocks[root] += 1
+
+    def pass_on(self, *, waits: bool = False, leaves: bool = False) -> bool:
+        passed = self.turns[self.holder()].pass_on(waits=waits, leaves=leaves)
         if passed is not None:
             self.turns[passed.to].come(passed.body)
         return passed is not None
 
+    def turn(self, *, waits: bool = False) -> int | None:
+        """Who reads next, and has read."""
+        self.pass_on(waits=waits)
+        root = self.holder()
+        if not self.turns[root].is_next(waits=waits):
+            return None
+        self.read(root)
+        return root
 
-def test_while_all_want_to_read_they_read_in_order() -> None:
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_while_all_want_to_read_they_read_in_the_order_of_the_file(waits: bool) -> None:
     ring, seen = Ring(), []
     for _ in range(9):
         ring.wish(3, 2, 1)
-        seen.append(ring.holder())
-        assert ring.pass_on()
+        seen.append(ring.turn(waits=waits))
     assert seen == [1, 2, 3] * 3
 
 
 def test_the_token_goes_past_those_that_do_not_want_it() -> None:
     ring = Ring()
     ring.wish(3)
-    assert ring.pass_on()
-    assert ring.holder() == 3
+    assert ring.turn() == 3
+
+
+def test_whose_block_comes_first_is_waited_for_if_it_costs_nothing() -> None:
+    ring = Ring()
+    ring.wish(1)
+    assert ring.turn(waits=True) == 1
+    ring.wish(3, 1)
+    assert ring.turn(waits=True) is None, "2 comes first"
+    ring.wish(2)
+    assert [ring.turn(waits=True) for _ in range(3)] == [2, 3, 1]
+    ring.wish(3)
+    assert [ring.turn(waits=False), ring.turn(waits=False)] == [3, None]
+
+
+def test_who_was_late_catches_up_before_others_go_on() -> None:
+    ring = Ring()
+    for _ in range(3):
+        ring.wish(1, 3)
+        assert [ring.turn(), ring.turn()] == [1, 3]
+    seen = []
+    for _ in range(5):
+        ring.wish(1, 2, 3)
+        seen.append(ring.turn())
+    assert seen == [2, 2, 2, 1, 2]
+
+
+def test_who_is_far_behind_is_not_waited_for() -> None:
+    ring = Ring()
+    for behind in range(2 * BEHIND_BLOCKS):
+        ring.wish(1, 3)
+        seen = [ring.turn(waits=True), ring.turn(waits=True)]
+        if behind == 0:  # 1 comes before 2
+            assert seen == [1, None]
+            assert ring.turn() == 3
+        elif behind < BEHIND_BLOCKS:
+            assert seen == [None, None]
+            assert [ring.turn(), ring.turn()] == [1, 3]
+        else:
+            assert seen == [1, 3]
+
+
+def test_a_wish_of_who_passes_the_token_on_is_not_forgotten() -> None:
+    ring = Ring()
+    ring.wish(1)
+    assert ring.turn() == 1
+    ring.wish(2, 1)  # 1, which holds the token, tells nobody
+    assert [ring.turn(), ring.turn()] == [2, 1]
+
+
+def test_what_was_read_out_of_turn_is_not_waited_for() -> None:
+    ring = Ring()
+    ring.wish(2)
+    ring.read(2)  # it waited in vain
+    ring.wish(1)
+    assert ring.turn() == 1
+    assert ring.turn() is None, "its wish was for the block that it has"
+    ring.wish(3, 2)
+    assert [ring.turn(waits=True), ring.turn(waits=True)] == [3, None], "1 comes before 2 again"
+    assert ring.turn() == 2
 
 
 def test_a_token_that_nobody_wants_lies_still() -> None:
@@ -127,19 +206,19 @@ def test_a_token_that_nobody_wants_lies_still() -> None:
     assert not ring.pass_on()
     assert ring.holder() == 1
     ring.wish(2)
-    assert ring.pass_on()
+    assert ring.turn() == 2
     assert not ring.pass_on(), "a wish is for one turn"
     assert ring.holder() == 2
 
 
 def test_a_wish_that_comes_after_its_turn_is_none() -> None:
     ring = Ring()
-    late = ring.turns[2].wish()
+    late = ring.turns[2].wish(0)
     for to, body in late[:1]:
         ring.turns[to].hear(2, body)
-    assert ring.pass_on()
+    assert ring.turn() == 2
     ring.wish(3)
-    assert ring.pass_on()
+    assert ring.turn() == 3
     ring.turns[late[1].to].hear(2, late[1].body)
     assert ring.holder() == late[1].to == 3
     assert not ring.pass_on()
@@ -147,9 +226,9 @@ def test_a_wish_that_comes_after_its_turn_is_none() -> None:
 
 def test_nobody_asks_twice_for_one_turn() -> None:
     turns = Turns((1, 2, 3), 2)
-    assert [letter.to for letter in turns.wish()] == [1, 3]
+    assert [letter.to for letter in turns.wish(0)] == [1, 3]
     assert turns.is_wished
-    assert turns.wish() == []
+    assert turns.wish(0) == []
 
 
 def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
@@ -158,10 +237,20 @@ def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
     assert ring.holder() == 2
     ring.wish(3, 1)
     assert ring.turns[1].is_out
-    assert ring.pass_on(leaves=True)
+    assert ring.pass_on(waits=True, leaves=True)
     assert ring.holder() == 3
     assert ring.turns[3].others == 0
-    assert ring.turns[3].wish() == []
+    assert ring.turns[3].wish(0) == []
+
+
+def test_who_wants_nothing_more_asks_to_leave() -> None:
+    ring = Ring()
+    ring.read(3)
+    for to, body in ring.turns[3].wish(None):
+        ring.turns[to].hear(3, body)
+    assert ring.turns[1].is_wanted
+    assert ring.pass_on()
+    assert ring.holder() == 3
 
 
 def test_who_is_alone_keeps_its_turn() -> None:
@@ -175,13 +264,13 @@ def test_who_is_alone_keeps_its_turn() -> None:
     assert not turns.holds
 
 
-@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0" * 13])
+@pytest.mark.parametrize("body", [b"", b"\0\0", b"\0" * 49])
 def test_a_token_of_another_chain_is_refused(body: bytes) -> None:
     with pytest.raises(RuntimeError, match="token"):
         Turns((1, 2, 3), 2).come(body)
 
 
-@pytest.mark.parametrize(("root", "body"), [(3, b""), (3, b"\0" * 5), (4, b"\0" * 4)])
+@pytest.mark.parametrize(("root", "body"), [(3, b""), (3, b"\0" * 5), (4, b"\0" * 8)])
 def test_a_wish_of_another_chain_is_refused(root: int, body: bytes) -> None:
     with pytest.raises(RuntimeError, match="wish"):
         Turns((1, 2, 3), 2).hear(root, body)

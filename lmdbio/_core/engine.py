@@ -90,9 +90,15 @@ class Ticket:
         self._status.check(code)
         return True
 
-    def poll_begun(self, timeout_ms: int = 0) -> bool:
-        """True when no request is left to begin, though some may be under way."""
-        code = lib.lio_ticket_wait_begun(self.out[0], timeout_ms, self._status.error)
+    def poll_begun(self, timeout_ms: int = 0, older: Ticket | None = None) -> bool:
+        """True when no request is left to begin, though some may be under way.
+
+        Args:
+            timeout_ms: to wait at most.
+            older: another ticket of the engine; when it ends, this waits no longer.
+        """
+        before = ffi.NULL if older is None else older.out[0]
+        code = lib.lio_ticket_wait_begun(self.out[0], before, timeout_ms, self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)

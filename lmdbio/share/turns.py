@@ -4,12 +4,14 @@ The roots, in the order of their first records, form as many chains as there are
 has roots i, i + n, i + 2n and so on, so that those which read at the same time are neighbours in
 the file. Each chain has one token, and who has it may read one block:
 
-    wish      whoever has memory to read a block into says so to all others of its chain
-    token     goes from its holder to the next in the chain, round and round, that wishes for it
+    wish      whoever has memory to read a block into says so, and which block, to all of its chain
+    token     goes to whoever's block is next in the file, once that root wishes for it
 
-So while all read as fast as they can, they read in the order of the file; the token never stops
-at one that cannot use it; and where nobody wants it, it lies still, and only its holder needs to
-listen. A turn has a number, so that a wish which comes late is not taken for another one.
+So the file is read in its order, whatever size a block has; one that was late catches up; the
+token never stops at a root that cannot use it; and where nobody wants it, it lies still, and only
+its holder needs to listen. Whose turn it is by the order and who has no memory yet is waited for
+only as long as that costs nothing, while the storage is busy with what the holder has asked for,
+and not at all when it is far behind the others.
 
 Who will never read again takes a last turn, leaves with it, and is left out from then on; the
 last one keeps the token.
@@ -26,9 +28,11 @@ from typing import NamedTuple
 
 __all__ = ["Pass", "Turns", "chain_of"]
 
-#: Turns taken by a root that has left.
-_GONE = 2**32 - 1
-_WISH = struct.Struct("<I")
+#: The next block of a root that has left.
+_GONE = 2**64 - 1
+_WISH = struct.Struct("<Q")
+#: Nobody waits for who is so many blocks behind the first.
+BEHIND_BLOCKS = 4
 
 
 class Pass(NamedTuple):
@@ -61,14 +65,14 @@ class Turns:
         is_out: it left the chain.
     """
 
-    __slots__ = ("_chain", "_form", "_place", "_taken", "_wished", "holds", "is_out")
+    __slots__ = ("_chain", "_form", "_next", "_place", "_wished", "holds", "is_out")
 
     def __init__(self, chain: Sequence[int], root: int) -> None:
         self._chain = tuple(chain)
         self._place = self._chain.index(root)
-        self._taken = [0] * len(self._chain)  # turns of each, as the token last said
-        self._wished = [-1] * len(self._chain)  # the latest turn that each asked for
-        self._form = struct.Struct(f"<{len(self._chain)}I")
+        self._next = [0] * len(self._chain)  # block of each, as the token last said
+        self._wished = [0] * len(self._chain)  # one after the latest block that each asked for
+        self._form = struct.Struct(f"<{2 * len(self._chain)}Q")
         self.holds = self._place == 0
         self.is_out = False
 
@@ -80,31 +84,36 @@ class Turns:
     @property
     def is_wanted(self) -> bool:
         """Whether somebody else asked for the token."""
-        return any(self._wants(place) for place in range(len(self._chain)) if place != self._place)
+        return any(self._wants(place) for place in self._present() if place != self._place)
 
     @property
     def others(self) -> int:
         """Roots of the chain that have not left, but for this one; as the token last said."""
-        own = self._taken[self._place] != _GONE
-        return sum(taken != _GONE for taken in self._taken) - own
+        return sum(place != self._place for place in self._present())
+
+    def _present(self) -> list[int]:
+        return [place for place, block in enumerate(self._next) if block != _GONE]
 
     def _wants(self, place: int) -> bool:
-        return self._taken[place] != _GONE and self._wished[place] >= self._taken[place]
+        return self._wished[place] > self._next[place]
 
-    def wish(self) -> list[Pass]:
+    def wish(self, block: int | None) -> list[Pass]:
         """Asks for the token.
+
+        Args:
+            block: to read; None: to leave.
 
         Returns:
             What to send to whom; nothing where it is here, or was asked for.
         """
-        if self.holds or self.is_out or self._wants(self._place):
+        if self.is_out or self._wants(self._place):
             return []
-        number = self._wished[self._place] = self._taken[self._place]
-        return [
-            Pass(root, _WISH.pack(number))
-            for place, root in enumerate(self._chain)
-            if place != self._place and self._taken[place] != _GONE
-        ]
+        wished = (self._next[self._place] if block is None else block) + 1
+        self._wished[self._place] = wished
+        if self.holds:
+            return []
+        others = [self._chain[place] for place in self._present() if place != self._place]
+        return [Pass(root, _WISH.pack(wished)) for root in others]
 
     def hear(self, root: int, body: bytes) -> None:
         """Somebody else asks for the token.
@@ -125,31 +134,57 @@ class Turns:
         """
         if self.holds or self.is_out or len(body) != self._form.size:
             raise RuntimeError(f"a token of {len(body)} bytes that cannot be")
-        self._taken = list(self._form.unpack(body))
+        told, count = self._form.unpack(body), len(self._chain)
+        own = self._next[self._place]
+        self._next = list(told[:count])
+        self._next[self._place] = max(own, self._next[self._place])
+        self._wished = [max(pair) for pair in zip(self._wished, told[count:], strict=True)]
         self.holds = True
 
-    def pass_on(self, *, leaves: bool = False) -> Pass | None:
-        """Ends a turn, and gives the token to who wants it.
+    def read(self, block: int) -> None:
+        """This root reads a block, be it in its turn or not."""
+        self._next[self._place] = block + 1
+
+    def is_next(self, *, waits: bool) -> bool:
+        """Whether this root may read now, for it has asked and has the token.
 
         Args:
+            waits: for who has not asked and whose block comes before those that were asked for.
+        """
+        return self.holds and self._next_place(waits=waits) == self._place
+
+    def _next_place(self, *, waits: bool) -> int | None:
+        """Who gets the token now; None: nobody has asked, or somebody is waited for."""
+        present = self._present()
+        first = max((self._next[place] for place in present), default=0)
+        for place in sorted(
+            present, key=lambda at: (max(self._next[at] + 1, self._wished[at]), at)
+        ):
+            if self._wants(place):
+                return place
+            if waits and first - self._next[place] < BEHIND_BLOCKS:
+                return None
+        return None
+
+    def pass_on(self, *, waits: bool = False, leaves: bool = False) -> Pass | None:
+        """Gives the token to whose turn is next.
+
+        Args:
+            waits: see ``is_next``.
             leaves: this root will never read again; then whoever has not left gets the token.
 
         Returns:
-            To whom, and what to send; None: nobody wants it.
+            To whom, and what to send; None: it stays here, or everybody has left.
         """
         if not self.holds:
             raise RuntimeError("there is no token to pass on")
-        places = [(self._place + step) % len(self._chain) for step in range(1, len(self._chain))]
-        wanting = [place for place in places if self._wants(place)]
-        if leaves and not wanting:
-            wanting = [place for place in places if self._taken[place] != _GONE]
         if leaves:
-            self._taken[self._place] = _GONE
+            self._next[self._place] = _GONE
             self.holds, self.is_out = False, True
-        if not wanting:
+        place = self._next_place(waits=waits and not leaves)
+        if place is None and leaves:
+            place = next(iter(self._present()), None)
+        if place is None or place == self._place:
             return None
-        if not leaves:
-            self._taken[self._place] += 1
-            self.holds = False
-        body = self._form.pack(*self._taken)
-        return Pass(self._chain[wanting[0]], body)
+        self.holds = False
+        return Pass(self._chain[place], self._form.pack(*self._next, *self._wished))
