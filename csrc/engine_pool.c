@@ -19,6 +19,7 @@ struct lio_pool {
     lio_engine *engine;
     lio_ticket *first, *last; /* tickets with requests not yet begun */
     uint32_t threads, idle;
+    uint32_t heeding; /* who waits for a ticket that has nothing left to begin */
     bool closing;
     bool in_kernel; /* the ring's thread waits there */
     lio_ring *ring; /* NULL: a thread for each request in flight */
@@ -85,7 +86,8 @@ static const lio_read *queue_take(lio_pool *owner, lio_ticket **ticket)
         if (owner->first == NULL)
             owner->last = NULL;
         first->queued = false;
-        (void)pthread_cond_broadcast(&owner->done);
+        if (owner->heeding > 0)
+            (void)pthread_cond_broadcast(&owner->done);
     }
     *ticket = first;
     return read;
@@ -406,6 +408,7 @@ static void wait_for(lio_pool *owner, const lio_ticket *ended, const lio_ticket 
 {
     struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
     int waited = 0;
+    owner->heeding += begun != NULL;
     while ((ended == NULL || !has_ended(ended)) && (begun == NULL || begun->queued) &&
            waited == 0 && timeout_ms != 0) {
         if (timeout_ms < 0)
@@ -413,6 +416,7 @@ static void wait_for(lio_pool *owner, const lio_ticket *ended, const lio_ticket 
         else
             waited = pthread_cond_timedwait(&owner->done, &owner->lock, &deadline);
     }
+    owner->heeding -= begun != NULL;
 }
 
 static int begun_before_fork(lio_error *error)

@@ -37,7 +37,7 @@ SAMPLE_RECORDS_MAX = 4096
 ROOTS_PER_TOKEN = 8
 #: Between two looks into the mail, where a letter may come: so much of the time that nothing has
 #: come or gone, or in which this root reads a block.
-NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 0.001, 0.02
+NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 0.001, 0.05
 #: Where a block's requests fill an engine's depth, the next turn is asked for when no more than
 #: this share of them is under way.
 LEFT_SHARE = 0.25

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, calibration, storage
 from lmdbio.calibration import Calibration, Kind, Pattern, Sample
+from lmdbio.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.provenance import data_file
 from lmdbio.storage import Storage
@@ -112,6 +113,7 @@ def trials(file_bytes: int, *, direct: bool) -> tuple[Trial, ...]:
         *(Trial(kind, "stream", large, depth) for depth in (8, 1, 32)),
         *(Trial(kind, "random", medium, depth) for depth in (32, 1, 8, 64)),
         *(Trial(kind, "random", PAGE_BYTES, depth) for depth in (32, 1)),
+        Trial(kind, "stream", FAR_STREAM_REQUEST_BYTES_MAX, FAR_STREAM_DEPTH),
         *(Trial(kind, "stream", size << 10, 8) for size in (64, 256, 2048, 8192)),
         Trial(kind, "stream", 16 << 20, 4),
     ]

@@ -63,12 +63,27 @@ def test_where_there_is_no_disk_more_requests_are_in_flight(access):
     assert choose(access, FAR).depth > choose(access, DISK).depth
 
 
+def test_where_there_is_no_disk_streams_have_larger_requests():
+    far_away, near = choose("stream", FAR), choose("stream", DISK)
+    assert far_away.request_bytes_max == 2 * near.request_bytes_max
+
+
+def test_what_is_usual_far_away_stays_where_it_is_measured_to_be_as_good():
+    usual = choose("stream", FAR)
+    tuned = measured(
+        sample("direct", "stream", usual.request_bytes_max, usual.depth, 95),
+        sample("direct", "stream", 256 << 10, 8, 100),
+    )
+    found = choose("stream", FAR, tuned)
+    assert (found.depth, found.request_bytes_max) == (usual.depth, usual.request_bytes_max)
+
+
 @pytest.mark.parametrize(
     ("stripes", "depth", "size"),
     [
-        (Stripes(4 << 20, 16), 32, 4 << 20),
-        (Stripes(1 << 20, 2), choice.FAR_STREAM_DEPTH, choice.STREAM_REQUEST_BYTES_MAX),
-        (Stripes(1 << 30, 2000), 64, choice.STREAM_REQUEST_BYTES_MAX),
+        (Stripes(8 << 20, 16), 32, 8 << 20),
+        (Stripes(1 << 20, 2), choice.FAR_STREAM_DEPTH, choice.FAR_STREAM_REQUEST_BYTES_MAX),
+        (Stripes(1 << 30, 2000), 64, choice.FAR_STREAM_REQUEST_BYTES_MAX),
     ],
 )
 def test_streams_fit_the_stripes(stripes, depth, size):
