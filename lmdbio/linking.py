@@ -15,9 +15,7 @@ alone. Both cost time and change nothing else.
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.assignment import Schedule
@@ -25,6 +23,7 @@ from lmdbio.calibration import Staggering
 from lmdbio.choice import Reason, choose_tokens
 from lmdbio.errors import IncompatibleError
 from lmdbio.mode import USUAL_TOKENS, Mode
+from lmdbio.pace import NAP_SHARE, Pace
 from lmdbio.roots import Work
 from lmdbio.seeking import Relay, Walked
 from lmdbio.speculation import Speculation
@@ -35,26 +34,14 @@ __all__ = ["Links", "count_tokens", "link"]
 SAMPLE_RECORDS_MAX = 4096
 #: Tokens where nobody has measured.
 ROOTS_PER_TOKEN = 8
-#: Between two looks into the mail, where a letter may come: so much of the time that nothing has
-#: come or gone, or in which this root reads a block.
-NAP_SHARE, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 0.001, 0.05
-#: Where a block's requests fill an engine's depth, the next turn is asked for when no more than
-#: this share of them is under way.
-LEFT_SHARE = 0.25
+#: Between two looks into the mail, where a letter may come: ``NAP_SHARE`` of the time that nothing
+#: has come or gone, or in which this root reads a block.
+NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.001, 0.05
 #: Who has waited so long for the cursor asks for it; and so long, seeks alone.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
 #: Whose turn has not come while all others could have had so many, but not sooner and not later,
 #: reads.
 TURN_ROUNDS, TURN_SECONDS_MIN, TURN_SECONDS_MAX = 4, 0.25, 2.0
-
-
-class _Flying(NamedTuple):
-    """A block whose requests are under way, since when, and of how many there may be."""
-
-    ticket: _core.Ticket
-    requests: int
-    depth: int
-    since_s: float
 
 
 class Links:
@@ -85,10 +72,7 @@ class Links:
         self.failure: tuple[int, str] | None = None
         self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
         self._active_s = time.monotonic()  # when a letter last came or went
-        self._flight_s = 0.0  # that a block takes
-        self._flying: deque[_Flying] = deque()  # blocks submitted and not landed
-        self._awaits_room = False  # for one more
-        self._room_s = 0.0  # when there probably is
+        self._pace = Pace()
         self._no_turn_s: float | None = None  # since when it is wanted
         self._no_cursor_s: float | None = None
         self._has_asked = False
@@ -157,19 +141,17 @@ class Links:
         if self.awaits_turn or self.awaits_wish or self.awaits_cursor:
             nap_s = now_s - self._active_s
             if not self.awaits_cursor:  # which nobody else could use in the meantime
-                nap_s = max(nap_s, self._flight_s / max(1, len(self._flying)))
+                nap_s = max(nap_s, self._pace.each_s)
             nap_s = min(NAP_SHARE * nap_s, NAP_SECONDS_MAX)
-        elif self._awaits_room:
-            nap_s = self._room_s - now_s
+        elif self._pace.room_s is not None:
+            nap_s = self._pace.room_s - now_s
         else:
             return _core.SLICE_MS
         return min(int(1000 * max(nap_s, NAP_SECONDS_MIN)), _core.SLICE_MS)
 
     def landed(self, seconds: float) -> None:
         """The oldest block that was submitted has arrived, which took so long."""
-        self._flight_s = (self._flight_s + seconds) / 2 if self._flight_s else seconds
-        if self._flying:
-            self._flying.popleft()
+        self._pace.landed(seconds)
 
     def close(self) -> None:
         """Writes no more letters, and takes none. May be called twice."""
@@ -183,31 +165,24 @@ class Links:
         turns = self.turns
         if turns is None or not self._hears or not turns.others:
             return True
-        if self._ticket is not None or not self._has_room():
+        if self._ticket is not None or not self._pace.has_room():
             return False
         self._wish(block)
         if turns.holds:
-            return turns.is_next(waits=self._keeps_busy())
+            return turns.is_next(waits=self._pace.is_busy)
         now_s = time.monotonic()
         if self._no_turn_s is None:
             self._no_turn_s = now_s
         return now_s - self._no_turn_s > self._patience()
 
-    def _keeps_busy(self) -> bool:
-        """Whether the storage has enough to do with what this root last asked for."""
-        return bool(self._flying) and self._flying[-1].ticket.left() > LEFT_SHARE
-
     def _patience(self) -> float:
         """How long this root waits for its turn: all others may want one, or two."""
         roots = self.turns.others + 1 if self.turns is not None else 1
-        patience_s = TURN_ROUNDS * roots * self._flight_s
+        patience_s = TURN_ROUNDS * roots * self._pace.flight_s
         return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
     def read_by(self, block: int, ticket: _core.Ticket, requests: int, depth: int) -> None:
         """A block's requests were handed over; the turn, if it is one, lasts until all have begun.
-
-        The next turn is not wanted before as many could begin at once: requests that wait here
-        for those before them to end would keep the token from roots whose requests could.
 
         Args:
             requests: the ticket's.
@@ -215,27 +190,10 @@ class Links:
         """
         if self.turns is None:
             return
-        self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
-        self._awaits_room = False
+        self._pace.submitted(ticket, requests, depth)
         self.turns.read(block)
         if self.turns.holds:
             self._ticket = ticket
-
-    def _has_room(self) -> bool:
-        """Whether requests that were submitted now would soon begin; else estimates when."""
-        self._awaits_room = False
-        if not self._flying:
-            return True
-        last = self._flying[-1]
-        under_way = sum(one.ticket.left() * one.requests for one in self._flying)
-        most = max(last.depth - last.requests, LEFT_SHARE * last.requests)
-        if under_way <= most:
-            return True
-        now_s = time.monotonic()
-        whole_s = self._flight_s or 2 * (now_s - last.since_s)
-        self._room_s = now_s + max(1 - most / under_way, NAP_SHARE) * whole_s
-        self._awaits_room = True
-        return False
 
     def _wish(self, block: int | None) -> None:
         """Asks for the token, to read a block or to leave, unless it was asked for."""
@@ -246,7 +204,7 @@ class Links:
     def drop_turn(self) -> None:
         """What was submitted was given up."""
         self._ticket = None
-        self._flying.clear()
+        self._pace.clear()
 
     @property
     def in_turn(self) -> bool:
@@ -273,7 +231,7 @@ class Links:
         turns = self.turns
         if turns is None or not turns.holds or self._ticket is not None:
             return
-        passed = turns.pass_on(waits=self._keeps_busy(), leaves=leaves)
+        passed = turns.pass_on(waits=self._pace.is_busy, leaves=leaves)
         if passed is not None:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
 

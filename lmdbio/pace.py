@@ -1,0 +1,98 @@
+"""Pace: what a root has under way, and when there is room for more.
+
+A turn to read is not wanted before as many requests could begin at once: those that wait here for
+others to end would keep the token from roots whose requests could. And as long as enough is under
+way, the storage has something to do, and it costs nothing to wait for who comes first.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import NamedTuple, Protocol
+
+__all__ = ["NAP_SHARE", "Pace", "Ticket"]
+
+#: A block is looked after in steps of so much of the time that it takes.
+NAP_SHARE = 1 / 8
+#: Where a block's requests fill an engine's depth, there is room for the next when no more than
+#: this share of them is under way; and a block of which no more is left keeps no storage busy.
+LEFT_SHARE = 0.25
+
+
+class Ticket(Protocol):
+    """Requests that an engine has taken."""
+
+    def left(self) -> float:
+        """The share of them that have not ended."""
+
+
+class _Flying(NamedTuple):
+    """A block whose requests are under way, since when, and of how many there may be."""
+
+    ticket: Ticket
+    requests: int
+    depth: int
+    since_s: float
+
+
+class Pace:
+    """Blocks that were submitted and have not landed.
+
+    Attributes:
+        flight_s: that a block takes, about; 0: not known yet.
+        room_s: when there probably is room for one more (``time.monotonic``), as ``has_room`` last
+            found; None: there was, or nobody has asked.
+    """
+
+    __slots__ = ("_flying", "flight_s", "room_s")
+
+    def __init__(self) -> None:
+        self._flying: deque[_Flying] = deque()
+        self.flight_s = 0.0
+        self.room_s: float | None = None
+
+    def submitted(self, ticket: Ticket, requests: int, depth: int) -> None:
+        """A block more is under way.
+
+        Args:
+            requests: the ticket's.
+            depth: that the engine has under way at most.
+        """
+        self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
+        self.room_s = None
+
+    def landed(self, seconds: float) -> None:
+        """The oldest block has arrived, which took so long."""
+        self.flight_s = (self.flight_s + seconds) / 2 if self.flight_s else seconds
+        if self._flying:
+            self._flying.popleft()
+
+    def clear(self) -> None:
+        """All that was submitted was given up."""
+        self._flying.clear()
+
+    @property
+    def each_s(self) -> float:
+        """Between two blocks that land."""
+        return self.flight_s / max(1, len(self._flying))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the storage has enough to do with what was submitted last."""
+        return bool(self._flying) and self._flying[-1].ticket.left() > LEFT_SHARE
+
+    def has_room(self) -> bool:
+        """Whether requests that were submitted now would soon begin."""
+        self.room_s = None
+        if not self._flying:
+            return True
+        last = self._flying[-1]
+        under_way = sum(one.ticket.left() * one.requests for one in self._flying)
+        most = max(last.depth - last.requests, LEFT_SHARE * last.requests)
+        if under_way <= most:
+            return True
+        now_s = time.monotonic()
+        whole_s = self.flight_s or 2 * (now_s - last.since_s)
+        self.room_s = now_s + max(1 - most / under_way, NAP_SHARE) * whole_s
+        return False
