@@ -307,34 +307,6 @@ static int fill(lio_pages *pages, const lio_read *read, lio_error *error)
     return lio_engine_peek(pages->engine, read->offset, &into, 1) ? LIO_OK : LIO_PENDING;
 }
 
-static void spare_give(lio_pages *pages, lio_pin *s)
-{
-    s->next = pages->spare;
-    pages->spare = s;
-}
-
-/* Into the cache, if its page is what it should be. */
-static int check_in(lio_pages *pages, lio_pin *s, int type, lio_error *error)
-{
-    int code = lio_page_check(&pages->layout, s->page, s->pgno, type, error);
-    if (code != LIO_OK) {
-        spare_give(pages, s);
-        return code;
-    }
-    s->used = false;
-    remember(pages, s);
-    return LIO_OK;
-}
-
-/* The pin of a page in the cache; NULL: it is not there. */
-static lio_pin *find(const lio_pages *pages, uint64_t pgno)
-{
-    lio_pin *s = bucket_of(pages, pgno)->first;
-    while (s != NULL && s->pgno != pgno)
-        s = s->chain;
-    return s;
-}
-
 /* Reads and checks page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF. */
 static int pin_read(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, lio_error *error)
 {
@@ -356,31 +328,16 @@ static int pin_read(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, li
     if (code != LIO_PENDING)
         lio_engine_count(pages->engine, &(lio_tally){.page_requests = 1, .page_bytes = span});
     if (code == LIO_OK)
-        code = check_in(pages, s, type, error);
-    else
-        spare_give(pages, s);
+        code = lio_page_check(&pages->layout, s->page, pgno, type, error);
+    if (code != LIO_OK) {
+        s->next = pages->spare;
+        pages->spare = s;
+        return code;
+    }
+    s->used = false;
+    remember(pages, s);
     *out = s;
-    return code;
-}
-
-int lio_pages_offer(lio_pages *pages, uint64_t pgno, const uint8_t *page, lio_error *error)
-{
-    uint32_t size = pages->layout.page_size;
-    lio_pin *s;
-    if (pgno < 2 || pgno >= pages->layout.page_limit)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, pages->layout.page_limit, pgno,
-                        "page %" PRIu64 " is not one of the %" PRIu64 " in use", pgno,
-                        pages->layout.page_limit);
-    if (find(pages, pgno) != NULL)
-        return LIO_OK;
-    s = pin_take(pages);
-    if (s == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, pgno * size, size, 0, "no memory for a page");
-    memcpy(s->memory, page, size);
-    s->page = s->memory;
-    s->pgno = pgno;
-    s->pins = 0;
-    return check_in(pages, s, LIO_P_LEAF, error);
+    return LIO_OK;
 }
 
 static int wrong_type(const lio_layout *layout, uint64_t pgno, int type, lio_error *error)
@@ -397,7 +354,8 @@ int lio_pages_pin(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, lio_
     int code;
     for (uint32_t line = 0; at->page != NULL && line < SEARCH_LINES; line++)
         __builtin_prefetch(at->page + (size_t)line * ALIGNMENT_MIN);
-    s = find(pages, pgno);
+    for (s = at->first; s != NULL && s->pgno != pgno; s = s->chain)
+        ;
     if (s == NULL) {
         code = pin_read(pages, pgno, type, &s, error);
         if (code != LIO_OK)

@@ -90,10 +90,6 @@ void lio_pages_share(lio_pages *pages);
 /* Pins page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF and below the layout's page_limit. */
 int lio_pages_pin(lio_pages *pages, uint64_t pgno, int type, lio_pin **out, lio_error *error);
 
-/* Takes leaf `pgno`, of a page's size, from somebody who has read it: checked as if it had been read
- * here. Nothing happens where it is known. */
-int lio_pages_offer(lio_pages *pages, uint64_t pgno, const uint8_t *page, lio_error *error);
-
 /* Checked; borrowed while pinned. */
 const uint8_t *lio_pin_page(const lio_pin *pin);
 

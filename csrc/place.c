@@ -1,7 +1,6 @@
 #include "place.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 enum { HEAD_BYTES = 2, STEP_BYTES = 12 };
 
@@ -71,26 +70,6 @@ int lio_place_write(lio_cursor *cursor, uint8_t *out, size_t *size, lio_error *e
     return code;
 }
 
-static int copy_leaf(lio_cursor *cursor, uint8_t *out, lio_error *error)
-{
-    lio_tree *main, *sub;
-    lio_cursor_trees(cursor, &main, &sub);
-    if (!main->placed || main->height == 0)
-        return lio_fail(error, LIO_ERR_UNPLACED, 0, 0, 0, "the cursor is not positioned");
-    memcpy(out, main->stack[main->height - 1].page, main->layout.page_size);
-    return LIO_OK;
-}
-
-int lio_place_leaf(lio_cursor *cursor, uint8_t *out, lio_error *error)
-{
-    lio_pages *pages = lio_cursor_pages(cursor);
-    int code;
-    lio_pages_lock(pages);
-    code = copy_leaf(cursor, out, error);
-    lio_pages_unlock(pages);
-    return code;
-}
-
 /* --- going there ----------------------------------------------------------------------- */
 
 static void read_steps(const uint8_t *from, uint32_t levels, lio_step *out)
@@ -99,13 +78,10 @@ static void read_steps(const uint8_t *from, uint32_t levels, lio_step *out)
         out[i] = (lio_step){lio_load64(from), lio_load32(from + 8)};
 }
 
-int lio_place_go(lio_cursor *cursor, const uint8_t *place, size_t size, const uint8_t *leaf,
-                 lio_error *error)
+int lio_place_go(lio_cursor *cursor, const uint8_t *place, size_t size, lio_error *error)
 {
     lio_step steps[2 * LIO_DEPTH_MAX];
-    lio_pages *pages = lio_cursor_pages(cursor);
     uint32_t levels, below;
-    int code = LIO_OK;
     if (size < HEAD_BYTES)
         return lio_fail(error, LIO_ERR_CORRUPT, 0, HEAD_BYTES, size, "a place is cut short");
     levels = place[0];
@@ -116,13 +92,7 @@ int lio_place_go(lio_cursor *cursor, const uint8_t *place, size_t size, const ui
                         "a place of %" PRIu32 " and %" PRIu32 " levels in %zu bytes", levels,
                         below, size);
     read_steps(place + HEAD_BYTES, levels + below, steps);
-    lio_pages_lock(pages);
-    if (leaf != NULL)
-        code = lio_pages_offer(pages, steps[levels - 1].pgno, leaf, error);
-    if (code == LIO_OK)
-        code = lio_cursor_go(cursor, steps, levels, steps + levels, below, error);
-    lio_pages_unlock(pages);
-    return code;
+    return lio_cursor_go(cursor, steps, levels, steps + levels, below, error);
 }
 
 /* --- records that it comes by ---------------------------------------------------------- */

@@ -20,14 +20,9 @@ enum { LIO_PLACE_BYTES_MAX = 2 + 2 * 32 * 12 }; /* two trees of LIO_DEPTH_MAX le
 /* Writes the place of `cursor` into `out` (LIO_PLACE_BYTES_MAX bytes). LIO_ERR_UNPLACED. */
 int lio_place_write(lio_cursor *cursor, uint8_t *out, size_t *size, lio_error *error);
 
-/* Copies the leaf of the tree of keys that `cursor` stands on, for whoever goes to its place: `out`
- * has room for a page. LIO_ERR_UNPLACED. */
-int lio_place_leaf(lio_cursor *cursor, uint8_t *out, lio_error *error);
-
-/* Puts `cursor` on a place of its database. `leaf`: NULL, or the page of lio_place_leaf there, which
- * is not read then. LIO_ERR_CORRUPT: there is no such place; the cursor stands nowhere then. */
-int lio_place_go(lio_cursor *cursor, const uint8_t *place, size_t size, const uint8_t *leaf,
-                 lio_error *error);
+/* Puts `cursor` on a place of its database. LIO_ERR_CORRUPT: there is no such place; the cursor
+ * stands nowhere then. */
+int lio_place_go(lio_cursor *cursor, const uint8_t *place, size_t size, lio_error *error);
 
 /* Moves `cursor` over the next `count` records (from the first, if it stands nowhere) and says
  * where their values lie: `out`, unless NULL. `*made`: how many there were; fewer before an error

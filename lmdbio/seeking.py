@@ -43,7 +43,6 @@ U64 = npt.NDArray[np.uint64]
 PAGES_BYTES = 1 << 20
 #: Records that a cursor comes by per call, so that signals and other ranks are heard between.
 STEP_RECORDS = 256
-_PLACE = struct.Struct("<QI")  # position, bytes of the place
 
 
 @dataclass(slots=True, eq=False)
@@ -134,11 +133,8 @@ class Walked(Opened):
         """Where the cursor stands; empty: before the first record."""
         return b"" if self.position % self.count == 0 else _core.place_of(self._cursor)
 
-    def go(self, position: int, place: bytes, leaf: bytes = b"") -> None:
-        """Goes on where a cursor stood.
-
-        Args:
-            leaf: the page that it stood on; empty: it is read.
+    def go(self, position: int, place: bytes) -> None:
+        """Goes on where another process's cursor stands.
 
         Raises:
             CorruptedError: there is no such place.
@@ -146,30 +142,8 @@ class Walked(Opened):
         if (position % self.count == 0) != (not place):
             raise CorruptedError(f"{self.path}: {len(place)} bytes are no place of {position}")
         if place:
-            _core.go_to(self._cursor, place, leaf)
+            _core.go_to(self._cursor, place)
         self.position = position
-
-    def handover(self) -> bytes:
-        """Where the cursor stands and the leaf there, for ``take_over`` in another process.
-
-        Its own node need not have that leaf in memory: most runs begin in the middle of one, far
-        from the records that are read there.
-        """
-        place = self.place()
-        leaf = _core.leaf_of(self._cursor) if place else b""
-        return _PLACE.pack(self.position, len(place)) + place + leaf
-
-    def take_over(self, body: bytes) -> None:
-        """Goes on where another process's cursor stands.
-
-        Raises:
-            CorruptedError: there is no such place, or the body is cut short.
-        """
-        if len(body) < _PLACE.size:
-            raise CorruptedError(f"{self.path}: {len(body)} bytes are no place")
-        position, size = _PLACE.unpack_from(body)
-        rest = body[_PLACE.size :]
-        self.go(position, rest[:size], rest[size:])
 
 
 def open_walked(path: str | os.PathLike[str], *, db: bytes | str | None = None) -> Walked:
@@ -213,7 +187,7 @@ class _Sought:
 
 #: Runs sought ahead whose extents are kept; of further ones, the place where they begin.
 SOUGHT_MAX = 64
-_CURSOR = struct.Struct("<Q")  # number of the run
+_CURSOR = struct.Struct("<QQ")  # number of the run, position
 _DEMAND = struct.Struct("<Q")  # a block
 
 
@@ -257,9 +231,9 @@ class Relay:
         size = _CURSOR.size + self._mask_bytes()
         if self.holds or self.is_out or len(body) < size:
             raise RuntimeError(f"a cursor of {len(body)} bytes that cannot be")
-        (self._run,) = _CURSOR.unpack_from(body)
+        self._run, position = _CURSOR.unpack_from(body)
         self._left |= int.from_bytes(body[_CURSOR.size : size], "little")
-        self._walked.take_over(body[size:])
+        self._walked.go(position, body[size:])
         self.holds = True
 
     def hear(self, body: bytes) -> None:
@@ -358,7 +332,7 @@ class Relay:
         is_done = blocks is not None and self._run > last
         self.is_out = is_done or bool(self._left >> self._team & 1)
         mask = self._left.to_bytes(self._mask_bytes(), "little")
-        body = _CURSOR.pack(self._run) + mask + walked.handover()
+        body = _CURSOR.pack(self._run, walked.position) + mask + walked.place()
         return Handover(team, body)
 
     @property

@@ -67,35 +67,12 @@ def test_records_lie_where_a_walk_by_levels_finds_them(
                 more = min(5, count - stands)
                 found = _core.walk_records(mine, more)
                 assert np.array_equal(found, extents[stands : stands + more])
-                # And with the leaf from there.
-                _core.go_to(mine, place, _core.leaf_of(theirs))
-                assert _core.place_of(mine) == place
-                assert np.array_equal(_core.walk_records(mine, more), found)
-
-
-def test_a_leaf_that_comes_with_a_place_is_not_read(tmp_path: Path) -> None:
-    path = databases.build(databases.CASES[1], tmp_path, 1)
-    with opened(path, None) as (_, cursor):
-        _core.walk_records(cursor, 3)
-        place, leaf = _core.place_of(cursor), _core.leaf_of(cursor)
-        pages = {}
-        for given in (b"", leaf):
-            mine = another(cursor, path, None)
-            before = mine.engine.counters().requests
-            _core.go_to(mine, place, given)
-            pages[given] = mine.engine.counters().requests - before
-        assert pages[leaf] == pages[b""] - 1
-        for wrong in (leaf[:-1], leaf + b"x", bytes(len(leaf)), b"\xff" * len(leaf)):
-            with pytest.raises(CorruptedError):
-                _core.go_to(another(cursor, path, None), place, wrong)
 
 
 def test_a_cursor_that_stands_nowhere_has_no_place(tmp_path: Path) -> None:
     path = databases.build(databases.CASES[1], tmp_path, 1)
     with opened(path, None) as (_, cursor), pytest.raises(Exception, match="not positioned"):
         _core.place_of(cursor)
-    with opened(path, None) as (_, cursor), pytest.raises(Exception, match="not positioned"):
-        _core.leaf_of(cursor)
 
 
 def test_what_is_no_place_is_refused_and_the_cursor_begins_anew(tmp_path: Path) -> None:

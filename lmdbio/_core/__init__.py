@@ -62,14 +62,7 @@ from lmdbio._core.locate import (
     leaves_of,
 )
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
-from lmdbio._core.place import (
-    PLACE_BYTES_MAX,
-    go_to,
-    leaf_of,
-    place_of,
-    skip_records,
-    walk_records,
-)
+from lmdbio._core.place import PLACE_BYTES_MAX, go_to, place_of, skip_records, walk_records
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
@@ -151,7 +144,6 @@ __all__ = [
     "find_extents",
     "footprint",
     "go_to",
-    "leaf_of",
     "keep_heap",
     "key_places",
     "largest_run",

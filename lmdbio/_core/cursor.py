@@ -197,11 +197,6 @@ class Cursor:
         self._pointer = owned(out[0], lib.lio_cursor_close, pages.engine.pointer)
 
     @property
-    def page_size(self) -> int:
-        """Of the file, bytes."""
-        return self._pages.layout.page_size
-
-    @property
     def engine(self) -> Engine:
         return self._pages.engine
 

@@ -7,7 +7,6 @@ import numpy as np
 from lmdbio._core.cursor import Cursor
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
 from lmdbio._lmdbio import ffi, lib
-from lmdbio.errors import CorruptedError
 
 #: No place takes more bytes.
 PLACE_BYTES_MAX = int(lib.LIO_PLACE_BYTES_MAX)
@@ -25,33 +24,15 @@ def place_of(cursor: Cursor) -> bytes:
     return bytes(ffi.buffer(out, size[0]))
 
 
-def leaf_of(cursor: Cursor) -> bytes:
-    """The leaf, with its key, that a cursor stands on, for whoever goes to its place.
-
-    Raises:
-        Error: it stands nowhere.
-    """
-    page = bytearray(cursor.page_size)
-    status = Status(cursor.engine.path)
-    status.check(lib.lio_place_leaf(cursor.pointer, ffi.from_buffer(page), status.error))
-    return bytes(page)
-
-
-def go_to(cursor: Cursor, place: bytes, leaf: bytes = b"") -> None:
+def go_to(cursor: Cursor, place: bytes) -> None:
     """Puts a cursor on a place of its database.
 
-    Args:
-        leaf: the page that ``leaf_of`` gave there, which is not read then; empty: it is.
-
     Raises:
-        CorruptedError: there is no such place, or the leaf is none.
+        CorruptedError: there is no such place.
         OSError, ShortReadError: a page cannot be read.
     """
     status = Status(cursor.engine.path)
-    if leaf and len(leaf) != cursor.page_size:
-        raise CorruptedError(f"{cursor.engine.path}: {len(leaf)} bytes are no leaf")
-    page = ffi.from_buffer(leaf) if leaf else ffi.NULL
-    status.check(lib.lio_place_go(cursor.pointer, place, len(place), page, status.error))
+    status.check(lib.lio_place_go(cursor.pointer, place, len(place), status.error))
 
 
 def walk_records(cursor: Cursor, count: int) -> Extents:
