@@ -334,7 +334,7 @@ def _request_from_facts(access: Access, storage: Storage) -> _Found:
     is_near = storage.disk or storage.in_memory
     usual = STREAM_REQUEST_BYTES_MAX if is_near else FAR_STREAM_REQUEST_BYTES_MAX
     unit = storage.stripes.bytes if storage.stripes is not None else storage.block_bytes or 0
-    if usual < unit <= REQUEST_BYTES_LARGEST and unit % PAGE_BYTES == 0:
+    if STREAM_REQUEST_BYTES_MAX < unit <= REQUEST_BYTES_LARGEST and unit % PAGE_BYTES == 0:
         what = "a stripe" if storage.stripes is not None else "a block of the file system"
         return _fact(unit, f"{what} has {_size(unit)}")
     return _fact(usual, "several of this size in flight are faster than one larger one")

@@ -34,6 +34,8 @@ ROW_BYTES = 16
 LAUNCH_BYTES = 16 * 2**20
 
 
+#: How long to wait at once for one engine where another one may be first.
+APART_MS = 2
 #: How long a thread that fills no more waits to say goodbye to other roots, and how long the end
 #: of a Reader, or of the process, waits for it.
 GOODBYE_SECONDS_MAX, END_SECONDS_MAX = 10.0, 1.0
@@ -223,9 +225,11 @@ class Filler(threading.Thread):
                     self._end_rest()
                     self._submit(pending)
                     pending = self._next(pending.number + 1)
+                    if pending is None:
+                        self._links.leave_turns()
                 else:
                     if pending is None:
-                        self._links.give_turn(leaves=True)
+                        self._links.give_turn()
                     self._rest(pending)
         finally:
             if pending is not None and pending.ahead is not None:
@@ -472,7 +476,7 @@ class Filler(threading.Thread):
             time.sleep(self._links.slice_ms() / 1000)
             if not threading.main_thread().is_alive():  # the process ends
                 deadline_s = min(deadline_s, time.monotonic() + END_SECONDS_MAX)
-        self._links.give_turn(leaves=True)  # to anybody, for nobody has asked for it
+        self._links.give_turn(gives_up=True)  # to anybody, for nobody has asked for it
 
     # --- resting
 
@@ -484,7 +488,7 @@ class Filler(threading.Thread):
             pending.ahead.ticket.poll(timeout_ms)
         elif self._links.in_turn:
             self._begin_rest("fill")
-            self._links.end_turn(timeout_ms, self._older())
+            self._await_begun(timeout_ms)
         elif self._flying:
             self._begin_rest("fill")
             self._flying[0].ticket.poll(timeout_ms)
@@ -497,10 +501,15 @@ class Filler(threading.Thread):
             self._begin_rest("turn")
             time.sleep(timeout_ms / 1000)
 
-    def _older(self) -> _core.Ticket | None:
-        """The oldest reads under way, if others of their engine are."""
+    def _await_begun(self, timeout_ms: int) -> None:
+        """Waits until a turn's requests have begun, or the oldest block has landed."""
         first, last = self._flying[0], self._flying[-1]
-        return first.ticket if first is not last and first.past == last.past else None
+        if first is last:
+            self._links.end_turn(timeout_ms)
+        elif first.past == last.past:
+            self._links.end_turn(timeout_ms, first.ticket)
+        else:  # two engines: one cannot be waited for together with the other
+            first.ticket.poll(min(timeout_ms, APART_MS))
 
     def _begin_rest(self, why: Rest) -> None:
         if self._resting is None or self._resting[0] != why:

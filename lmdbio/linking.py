@@ -71,6 +71,7 @@ class Links:
         self._roots, self._heralds = roots, heralds
         self.failure: tuple[int, str] | None = None
         self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
+        self._has_read_all = False
         self._active_s = time.monotonic()  # when a letter last came or went
         self._pace = Pace()
         self._no_turn_s: float | None = None  # since when it is wanted
@@ -90,8 +91,12 @@ class Links:
 
     @property
     def awaits_turn(self) -> bool:
-        """Whether the token may come, for it was asked for."""
-        return self.turns is not None and self.turns.is_wished
+        """Whether the token may come, for it was asked for; also when that was in vain, and what
+        it was wanted for has been read."""
+        turns = self.turns
+        if turns is None or turns.holds or turns.is_out:
+            return False
+        return turns.is_wished or self._no_turn_s is not None
 
     @property
     def awaits_cursor(self) -> bool:
@@ -226,14 +231,28 @@ class Links:
             self.read()  # who wants it
             self.give_turn()
 
-    def give_turn(self, *, leaves: bool = False) -> None:
-        """Passes the token on to who wants it, if it is here and nothing is begun under it."""
+    def give_turn(self, *, gives_up: bool = False) -> None:
+        """Passes the token on to who wants it, if it is here and nothing is begun under it.
+
+        Who has read all leaves with it; but keeps it while nobody wants it, for it would come
+        where nobody expects it.
+
+        Args:
+            gives_up: this root listens no more: whoever is left gets the token.
+        """
         turns = self.turns
         if turns is None or not turns.holds or self._ticket is not None:
             return
+        leaves = gives_up or (self._has_read_all and (turns.is_wanted or not turns.others))
         passed = turns.pass_on(waits=self._pace.is_busy, leaves=leaves)
         if passed is not None:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
+
+    def leave_turns(self) -> None:
+        """This root has read all that it will: it leaves its chain as soon as it has the token."""
+        self._has_read_all = True
+        self._wish(None)
+        self.give_turn()
 
     # --- the cursor
 
@@ -288,9 +307,7 @@ class Links:
         if self.relay is not None and not self.relay.is_out:
             self.relay.leave()
             self._hand_over(-1, alive)
-        self._wish(None)
-        if self.turns is not None and (self.turns.others == 0 or self.turns.is_wanted):
-            self.give_turn(leaves=True)
+        self.leave_turns()
         if not self._hears or self.failure is not None:
             return True
         return not (self.awaits_turn or self.awaits_wish or self.awaits_cursor)

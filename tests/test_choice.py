@@ -81,7 +81,8 @@ def test_what_is_usual_far_away_stays_where_it_is_measured_to_be_as_good():
 @pytest.mark.parametrize(
     ("stripes", "depth", "size"),
     [
-        (Stripes(8 << 20, 16), 32, 8 << 20),
+        (Stripes(3 << 20, 16), 32, 3 << 20),
+        (Stripes(4 << 20, 16), 32, 4 << 20),
         (Stripes(1 << 20, 2), choice.FAR_STREAM_DEPTH, choice.FAR_STREAM_REQUEST_BYTES_MAX),
         (Stripes(1 << 30, 2000), 64, choice.FAR_STREAM_REQUEST_BYTES_MAX),
     ],

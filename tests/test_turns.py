@@ -12,7 +12,6 @@ import random
 import pytest
 
 from lmdbio.share import Pass, Turns, chain_of
-from lmdbio.share.turns import BEHIND_BLOCKS
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8])
@@ -142,16 +141,49 @@ def test_the_token_goes_past_those_that_do_not_want_it() -> None:
     assert ring.turn() == 3
 
 
-def test_whose_block_comes_first_is_waited_for_if_it_costs_nothing() -> None:
+def test_whose_block_comes_first_is_waited_for_while_nobody_has_gone_before() -> None:
     ring = Ring()
+    for _ in range(3):
+        ring.wish(1, 2, 3)
+        assert [ring.turn(), ring.turn(), ring.turn()] == [1, 2, 3]
+        ring.wish(3, 2)
+        assert ring.turn(waits=True) is None, "1 comes first"
     ring.wish(1)
-    assert ring.turn(waits=True) == 1
-    ring.wish(3, 1)
-    assert ring.turn(waits=True) is None, "2 comes first"
+    assert [ring.turn(waits=True) for _ in range(3)] == [1, 2, 3]
+
+
+def test_who_is_slow_is_waited_for_once() -> None:
+    ring = Ring()
+    ring.wish(1, 2, 3)
+    assert [ring.turn(), ring.turn(), ring.turn()] == [1, 2, 3]
+    ring.wish(2, 3)
+    assert ring.turn(waits=True) is None
+    assert ring.turn(waits=False) == 2
+    for _ in range(5):
+        assert ring.turn(waits=True) == 3
+        ring.wish(2, 3)
+        assert ring.turn(waits=True) == 2
+        ring.wish(3)
+    ring.wish(1)
+    assert ring.turn() == 1, "what comes first is read first"
+
+
+def test_a_turn_that_was_granted_is_not_taken_back() -> None:
+    ring = Ring()
     ring.wish(2)
-    assert [ring.turn(waits=True) for _ in range(3)] == [2, 3, 1]
-    ring.wish(3)
-    assert [ring.turn(waits=False), ring.turn(waits=False)] == [3, None]
+    assert ring.pass_on()
+    assert ring.turns[2].is_next(waits=True), "1, which comes first, was waited for already"
+    ring.wish(1)
+    assert ring.turns[2].is_next(waits=False)
+    ring.read(2)
+    assert not ring.turns[2].is_next(waits=False), "for one block"
+
+
+def test_nobody_waits_for_itself() -> None:
+    ring = Ring()
+    ring.wish(2)
+    assert ring.holder() == 1
+    assert ring.turn(waits=True) == 2, "1 holds the token, and has no memory"
 
 
 def test_who_was_late_catches_up_before_others_go_on() -> None:
@@ -164,21 +196,6 @@ def test_who_was_late_catches_up_before_others_go_on() -> None:
         ring.wish(1, 2, 3)
         seen.append(ring.turn())
     assert seen == [2, 2, 2, 1, 2]
-
-
-def test_who_is_far_behind_is_not_waited_for() -> None:
-    ring = Ring()
-    for behind in range(2 * BEHIND_BLOCKS):
-        ring.wish(1, 3)
-        seen = [ring.turn(waits=True), ring.turn(waits=True)]
-        if behind == 0:  # 1 comes before 2
-            assert seen == [1, None]
-            assert ring.turn() == 3
-        elif behind < BEHIND_BLOCKS:
-            assert seen == [None, None]
-            assert [ring.turn(), ring.turn()] == [1, 3]
-        else:
-            assert seen == [1, 3]
 
 
 def test_a_wish_of_who_passes_the_token_on_is_not_forgotten() -> None:
@@ -197,8 +214,7 @@ def test_what_was_read_out_of_turn_is_not_waited_for() -> None:
     assert ring.turn() == 1
     assert ring.turn() is None, "its wish was for the block that it has"
     ring.wish(3, 2)
-    assert [ring.turn(waits=True), ring.turn(waits=True)] == [3, None], "1 comes before 2 again"
-    assert ring.turn() == 2
+    assert [ring.turn(), ring.turn()] == [3, 2], "2 has read a block more"
 
 
 def test_a_token_that_nobody_wants_lies_still() -> None:
@@ -243,14 +259,26 @@ def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
     assert ring.turns[3].wish(0) == []
 
 
-def test_who_wants_nothing_more_asks_to_leave() -> None:
+def test_who_leaves_is_served_first_however_far_it_has_read() -> None:
     ring = Ring()
-    ring.read(3)
+    for _ in range(7):
+        ring.read(3)
     for to, body in ring.turns[3].wish(None):
         ring.turns[to].hear(3, body)
+    ring.wish(1, 2)
     assert ring.turns[1].is_wanted
-    assert ring.pass_on()
+    assert ring.pass_on(waits=True)
     assert ring.holder() == 3
+    assert ring.pass_on(leaves=True)
+    assert [ring.turn(waits=True), ring.turn(waits=True)] == [1, 2], "nobody is behind 3"
+
+
+def test_who_leaves_after_all_asks_anew() -> None:
+    turns = Turns((1, 2, 3), 2)
+    assert turns.wish(5)
+    assert [letter.to for letter in turns.wish(None)] == [1, 3]
+    assert turns.wish(None) == []
+    assert turns.wish(5) == []
 
 
 def test_who_is_alone_keeps_its_turn() -> None:

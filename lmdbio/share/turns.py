@@ -10,11 +10,11 @@ the file. Each chain has one token, and who has it may read one block:
 So the file is read in its order, whatever size a block has; one that was late catches up; the
 token never stops at a root that cannot use it; and where nobody wants it, it lies still, and only
 its holder needs to listen. Whose turn it is by the order and who has no memory yet is waited for
-only as long as that costs nothing, while the storage is busy with what the holder has asked for,
-and not at all when it is far behind the others.
+while the storage is busy with what the holder has asked for, but not when others have gone on
+before: one whose own ranks are slow holds nobody up.
 
-Who will never read again takes a last turn, leaves with it, and is left out from then on; the
-last one keeps the token.
+Who will never read again leaves with its last turn, or asks for another, which it gets before all
+others; it is left out from then on. The last one keeps the token.
 
 Source: LMDBIO (ACM TOPC 2019), I/O staggering. Who asks whom: as in Suzuki and Kasami's mutual
 exclusion (ACM TOCS 1985), served in the file's order instead of first come, first served.
@@ -31,8 +31,6 @@ __all__ = ["Pass", "Turns", "chain_of"]
 #: The next block of a root that has left.
 _GONE = 2**64 - 1
 _WISH = struct.Struct("<Q")
-#: Nobody waits for who is so many blocks behind the first.
-BEHIND_BLOCKS = 4
 
 
 class Pass(NamedTuple):
@@ -65,7 +63,9 @@ class Turns:
         is_out: it left the chain.
     """
 
-    __slots__ = ("_chain", "_form", "_next", "_place", "_wished", "holds", "is_out")
+    __slots__ = (
+        "_chain", "_form", "_is_granted", "_next", "_place", "_wished", "holds", "is_out",
+    )  # fmt: skip
 
     def __init__(self, chain: Sequence[int], root: int) -> None:
         self._chain = tuple(chain)
@@ -74,6 +74,7 @@ class Turns:
         self._wished = [0] * len(self._chain)  # one after the latest block that each asked for
         self._form = struct.Struct(f"<{2 * len(self._chain)}Q")
         self.holds = self._place == 0
+        self._is_granted = False  # a turn to read
         self.is_out = False
 
     @property
@@ -106,9 +107,9 @@ class Turns:
         Returns:
             What to send to whom; nothing where it is here, or was asked for.
         """
-        if self.is_out or self._wants(self._place):
+        wished, before = _GONE if block is None else block + 1, self._wished[self._place]
+        if self.is_out or before == wished or (block is not None and self._wants(self._place)):
             return []
-        wished = (self._next[self._place] if block is None else block) + 1
         self._wished[self._place] = wished
         if self.holds:
             return []
@@ -140,31 +141,38 @@ class Turns:
         self._next[self._place] = max(own, self._next[self._place])
         self._wished = [max(pair) for pair in zip(self._wished, told[count:], strict=True)]
         self.holds = True
+        self._is_granted = self._wants(self._place)
 
     def read(self, block: int) -> None:
         """This root reads a block, be it in its turn or not."""
         self._next[self._place] = block + 1
+        self._is_granted = False
 
     def is_next(self, *, waits: bool) -> bool:
-        """Whether this root may read now, for it has asked and has the token.
+        """Whether this root may read now, for it has asked and has the token; then until it does.
 
         Args:
             waits: for who has not asked and whose block comes before those that were asked for.
         """
-        return self.holds and self._next_place(waits=waits) == self._place
+        if self.holds and self._wants(self._place) and not self._is_granted:
+            self._is_granted = self._next_place(waits=waits) == self._place
+        return self._is_granted and self._wants(self._place)
 
     def _next_place(self, *, waits: bool) -> int | None:
         """Who gets the token now; None: nobody has asked, or somebody is waited for."""
-        present = self._present()
-        first = max((self._next[place] for place in present), default=0)
-        for place in sorted(
-            present, key=lambda at: (max(self._next[at] + 1, self._wished[at]), at)
-        ):
+        reading = [place for place in self._present() if self._wished[place] != _GONE]
+        first = max((self._next[place] for place in reading), default=0)
+        for place in sorted(self._present(), key=self._order):
             if self._wants(place):
                 return place
-            if waits and first - self._next[place] < BEHIND_BLOCKS:
+            if waits and place != self._place and self._next[place] == first:
                 return None
         return None
+
+    def _order(self, place: int) -> tuple[int, int]:
+        """Who leaves comes first, then who reads what comes first in the file."""
+        wished = self._wished[place]
+        return (0 if wished == _GONE else max(self._next[place] + 1, wished)), place
 
     def pass_on(self, *, waits: bool = False, leaves: bool = False) -> Pass | None:
         """Gives the token to whose turn is next.
@@ -180,11 +188,11 @@ class Turns:
             raise RuntimeError("there is no token to pass on")
         if leaves:
             self._next[self._place] = _GONE
-            self.holds, self.is_out = False, True
+            self.holds, self._is_granted, self.is_out = False, False, True
         place = self._next_place(waits=waits and not leaves)
         if place is None and leaves:
-            place = next(iter(self._present()), None)
+            place = min(self._present(), key=self._order, default=None)
         if place is None or place == self._place:
             return None
-        self.holds = False
+        self.holds = self._is_granted = False
         return Pass(self._chain[place], self._form.pack(*self._next, *self._wished))
