@@ -123,7 +123,7 @@ class Links:
                 self.turns.come(letter.body)
                 self._no_turn_s = None  # who has waited in vain does not wait again until here
             elif letter.kind == share.Kind.WISH and self.turns is not None:
-                self.turns.hear(letter.sender, letter.body)
+                self.turns.hear(letter.sender, letter.body, time.monotonic())
             elif letter.kind == share.Kind.CURSOR and self.relay is not None:
                 self.relay.come(letter.body)
             elif letter.kind == share.Kind.DEMAND and self.relay is not None:
@@ -173,9 +173,9 @@ class Links:
         if self._ticket is not None or not self._pace.has_room():
             return False
         self._wish(block)
-        if turns.holds:
-            return turns.is_next(waits=self._pace.is_busy)
         now_s = time.monotonic()
+        if turns.holds:
+            return turns.is_next(now_s)
         if self._no_turn_s is None:
             self._no_turn_s = now_s
         return now_s - self._no_turn_s > self._patience()
@@ -203,7 +203,7 @@ class Links:
     def _wish(self, block: int | None) -> None:
         """Asks for the token, to read a block or to leave, unless it was asked for."""
         if self.turns is not None:
-            for letter in self.turns.wish(block):
+            for letter in self.turns.wish(block, time.monotonic(), self._pace.busy_s):
                 self._send(letter.to, share.Kind.WISH, letter.body)
 
     def drop_turn(self) -> None:
@@ -244,7 +244,7 @@ class Links:
         if turns is None or not turns.holds or self._ticket is not None:
             return
         leaves = gives_up or (self._has_read_all and (turns.is_wanted or not turns.others))
-        passed = turns.pass_on(waits=self._pace.is_busy, leaves=leaves)
+        passed = turns.pass_on(time.monotonic(), leaves=leaves)
         if passed is not None:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
 

@@ -1,8 +1,8 @@
 """Pace: what a root has under way, and when there is room for more.
 
 A turn to read is not wanted before as many requests could begin at once: those that wait here for
-others to end would keep the token from roots whose requests could. And as long as enough is under
-way, the storage has something to do, and it costs nothing to wait for who comes first.
+others to end would keep the token from roots whose requests could. And as long as something is
+under way, it costs nothing to wait for who comes first in the file.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ __all__ = ["NAP_SHARE", "Pace", "Ticket"]
 #: A block is looked after in steps of so much of the time that it takes.
 NAP_SHARE = 1 / 8
 #: Where a block's requests fill an engine's depth, there is room for the next when no more than
-#: this share of them is under way; and a block of which no more is left keeps no storage busy.
+#: this share of them is under way; and so much of a block's time before it lands, the next one
+#: should be under way.
 LEFT_SHARE = 0.25
 
 
@@ -78,9 +79,12 @@ class Pace:
         return self.flight_s / max(1, len(self._flying))
 
     @property
-    def is_busy(self) -> bool:
-        """Whether the storage has enough to do with what was submitted last."""
-        return bool(self._flying) and self._flying[-1].ticket.left() > LEFT_SHARE
+    def busy_s(self) -> float:
+        """How long it takes about until the block that was submitted last is nearly there."""
+        if not self._flying:
+            return 0.0
+        lands_s = self._flying[-1].since_s + (1 - LEFT_SHARE) * self.flight_s
+        return max(0.0, lands_s - time.monotonic())
 
     def has_room(self) -> bool:
         """Whether requests that were submitted now would soon begin."""

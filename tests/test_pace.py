@@ -25,12 +25,12 @@ class Ticket:
 def test_who_has_nothing_under_way_has_room_and_keeps_nothing_busy() -> None:
     pace = Pace()
     assert pace.has_room()
-    assert not pace.is_busy
+    assert pace.busy_s == 0
     assert pace.room_s is None
     pace.submitted(Ticket(), 8, 8)
     pace.clear()
     assert pace.has_room()
-    assert not pace.is_busy
+    assert pace.busy_s == 0
 
 
 @pytest.mark.parametrize(("depth", "blocks"), [(4, 1), (7, 1), (8, 2), (15, 3), (16, 4), (64, 16)])
@@ -51,17 +51,21 @@ def test_a_block_as_large_as_the_depth_has_room_when_little_of_the_last_is_left(
         ticket.share = left
         assert pace.has_room() is room
         assert (pace.room_s is None) is room
-        assert pace.is_busy is (left > LEFT_SHARE)
 
 
-def test_the_storage_is_as_busy_as_what_was_submitted_last() -> None:
-    pace, first, last = Pace(), Ticket(), Ticket()
-    pace.submitted(first, 4, 64)
-    pace.submitted(last, 4, 64)
-    last.share = 0.0
-    assert not pace.is_busy, "the first will end soon, too"
-    first.share, last.share = 0.0, 1.0
-    assert pace.is_busy
+def test_how_long_a_root_is_busy_is_told_by_how_long_blocks_take() -> None:
+    pace = Pace()
+    pace.submitted(Ticket(), 4, 64)
+    assert pace.busy_s == 0, "nobody knows yet"
+    pace.landed(10.0)
+    assert pace.busy_s == 0, "nothing is under way"
+    pace.submitted(Ticket(), 4, 64)
+    time.sleep(0.01)
+    pace.submitted(Ticket(), 4, 64)
+    busy_s = pace.busy_s
+    assert busy_s == pytest.approx(10.0 * (1 - LEFT_SHARE), abs=0.5)
+    time.sleep(0.01)
+    assert pace.busy_s < busy_s
 
 
 def test_when_there_is_room_is_told_by_how_long_blocks_take() -> None:

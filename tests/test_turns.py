@@ -12,6 +12,7 @@ import random
 import pytest
 
 from lmdbio.share import Pass, Turns, chain_of
+from lmdbio.share.turns import BEHIND_BLOCKS
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8])
@@ -34,13 +35,17 @@ class Play:
     """One chain, its letters, and who reads when."""
 
     def __init__(self, roots: int, seed: int) -> None:
-        self.draw = random.Random(seed)
+        self.draw, self.time_s = random.Random(seed), 0.0
         self.chain = tuple(range(0, 10 * roots, 10))
         self.turns = {root: Turns(self.chain, root) for root in self.chain}
         self.wants = {root: self.draw.randrange(12) for root in self.chain}
         self.read: list[int] = []
         self.tokens: list[Pass] = []
         self.wishes: list[tuple[int, Pass]] = []
+
+    def now_s(self) -> float:
+        self.time_s += self.draw.random()
+        return self.time_s
 
     def step(self) -> None:
         """A letter comes, any that is under way; or somebody does something."""
@@ -50,7 +55,7 @@ class Play:
             self.turns[to].come(body)
         elif self.wishes and letter < 0.6:
             sender, wish = self.wishes.pop(self.draw.randrange(len(self.wishes)))
-            self.turns[wish.to].hear(sender, wish.body)
+            self.turns[wish.to].hear(sender, wish.body, self.now_s())
         else:
             self.act(self.draw.choice(self.chain))
 
@@ -60,13 +65,13 @@ class Play:
         if left and self.draw.random() < 0.02:  # it has waited in vain
             self.take(root)
         elif has_memory or not left:
-            self.wishes += [(root, wish) for wish in turns.wish(block if left else None)]
+            wishes = turns.wish(block if left else None, self.now_s(), self.draw.random() * 20)
+            self.wishes += [(root, wish) for wish in wishes]
         if not turns.holds:
             return
-        waits = self.draw.random() < 0.7
-        if left and has_memory and turns.is_next(waits=waits):
+        if left and has_memory and turns.is_next(self.now_s()):
             self.take(root)
-        passed = turns.pass_on(waits=waits, leaves=not left)
+        passed = turns.pass_on(self.now_s(), leaves=not left)
         if passed is not None:
             self.tokens.append(passed)
 
@@ -90,8 +95,13 @@ def test_everybody_reads_all_it_wants_one_at_a_time_and_the_chain_ends(seed: int
     assert {root: play.read.count(root) for root in play.chain} == wanted
 
 
+#: All who ask have reads under way until then.
+DRY_S = 10.0
+
+
 class Ring:
-    """Three roots whose letters come at once."""
+    """Three roots whose letters come at once. Who ``waits`` asks before these have nothing under
+    way, else after that."""
 
     def __init__(self) -> None:
         self.turns = {root: Turns((1, 2, 3), root) for root in (1, 2, 3)}
@@ -99,8 +109,8 @@ class Ring:
 
     def wish(self, *roots: int) -> None:
         for root in roots:
-            for to, body in self.turns[root].wish(self.blocks[root]):
-                self.turns[to].hear(root, body)
+            for to, body in self.turns[root].wish(self.blocks[root], 0.0, DRY_S):
+                self.turns[to].hear(root, body, 0.0)
 
     def holder(self) -> int:
         (holder,) = [root for root, one in self.turns.items() if one.holds]
@@ -111,7 +121,8 @@ class Ring:
         self.blocks[root] += 1
 
     def pass_on(self, *, waits: bool = False, leaves: bool = False) -> bool:
-        passed = self.turns[self.holder()].pass_on(waits=waits, leaves=leaves)
+        now_s = 0.0 if waits else DRY_S
+        passed = self.turns[self.holder()].pass_on(now_s, leaves=leaves)
         if passed is not None:
             self.turns[passed.to].come(passed.body)
         return passed is not None
@@ -120,7 +131,7 @@ class Ring:
         """Who reads next, and has read."""
         self.pass_on(waits=waits)
         root = self.holder()
-        if not self.turns[root].is_next(waits=waits):
+        if not self.turns[root].is_next(0.0 if waits else DRY_S):
             return None
         self.read(root)
         return root
@@ -141,42 +152,45 @@ def test_the_token_goes_past_those_that_do_not_want_it() -> None:
     assert ring.turn() == 3
 
 
-def test_whose_block_comes_first_is_waited_for_while_nobody_has_gone_before() -> None:
+def test_whose_block_comes_first_is_waited_for_while_nobody_runs_dry() -> None:
     ring = Ring()
-    for _ in range(3):
-        ring.wish(1, 2, 3)
-        assert [ring.turn(), ring.turn(), ring.turn()] == [1, 2, 3]
-        ring.wish(3, 2)
-        assert ring.turn(waits=True) is None, "1 comes first"
     ring.wish(1)
-    assert [ring.turn(waits=True) for _ in range(3)] == [1, 2, 3]
+    assert ring.turn(waits=True) == 1
+    ring.wish(3, 1)
+    assert ring.turn(waits=True) is None, "2 comes first"
+    ring.wish(2)
+    assert [ring.turn(waits=True) for _ in range(3)] == [2, 3, 1]
+    ring.wish(3)
+    assert ring.turn(waits=True) is None, "2 comes first again"
+    for to, body in ring.turns[1].wish(2, 0.0):  # and has nothing under way
+        ring.turns[to].hear(1, body, 0.0)
+    assert [ring.turn(waits=True), ring.turn(waits=True)] == [3, 1]
 
 
-def test_who_is_slow_is_waited_for_once() -> None:
+def test_who_is_far_behind_is_not_waited_for() -> None:
     ring = Ring()
-    ring.wish(1, 2, 3)
-    assert [ring.turn(), ring.turn(), ring.turn()] == [1, 2, 3]
-    ring.wish(2, 3)
-    assert ring.turn(waits=True) is None
-    assert ring.turn(waits=False) == 2
-    for _ in range(5):
-        assert ring.turn(waits=True) == 3
-        ring.wish(2, 3)
-        assert ring.turn(waits=True) == 2
-        ring.wish(3)
-    ring.wish(1)
-    assert ring.turn() == 1, "what comes first is read first"
+    for behind in range(2 * BEHIND_BLOCKS):
+        ring.wish(1, 3)
+        seen = [ring.turn(waits=True), ring.turn(waits=True)]
+        if behind == 0:  # 1 comes before 2
+            assert seen == [1, None]
+            assert ring.turn() == 3
+        elif behind < BEHIND_BLOCKS:
+            assert seen == [None, None]
+            assert [ring.turn(), ring.turn()] == [1, 3]
+        else:
+            assert seen == [1, 3]
 
 
 def test_a_turn_that_was_granted_is_not_taken_back() -> None:
     ring = Ring()
     ring.wish(2)
     assert ring.pass_on()
-    assert ring.turns[2].is_next(waits=True), "1, which comes first, was waited for already"
+    assert ring.turns[2].is_next(0.0), "1, which comes first, was waited for already"
     ring.wish(1)
-    assert ring.turns[2].is_next(waits=False)
+    assert ring.turns[2].is_next(DRY_S)
     ring.read(2)
-    assert not ring.turns[2].is_next(waits=False), "for one block"
+    assert not ring.turns[2].is_next(DRY_S), "for one block"
 
 
 def test_nobody_waits_for_itself() -> None:
@@ -229,22 +243,22 @@ def test_a_token_that_nobody_wants_lies_still() -> None:
 
 def test_a_wish_that_comes_after_its_turn_is_none() -> None:
     ring = Ring()
-    late = ring.turns[2].wish(0)
+    late = ring.turns[2].wish(0, 0.0)
     for to, body in late[:1]:
-        ring.turns[to].hear(2, body)
+        ring.turns[to].hear(2, body, 0.0)
     assert ring.turn() == 2
     ring.wish(3)
     assert ring.turn() == 3
-    ring.turns[late[1].to].hear(2, late[1].body)
+    ring.turns[late[1].to].hear(2, late[1].body, 0.0)
     assert ring.holder() == late[1].to == 3
     assert not ring.pass_on()
 
 
 def test_nobody_asks_twice_for_one_turn() -> None:
     turns = Turns((1, 2, 3), 2)
-    assert [letter.to for letter in turns.wish(0)] == [1, 3]
+    assert [letter.to for letter in turns.wish(0, 0.0)] == [1, 3]
     assert turns.is_wished
-    assert turns.wish(0) == []
+    assert turns.wish(0, 0.0) == []
 
 
 def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
@@ -256,15 +270,15 @@ def test_who_leaves_gives_the_token_to_somebody_who_has_not_left() -> None:
     assert ring.pass_on(waits=True, leaves=True)
     assert ring.holder() == 3
     assert ring.turns[3].others == 0
-    assert ring.turns[3].wish(0) == []
+    assert ring.turns[3].wish(0, 0.0) == []
 
 
 def test_who_leaves_is_served_first_however_far_it_has_read() -> None:
     ring = Ring()
     for _ in range(7):
         ring.read(3)
-    for to, body in ring.turns[3].wish(None):
-        ring.turns[to].hear(3, body)
+    for to, body in ring.turns[3].wish(None, 0.0, DRY_S):
+        ring.turns[to].hear(3, body, 0.0)
     ring.wish(1, 2)
     assert ring.turns[1].is_wanted
     assert ring.pass_on(waits=True)
@@ -275,19 +289,19 @@ def test_who_leaves_is_served_first_however_far_it_has_read() -> None:
 
 def test_who_leaves_after_all_asks_anew() -> None:
     turns = Turns((1, 2, 3), 2)
-    assert turns.wish(5)
-    assert [letter.to for letter in turns.wish(None)] == [1, 3]
-    assert turns.wish(None) == []
-    assert turns.wish(5) == []
+    assert turns.wish(5, 0.0)
+    assert [letter.to for letter in turns.wish(None, 0.0)] == [1, 3]
+    assert turns.wish(None, 0.0) == []
+    assert turns.wish(5, 0.0) == []
 
 
 def test_who_is_alone_keeps_its_turn() -> None:
     turns = Turns((5,), 5)
     assert turns.holds
     assert turns.others == 0
-    assert turns.pass_on() is None
+    assert turns.pass_on(0.0) is None
     assert turns.holds
-    assert turns.pass_on(leaves=True) is None
+    assert turns.pass_on(0.0, leaves=True) is None
     assert turns.is_out
     assert not turns.holds
 
@@ -298,19 +312,19 @@ def test_a_token_of_another_chain_is_refused(body: bytes) -> None:
         Turns((1, 2, 3), 2).come(body)
 
 
-@pytest.mark.parametrize(("root", "body"), [(3, b""), (3, b"\0" * 5), (4, b"\0" * 8)])
+@pytest.mark.parametrize(("root", "body"), [(3, b""), (3, b"\0" * 5), (4, b"\0" * 12)])
 def test_a_wish_of_another_chain_is_refused(root: int, body: bytes) -> None:
     with pytest.raises(RuntimeError, match="wish"):
-        Turns((1, 2, 3), 2).hear(root, body)
+        Turns((1, 2, 3), 2).hear(root, body, 0.0)
 
 
 def test_nobody_holds_two_tokens() -> None:
     ring = Ring()
     ring.wish(2)
-    passed = ring.turns[1].pass_on()
+    passed = ring.turns[1].pass_on(0.0)
     assert passed is not None
     ring.turns[2].come(passed.body)
     with pytest.raises(RuntimeError, match="token"):
         ring.turns[2].come(passed.body)
     with pytest.raises(RuntimeError, match="no token"):
-        Turns((1, 2), 2).pass_on()
+        Turns((1, 2), 2).pass_on(0.0)

@@ -9,9 +9,9 @@ the file. Each chain has one token, and who has it may read one block:
 
 So the file is read in its order, whatever size a block has; one that was late catches up; the
 token never stops at a root that cannot use it; and where nobody wants it, it lies still, and only
-its holder needs to listen. Whose turn it is by the order and who has no memory yet is waited for
-while the storage is busy with what the holder has asked for, but not when others have gone on
-before: one whose own ranks are slow holds nobody up.
+its holder needs to listen. Who has no memory yet, though its block comes first, is waited for
+while all who have asked still have reads under way: a wish says for how long that will be. So one
+whose own ranks are slow holds nobody up, and nobody waits for who is far behind.
 
 Who will never read again leaves with its last turn, or asks for another, which it gets before all
 others; it is left out from then on. The last one keeps the token.
@@ -30,7 +30,10 @@ __all__ = ["Pass", "Turns", "chain_of"]
 
 #: The next block of a root that has left.
 _GONE = 2**64 - 1
-_WISH = struct.Struct("<Q")
+_WISH = struct.Struct("<QI")  # one after the block; milliseconds
+_WISH_MS_MAX = 2**32 - 1
+#: Nobody waits for who is so many blocks behind the first.
+BEHIND_BLOCKS = 4
 
 
 class Pass(NamedTuple):
@@ -64,7 +67,8 @@ class Turns:
     """
 
     __slots__ = (
-        "_chain", "_form", "_is_granted", "_next", "_place", "_wished", "holds", "is_out",
+        "_chain", "_dry_s", "_form", "_is_granted", "_next", "_place", "_wished", "holds",
+        "is_out",
     )  # fmt: skip
 
     def __init__(self, chain: Sequence[int], root: int) -> None:
@@ -72,6 +76,7 @@ class Turns:
         self._place = self._chain.index(root)
         self._next = [0] * len(self._chain)  # block of each, as the token last said
         self._wished = [0] * len(self._chain)  # one after the latest block that each asked for
+        self._dry_s = [0.0] * len(self._chain)  # when each that asked has nothing under way
         self._form = struct.Struct(f"<{2 * len(self._chain)}Q")
         self.holds = self._place == 0
         self._is_granted = False  # a turn to read
@@ -98,11 +103,13 @@ class Turns:
     def _wants(self, place: int) -> bool:
         return self._wished[place] > self._next[place]
 
-    def wish(self, block: int | None) -> list[Pass]:
+    def wish(self, block: int | None, now_s: float, busy_s: float = 0.0) -> list[Pass]:
         """Asks for the token.
 
         Args:
             block: to read; None: to leave.
+            now_s: the time.
+            busy_s: for how long this root has reads under way.
 
         Returns:
             What to send to whom; nothing where it is here, or was asked for.
@@ -110,14 +117,15 @@ class Turns:
         wished, before = _GONE if block is None else block + 1, self._wished[self._place]
         if self.is_out or before == wished or (block is not None and self._wants(self._place)):
             return []
-        self._wished[self._place] = wished
+        self._wished[self._place], self._dry_s[self._place] = wished, now_s + busy_s
         if self.holds:
             return []
         others = [self._chain[place] for place in self._present() if place != self._place]
-        return [Pass(root, _WISH.pack(wished)) for root in others]
+        body = _WISH.pack(wished, min(int(busy_s * 1000), _WISH_MS_MAX))
+        return [Pass(root, body) for root in others]
 
-    def hear(self, root: int, body: bytes) -> None:
-        """Somebody else asks for the token.
+    def hear(self, root: int, body: bytes, now_s: float) -> None:
+        """Somebody else asks for the token, by a wish that comes now.
 
         Raises:
             RuntimeError: it is none of this chain.
@@ -125,7 +133,9 @@ class Turns:
         if root not in self._chain or len(body) != _WISH.size:
             raise RuntimeError(f"a wish of {len(body)} bytes, from rank {root}, that cannot be")
         place = self._chain.index(root)
-        self._wished[place] = max(self._wished[place], *_WISH.unpack(body))
+        wished, busy_ms = _WISH.unpack(body)
+        if wished >= self._wished[place]:
+            self._wished[place], self._dry_s[place] = wished, now_s + busy_ms / 1000
 
     def come(self, body: bytes) -> None:
         """The token has come.
@@ -148,24 +158,24 @@ class Turns:
         self._next[self._place] = block + 1
         self._is_granted = False
 
-    def is_next(self, *, waits: bool) -> bool:
-        """Whether this root may read now, for it has asked and has the token; then until it does.
-
-        Args:
-            waits: for who has not asked and whose block comes before those that were asked for.
-        """
+    def is_next(self, now_s: float) -> bool:
+        """Whether this root may read, for it has asked and has the token; then until it does."""
         if self.holds and self._wants(self._place) and not self._is_granted:
-            self._is_granted = self._next_place(waits=waits) == self._place
+            self._is_granted = self._next_place(now_s) == self._place
         return self._is_granted and self._wants(self._place)
 
-    def _next_place(self, *, waits: bool) -> int | None:
+    def _next_place(self, now_s: float) -> int | None:
         """Who gets the token now; None: nobody has asked, or somebody is waited for."""
-        reading = [place for place in self._present() if self._wished[place] != _GONE]
-        first = max((self._next[place] for place in reading), default=0)
-        for place in sorted(self._present(), key=self._order):
-            if self._wants(place):
+        present = self._present()
+        wanting = [place for place in present if self._wants(place)]
+        waits = all(now_s < self._dry_s[place] for place in wanting)
+        reading = [self._next[place] for place in present if self._wished[place] != _GONE]
+        first = max(reading, default=0)
+        for place in sorted(present, key=self._order):
+            if place in wanting:
                 return place
-            if waits and place != self._place and self._next[place] == first:
+            is_late = first - self._next[place] >= BEHIND_BLOCKS
+            if waits and not is_late and place != self._place:
                 return None
         return None
 
@@ -174,11 +184,11 @@ class Turns:
         wished = self._wished[place]
         return (0 if wished == _GONE else max(self._next[place] + 1, wished)), place
 
-    def pass_on(self, *, waits: bool = False, leaves: bool = False) -> Pass | None:
+    def pass_on(self, now_s: float, *, leaves: bool = False) -> Pass | None:
         """Gives the token to whose turn is next.
 
         Args:
-            waits: see ``is_next``.
+            now_s: the time.
             leaves: this root will never read again; then whoever has not left gets the token.
 
         Returns:
@@ -189,8 +199,8 @@ class Turns:
         if leaves:
             self._next[self._place] = _GONE
             self.holds, self._is_granted, self.is_out = False, False, True
-        place = self._next_place(waits=waits and not leaves)
-        if place is None and leaves:
+        place = self._next_place(now_s)
+        if place is None and leaves:  # also where one is waited for that has not asked
             place = min(self._present(), key=self._order, default=None)
         if place is None or place == self._place:
             return None
