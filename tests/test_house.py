@@ -68,6 +68,7 @@ ROOMS = (
     "blocks",
     "records",
     "roots",
+    "pace",
     "linking",
     "filling",
     "sizing",
