@@ -37,6 +37,8 @@ ROOTS_PER_TOKEN = 8
 #: Between two looks into the mail, where a letter may come: ``NAP_SHARE`` of the time that nothing
 #: has come or gone, or in which this root reads a block.
 NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.001, 0.05
+#: The same share where the cursor is awaited, which comes by once in each iteration.
+CURSOR_NAP_SHARE = 1 / 6
 #: Who has waited so long for the cursor asks for it; and so long, seeks alone.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
 #: Whose turn has not come while all others could have had so many, but not sooner and not later,
@@ -72,7 +74,7 @@ class Links:
         self.failure: tuple[int, str] | None = None
         self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
         self._has_read_all = False
-        self._active_s = time.monotonic()  # when a letter last came or went
+        self._active_s = time.monotonic()  # when a letter last went, or came and was waited for
         self._pace = Pace()
         self._no_turn_s: float | None = None  # since when it is wanted
         self._no_cursor_s: float | None = None
@@ -116,7 +118,8 @@ class Links:
             letter = self._mail.receive()
             if letter is None:
                 return
-            self._active_s = time.monotonic()
+            if self._concerns(letter.kind):
+                self._active_s = time.monotonic()
             if letter.kind == share.Kind.ABORT:
                 self.failure = share.failure_of(letter.body)
             elif letter.kind == share.Kind.TOKEN and self.turns is not None:
@@ -128,6 +131,14 @@ class Links:
                 self.relay.come(letter.body)
             elif letter.kind == share.Kind.DEMAND and self.relay is not None:
                 self.relay.hear(letter.body)
+
+    def _concerns(self, kind: share.Kind) -> bool:
+        """Whether this root has waited for such a letter, and the next one may come soon."""
+        if kind == share.Kind.WISH:
+            return self.turns is not None and self.turns.holds
+        if kind == share.Kind.DEMAND:
+            return self.relay is not None and self.relay.holds
+        return True
 
     def _send(self, to: int, kind: share.Kind, body: bytes) -> None:
         if self._mail is not None:
@@ -144,10 +155,10 @@ class Links:
         """How long to wait at once: not long where a letter may come."""
         now_s = time.monotonic()
         if self.awaits_turn or self.awaits_wish or self.awaits_cursor:
-            nap_s = now_s - self._active_s
-            if not self.awaits_cursor:  # which nobody else could use in the meantime
-                nap_s = max(nap_s, self._pace.each_s)
-            nap_s = min(NAP_SHARE * nap_s, NAP_SECONDS_MAX)
+            nap_s = NAP_SHARE * max(now_s - self._active_s, self._pace.each_s)
+            if self.awaits_cursor:
+                nap_s = CURSOR_NAP_SHARE * (now_s - self._active_s)
+            nap_s = min(nap_s, NAP_SECONDS_MAX)
         elif self._pace.room_s is not None:
             nap_s = self._pace.room_s - now_s
         else:
