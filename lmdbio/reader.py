@@ -457,9 +457,11 @@ class Reader:
 
     def _check(self) -> None:
         """Raises what ended the reading, here or on another rank of the node."""
-        if self._filler is not None and self._filler.error is not None:
-            raise self._filler.error
-        self._seat.check()
+        try:
+            self._seat.check()
+        finally:  # looked at after that: the thread notes its error first, then tells the others
+            if self._filler is not None and self._filler.error is not None:
+                raise self._filler.error from None
 
     def _check_filler(self, block: int) -> None:
         """Raises when nobody reads a block that this rank waits for: the main thread, which
