@@ -457,11 +457,16 @@ class Reader:
 
     def _check(self) -> None:
         """Raises what ended the reading, here or on another rank of the node."""
+        ended: Error | None = None
         try:
             self._seat.check()
-        finally:  # looked at after that: the thread notes its error first, then tells the others
-            if self._filler is not None and self._filler.error is not None:
-                raise self._filler.error from None
+        except Error as error:
+            ended = error
+        # After that, for the thread notes its own error first and then tells everybody of it.
+        if self._filler is not None and self._filler.error is not None:
+            raise self._filler.error
+        if ended is not None:
+            raise ended
 
     def _check_filler(self, block: int) -> None:
         """Raises when nobody reads a block that this rank waits for: the main thread, which
