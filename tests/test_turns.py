@@ -12,7 +12,7 @@ import random
 import pytest
 
 from lmdbio.share import Pass, Turns, chain_of
-from lmdbio.share.turns import BEHIND_BLOCKS
+from lmdbio.share.turns import BEHIND_BLOCKS, MISSED_ROUNDS
 
 
 @pytest.mark.parametrize("tokens", [1, 2, 3, 5, 8])
@@ -180,6 +180,22 @@ def test_who_is_far_behind_is_not_waited_for() -> None:
             assert [ring.turn(), ring.turn()] == [1, 3]
         else:
             assert seen == [1, 3]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_who_is_far_ahead_is_not_starved(waits: bool) -> None:
+    """All others always want a turn, and come before it in the file."""
+    ring = Ring()
+    ring.blocks[2] = 1000
+    ring.turns[2].read(999)
+    readers = []
+    for _ in range(100):
+        ring.wish(1, 2, 3)
+        readers.append(ring.turn(waits=waits))
+    ahead = [i for i, root in enumerate(readers) if root == 2]
+    assert len(ahead) > 100 / (3 * MISSED_ROUNDS + 3)
+    assert all(later - i > 2 * MISSED_ROUNDS for i, later in itertools.pairwise(ahead))
+    assert readers.count(1) > 40 and readers.count(3) > 40, "and the others go on as before"
 
 
 def test_a_turn_that_was_granted_is_not_taken_back() -> None:

@@ -34,6 +34,8 @@ _WISH = struct.Struct("<QI")  # one after the block; milliseconds
 _WISH_MS_MAX = 2**32 - 1
 #: Nobody waits for who is so many blocks behind the first.
 BEHIND_BLOCKS = 4
+#: Who has seen so many turns of others for each root is next.
+MISSED_ROUNDS = 2
 
 
 class Pass(NamedTuple):
@@ -67,8 +69,8 @@ class Turns:
     """
 
     __slots__ = (
-        "_chain", "_dry_s", "_form", "_is_granted", "_next", "_place", "_wished", "holds",
-        "is_out",
+        "_chain", "_dry_s", "_form", "_is_granted", "_missed", "_next", "_place", "_wished",
+        "holds", "is_out",
     )  # fmt: skip
 
     def __init__(self, chain: Sequence[int], root: int) -> None:
@@ -77,7 +79,8 @@ class Turns:
         self._next = [0] * len(self._chain)  # block of each, as the token last said
         self._wished = [0] * len(self._chain)  # one after the latest block that each asked for
         self._dry_s = [0.0] * len(self._chain)  # when each that asked has nothing under way
-        self._form = struct.Struct(f"<{2 * len(self._chain)}Q")
+        self._missed = [0] * len(self._chain)  # turns that others had while each wanted one
+        self._form = struct.Struct(f"<{3 * len(self._chain)}Q")
         self.holds = self._place == 0
         self._is_granted = False  # a turn to read
         self.is_out = False
@@ -149,7 +152,9 @@ class Turns:
         own = self._next[self._place]
         self._next = list(told[:count])
         self._next[self._place] = max(own, self._next[self._place])
-        self._wished = [max(pair) for pair in zip(self._wished, told[count:], strict=True)]
+        wished = told[count : 2 * count]
+        self._wished = [max(pair) for pair in zip(self._wished, wished, strict=True)]
+        self._missed = list(told[2 * count :])
         self.holds = True
         self._is_granted = self._wants(self._place)
 
@@ -162,6 +167,8 @@ class Turns:
         """Whether this root may read, for it has asked and has the token; then until it does."""
         if self.holds and self._wants(self._place) and not self._is_granted:
             self._is_granted = self._next_place(now_s) == self._place
+            if self._is_granted:
+                self._count_turn(self._place)
         return self._is_granted and self._wants(self._place)
 
     def _next_place(self, now_s: float) -> int | None:
@@ -171,7 +178,7 @@ class Turns:
         waits = all(now_s < self._dry_s[place] for place in wanting)
         reading = [self._next[place] for place in present if self._wished[place] != _GONE]
         first = max(reading, default=0)
-        for place in sorted(present, key=self._order):
+        for place in self._in_order():
             if place in wanting:
                 return place
             is_late = first - self._next[place] >= BEHIND_BLOCKS
@@ -179,10 +186,26 @@ class Turns:
                 return None
         return None
 
-    def _order(self, place: int) -> tuple[int, int]:
-        """Who leaves comes first, then who reads what comes first in the file."""
-        wished = self._wished[place]
-        return (0 if wished == _GONE else max(self._next[place] + 1, wished)), place
+    def _in_order(self) -> list[int]:
+        """Who has not left: who wants to leave, then who has waited for long, then as in the
+        file."""
+        present = self._present()
+
+        def order(place: int) -> tuple[int, int]:
+            wished = self._wished[place]
+            if wished == _GONE:
+                return -1, place
+            if self._missed[place] >= MISSED_ROUNDS * len(present):
+                return 0, place
+            return max(self._next[place] + 1, wished), place
+
+        return sorted(present, key=order)
+
+    def _count_turn(self, place: int) -> None:
+        """Somebody's turn begins."""
+        for other in self._present():
+            self._missed[other] += other != place and self._wants(other)
+        self._missed[place] = 0
 
     def pass_on(self, now_s: float, *, leaves: bool = False) -> Pass | None:
         """Gives the token to whose turn is next.
@@ -201,8 +224,10 @@ class Turns:
             self.holds, self._is_granted, self.is_out = False, False, True
         place = self._next_place(now_s)
         if place is None and leaves:  # also where one is waited for that has not asked
-            place = min(self._present(), key=self._order, default=None)
+            place = next(iter(self._in_order()), None)
         if place is None or place == self._place:
             return None
+        self._count_turn(place)
         self.holds = self._is_granted = False
-        return Pass(self._chain[place], self._form.pack(*self._next, *self._wished))
+        body = self._form.pack(*self._next, *self._wished, *self._missed)
+        return Pass(self._chain[place], body)
