@@ -116,10 +116,10 @@ def parse(words: list[str]) -> argparse.Namespace:
         help="of each look at CPU and hops (4); shorter ones are less sure")
     add("--settle", type=float, default=1.0, metavar="S",
         help="of each Reader's life before that, and some rounds of what is held back (1)")
-    add("--away", type=float, default=0.08, metavar="S",
+    add("--away", type=float, default=0.06, metavar="S",
         help="how long a token that is held back at each root takes to come round, where turns "
         "are waited for; a cursor takes 1.5 of that. A root has patience for some rounds, "
-        "0.25 to 2 s, and 1 s for a cursor (0.08)")
+        "0.25 to 2 s, and 1 s for a cursor (0.06)")
     add("--user-ms", type=float, default=20.0, metavar="MS",
         help="how long ranks sleep, or compute, after a batch, where hops are timed (20)")
     add("--mpiexec", default="", metavar="PATH,...",
