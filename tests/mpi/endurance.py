@@ -288,6 +288,7 @@ def strike(chance: random.Random, number: int) -> Counter[str]:
         end="close",
     )
     count = chance.choice([0, 1, 2])
+    WORLD.Barrier()  # a root that has read all of its own may still read for others
     with kind(count) if struck == RANK else contextlib.nullcontext():
         told = fail(cycle)
     everybody = WORLD.allgather(told)
