@@ -3,16 +3,19 @@
 ``open`` replaces ``lmdb.open``; ``Records`` gives values by index; ``Reader`` gives every rank
 its share of each batch. Importing starts no MPI.
 
-py-lmdb's exceptions are found here under their own names, so that ``import lmdbio as lmdb``
-serves a program that reads.
+All of py-lmdb's names are here: its exceptions are the same objects, its classes have their
+counterparts (lmdbio/counterpart.py), and what is opened for writing is py-lmdb's own. So
+``import lmdbio as lmdb`` serves a program that was written for py-lmdb, and
+``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
 
 from __future__ import annotations
 
 import lmdb as _lmdb
+from lmdb import enable_drop_gil, version
 
 from lmdbio.batch import Batch
-from lmdbio.env import Cursor, Environment, Transaction, open
+from lmdbio.env import Cursor, Environment, Transaction, _Database, open
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
@@ -34,6 +37,8 @@ __all__ = [
     "StaleError",
     "Stats",
     "Transaction",
+    "_Database",
+    "enable_drop_gil",
     "open",
     "trace",
     "version",
@@ -41,7 +46,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-version = _lmdb.version
+# py-lmdb's own modules are found here too, bound to the names above: lmdbio.aio, lmdbio.tool.
+__path__ += _lmdb.__path__
 for _name in dir(_lmdb):
     if _name.endswith("Error") and _name not in globals():
         globals()[_name] = getattr(_lmdb, _name)

@@ -16,9 +16,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+import lmdb
+
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.bypass import Bypass
+from lmdbio.counterpart import Counterpart
 from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_INCOMPATIBLE,
@@ -99,14 +102,28 @@ class _Transaction(Protocol):
     def _verify(self) -> None: ...
 
 
-class Cursor:
-    """A position in one database. Made by ``Transaction.cursor``.
+class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
+    """A position in one database. Made by ``Transaction.cursor``, or as py-lmdb's is.
 
     While an iterator hands out records that were read ahead (a *run*), the position is that of
     the record last handed out; any move puts the C cursor there first (``_settle``).
     """
 
-    def __init__(self, db: Any, txn: _Transaction) -> None:
+    def __new__(cls, db: Any, txn: Any) -> Any:
+        if db is None or txn is None or isinstance(txn, lmdb.Transaction):
+            return lmdb.Cursor(db, txn)
+        if not hasattr(txn, "_record_of"):
+            raise TypeError("invalid type")
+        return cls._on(db, txn)
+
+    @classmethod
+    def _on(cls, db: Any, txn: _Transaction) -> Cursor:
+        """A cursor over ``db`` (None: the transaction's database)."""
+        self = super().__new__(cls)
+        self._start(db, txn)
+        return self
+
+    def _start(self, db: Any, txn: _Transaction) -> None:
         record = txn._record_of(db)
         self._txn, self._db = txn, db
         self._placed = self._keyless = False
@@ -203,33 +220,43 @@ class Cursor:
         return placed
 
     def first(self) -> bool:
+        """Moves to the first record; whether there is one, as of all moves."""
         return self._move(Move.FIRST)
 
     def first_dup(self) -> bool:
+        """Moves to the first value of the current key."""
         return self._move(Move.FIRST_DUP)
 
     def last(self) -> bool:
+        """Moves to the last record, and to its last value."""
         return self._move(Move.LAST)
 
     def last_dup(self) -> bool:
+        """Moves to the last value of the current key."""
         return self._move(Move.LAST_DUP)
 
     def next(self) -> bool:
+        """Moves to the next value, or key; on a fresh cursor to the first record."""
         return self._move(Move.NEXT)
 
     def next_dup(self) -> bool:
+        """Moves to the next value of the current key."""
         return self._move(Move.NEXT_DUP)
 
     def next_nodup(self) -> bool:
+        """Moves to the first value of the next key."""
         return self._move(Move.NEXT_NODUP)
 
     def prev(self) -> bool:
+        """Moves to the value before, or key; on a fresh cursor to the last record."""
         return self._move(Move.PREV)
 
     def prev_dup(self) -> bool:
+        """Moves to the value before, of the current key."""
         return self._move(Move.PREV_DUP)
 
     def prev_nodup(self) -> bool:
+        """Moves to the last value of the key before."""
         return self._move(Move.PREV_NODUP)
 
     def set_key(self, key: Any) -> bool:
@@ -253,7 +280,7 @@ class Cursor:
         return self._move(Move.BOTH, as_bytes(key), as_bytes(value))
 
     def set_range(self, key: Any) -> bool:
-        """Moves to the first key not below ``key``."""
+        """Moves to the first key not below ``key``; the first of all, where that is empty."""
         key = as_bytes(key)
         return self._move(Move.SET_RANGE, key) if key else self._move(Move.FIRST)
 
@@ -348,7 +375,7 @@ class Cursor:
 
     def _dups_before(self, key: bytes, value: bytes) -> int:
         """Values of ``key`` before this one."""
-        with Cursor(self._db, self._txn) as other:
+        with Cursor._on(self._db, self._txn) as other:
             there, before = other.set_key(key), 0
             while there and bytes(other.value()) != value:
                 there, before = other.next_dup(), before + 1
@@ -453,8 +480,8 @@ class Cursor:
             self.last()
         return _Iterator(self, Move.PREV_NODUP, keys, values)
 
-    def _iter_from(self, key: Any, reverse: bool) -> Iterator[Any]:
-        found = self.first() if not key and not reverse else self.set_range(key)
+    def _iter_from(self, k: Any, reverse: bool) -> Iterator[Any]:
+        found = self.first() if not k and not reverse else self.set_range(k)
         if reverse:
             if not found:
                 self.last()
@@ -468,18 +495,34 @@ class Cursor:
 
     # Writing, refused as py-lmdb refuses it.
 
-    def put(self, key: Any, value: Any, *args: Any, **kwargs: Any) -> Any:
+    def put(
+        self,
+        key: Any,
+        value: Any,
+        dupdata: bool = True,
+        overwrite: bool = True,
+        append: bool = False,
+    ) -> Any:
+        """Raises ReadonlyError."""
         self._c  # noqa: B018
         as_bytes(key), as_bytes(value)
-        del args, kwargs
+        del dupdata, overwrite, append
         raise self._txn._env._read_only("mdb_put")
 
     def replace(self, key: Any, value: Any) -> Any:
+        """Raises ReadonlyError."""
         return self.put(key, value)
 
-    def putmulti(self, items: Iterable[Any], *args: Any, **kwargs: Any) -> tuple[int, int]:
+    def putmulti(
+        self,
+        items: Iterable[Any],
+        dupdata: bool = True,
+        overwrite: bool = True,
+        append: bool = False,
+    ) -> tuple[int, int]:
+        """Raises ReadonlyError; (0, 0) where there are no items."""
         self._c  # noqa: B018
-        del args, kwargs
+        del dupdata, overwrite, append
         for item in items:
             if type(item) is not tuple or len(item) != 2:
                 raise TypeError("putmulti() elements must be 2-tuples")
@@ -488,12 +531,14 @@ class Cursor:
         return 0, 0
 
     def delete(self, dupdata: bool = False) -> bool:
+        """Raises ReadonlyError; False where the cursor stands nowhere."""
         del dupdata
         if not self._is_placed():
             return False
         raise self._txn._env._read_only("mdb_cursor_del")
 
     def pop(self, key: Any) -> Any:
+        """Raises ReadonlyError; None where there is no such key."""
         if not self.set_key(key):
             return None
         raise self._txn._env._read_only("mdb_cursor_del")

@@ -44,13 +44,18 @@ from lmdbio import _core, forked, snapshot, storage, tracing
 from lmdbio._core import WANT_KEY
 from lmdbio.bypass import Bypass
 from lmdbio.choice import READAHEAD_BYTES_LARGE, Choice, Wish
-from lmdbio.cursor import STEPS_BEFORE_SCAN as STEPS_BEFORE_SCAN
-from lmdbio.cursor import STEPS_BEFORE_SCAN_MAX as STEPS_BEFORE_SCAN_MAX
-from lmdbio.cursor import Cursor, as_bytes
+from lmdbio.counterpart import Counterpart
+from lmdbio.cursor import (
+    STEPS_BEFORE_SCAN as STEPS_BEFORE_SCAN,
+    STEPS_BEFORE_SCAN_MAX as STEPS_BEFORE_SCAN_MAX,
+    Cursor,
+    as_bytes,
+)
 from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_DBS_FULL,
     MDB_INCOMPATIBLE,
+    MDB_INVALID,
     MDB_IS_READONLY,
     MDB_NOTFOUND,
     CorruptedError,
@@ -64,80 +69,31 @@ from lmdbio.stats import Stats, Tally
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
+#: Data formats by the first number of LMDB's version.
+_FORMATS = {0: 1, 1: 3}
 CACHE_BYTES = 64 << 20
 BLOCK_BYTES_MAX = 8 << 20
 #: What an environment takes of the budget besides what it copies out of a mapping.
 OWN_BYTES = CACHE_BYTES + 4 * BLOCK_BYTES_MAX
 
 
-def open(
-    path: str | bytes,
-    *args: Any,
-    readonly: bool = False,
-    provenance: bool | str | os.PathLike[str] | None = None,
-    order: Order = "key",
-    **kwargs: Any,
-) -> Any:
-    """Opens an environment; the keywords are those of ``lmdb.open``, and two more.
-
-    Args:
-        provenance: with ``readonly=False``: ``close()`` leaves a provenance file, at its usual
-            place (True), or in a file or folder (``collect.CollectingEnvironment``).
-        order: with ``provenance``: "insertion" has that file tell the order in which records are
-            put, too (``collect.RecordingEnvironment``), which readers may ask for.
-
-    Returns:
-        ``lmdb.Environment`` when ``readonly`` is false, and with ``provenance`` what wraps it;
-        else ``Environment``.
-
-    Raises:
-        ValueError: ``provenance`` with ``readonly=True``, which writes nothing to be described.
-    """
-    kwargs.update(zip(_POSITIONAL, args, strict=False), readonly=readonly)
-    if len(args) > _POSITIONAL.index("readonly"):
-        kwargs["readonly"] = args[_POSITIONAL.index("readonly")]
-    if provenance is not None and provenance is not False:
-        if kwargs["readonly"]:
-            raise ValueError(
-                "provenance= leaves a provenance file of what was written, and readonly=True "
-                "writes nothing: lmdbio convert makes one"
-            )
-        from lmdbio.collect import open_collecting  # with all of convert: who reads needs none
-
-        return open_collecting(path, provenance, order, **kwargs)
-    if order != "key":
-        raise ValueError("order= is of a provenance file, which provenance=True leaves")
-    if not kwargs["readonly"]:
-        return lmdb.open(path, **kwargs)
-    return Environment(path, **kwargs)
-
-
-_POSITIONAL = (
-    "map_size",
-    "subdir",
-    "readonly",
-    "metasync",
-    "sync",
-    "map_async",
-    "mode",
-    "create",
-    "readahead",
-    "writemap",
-    "meminit",
-    "max_readers",
-    "max_dbs",
-    "max_spare_txns",
-    "lock",
-)
-
-
-class _Database:
+class _Database(metaclass=Counterpart, of=lmdb._Database):
     """A handle from ``Environment.open_db``."""
 
     __slots__ = ("__weakref__", "_env", "_flags", "_name")
 
-    def __init__(self, env: Environment, name: bytes | None, flags: int) -> None:
-        self._env, self._name, self._flags = env, name, flags
+    _env: Environment
+    _name: bytes | None
+    _flags: int
+
+    def __new__(cls, *_: Any, **__: Any) -> _Database:
+        raise TypeError("cannot create '_Database' instances")
+
+    @classmethod
+    def _of(cls, env: Environment, name: bytes | None, flags: int) -> _Database:
+        handle = super().__new__(cls)
+        handle._env, handle._name, handle._flags = env, name, flags
+        return handle
 
     def flags(self, *args: Any) -> dict[str, bool]:
         """The stored flags, under the names of ``open_db``'s keywords."""
@@ -152,8 +108,12 @@ class _Database:
         }
 
 
-class Environment:
-    """A read-only environment. Keywords: those of ``lmdb.open`` (see the module).
+class Environment(metaclass=Counterpart, of=lmdb.Environment):
+    """``open``: a database, by the keywords of ``lmdb.open`` and some more.
+
+    With ``readonly=False`` (py-lmdb's default) this gives py-lmdb's own environment, reads
+    included; with ``provenance`` as well, what wraps it. ``isinstance(env, lmdbio.Environment)``
+    holds for either. With ``readonly=True`` (see the module):
 
     Args:
         path: folder, or file with ``subdir=False``.
@@ -165,18 +125,24 @@ class Environment:
         depth: requests in flight; None: chosen.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: values that iteration reads ahead, twice.
+        provenance: with ``readonly=False``: ``close()`` leaves a provenance file, at its usual
+            place (True), or in a file or folder (``collect.CollectingEnvironment``).
+        order: with ``provenance``: "insertion" has that file tell the order in which records are
+            put, too (``collect.RecordingEnvironment``), which readers may ask for.
 
     Raises:
         lmdb.Error: no such file, as in py-lmdb.
         InvalidError, VersionMismatchError, CorruptedError: not a readable LMDB file.
+        TypeError: a keyword about reading with ``readonly=False``.
+        ValueError: ``provenance`` with ``readonly=True``, which writes nothing to be described.
     """
 
-    def __init__(
-        self,
-        path: str | bytes,
+    def __new__(
+        cls,
+        path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
         map_size: int = 10485760,
         subdir: bool = True,
-        readonly: bool = True,
+        readonly: bool = False,
         metasync: bool = True,
         sync: bool = True,
         map_async: bool = False,
@@ -195,36 +161,90 @@ class Environment:
         depth: int | None = None,
         cache_bytes: int = CACHE_BYTES,
         block_bytes_max: int = BLOCK_BYTES_MAX,
-    ) -> None:
-        if not isinstance(path, (str, bytes)):
-            raise TypeError("Filesystem path must be Unicode or bytes.")
-        del mode, create, writemap, max_spare_txns
-        self._path = os.fsdecode(path)
-        self._subdir, self._max_readers, self._max_dbs = subdir, max_readers, max_dbs
-        self._flags = {
-            "subdir": bool(subdir),
-            "readonly": True,
-            "metasync": bool(metasync),
-            "sync": bool(sync),
-            "map_async": bool(map_async),
-            "readahead": bool(readahead),
-            "writemap": False,  # LMDB ignores it when it only reads
-            "meminit": bool(meminit),
-            "lock": bool(lock),
-        }
-        self._arguments = {
-            **self._flags,
+        provenance: bool | str | os.PathLike[str] | None = None,
+        order: Order = "key",
+    ) -> Any:
+        try:
+            path = os.fspath(path)
+        except TypeError:
+            raise TypeError("Filesystem path must be Unicode or bytes.") from None
+        theirs: dict[str, Any] = {
             "map_size": map_size,
+            "subdir": subdir,
+            "metasync": metasync,
+            "sync": sync,
+            "map_async": map_async,
+            "mode": mode,
+            "create": create,
+            "readahead": readahead,
+            "writemap": writemap,
+            "meminit": meminit,
             "max_readers": max_readers,
             "max_dbs": max_dbs,
+            "max_spare_txns": max_spare_txns,
+            "lock": lock,
             "lib_version": lib_version,
-            "engine": engine,
-            "depth": depth,
+        }
+        collects = provenance is not None and provenance is not False
+        if order != "key" and not collects:
+            raise ValueError("order= is of a provenance file, which provenance=True leaves")
+        if not readonly:
+            ways = engine, depth, cache_bytes, block_bytes_max
+            if ways != ("auto", None, CACHE_BYTES, BLOCK_BYTES_MAX):
+                raise TypeError(
+                    "engine=, depth=, cache_bytes= and block_bytes_max= say how lmdbio reads: "
+                    "they need readonly=True, for with readonly=False py-lmdb reads"
+                )
+            return _open_writable(path, provenance if collects else None, order, theirs)
+        if collects:
+            raise ValueError(
+                "provenance= leaves a provenance file of what was written, and readonly=True "
+                "writes nothing: lmdbio convert makes one"
+            )
+        self = super().__new__(cls)
+        self._open(path, Wish(engine, depth), cache_bytes, block_bytes_max, theirs)
+        return self
+
+    def _open(
+        self,
+        path: str | bytes,
+        wish: Wish,
+        cache_bytes: int,
+        block_bytes_max: int,
+        theirs: dict[str, Any],
+    ) -> None:
+        """Opens the file.
+
+        Args:
+            wish: how to read.
+            theirs: keywords of ``lmdb.open``.
+        """
+        self._path = os.fsdecode(path)
+        self._subdir, self._max_dbs = theirs["subdir"], theirs["max_dbs"]
+        self._max_readers = theirs["max_readers"]
+        self._flags = {
+            "subdir": bool(self._subdir),
+            "readonly": True,
+            "metasync": bool(theirs["metasync"]),
+            "sync": bool(theirs["sync"]),
+            "map_async": bool(theirs["map_async"]),
+            "readahead": bool(theirs["readahead"]),
+            "writemap": False,  # LMDB ignores it when it only reads
+            "meminit": bool(theirs["meminit"]),
+            "lock": bool(theirs["lock"]),
+        }
+        self._arguments = {
+            **theirs,
+            "readonly": True,
+            "engine": wish.engine,
+            "depth": wish.depth,
             "cache_bytes": cache_bytes,
             "block_bytes_max": block_bytes_max,
         }
-        self._lib_version = lib_version
-        self._map_size = int(map_size)
+        self._lib_version = wanted = theirs["lib_version"]
+        if wanted is not None and wanted not in _FORMATS:
+            raise lmdb_error(f"lib_version={wanted}: this build has no LMDB {wanted}.x engine.")
+        self._map_size = int(theirs["map_size"])
         self._cache_bytes, self._block_bytes_max = cache_bytes, block_bytes_max
         self._guard = threading.Lock()
         forked.register(self)
@@ -238,13 +258,15 @@ class Environment:
         self._bypass: Bypass | None = None
         self._last = Stats()
         self._tally = Tally(self._engines)
-        file = os.path.join(self._path, "data.mdb") if subdir else self._path  # noqa: PTH118
+        file = self._path
+        if self._subdir:
+            file = os.path.join(file, "data.mdb")  # noqa: PTH118
         try:
             self._engine = _core.Engine(file)
         except OSError as error:
             raise lmdb_error(self._path, error.errno or 0) from error
         try:
-            choice = self._choose(Wish(engine, depth))
+            choice = self._choose(wish)
             meta = _core.read_meta(self._engine)
             self._check_version(meta.layout.version)
             self._version, self._page_size = meta.layout.version, meta.layout.page_size
@@ -254,7 +276,7 @@ class Environment:
                 depth=choice.depth,
                 wanted=choice.past_cache,
             )
-            if lock:
+            if theirs["lock"]:
                 self._acquire()
         except BaseException:
             self.close()
@@ -285,16 +307,11 @@ class Environment:
             txn._after_fork()
 
     def _check_version(self, version: int) -> None:
-        wanted = {None: version, 0: 1, 1: 3}.get(self._lib_version)
-        if wanted is None:
+        if version != _FORMATS.get(self._lib_version, version):
             raise lmdb_error(
-                f"lib_version={self._lib_version}: this build has no LMDB "
-                f"{self._lib_version}.x engine."
-            )
-        if wanted != version:
-            raise lmdb.InvalidError(
-                f"{self._path}: MDB_INVALID: the file has data format {version}, which "
-                f"lib_version={self._lib_version} does not read"
+                f"{self._path}: the file has data format {version}, which "
+                f"lib_version={self._lib_version} does not read",
+                MDB_INVALID,
             )
 
     def _acquire(self) -> None:
@@ -379,7 +396,7 @@ class Environment:
         buffers: bool = False,
     ) -> Transaction:
         """Starts a transaction on the newest snapshot."""
-        return Transaction(self, db, parent, write, buffers)
+        return cast(Transaction, Transaction(self, db, parent, write, buffers))
 
     def open_db(
         self,
@@ -412,7 +429,7 @@ class Environment:
 
     def _open_db(self, key: bytes | None, txn: Transaction, create: bool) -> _Database:
         if key is None:
-            return _Database(self, None, txn._record(None).flags)
+            return _Database._of(self, None, txn._record(None).flags)
         if key not in self._names and len(self._names) >= self._max_dbs:
             raise lmdb_error("mdb_dbi_open", MDB_DBS_FULL)
         try:
@@ -422,7 +439,7 @@ class Environment:
                 raise self._read_only("mdb_dbi_open") from None
             raise
         self._names.add(key)
-        return _Database(self, key, record.flags)
+        return _Database._of(self, key, record.flags)
 
     def dbs(self, txn: Transaction | None = None) -> list[bytes]:
         """Names of the named databases, as far as ``max_dbs`` goes."""
@@ -430,7 +447,7 @@ class Environment:
             with self.begin() as own:
                 return self.dbs(own)
         found = []
-        cursor = Cursor(_Database(self, None, 0), txn)
+        cursor = txn.cursor(_Database._of(self, None, 0))
         placed = cursor.first()
         while placed:
             if cursor._c.holds_database():
@@ -467,6 +484,7 @@ class Environment:
             return call(env)
 
     def sync(self, force: bool = False) -> None:
+        """Raises ReadonlyError."""
         del force
         self._open_engine()
         raise self._read_only("mdb_env_sync")
@@ -514,10 +532,12 @@ class Environment:
         }
 
     def flags(self) -> dict[str, bool]:
+        """What it was opened with, under the names of ``open``'s keywords."""
         self._open_engine()
         return dict(self._flags)
 
     def path(self) -> str:
+        """The path as it was given."""
         self._open_engine()
         return self._path
 
@@ -528,21 +548,25 @@ class Environment:
         return lmdb.version(lib_version=1)
 
     def max_key_size(self) -> int:
+        """The longest key that the file's format takes, bytes."""
         self._open_engine()
         if self._version == 1:
             return 511
         return ((self._page_size - 24) // 2 & ~1) - 2 - 8 - 48  # room for a database record
 
     def max_readers(self) -> int:
+        """Reader slots of the lock file; without one, as asked for."""
         return self.info()["max_readers"]
 
     def readers(self) -> str:
+        """A table of the lock file's readers."""
         self._open_engine()
         if self._slots is None:
             return "(no reader locks)\n"
         return cast(str, self._lock_file().readers())
 
     def reader_check(self) -> int:
+        """Frees the slots of processes that have died; how many there were."""
         self._open_engine()
         return 0 if self._slots is None else cast(int, self._lock_file().reader_check())
 
@@ -569,8 +593,26 @@ class Environment:
             slots.release()
 
 
+#: As in py-lmdb: one and the same.
+open = Environment
+
+
+def _open_writable(
+    path: str | bytes,
+    provenance: bool | str | os.PathLike[str] | None,
+    order: Order,
+    theirs: dict[str, Any],
+) -> Any:
+    """py-lmdb's environment; what wraps it, where a provenance file is wanted."""
+    if provenance is None:
+        return lmdb.open(path, readonly=False, **theirs)
+    from lmdbio.collect import open_collecting  # with all of convert: who reads needs none
+
+    return open_collecting(path, provenance, order, readonly=False, **theirs)
+
+
 def _reopen(path: str, arguments: dict[str, Any]) -> Environment:
-    return Environment(path, **arguments)
+    return cast(Environment, Environment(path, **arguments))
 
 
 def _as_get_key(key: Any) -> bytes:
@@ -594,16 +636,30 @@ def _stat(layout: _core.Layout, db: _core.Database) -> dict[str, int]:
     }
 
 
-class Transaction:
-    """A snapshot. Made by ``Environment.begin``."""
+class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
+    """A snapshot. Made by ``Environment.begin``, or on an environment, py-lmdb's as well."""
 
-    def __init__(
-        self,
-        env: Environment,
-        db: _Database | None = None,
-        parent: Transaction | None = None,
+    def __new__(
+        cls,
+        env: Any,
+        db: Any = None,
+        parent: Any = None,
         write: bool = False,
         buffers: bool = False,
+    ) -> Any:
+        if type(env) is not Environment:
+            return cast(Any, lmdb.Transaction)(env, db, parent, write, buffers)
+        self = super().__new__(cls)
+        self._start(env, db, parent, write, buffers)
+        return self
+
+    def _start(
+        self,
+        env: Environment,
+        db: _Database | None,
+        parent: Transaction | None,
+        write: bool,
+        buffers: bool,
     ) -> None:
         self._ended = True
         self._slot: snapshot.Slot | None = None
@@ -613,7 +669,7 @@ class Transaction:
             )
         if parent is not None:
             raise lmdb_error("Read-only transactions cannot be nested.", errno.EINVAL)
-        if db is not None and not isinstance(db, _Database):
+        if db is not None and type(db) is not _Database:
             raise TypeError("invalid type")
         engine = env._open_engine()
         tracing.touch()
@@ -681,7 +737,7 @@ class Transaction:
     def _database(self, db: _Database | None) -> _Database | None:
         if db is None:
             return self._db
-        if not isinstance(db, _Database):
+        if type(db) is not _Database:
             raise TypeError("invalid type")
         if db._env is not self._env:
             raise lmdb_error("Database handle belongs to another environment.")
@@ -785,7 +841,7 @@ class Transaction:
 
     def cursor(self, db: _Database | None = None) -> Cursor:
         """A cursor over ``db`` (None: the transaction's database)."""
-        return Cursor(db, self)
+        return Cursor._on(db, self)
 
     def stat(self, db: _Database | None = None) -> dict[str, int]:
         """Sizes and counts of a database in this snapshot."""
@@ -820,26 +876,39 @@ class Transaction:
 
     # Writing, refused as py-lmdb refuses it.
 
-    def put(self, key: Any, value: Any, *args: Any, db: Any = None, **kwargs: Any) -> Any:
+    def put(
+        self,
+        key: Any,
+        value: Any,
+        dupdata: bool = True,
+        overwrite: bool = True,
+        append: bool = False,
+        db: Any = None,
+    ) -> Any:
+        """Raises ReadonlyError."""
         self._check()
         as_bytes(key), as_bytes(value)
-        del args, db, kwargs
+        del dupdata, overwrite, append, db
         raise self._env._read_only("mdb_put")
 
     def replace(self, key: Any, value: Any, db: Any = None) -> Any:
+        """Raises ReadonlyError."""
         return self.put(key, value, db=db)
 
     def delete(self, key: Any, value: Any = b"", db: Any = None) -> Any:
+        """Raises ReadonlyError."""
         self._check()
         as_bytes(key), as_bytes(value)
         del db
         raise self._env._read_only("mdb_del")
 
     def pop(self, key: Any, db: Any = None) -> Any:
+        """Raises ReadonlyError; None where there is no such key."""
         self._check()
         return self.cursor(db).pop(key)
 
     def drop(self, db: Any, delete: bool = True) -> Any:
+        """Raises ReadonlyError."""
         self._check()
         del delete
         if db is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any, cast
+from typing import Any
 
 from lmdb import (
     BadValsizeError,
@@ -56,13 +56,26 @@ class PeerError(Error):
 OK, PENDING, NOTFOUND = 0, 1, 2
 IO, SHORT, INVALID, VERSION, CORRUPT, SIDECAR, NOMEM, ARGUMENT, UNSUPPORTED = range(3, 12)
 
-_LMDB_ERRORS: dict[int, type[Error]] = {
-    INVALID: InvalidError,
-    VERSION: VersionMismatchError,
-    CORRUPT: CorruptedError,
-    SIDECAR: ProvenanceError,
-    UNSUPPORTED: IncompatibleError,
+# LMDB's own codes, beside those of errno.
+MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, MDB_NOTFOUND = -30781, -30784, -30798
+MDB_DBS_FULL, MDB_IS_READONLY = -30791, -30770
+MDB_INVALID, MDB_VERSION_MISMATCH, MDB_CORRUPTED = -30793, -30794, -30796
+
+#: Class and code of what the C core finds.
+_LMDB_ERRORS: dict[int, tuple[type[Error], int]] = {
+    INVALID: (InvalidError, MDB_INVALID),
+    VERSION: (VersionMismatchError, MDB_VERSION_MISMATCH),
+    CORRUPT: (CorruptedError, MDB_CORRUPTED),
+    SIDECAR: (ProvenanceError, 0),
+    UNSUPPORTED: (IncompatibleError, MDB_INCOMPATIBLE),
 }
+
+
+def _as_lmdb(error: Error, what: str, code: int, reason: str) -> Error:
+    """An error with the attributes of those that py-lmdb raises."""
+    told: Any = error
+    told.what, told.code, told.reason = what, code, reason
+    return error
 
 
 def from_status(
@@ -82,20 +95,16 @@ def from_status(
         at = f" ({wanted} bytes at offset {offset})" if wanted else ""
         return OSError(sys_errno, f"{os.strerror(sys_errno)}: {reason}{at}", path or None)
     if code == SHORT:
-        return ShortReadError(
-            f"{where}{reason}: wanted {wanted} bytes at offset {offset}, got {got}"
-        )
+        what = f"{where}{reason}: wanted {wanted} bytes at offset {offset}, got {got}"
+        return _as_lmdb(ShortReadError(what), what, MDB_CORRUPTED, reason)
     if code == NOMEM:
         return MemoryError(f"{where}{reason}")
     if code == ARGUMENT:
         return ValueError(f"{where}{reason}")
-    kind = _LMDB_ERRORS.get(code, Error)
-    return kind(f"{where}{reason} (at offset {offset})" if offset else f"{where}{reason}")
+    kind, number = _LMDB_ERRORS.get(code, (Error, 0))
+    what = f"{where}{reason} (at offset {offset})" if offset else f"{where}{reason}"
+    return _as_lmdb(kind(what), what, number, reason)
 
-
-# LMDB's own codes, beside those of errno.
-MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, MDB_NOTFOUND = -30781, -30784, -30798
-MDB_DBS_FULL, MDB_IS_READONLY = -30791, -30770
 
 _STRERROR = {
     MDB_BAD_VALSIZE: (
@@ -104,6 +113,7 @@ _STRERROR = {
     MDB_INCOMPATIBLE: "MDB_INCOMPATIBLE: Operation and DB incompatible, or DB flags changed",
     MDB_NOTFOUND: "MDB_NOTFOUND: No matching key/data pair found",
     MDB_DBS_FULL: "MDB_DBS_FULL: Environment maxdbs limit reached",
+    MDB_INVALID: "MDB_INVALID: File is not an LMDB file",
     MDB_IS_READONLY: "MDB_IS_READONLY: Can't write in readonly txn or environment",
 }
 _KINDS: dict[int, type[Error]] = {
@@ -111,6 +121,7 @@ _KINDS: dict[int, type[Error]] = {
     MDB_INCOMPATIBLE: IncompatibleError,
     MDB_NOTFOUND: NotFoundError,
     MDB_DBS_FULL: DbsFullError,
+    MDB_INVALID: InvalidError,
     errno.EINVAL: InvalidParameterError,
     errno.EACCES: ReadonlyError,
     MDB_IS_READONLY: ReadonlyError,
@@ -128,9 +139,8 @@ def lmdb_error(what: str, code: int = 0) -> Error:
         An instance of the code's class, with py-lmdb's attributes ``what``, ``code``, ``reason``.
     """
     reason = _STRERROR.get(code) or (os.strerror(code) if code else "Successful return: 0")
-    error: Any = _KINDS.get(code, Error)(f"{what}: {reason}" if code else what)
-    error.what, error.code, error.reason = what, code, reason
-    return cast(Error, error)
+    error = _KINDS.get(code, Error)(f"{what}: {reason}" if code else what)
+    return _as_lmdb(error, what, code, reason)
 
 
 def closed_error() -> Error:

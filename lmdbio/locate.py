@@ -20,8 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, calibration, items, staleness, storage
-from lmdbio import provenance as sidecars
+from lmdbio import _core, calibration, items, provenance as sidecars, staleness, storage
 from lmdbio.choice import Access, Choice, Wish, choose, wished
 from lmdbio.errors import (
     CorruptedError,

@@ -29,8 +29,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core
-from lmdbio import provenance as sidecars
+from lmdbio import _core, provenance as sidecars
 from lmdbio.assignment import Run, Schedule
 from lmdbio.errors import CorruptedError
 from lmdbio.locate import Opened, opening

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,11 @@ from lmdbio.errors import IncompatibleError
 
 # Test modules import one another's helpers (tests/databases.py) by name.
 sys.path.insert(0, str(Path(__file__).parent))
+
+# What a shell starts in the background is deaf to Ctrl-C, and so are its children, which some of
+# the tests interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Tests run beside one another; how long an example takes says nothing then.
 hypothesis.settings.register_profile("beside others", deadline=None)

@@ -19,8 +19,7 @@ import numpy as np
 import pytest
 from compacting import fragmented
 from databases import FORMATS, open_writable, records, value, write
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from lmdbio import _core, compact, items
 from lmdbio.compact import comparison

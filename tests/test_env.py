@@ -25,8 +25,7 @@ import databases
 import lmdb
 import pytest
 
-from lmdbio import env as lmdbio_env
-from lmdbio import snapshot
+from lmdbio import env as lmdbio_env, snapshot
 
 every_format = pytest.mark.parametrize("version", databases.FORMATS)
 

@@ -20,8 +20,7 @@ from typing import Any
 import lmdb
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import lmdbio
 from lmdbio.assignment import Schedule

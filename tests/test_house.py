@@ -61,6 +61,7 @@ ROOMS = (
     "share",
     "snapshot",
     "compact",
+    "counterpart",
     "cursor",
     "env",
     "batch",

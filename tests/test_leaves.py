@@ -14,12 +14,10 @@ from typing import Any
 import databases
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import lmdbio
-from lmdbio import _core
-from lmdbio import convert as conversion
+from lmdbio import _core, convert as conversion
 from lmdbio._core import LEAF
 from lmdbio.convert import convert
 from lmdbio.errors import Error, ProvenanceError

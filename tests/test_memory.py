@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core, memory
 from lmdbio.memory import FootprintBound, available_bytes, budget_bytes, parse_bytes

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads, spread

@@ -20,8 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lmdbio.bench import layout as layouts
-from lmdbio.bench import measure, plain, readers
+from lmdbio.bench import layout as layouts, measure, plain, readers
 from lmdbio.bench.contestants import merge, timed_ranks
 from lmdbio.bench.layout import Layout
 from lmdbio.bench.readers import Check, Lap, Totals

@@ -51,8 +51,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         raise click.ClickException(
             f"no {', no '.join(missing)} here; the demonstration needs: pip install 'lmdbio[demo]'"
         )
-    from lmdbio.bench import datasets, report
-    from lmdbio.bench import demo as demonstration
+    from lmdbio.bench import datasets, demo as demonstration, report
 
     console = wide_console(stderr=as_json)
     recipes = tuple(

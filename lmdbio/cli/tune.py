@@ -11,8 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lmdbio import calibration, provenance, share, stagger, storage
-from lmdbio import tune as tuning
+from lmdbio import calibration, provenance, share, stagger, storage, tune as tuning
 from lmdbio._core import Engine
 from lmdbio.calibration import Stored
 from lmdbio.choice import Choice, Wish, choose, wished

@@ -11,8 +11,7 @@ from typing import Any
 
 from mpi4py import MPI
 
-from lmdbio import reader as rooms
-from lmdbio import share
+from lmdbio import reader as rooms, share
 from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.reader import Reader
 
