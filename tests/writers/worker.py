@@ -26,7 +26,7 @@ def engines(folder: Path) -> tuple[str, ...]:
     found = []
     for name in RECORDS_ENGINES:
         try:
-            lmdbio.Environment(str(folder), engine=name, lock=False).close()
+            lmdbio.open(folder, readonly=True, engine=name, lock=False).close()
         except (IncompatibleError, ValueError):
             if name in ("auto", "pread", "mmap"):
                 raise

@@ -1,0 +1,208 @@
+"""Order: which sample comes when in an epoch, and which of them a rank uses. Pure, without tables.
+
+    seed, epoch, count -> Epoch: place -> sample          a permutation, computed where it is asked
+    ranks, batch size  -> Shard: rank, step -> places     each sample once, whatever the ranks are
+
+All ranks together use an epoch's samples in its order: in each step, rank r takes the r-th run of
+``batch_size`` places. So ``used``, how many samples all ranks have used, is all that has to be
+remembered to go on in the middle of an epoch, with as many ranks as there are then.
+
+The permutation is a Feistel network on numbers below a * b >= count, walked along its cycles until
+it comes back below count: any part of it costs as much as it is long and takes no memory, and it
+is the same wherever, and with whatever version of NumPy, it is computed.
+
+Source: Black and Rogaway, Ciphers with Arbitrary Finite Domains (CT-RSA 2002), methods 2 and 3;
+the round function is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["Epoch", "Shard"]
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+#: An even number; fewer than six are told from chance by few samples.
+ROUNDS = 8
+_MASK = 2**64 - 1
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """The order of one epoch.
+
+    Attributes:
+        count: samples.
+        seed: of all epochs, any integer; None: samples come in their own order.
+        number: of the epoch, from 0; each has another order.
+
+    Raises:
+        ValueError: ``count`` or ``number`` is negative.
+    """
+
+    count: int
+    seed: int | None = None
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ValueError(f"count must not be negative ({self.count})")
+        if self.number < 0:
+            raise ValueError(f"an epoch's number must not be negative ({self.number})")
+
+    def samples(self, places: npt.ArrayLike) -> I64:
+        """The samples at some places.
+
+        Args:
+            places: integers, shape (n,), from 0 below ``count``.
+
+        Returns:
+            Shape (n,), each sample at just one place.
+
+        Raises:
+            IndexError: there is no such place.
+        """
+        given = np.asarray(places, np.int64)
+        if given.size and (int(given.min()) < 0 or int(given.max()) >= self.count):
+            raise IndexError(f"a place lies outside the {self.count} samples")
+        if self.seed is None:
+            return np.array(given)
+        keys = _keys(self.seed, self.number)
+        left = max(1, math.isqrt(self.count))
+        right = -(-self.count // left)
+        found = _permuted(given.astype(np.uint64), keys, left, right)
+        outside = np.flatnonzero(found >= np.uint64(self.count))
+        while outside.size:
+            found[outside] = _permuted(found[outside], keys, left, right)
+            outside = outside[found[outside] >= np.uint64(self.count)]
+        samples: I64 = found.astype(np.int64)
+        return samples
+
+
+@lru_cache(maxsize=16)
+def _keys(seed: int, number: int) -> U64:
+    """A key for each round."""
+    key = _mixed_one(number)
+    while True:  # all words of the seed, and its sign
+        key = _mixed_one(key ^ (seed & _MASK))
+        if -(2**63) <= seed < 2**63:
+            break
+        seed >>= 64
+    return _mixed(np.uint64(key) + _GOLDEN * np.arange(1, ROUNDS + 1, dtype=np.uint64))
+
+
+def _mixed_one(value: int) -> int:
+    return int(_mixed(np.array([value & _MASK], np.uint64) + _GOLDEN)[0])
+
+
+def _mixed(values: U64) -> U64:
+    """Each bit of the result depends on all of the value's. Sums and products wrap."""
+    values = values ^ (values >> np.uint64(30))
+    values *= np.uint64(0xBF58476D1CE4E5B9)
+    values ^= values >> np.uint64(27)
+    values *= np.uint64(0x94D049BB133111EB)
+    values ^= values >> np.uint64(31)
+    return values
+
+
+def _permuted(values: U64, keys: U64, a: int, b: int) -> U64:
+    """A permutation of the numbers below ``a * b``."""
+    left, right = values % np.uint64(a), values // np.uint64(a)
+    for i, key in enumerate(keys):
+        modulus = np.uint64(b if i % 2 else a)
+        # Reduced before they are added: the sum must not wrap.
+        left, right = right, (left + _mixed(right + key) % modulus) % modulus
+    permuted: U64 = right * np.uint64(a) + left
+    return permuted
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The places of an epoch that one rank uses, step by step.
+
+    Step t takes the next ``ranks * batch_size`` places, rank r the r-th run of them. What is left
+    for the last step is shared out in runs of one length:
+
+        count 10, 2 ranks, batch_size 2         step 0    step 1    step 2
+        even                        rank 0       0 1       4 5       8
+                                    rank 1       2 3       6 7       9
+        count 11, even              rank 0       0 1       4 5       8 9
+                                    rank 1       2 3       6 7       10 0    the first again
+        count 11, not even          rank 0       0 1       4 5       8 9
+                                    rank 1       2 3       6 7       10
+
+    Attributes:
+        count: samples of the epoch.
+        batch_size: of a rank, samples a step.
+        rank, ranks: whose shard, of how many.
+        used: samples that all ranks have used before.
+        drop_last: leave out the last step where it is not full.
+        even: all ranks take as many: those that are missing in the last step are made up by the
+            epoch's first ones, at most ``ranks - 1``. Else some get one less, perhaps none.
+
+    Raises:
+        ValueError: for values that describe no shard.
+    """
+
+    count: int
+    batch_size: int
+    rank: int = 0
+    ranks: int = 1
+    used: int = 0
+    drop_last: bool = False
+    even: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
+        if not 0 <= self.rank < self.ranks:
+            raise ValueError(f"there is no rank {self.rank} of {self.ranks}")
+        if not 0 <= self.used <= self.count:
+            raise ValueError(f"{self.used} of {self.count} samples cannot have been used")
+
+    @property
+    def _step_size(self) -> int:
+        return self.ranks * self.batch_size
+
+    def __len__(self) -> int:
+        """Steps, of this rank and of every other."""
+        full, rest = divmod(self.count - self.used, self._step_size)
+        return full + (rest > 0 and not self.drop_last)
+
+    def places(self, step: int) -> I64:
+        """Those of one step.
+
+        Returns:
+            Shape (n,): ``batch_size`` of them, in the last step perhaps fewer.
+
+        Raises:
+            IndexError: there is no such step.
+        """
+        if not 0 <= step < len(self):
+            raise IndexError(f"step {step} of {len(self)}")
+        first = self.used + step * self._step_size
+        size = min(self._step_size, self.count - first)
+        if self.even:
+            own = -(-size // self.ranks)
+            begin = first + self.rank * own
+            return np.arange(begin, begin + own, dtype=np.int64) % self.count
+        begin, end = (first + (self.rank + i) * size // self.ranks for i in (0, 1))
+        return np.arange(begin, end, dtype=np.int64)
+
+    def used_after(self, steps: int) -> int:
+        """Samples that all ranks have used when each has done so many steps of this shard.
+
+        Raises:
+            ValueError: there are not so many.
+        """
+        if not 0 <= steps <= len(self):
+            raise ValueError(f"{steps} steps of {len(self)}")
+        return min(self.count, self.used + steps * self._step_size)
