@@ -17,6 +17,7 @@ from lmdb import enable_drop_gil, version
 from lmdbio.batch import Batch
 from lmdbio.env import Cursor, Environment, Transaction, _Database, open
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
+from lmdbio.joined import JoinedRecords
 from lmdbio.mode import Mode
 from lmdbio.reader import Reader
 from lmdbio.records import Records
@@ -28,6 +29,7 @@ __all__ = [
     "Cursor",
     "Environment",
     "Error",
+    "JoinedRecords",
     "Mode",
     "PeerError",
     "ProvenanceError",

@@ -59,6 +59,7 @@ from lmdbio.errors import (
     ShortReadError as ShortReadError,
     StaleError as StaleError,
 )
+from lmdbio.joined import JoinedRecords as JoinedRecords
 from lmdbio.mode import Mode as Mode
 from lmdbio.reader import Reader as Reader
 from lmdbio.records import Records as Records

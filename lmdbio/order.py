@@ -146,7 +146,7 @@ class Shard:
         used: samples that all ranks have used before.
         drop_last: leave out the last step where it is not full.
         even: all ranks take as many: those that are missing in the last step are made up by the
-            epoch's first ones, at most ``ranks - 1``. Else some get one less, perhaps none.
+            epoch's first ones, at most ``ranks - 1``. Else the later ranks get one less, or none.
 
     Raises:
         ValueError: for values that describe no shard.
@@ -169,33 +169,42 @@ class Shard:
             raise ValueError(f"{self.used} of {self.count} samples cannot have been used")
 
     @property
-    def _step_size(self) -> int:
+    def step_size(self) -> int:
+        """Samples that all ranks take in a step that is full."""
         return self.ranks * self.batch_size
 
     def __len__(self) -> int:
         """Steps, of this rank and of every other."""
-        full, rest = divmod(self.count - self.used, self._step_size)
+        full, rest = divmod(self.count - self.used, self.step_size)
         return full + (rest > 0 and not self.drop_last)
+
+    @property
+    def batches(self) -> int:
+        """Steps in which this rank has places: all, or all but the last."""
+        steps = len(self)
+        return steps - (steps > 0 and not len(self.places(steps - 1)))
 
     def places(self, step: int) -> I64:
         """Those of one step.
 
         Returns:
-            Shape (n,): ``batch_size`` of them, in the last step perhaps fewer.
+            Shape (n,): ``batch_size`` of them, in the last step perhaps fewer; unless all ranks
+            take as many, also none.
 
         Raises:
             IndexError: there is no such step.
         """
         if not 0 <= step < len(self):
             raise IndexError(f"step {step} of {len(self)}")
-        first = self.used + step * self._step_size
-        size = min(self._step_size, self.count - first)
+        first = self.used + step * self.step_size
+        size = min(self.step_size, self.count - first)
         if self.even:
             own = -(-size // self.ranks)
             begin = first + self.rank * own
             return np.arange(begin, begin + own, dtype=np.int64) % self.count
-        begin, end = (first + (self.rank + i) * size // self.ranks for i in (0, 1))
-        return np.arange(begin, end, dtype=np.int64)
+        own, more = divmod(size, self.ranks)
+        begin = first + self.rank * own + min(self.rank, more)
+        return np.arange(begin, begin + own + (self.rank < more), dtype=np.int64)
 
     def used_after(self, steps: int) -> int:
         """Samples that all ranks have used when each has done so many steps of this shard.
@@ -205,4 +214,4 @@ class Shard:
         """
         if not 0 <= steps <= len(self):
             raise ValueError(f"{steps} steps of {len(self)}")
-        return min(self.count, self.used + steps * self._step_size)
+        return min(self.count, self.used + steps * self.step_size)

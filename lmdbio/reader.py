@@ -617,6 +617,11 @@ class Reader:
     # --- what it did ----------------------------------------------------------------------
 
     @property
+    def iteration(self) -> int:
+        """Batches that this rank has been given: the number of the next one."""
+        return self._next
+
+    @property
     def launched_s(self) -> float | None:
         """When this rank began to read for its team, by ``time.monotonic``; None: another does.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import operator
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, SupportsIndex, overload
+from typing import Any, Protocol, SupportsIndex, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -26,15 +26,83 @@ from lmdbio.memory import budget_bytes
 from lmdbio.plan import PlanOptions, plan_reads
 from lmdbio.stats import Stats, Tally
 
-__all__ = ["Records"]
+__all__ = ["Begun", "Records", "as_indices", "read_ahead"]
 
 U64 = npt.NDArray[np.uint64]
+B = TypeVar("B", covariant=True)
 
 #: What records take of the budget besides their table, the image, and what they copy out of a
 #: mapping: the blocks that iteration reads ahead.
 OWN_BYTES = 2 * BLOCK_BYTES
 #: Larger batches are copied by several threads, also from the page cache.
 GATHER_BYTES_MAX = 4 << 20
+
+
+def as_indices(indices: npt.ArrayLike, count: int) -> U64:
+    """Indices from the beginning, of records of which there are ``count``.
+
+    Args:
+        indices: integers, shape (n,); negative ones count from the end.
+
+    Raises:
+        TypeError: something else.
+        IndexError: there is no such record.
+    """
+    given = np.asarray(indices)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
+        raise TypeError(
+            f"indices must be a one-dimensional array of integers, not {given.dtype} of "
+            f"shape {given.shape}"
+        )
+    if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
+        given = given.astype(np.int64)  # which can hold the sum
+        given = np.where(given < 0, given + count, given)
+    if given.size and (int(given.max()) >= count or int(given.min()) < 0):
+        raise IndexError(f"an index lies outside the {count} records")
+    return given.astype(np.uint64)
+
+
+class _UnderWay(Protocol[B]):
+    """A batch that was begun."""
+
+    def batch(self) -> B: ...
+    def close(self) -> None: ...
+
+
+def read_ahead(
+    begin: Callable[[npt.ArrayLike], _UnderWay[B]], wanted: Iterable[npt.ArrayLike], ahead: int
+) -> Iterator[B]:
+    """One batch after another, ``ahead`` of them being under way beside the one handed out.
+
+    Raises:
+        ValueError: ``ahead`` is below 1. Else as ``begin`` and ``batch``, in their turn.
+    """
+    if ahead < 1:
+        raise ValueError(f"ahead must be at least 1, not {ahead}")
+    return _read_ahead(begin, wanted, ahead)
+
+
+def _read_ahead(
+    begin: Callable[[npt.ArrayLike], _UnderWay[B]], wanted: Iterable[npt.ArrayLike], ahead: int
+) -> Iterator[B]:
+    begun: deque[_UnderWay[B]] = deque()
+    failure: Exception | None = None
+    try:
+        for indices in wanted:
+            try:
+                begun.append(begin(indices))
+            except (OSError, MemoryError, Error) as error:
+                failure = error  # it comes after the batches before it
+                break
+            if len(begun) > ahead:
+                yield begun.popleft().batch()
+        while begun:
+            yield begun.popleft().batch()
+        if failure is not None:
+            raise failure
+    finally:
+        for one in begun:
+            one.close()
 
 
 class Records(Sequence[bytes]):
@@ -145,6 +213,11 @@ class Records(Sequence[bytes]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(**state)  # type: ignore[misc]
+
+    @property
+    def given_path(self) -> str:
+        """What was opened, from the root on: the folder, or the file."""
+        return cast(str, self._state["path"])
 
     @property
     def path(self) -> str:
@@ -283,7 +356,7 @@ class Records(Sequence[bytes]):
             found = self._source.find(given)
             if found is not None:
                 return found
-        wanted = self._normalise(given)
+        wanted = as_indices(given, len(self))
         return wanted, self._source.extents(wanted)
 
     def _lend(self, wanted: U64, extents: _core.Extents) -> Batch | None:
@@ -355,26 +428,14 @@ class Records(Sequence[bytes]):
             ValueError: ``ahead`` is below 1. Else as ``read``, when the batch's turn has come,
                 or, for its indices, when it is begun.
         """
-        if ahead < 1:
-            raise ValueError(f"ahead must be at least 1, not {ahead}")
-        begun: deque[_Begun] = deque()
-        failure: Exception | None = None
-        try:
-            for indices in wanted:
-                try:
-                    begun.append(_Begun(self, indices))
-                except (OSError, MemoryError, Error) as error:
-                    failure = error  # it comes after the batches before it
-                    break
-                if len(begun) > ahead:
-                    yield begun.popleft().batch()
-            while begun:
-                yield begun.popleft().batch()
-            if failure is not None:
-                raise failure
-        finally:
-            for one in begun:
-                one.close()
+        return read_ahead(self.begin, wanted, ahead)
+
+    def begin(self, indices: npt.ArrayLike) -> Begun:
+        """Begins what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up.
+
+        Raises: as ``read``.
+        """
+        return Begun(self, indices)
 
     def _earn(self, plan: _core.Plan) -> None:
         """Lets the stream ahead go on as far as these reads are worth it."""
@@ -392,21 +453,6 @@ class Records(Sequence[bytes]):
             if direct is not None:
                 self._bypass.took(size, ticket.times)
         return submitted
-
-    def _normalise(self, indices: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-        given = np.asarray(indices)
-        if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
-            raise TypeError(
-                f"indices must be a one-dimensional array of integers, not {given.dtype} of "
-                f"shape {given.shape}"
-            )
-        count = len(self)
-        if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
-            given = given.astype(np.int64)  # which can hold the sum
-            given = np.where(given < 0, given + count, given)
-        if given.size and (int(given.max()) >= count or int(given.min()) < 0):
-            raise IndexError(f"an index lies outside the {count} records")
-        return given.astype(np.uint64)
 
     def _engines(self) -> Stats:
         """What the engines counted."""
@@ -439,7 +485,7 @@ class Records(Sequence[bytes]):
         self.close()
 
 
-class _Begun:
+class Begun:
     """A batch under way; ``read`` without the waiting."""
 
     def __init__(self, records: Records, indices: npt.ArrayLike) -> None:

@@ -143,6 +143,10 @@ def test_ranks_use_each_place_once(
     assert again == [place % count for place in range(used, used + len(again))]
     assert len(again) < ranks if even else not again
     assert used == count or (drop and count - used < ranks * size)
+    for shard in shards:
+        taken = [len(shard.places(step)) > 0 for step in range(steps)]
+        assert sum(taken) == shard.batches and all(taken[: shard.batches])
+        assert shard.batches == steps or (shard.rank > 0 and not even)
     if even:
         for step in range(steps):
             assert len({len(shard.places(step)) for shard in shards}) == 1

@@ -1,0 +1,811 @@
+"""PyTorch: Records as data sets, in orders that can be interrupted anywhere and resumed exactly.
+
+    Dataset          map-style; a batch of indices is one read, all requests in flight
+    BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader
+    IterableDataset  each rank's and worker's batches, read ahead
+    Loader           batches read and decoded by threads of this process: no worker processes, no
+                     copies between them
+    ReaderLoader     the same out of a Reader's shared window
+
+All give ``order.Epoch``'s order to ``order.Shard``'s ranks, so a state is the same for all of
+them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It says nothing of
+ranks, workers or batches, which may be others when it is loaded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import (
+    Callable,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Sized,
+)
+from concurrent import futures
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from itertools import islice, repeat
+from typing import Any, Protocol, SupportsIndex
+
+import torch
+import torch.utils.data
+from torch.utils.data import default_collate, get_worker_info
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from lmdbio.batch import Batch
+from lmdbio.errors import Error
+from lmdbio.joined import JoinedRecords, open_records
+from lmdbio.order import I64, Epoch, Shard
+from lmdbio.reader import Reader
+from lmdbio.records import Records
+
+__all__ = ["BatchSampler", "Dataset", "IterableDataset", "Loader", "ReaderLoader", "state_of"]
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Source = Records | JoinedRecords
+State = dict[str, Any]
+
+#: Of the form of a state, and what is in each.
+STATE_VERSION = 1
+_NAMES = ("lmdbio", "count", "shuffle", "seed", "epoch", "used")
+#: Batches that a Loader has read and nobody has asked for, beside those its threads work at.
+AHEAD = 2
+#: Threads of a Loader, unless it is told: more decode no faster where Python itself does it.
+THREADS_MAX = 8
+
+
+class _Communicator(Protocol):
+    """mpi4py's, as far as it matters."""
+
+    def Get_rank(self) -> int: ...
+    def Get_size(self) -> int: ...
+
+
+def _place(rank: int | None, ranks: int | None, comm: _Communicator | None) -> tuple[int, int]:
+    """Rank and number of ranks: as told, of a communicator, of torch.distributed, of torchrun.
+
+    Raises:
+        ValueError: half of it was told, or both ways.
+    """
+    if (rank is None) != (ranks is None):
+        raise ValueError("rank= and ranks= belong together")
+    if rank is not None and ranks is not None:
+        if comm is not None:
+            raise ValueError("either rank= and ranks=, or comm=")
+        return rank, ranks
+    if comm is not None:
+        return comm.Get_rank(), comm.Get_size()
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank(), torch.distributed.get_world_size()
+    try:
+        return int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    except (KeyError, ValueError):
+        return 0, 1
+
+
+def _worker() -> tuple[int, int]:
+    """Which worker of a DataLoader this process is, of how many."""
+    worker = get_worker_info()
+    return (0, 1) if worker is None else (worker.id, worker.num_workers)
+
+
+class _Course:
+    """In which order a rank goes through the epochs, and which it begins next.
+
+    Attributes:
+        epoch, used: where the next iteration begins.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+        even: bool,
+        place: tuple[int, int],
+    ) -> None:
+        self.count, self.seed, self.shuffle = count, seed, shuffle
+        self.epoch = self.used = 0
+        self._batch_size, self._place = batch_size, place
+        self._drop_last, self._even = drop_last, even
+        self.begin()  # refuses what is none
+
+    def begin(self, epoch: int | None = None, used: int | None = None) -> _Stretch:
+        """What is left of an epoch; None: the next one's."""
+        number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
+        rank, ranks = self._place
+        return _Stretch(
+            Epoch(self.count, self.seed if self.shuffle else None, number),
+            Shard(
+                self.count,
+                self._batch_size,
+                rank,
+                ranks,
+                used,
+                drop_last=self._drop_last,
+                even=self._even,
+            ),
+        )
+
+    def set_epoch(self, epoch: int) -> None:
+        if epoch != self.epoch:
+            self.epoch, self.used = epoch, 0
+
+    def state(self, epoch: int, used: int) -> State:
+        return {
+            "lmdbio": STATE_VERSION,
+            "count": self.count,
+            "shuffle": self.shuffle,
+            "seed": self.seed,
+            "epoch": epoch,
+            "used": used,
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Goes on where a state was saved; its seed counts from now on.
+
+        Raises:
+            ValueError: it is no state, or one of other data.
+        """
+        if state.get("lmdbio") != STATE_VERSION:
+            raise ValueError(
+                "this is no state of lmdbio's"
+                if "lmdbio" not in state
+                else f"a state of version {state['lmdbio']}; this is version {STATE_VERSION}"
+            )
+        for name, known in (("count", self.count), ("shuffle", self.shuffle)):
+            if state[name] != known:
+                raise ValueError(
+                    f"the state was saved with {name} {state[name]}, and it is {known} here"
+                )
+        epoch, used = int(state["epoch"]), int(state["used"])
+        Epoch(self.count, None, epoch)
+        Shard(self.count, 1, used=used)
+        self.seed, self.epoch, self.used = int(state["seed"]), epoch, used
+
+
+class _Stretch:
+    """What is left of an epoch for one rank."""
+
+    def __init__(self, epoch: Epoch, shard: Shard) -> None:
+        self.epoch, self.shard = epoch, shard
+
+    def __len__(self) -> int:
+        return self.shard.batches
+
+    def samples(self, step: int) -> I64:
+        return self.epoch.samples(self.shard.places(step))
+
+    def state(self, course: _Course, steps: int) -> State:
+        """After so many steps; at the end, that of the next epoch's beginning."""
+        if steps >= len(self.shard):
+            return course.state(self.epoch.number + 1, 0)
+        return course.state(self.epoch.number, self.shard.used_after(steps))
+
+
+class Dataset(torch.utils.data.Dataset[Any]):
+    """A map-style data set; its sample i is record i.
+
+    A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
+    read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
+    that are forked or spawned.
+
+    Args:
+        source: one path or several, as ``Records`` takes them, or ``Records`` that are open.
+        transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
+            or the pair.
+        keys: hand out the keys as well.
+        buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
+        options: of ``Records``.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Source,
+        transform: Callable[..., Any] | None = None,
+        *,
+        keys: bool = False,
+        buffers: bool = False,
+        **options: Any,
+    ) -> None:
+        self.records = open_records(source, **options)
+        self.transform, self.keys, self.buffers = transform, keys, buffers
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        value = self.records[index]
+        return self._sample(index, memoryview(value) if self.buffers else value)
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return self.samples(self.records.read(indices))
+
+    def samples(self, batch: Any) -> list[Any]:
+        """Those of a batch that ``records.read`` gave."""
+        kind = memoryview if self.buffers else bytes
+        if self.transform is None and not self.keys:
+            return list(map(kind, batch))
+        return [
+            self._sample(index, kind(value))
+            for index, value in zip(batch.indices.tolist(), batch, strict=True)
+        ]
+
+    def _sample(self, index: SupportsIndex, value: bytes | memoryview) -> Any:
+        transform = self.transform
+        if not self.keys:
+            return value if transform is None else transform(value)
+        key = self.records.key(index)
+        return (key, value) if transform is None else transform(key, value)
+
+    def close(self) -> None:
+        """Closes the files. May be called twice; samples stay good."""
+        self.records.close()
+
+
+class BatchSampler(torch.utils.data.Sampler[list[int]]):
+    """Batches of indices: each rank's, in one order over all ranks, seeded and resumable.
+
+        loader = DataLoader(dataset, batch_sampler=BatchSampler(dataset, 32, shuffle=True))
+
+    Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. With
+    torchdata's ``StatefulDataLoader`` the loader's own state holds this one's. With torch's
+    DataLoader, whose workers run ahead, say ``state_dict(batches)``.
+
+    Args:
+        source: the data set, or how many samples it has.
+        batch_size: of a rank.
+        shuffle: another order each epoch.
+        seed: of these orders; the same on all ranks.
+        drop_last: leave out a last batch that is not full.
+        even: all ranks have as many samples (``order.Shard``).
+        rank, ranks: which one of how many; or
+        comm: mpi4py's. None of them: as torch.distributed or torchrun says, else one rank.
+
+    Raises:
+        ValueError: values that make no sense.
+    """
+
+    def __init__(
+        self,
+        source: Sized | int,
+        batch_size: int = 1,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        even: bool = True,
+        rank: int | None = None,
+        ranks: int | None = None,
+        comm: _Communicator | None = None,
+    ) -> None:
+        self.batch_size, self.drop_last = batch_size, drop_last  # as torch's own have them
+        self._course = _Course(
+            source if isinstance(source, int) else len(source),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            even=even,
+            place=_place(rank, ranks, comm),
+        )
+        self._latest: _Indices | None = None
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self._course.begin(used=0))
+
+    def __iter__(self) -> _Indices:
+        return _Indices(self)
+
+    def _begin(self, iteration: _Indices) -> _Stretch:
+        """An iteration begins the next epoch, or goes on where a state says."""
+        self._latest, course = iteration, self._course
+        stretch = course.begin()
+        course.set_epoch(course.epoch + 1)
+        return stretch
+
+    @property
+    def epoch(self) -> int:
+        """That the next iteration begins, or goes on with."""
+        return self._course.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is; one that a state was loaded for goes on."""
+        self._course.set_epoch(epoch)
+        self._latest = None
+
+    def state_dict(self, batches: int | None = None) -> State:
+        """Where this iteration is.
+
+        Args:
+            batches: how many of it were used; None: all that were handed out, which a DataLoader
+                with workers does before they are used.
+        """
+        if self._latest is None:
+            return self._course.state(self._course.epoch, self._course.used)
+        return self._latest.state(batches)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where the state was saved.
+
+        Raises:
+            ValueError: it is of other data.
+        """
+        self._course.load(state)
+        self._latest = None
+
+
+class _Indices(Iterator[list[int]]):
+    """One iteration of a BatchSampler; has a state of its own, as StatefulDataLoader wants it.
+
+    It begins when it is first asked: loaders with workers make two, and use one.
+    """
+
+    def __init__(self, sampler: BatchSampler) -> None:
+        self._sampler, self._steps = sampler, 0
+        self._stretch: _Stretch | None = None
+
+    def _begun(self) -> _Stretch:
+        if self._stretch is None:
+            self._stretch = self._sampler._begin(self)
+        return self._stretch
+
+    def __iter__(self) -> _Indices:
+        return self
+
+    def __next__(self) -> list[int]:
+        stretch = self._begun()
+        if self._steps >= len(stretch):
+            self._steps = len(stretch.shard)
+            raise StopIteration
+        samples: list[int] = stretch.samples(self._steps).tolist()
+        self._steps += 1
+        return samples
+
+    def state(self, batches: int | None) -> State:
+        steps = self._steps if batches is None else batches
+        return self._begun().state(self._sampler._course, steps)
+
+    def state_dict(self) -> State:
+        # Not that of the next epoch: a loader that was saved at its end ends at once.
+        course, stretch, steps = self._sampler._course, self._stretch, self._steps
+        if stretch is None:
+            return {**course.state(course.epoch, course.used), "ended": False}
+        state = course.state(stretch.epoch.number, stretch.shard.used_after(steps))
+        return {**state, "ended": steps == len(stretch.shard)}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self._sampler.load_state_dict(state)
+        self._stretch, self._steps = None, 0
+        if state.get("ended"):
+            self._steps = len(self._begun().shard)
+
+
+class IterableDataset(torch.utils.data.IterableDataset[Any]):
+    """Batches of samples, each rank's and each worker's own, read ahead.
+
+        data = IterableDataset(path, 32, shuffle=True)
+        loader = DataLoader(data, batch_size=None, num_workers=2)
+        for epoch in range(epochs):
+            data.set_epoch(epoch)
+            for batch in loader:
+
+    Workers take a rank's batches in turns, so a loader gives the same ones in the same order
+    whatever ``num_workers`` is; all ranks get as many. A worker cannot know which epoch it is in:
+    as with torch's DistributedSampler, ``set_epoch`` says so.
+
+    Args:
+        source, transform, keys, buffers, options: as for ``Dataset``.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
+        collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
+        ahead: batches that are read while one is used.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Source,
+        batch_size: int = 1,
+        *,
+        transform: Callable[..., Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        keys: bool = False,
+        buffers: bool = False,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        even: bool = True,
+        ahead: int = AHEAD,
+        rank: int | None = None,
+        ranks: int | None = None,
+        comm: _Communicator | None = None,
+        **options: Any,
+    ) -> None:
+        self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
+        self._collate = default_collate if collate_fn is None else collate_fn
+        self._ahead = ahead
+        self._course = _Course(
+            len(self.dataset),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            even=even,
+            place=_place(rank, ranks, comm),
+        )
+        # Workers that stay from epoch to epoch see what is set here.
+        self._begins = torch.zeros(2, dtype=torch.int64).share_memory_()
+        self._going: tuple[_Stretch, int] | None = None  # this process's iteration, next step
+        self._step = 0  # that the next one begins with
+
+    def __len__(self) -> int:
+        """Batches of a rank that are left of the epoch."""
+        epoch, used = self._begins.tolist()
+        return len(self._course.begin(epoch, used))
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, used = self._begins.tolist()
+        stretch = self._course.begin(epoch, used)
+        first, workers = _worker()
+        begin, self._step = max(self._step, first), 0
+        self._going = stretch, begin
+        steps = range(begin, len(stretch), workers)
+        read = self.dataset.records.batches(map(stretch.samples, steps), ahead=self._ahead)
+        for step, batch in zip(steps, read, strict=True):
+            self._going = stretch, step + workers
+            yield self._collate(self.dataset.samples(batch))
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iterations are; one that a state was loaded for goes on."""
+        if epoch != int(self._begins[0]):
+            self._begins[:] = torch.tensor([epoch, 0])
+            self._going, self._step = None, 0
+
+    def state_dict(self, batches: int | None = None) -> State:
+        """Where this process is in the epoch.
+
+        Args:
+            batches: of this rank's, how many were used since the iteration began, by all workers
+                together. None: in a worker, or without any, those that it has handed out.
+        """
+        epoch, used = self._begins.tolist()
+        if batches is not None:
+            return self._course.begin(epoch, used).state(self._course, batches)
+        stretch = self._course.begin(epoch, used)
+        step = max(self._step, _worker()[0]) if self._going is None else self._going[1]
+        state = self._course.state(epoch, used)
+        return {**state, "step": step, "step_size": stretch.shard.step_size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Iterations of this epoch go on where the state was saved, until ``set_epoch``.
+
+        Raises:
+            ValueError: it is of other data.
+        """
+        self._course.load(state)
+        self._begins[:] = torch.tensor([self._course.epoch, self._course.used])
+        self._going, self._step = None, int(state.get("step", 0))
+
+
+class _Ended(Exception):
+    """A Reader's last iteration is over."""
+
+
+class _Crew:
+    """Threads that work ahead of whoever asks for batches.
+
+    Args:
+        threads: how many.
+        ahead: batches that wait to be asked for, beside those that are worked at.
+    """
+
+    def __init__(self, threads: int, ahead: int) -> None:
+        if threads < 1:
+            raise ValueError(f"threads must be at least 1, not {threads}")
+        if ahead < 0:
+            raise ValueError(f"ahead must not be negative ({ahead})")
+        self._threads, self._ahead = threads, ahead
+        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._is_closed = False
+
+    def batches(self, jobs: Iterable[Callable[[], Any]]) -> Generator[Any, None, None]:
+        """What jobs return, in order.
+
+        Raises:
+            Error: it is closed. Else as the jobs do, in their turn.
+        """
+        if self._is_closed:
+            raise Error("this Loader is closed")
+        todo, begun = iter(jobs), deque[Future[Any]]()
+        pool = self._executor()
+        try:
+            while True:
+                wanted = self._threads + self._ahead - len(begun)
+                begun += [pool.submit(job) for job in islice(todo, wanted)]
+                if not begun:
+                    return
+                try:
+                    batch = begun.popleft().result()
+                except _Ended:
+                    return
+                yield batch
+                del batch  # while the next one is waited for
+        finally:
+            for one in begun:
+                one.cancel()
+            # Nothing is read for nobody once this has ended.
+            futures.wait(one for one in begun if not one.cancelled())
+
+    def _executor(self) -> ThreadPoolExecutor:
+        """This process's: a child that was forked has none of its parent's threads."""
+        if self._pool is None or self._pool[0] != os.getpid():
+            self._pool = os.getpid(), ThreadPoolExecutor(self._threads, "lmdbio-loader")
+        return self._pool[1]
+
+    def close(self) -> None:
+        """Ends the threads. May be called twice."""
+        pool, self._pool, self._is_closed = self._pool, None, True
+        if pool is not None and pool[0] == os.getpid():
+            pool[1].shutdown(cancel_futures=True)
+
+
+class _Collate:
+    """Makes a batch of samples.
+
+    Args:
+        function: None: torch's own.
+        pins: tensors go to page-locked memory.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Any] | None, *, pins: bool) -> None:
+        self._function = default_collate if function is None else function
+        self._pins = pins
+
+    def __call__(self, samples: list[Any]) -> Any:
+        batch = self._function(samples)
+        return pin_memory(batch) if self._pins else batch
+
+
+class Loader:
+    """Batches of samples, read and decoded by threads of this process.
+
+        with Loader(path, 32, shuffle=True, transform=decode) as loader:
+            for batch in loader:
+
+    Instead of worker processes, which each hold a copy of the program and send every batch through
+    shared memory. Decoders that are written in C or C++ (PIL, OpenCV, torchvision, NumPy) let
+    other threads run meanwhile; for those in Python, workers of a ``DataLoader`` do better.
+
+    Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. A batch
+    counts for ``state_dict`` when it was handed out.
+
+    Args:
+        source, transform, keys, buffers, options: as for ``Dataset``.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
+        collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
+        threads: that work at batches; None: one for each core that this process may use, at
+            least 2 and at most 8.
+        ahead: batches that wait to be asked for.
+        pin_memory: tensors go to page-locked memory, for transfers to a GPU.
+
+    Raises:
+        OSError, Error: the files cannot be opened.
+        ValueError: values that make no sense.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Source,
+        batch_size: int = 1,
+        *,
+        transform: Callable[..., Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        keys: bool = False,
+        buffers: bool = False,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        even: bool = True,
+        threads: int | None = None,
+        ahead: int = AHEAD,
+        pin_memory: bool = False,
+        rank: int | None = None,
+        ranks: int | None = None,
+        comm: _Communicator | None = None,
+        **options: Any,
+    ) -> None:
+        usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
+        self._crew = _Crew(usual if threads is None else threads, ahead)
+        self._collate = _Collate(collate_fn, pins=pin_memory)
+        self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
+        self._course = _Course(
+            len(self.dataset),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            even=even,
+            place=_place(rank, ranks, comm),
+        )
+        self._latest: tuple[_Stretch, int] | None = None  # the iteration, and steps of it
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self._course.begin(used=0))
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        course = self._course
+        stretch = course.begin()
+        course.set_epoch(course.epoch + 1)
+        self._latest = going = stretch, 0
+        return self._batches(going)
+
+    def _batches(self, going: tuple[_Stretch, int]) -> Generator[Any, None, None]:
+        stretch = going[0]
+        jobs = (partial(self._batch, stretch, step) for step in range(len(stretch)))
+        for step, batch in enumerate(self._crew.batches(jobs)):
+            if self._latest is going:  # else another iteration has begun, or a state was loaded
+                self._latest = going = stretch, step + 1
+            yield batch
+        if self._latest is going:
+            self._latest = stretch, len(stretch.shard)
+
+    def _batch(self, stretch: _Stretch, step: int) -> Any:
+        dataset = self.dataset
+        return self._collate(dataset.samples(dataset.records.read(stretch.samples(step))))
+
+    @property
+    def epoch(self) -> int:
+        """That the next iteration begins, or goes on with."""
+        return self._course.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is; one that a state was loaded for goes on."""
+        self._course.set_epoch(epoch)
+        self._latest = None
+
+    def state_dict(self) -> State:
+        """Where the iteration is that was begun last; else where the next one begins."""
+        if self._latest is None:
+            return self._course.state(self._course.epoch, self._course.used)
+        stretch, steps = self._latest
+        return stretch.state(self._course, steps)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where the state was saved.
+
+        Raises:
+            ValueError: it is of other data.
+        """
+        self._course.load(state)
+        self._latest = None
+
+    def close(self) -> None:
+        """Ends the threads and closes the files. May be called twice."""
+        self._crew.close()
+        self.dataset.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ReaderLoader:
+    """Batches of samples out of a Reader's shared window, decoded ahead.
+
+        with lmdbio.Reader(path, 256, comm=comm) as reader:
+            for batch in ReaderLoader(reader, transform=decode):
+
+    The Reader says which records come when. A thread takes its batches and has ``threads`` others
+    decode them, while this rank computes.
+
+    Args:
+        reader: from whose next iteration on; it is not closed. To be asked by nobody else.
+        transform: makes a sample of a value; None: the value.
+        collate_fn, ahead, pin_memory: as for ``Loader``.
+        buffers: values are memoryviews of the window, good until ``collate_fn`` returns, instead
+            of bytes.
+        threads: that decode the records of a batch.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        buffers: bool = False,
+        threads: int = 1,
+        ahead: int = AHEAD,
+        pin_memory: bool = False,
+    ) -> None:
+        self._reader, self._transform = reader, transform
+        self._kind = memoryview if buffers else bytes
+        self._collate = _Collate(collate_fn, pins=pin_memory)
+        self._taking, self._decoding = _Crew(1, ahead), _Crew(threads, 0)
+        self._threads = threads
+        self._used = reader.iteration
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        for batch in self._taking.batches(repeat(self._take)):
+            self._used += 1
+            yield batch
+
+    def _take(self) -> Any:
+        try:
+            batch = next(self._reader)
+        except StopIteration:
+            raise _Ended from None
+        size = -(-len(batch) // self._threads) or 1
+        parts = [range(at, min(at + size, len(batch))) for at in range(0, len(batch), size)]
+        jobs = (partial(self._decode, batch, part) for part in parts)
+        return self._collate([one for part in self._decoding.batches(jobs) for one in part])
+
+    def _decode(self, batch: Batch, part: range) -> list[Any]:
+        kind, transform = self._kind, self._transform
+        if transform is None:
+            return [kind(batch[i]) for i in part]
+        return [transform(kind(batch[i])) for i in part]
+
+    def state_dict(self) -> State:
+        """``start`` of a Reader that goes on where this one is, with as many ranks as it has."""
+        schedule = self._reader.schedule
+        start = (schedule.start + self._used * schedule.batch_size) % schedule.count
+        return {"lmdbio": STATE_VERSION, "count": schedule.count, "start": start}
+
+    def close(self) -> None:
+        """Ends the threads. May be called twice; the Reader stays open."""
+        self._taking.close()
+        self._decoding.close()
+
+    def __enter__(self) -> ReaderLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def state_of(state: Mapping[str, Any]) -> State:
+    """The state of lmdbio's in one of torchdata's ``StatefulDataLoader``.
+
+    That one can be loaded only with as many workers and ranks as it was saved with; this one, into
+    a ``BatchSampler``, an ``IterableDataset`` or a ``Loader``, with any.
+
+    Args:
+        state: what ``StatefulDataLoader.state_dict`` gave, over one of those.
+
+    Raises:
+        ValueError: there is none in it, or it is of batches after the last snapshot
+            (``snapshot_every_n_steps`` above 1).
+    """
+    if state.get("_steps_since_snapshot", 0):
+        raise ValueError("saved between two snapshots: say snapshot_every_n_steps=1")
+    found = list(_search(state))
+    if not found:
+        raise ValueError("there is no state of lmdbio's in it")
+    # A sampler's iteration knows more than the sampler; of workers, each knows its own steps.
+    first = next((one for one in found if "ended" in one), found[0])
+    told: State = {name: first[name] for name in _NAMES}
+    if first.get("ended"):
+        return {**told, "epoch": told["epoch"] + 1, "used": 0}
+    steps = min((one["step"] for one in found if "step" in one), default=0)
+    used = told["used"] + steps * first.get("step_size", 0)
+    return {**told, "used": min(told["count"], used)}
+
+
+def _search(state: Any) -> Iterator[State]:
+    if isinstance(state, Mapping):
+        if "lmdbio" in state:
+            yield dict(state)
+            return
+        for value in state.values():
+            yield from _search(value)
