@@ -2,7 +2,7 @@
 # make test    every test
 #
 # Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, replay, older, soak, writers, law, endurance, tsan,
+# .venv. Further targets: lint, fuzz, calls, replay, older, soak, writers, law, endurance, tsan,
 # format, clean.
 
 PYTHON ?= python3
@@ -22,13 +22,14 @@ PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 TEST_PROCESSES ?= 2
 FUZZ_COUNT ?= 1000000
+FUZZ_CALLS ?= 1000000
 SOAK_COUNT ?= 10000
 WRITERS_READS ?= 1000000
 REPLAY_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
 
-.PHONY: demo test lint fuzz replay older soak writers law endurance tsan format clean
+.PHONY: demo test lint fuzz calls replay older soak writers law endurance tsan format clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.demo
@@ -48,6 +49,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy benchmarks/targets
 	$(BIN)/mypy benchmarks/capped
 	$(BIN)/mypy benchmarks/cluster
+	$(BIN)/mypy benchmarks/loaders
 	$(BIN)/mypy examples/caffe
 	$(BIN)/mypy tests/typed.py
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
@@ -55,6 +57,9 @@ lint: $(VENV)/.dev
 
 fuzz: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/run.py --count $(FUZZ_COUNT)
+
+calls: $(VENV)/.dev
+	$(BIN)/python tests/fuzz/lmdb_calls.py --calls $(FUZZ_CALLS)
 
 replay: $(VENV)/.dev
 	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)

@@ -73,8 +73,6 @@ class _Environment(Protocol):
     _dense: bool
     _block_bytes_max: int
 
-    def _read_only(self, what: str) -> Error: ...
-
 
 class _Transaction(Protocol):
     """What a cursor asks of its transaction."""
@@ -101,6 +99,8 @@ class _Transaction(Protocol):
 
     def _verify(self) -> None: ...
 
+    def _refuse(self, what: str) -> Error: ...
+
 
 class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
     """A position in one database. Made by ``Transaction.cursor``, or as py-lmdb's is.
@@ -126,7 +126,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
     def _start(self, db: Any, txn: _Transaction) -> None:
         record = txn._record_of(db)
         self._txn, self._db = txn, db
-        self._placed = self._keyless = False
+        self._placed = self._keyless = self._is_stale = False
         # The last move could not be made; or it was, but could not be proved to have stayed in
         # the snapshot. A step may be made again, and passes over nothing.
         self._failed = False
@@ -195,7 +195,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
         keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
         again, self._unproved = self._unproved is move, None
         self._failed = True
-        self._placed = self._keyless = False
+        self._placed = self._keyless = self._is_stale = False
         try:
             placed = again or cursor.move(move, key, value)
         except _core.UnplacedError:
@@ -265,7 +265,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
             key = as_bytes(key)  # which may raise, and leaves everything as it was then
         if self._run is not None:
             self._settle()
-        self._placed = self._keyless = False
+        self._placed = self._keyless = self._is_stale = False
         self._failed, self._unproved = True, None
         try:
             self._placed = placed = self._seek(key)
@@ -309,6 +309,8 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
     def _peek(self, wanted: int) -> Any:
         if self._open is None:
             raise closed_error()
+        if self._is_stale:
+            self._look_again()
         if not self._placed:
             return (self._empty, self._empty) if wanted == _WANT_ITEM else self._empty
         if self._run is not None:
@@ -407,6 +409,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
         values: bool = True,
     ) -> Any:
         """Key and value of each of ``keys`` that exists (py-lmdb's ``getmulti``)."""
+        self._c  # noqa: B018
         if dupfixed_bytes and dupfixed_bytes < 0:
             raise OverflowError("can't convert negative value to unsigned int")
         if (dupfixed_bytes or keyfixed) and not dupdata:
@@ -440,7 +443,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
             return found
         if len({len(name) for name, _ in found}) > 1:
             raise ValueError("keyfixed=True requires all keys to be the same size")
-        return memoryview(bytearray(b"".join(part for pair in found for part in pair)))
+        return memoryview(b"".join(part for pair in found for part in pair))
 
     # --- iterating
 
@@ -488,6 +491,12 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
             return self.iterprev()
         return self.iternext() if found else iter(())
 
+    def _look_again(self) -> None:
+        """Shows where the C cursor stands, be it after a move that could not be made."""
+        self._is_stale = False
+        if self._open is not None and (self._keyless or not self._placed):
+            self._move(Move.CURRENT)
+
     def _is_placed(self) -> bool:
         if self._open is None:
             raise closed_error()
@@ -507,7 +516,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
         self._c  # noqa: B018
         as_bytes(key), as_bytes(value)
         del dupdata, overwrite, append
-        raise self._txn._env._read_only("mdb_put")
+        raise self._txn._refuse("mdb_put")
 
     def replace(self, key: Any, value: Any) -> Any:
         """Raises ReadonlyError."""
@@ -526,7 +535,7 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
         for item in items:
             if type(item) is not tuple or len(item) != 2:
                 raise TypeError("putmulti() elements must be 2-tuples")
-            raise self._txn._env._read_only("mdb_cursor_put() element #0")
+            raise self._txn._refuse("mdb_cursor_put() element #0")
         self._move(Move.CURRENT)
         return 0, 0
 
@@ -535,13 +544,13 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
         del dupdata
         if not self._is_placed():
             return False
-        raise self._txn._env._read_only("mdb_cursor_del")
+        raise self._txn._refuse("mdb_cursor_del")
 
     def pop(self, key: Any) -> Any:
         """Raises ReadonlyError; None where there is no such key."""
         if not self.set_key(key):
             return None
-        raise self._txn._env._read_only("mdb_cursor_del")
+        raise self._txn._refuse("mdb_cursor_del")
 
 
 class _Run:

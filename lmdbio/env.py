@@ -876,6 +876,13 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
 
     # Writing, refused as py-lmdb refuses it.
 
+    def _refuse(self, what: str) -> lmdb.Error:
+        """The refusal of a write. As in py-lmdb, cursors that are asked after one look again where
+        they stand: one that had come to an end shows its last record."""
+        for cursor in list(self._cursors):
+            cursor._is_stale = True
+        return self._env._read_only(what)
+
     def put(
         self,
         key: Any,
@@ -889,7 +896,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         as_bytes(key), as_bytes(value)
         del dupdata, overwrite, append, db
-        raise self._env._read_only("mdb_put")
+        raise self._refuse("mdb_put")
 
     def replace(self, key: Any, value: Any, db: Any = None) -> Any:
         """Raises ReadonlyError."""
@@ -900,7 +907,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         as_bytes(key), as_bytes(value)
         del db
-        raise self._env._read_only("mdb_del")
+        raise self._refuse("mdb_del")
 
     def pop(self, key: Any, db: Any = None) -> Any:
         """Raises ReadonlyError; None where there is no such key."""
@@ -913,7 +920,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         del delete
         if db is None:
             raise TypeError("'db' argument required.")
-        raise self._env._read_only("mdb_drop")
+        raise self._refuse("mdb_drop")
 
     def __enter__(self) -> Transaction:
         self._check()

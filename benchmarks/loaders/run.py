@@ -1,0 +1,262 @@
+"""Loaders for PyTorch over one data set of JPEG files, compared.
+
+    python benchmarks/loaders/run.py                    one shuffled epoch each, cold, in turns
+    python benchmarks/loaders/run.py --warm             with the files in the page cache
+    python benchmarks/loaders/run.py --only lmdb,loader --rounds 5 --json out.json
+
+py-lmdb as map-style data sets use it (readahead off, which shuffled reading wants), lmdbio.torch
+in each of its ways, and, where they are installed, WebDataset over tar files of the same records
+and SPDL with threads that ask py-lmdb. Batches of 32, records of some 110 KB; nothing is decoded
+but the first KiB of each, so that loading is what is measured.
+
+Each run is a process of its own, before which root puts the files out of the page cache (seen to
+be so, or it is called warm). WebDataset reads its files in order and shuffles in memory: it
+reads less at random than all others, which is its point.
+
+The exit status is 0 if all bounds were kept, 1 if one was not, 70 if a run failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import io
+import json
+import statistics
+import sys
+import tarfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+
+from rich.box import SIMPLE  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import Progress  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from lmdbio.bench import datasets, measure, processes  # noqa: E402
+
+LOADERS = HERE / "loaders.py"
+THREADS = 4
+SHARD_RECORDS = 500
+#: Of those that have some; what the bounds are about.
+WORKERS = 2
+
+
+@dataclass
+class Contestant:
+    """One way to load, and what its runs took."""
+
+    name: str
+    title: str
+    kind: str
+    workers: int
+    needs: str = ""
+    seconds: list[float] = field(default_factory=list)
+    cpu_seconds: list[float] = field(default_factory=list)
+    cold: bool = True
+
+    def rate(self, count: int) -> float:
+        """Records a second, median."""
+        return count / statistics.median(self.seconds)
+
+
+def contestants() -> list[Contestant]:
+    workers = f"{WORKERS} workers"
+    return [
+        Contestant("lmdb-0", "py-lmdb, map-style", "lmdb", 0),
+        Contestant("lmdb-2", f"py-lmdb, map-style, {workers}", "lmdb", WORKERS),
+        Contestant("dataset-0", "lmdbio.torch.Dataset", "dataset", 0),
+        Contestant("dataset-2", f"lmdbio.torch.Dataset, {workers}", "dataset", WORKERS),
+        Contestant("iterable-0", "lmdbio.torch.IterableDataset", "iterable", 0),
+        Contestant("iterable-2", f"lmdbio.torch.IterableDataset, {workers}", "iterable", WORKERS),
+        Contestant("loader", f"lmdbio.torch.Loader, {WORKERS} threads", "loader", WORKERS),
+        Contestant("webdataset-0", "WebDataset", "webdataset", 0, "webdataset"),
+        Contestant("webdataset-2", f"WebDataset, {workers}", "webdataset", WORKERS, "webdataset"),
+        Contestant("spdl", f"SPDL over py-lmdb, {THREADS} threads", "spdl", THREADS, "spdl"),
+    ]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """``who`` is at least ``least`` times as fast as ``than``."""
+
+    who: str
+    than: str
+    least: float
+    warm: bool | None = None  # None: both
+
+
+BOUNDS = (
+    Bound("dataset-0", "lmdb-0", 12.0, False),
+    Bound("loader", "lmdb-0", 12.0, False),
+    Bound("dataset-2", "lmdb-2", 2.5, False),
+    Bound("iterable-2", "lmdb-2", 2.5, False),
+    Bound("loader", "webdataset-0", 1.0),
+    Bound("loader", "webdataset-2", 1.0),
+    Bound("loader", "spdl", 1.0),
+    Bound("dataset-0", "lmdb-0", 1.0, True),
+    Bound("dataset-2", "lmdb-2", 1.0, True),
+    Bound("loader", "dataset-2", 1.0),
+)
+
+
+def tars(made: datasets.Dataset, folder: Path) -> list[Path]:
+    """WebDataset's files of the same records; kept, and reused."""
+    shards = -(-made.count // SHARD_RECORDS)
+    paths = [folder / f"{made.path.name}-{made.content[:12]}-{i:03d}.tar" for i in range(shards)]
+    if all(path.exists() for path in paths):
+        return paths
+    import lmdbio
+
+    with lmdbio.Records(made.path) as records:
+        for shard, path in enumerate(paths):
+            part = path.with_suffix(".part")
+            with tarfile.open(part, "w") as tar:
+                first = shard * SHARD_RECORDS
+                for i, value in enumerate(records[first : first + SHARD_RECORDS], first):
+                    entry = tarfile.TarInfo(f"{i:08d}.bin")
+                    entry.size = len(value)
+                    tar.addfile(entry, io.BytesIO(value))
+            part.rename(path)
+    return paths
+
+
+def prepare(folder: Path, console: Console) -> datasets.Dataset:
+    folder.mkdir(parents=True, exist_ok=True)
+    with Progress(console=console, transient=True) as bar:
+        writing = bar.add_task("write", total=datasets.JPEG.value_bytes_min)
+        made, _ = datasets.ensure(
+            datasets.JPEG, folder, writing=lambda size: bar.advance(writing, size)
+        )
+    return made
+
+
+def run_one(one: Contestant, job: dict[str, Any], files: list[Path], *, warm: bool) -> None:
+    if warm:
+        for file in files:
+            with file.open("rb") as opened:
+                while opened.read(1 << 20):
+                    pass
+    else:
+        dropped = [measure.drop_cache(file) for file in files]
+        one.cold &= all(dropped)
+    words = [
+        sys.executable,
+        str(LOADERS),
+        json.dumps({**job, "kind": one.kind, "workers": one.workers}),
+    ]
+    told = processes.call(words, one.title, processes.inherited(), processes.SECONDS_MAX)
+    if (told["records"], told["value_bytes"]) != (job["count"], job["value_bytes"]):
+        raise processes.RunFailed(f"{one.title}: {told['records']} records, not {job['count']}")
+    one.seconds.append(told["seconds"])
+    one.cpu_seconds.append(told["cpu_seconds"])
+
+
+def table(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> Table:
+    state = "warm" if warm else "cold" if all(one.cold for one in racing) else "NOT cold"
+    shown = Table(
+        title=f"{made.count:,} records of {made.value_bytes // made.count:,} bytes, shuffled, "
+        f"batches of 32, {state}",
+        box=SIMPLE,
+        title_justify="left",
+    )
+    for head in ("loader", "records/s", "slowest to fastest", "CPU s", "x py-lmdb"):
+        shown.add_column(head, justify="left" if head == "loader" else "right")
+    base = next((one for one in racing if one.name == "lmdb-0"), None)
+    for one in racing:
+        rates = sorted(made.count / seconds for seconds in one.seconds)
+        ratio = one.rate(made.count) / base.rate(made.count) if base else None
+        shown.add_row(
+            one.title,
+            f"{one.rate(made.count):,.0f}",
+            f"{rates[0]:,.0f} to {rates[-1]:,.0f}",
+            f"{statistics.median(one.cpu_seconds):.2f}",
+            "-" if ratio is None else f"{ratio:.2f}",
+        )
+    return shown
+
+
+def judge(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> list[dict[str, Any]]:
+    known = {one.name: one for one in racing}
+    verdicts = []
+    for bound in BOUNDS:
+        if bound.warm not in (None, warm) or not {bound.who, bound.than} <= known.keys():
+            continue
+        who, than = known[bound.who], known[bound.than]
+        ratio = who.rate(made.count) / than.rate(made.count)
+        verdicts.append({**asdict(bound), "ratio": ratio, "kept": ratio >= bound.least})
+    return verdicts
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", type=Path, default=Path("loaders-data"), metavar="FOLDER",
+        help="of the data set; kept, and reused (loaders-data)")  # fmt: skip
+    add("--rounds", type=int, default=3, metavar="N", help="runs of each (3)")
+    add("--warm", action="store_true", help="leave the files in the page cache")
+    add("--only", metavar="NAME,...", help="these, or those whose names begin so")
+    add("--json", type=Path, metavar="FILE", help="every run, and the verdicts")
+    asked = parser.parse_args()
+    if asked.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    console = Console(stderr=False)
+    names = tuple(asked.only.split(",")) if asked.only else ("",)
+    racing = [one for one in contestants() if one.name.startswith(names)]
+    if not racing:
+        parser.error(f"--only: none of {', '.join(one.name for one in contestants())}")
+    for one in list(racing):
+        if one.needs and importlib.util.find_spec(one.needs) is None:
+            console.print(f"{one.title}: left out, {one.needs} is not installed")
+            racing.remove(one)
+    made = prepare(asked.data, console)
+    shards = tars(made, asked.data) if any(one.kind == "webdataset" for one in racing) else []
+    job = {
+        "path": str(made.path.absolute()),
+        "keys": str(made.keys_file.absolute()),
+        "count": made.count,
+        "value_bytes": made.value_bytes,
+        "tars": [str(shard.absolute()) for shard in shards],
+    }
+    begun = time.monotonic()
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("race", total=asked.rounds * len(racing))
+        for number in range(asked.rounds):
+            for one in racing if number % 2 == 0 else reversed(racing):
+                files = shards if one.kind == "webdataset" else [made.data_file]
+                bar.update(task, description=one.title)
+                try:
+                    run_one(one, job, files, warm=asked.warm)
+                except processes.RunFailed as error:
+                    print(f"run.py: {error}", file=sys.stderr)
+                    return 70
+                bar.advance(task)
+    console.print(table(racing, made, warm=asked.warm))
+    verdicts = judge(racing, made, warm=asked.warm)
+    for told in verdicts:
+        word = "reached" if told["kept"] else "NOT reached"
+        ratio = f"{told['who']} {told['ratio']:.2f} x {told['than']}"
+        console.print(f"{word:12} {ratio} (>= {told['least']:g})")
+    console.print(f"{time.monotonic() - begun:.0f} s")
+    if asked.json:
+        found = {
+            "machine": asdict(measure.machine(asked.data)),
+            "cold": not asked.warm and all(one.cold for one in racing),
+            "count": made.count,
+            "value_bytes": made.value_bytes,
+            "runs": [asdict(one) for one in racing],
+            "verdicts": verdicts,
+        }
+        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0 if all(told["kept"] for told in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

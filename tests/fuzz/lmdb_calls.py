@@ -1,0 +1,60 @@
+"""Makes the same drawn calls on py-lmdb and on lmdbio (tests/machine.py), very many of them.
+
+    python tests/fuzz/lmdb_calls.py [--calls N] [--seed S]
+
+A difference is shown as the shortest program that has it; its seed repeats the run. Should
+py-lmdb die of a signal, faulthandler says where.
+"""
+
+from __future__ import annotations
+
+import argparse
+import faulthandler
+import random
+import sys
+import time
+from pathlib import Path
+
+sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+
+from hypothesis import HealthCheck, seed, settings  # noqa: E402
+from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
+from machine import OPERATIONS, Machine  # noqa: E402
+
+#: Of one round, after which progress is shown.
+EXAMPLES = 300
+LIMITS = settings(
+    max_examples=EXAMPLES,
+    stateful_step_count=60,
+    deadline=None,
+    database=None,
+    print_blob=False,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--calls", type=int, default=1_000_000, help="on each side (1,000,000)")
+    parser.add_argument("--seed", type=int, help="of the draws")
+    asked = parser.parse_args()
+    faulthandler.enable()
+    first = random.randrange(1 << 30) if asked.seed is None else asked.seed
+    print(f"seed {first}", flush=True)
+    begun, rounds = time.monotonic(), 0
+    while OPERATIONS["calls"] < asked.calls:
+        drawn = type(f"Machine{rounds}", (Machine,), {})
+        run_state_machine_as_test(seed(first + rounds)(drawn), settings=LIMITS)
+        rounds += 1
+        seconds = time.monotonic() - begun
+        print(
+            f"{rounds * EXAMPLES:,} databases, {OPERATIONS['calls']:,} calls, {seconds:.0f} s",
+            flush=True,
+        )
+    print("no difference")
+
+
+if __name__ == "__main__":
+    main()
