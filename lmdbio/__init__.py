@@ -11,14 +11,12 @@ counterparts (lmdbio/counterpart.py), and what is opened for writing is py-lmdb'
 
 from __future__ import annotations
 
-import lmdb as _lmdb
-from lmdb import enable_drop_gil, version
-
 from lmdbio.batch import Batch
 from lmdbio.env import Cursor, Environment, Transaction, _Database, open
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.joined import JoinedRecords
 from lmdbio.mode import Mode
+from lmdbio.pylmdb import lmdb as _lmdb
 from lmdbio.reader import Reader
 from lmdbio.records import Records
 from lmdbio.stats import Stats
@@ -48,8 +46,7 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-# py-lmdb's own modules are found here too, bound to the names above: lmdbio.aio, lmdbio.tool.
-__path__ += _lmdb.__path__
+enable_drop_gil, version = _lmdb.enable_drop_gil, _lmdb.version
 for _name in dir(_lmdb):
     if _name.endswith("Error") and _name not in globals():
         globals()[_name] = getattr(_lmdb, _name)

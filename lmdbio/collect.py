@@ -34,8 +34,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, get_args
 
-import lmdb
-
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Meta
 from lmdbio.convert import ConvertReport, convert
@@ -44,6 +42,7 @@ from lmdbio.insertion import KeyLog
 from lmdbio.items import DUPSORT, walk
 from lmdbio.locate import Order, open_source
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
+from lmdbio.pylmdb import lmdb
 from lmdbio.recording import Recording, unwrapped
 from lmdbio.staleness import is_described
 
@@ -211,6 +210,8 @@ class CollectingEnvironment:
         data: its data file.
         output: where the provenance file goes; None: the usual places.
     """
+
+    _stands_for = lmdb.Environment
 
     __slots__ = (
         "__weakref__",

@@ -2,7 +2,7 @@
 
 ``lmdbio.open`` hands writing to py-lmdb, whose objects then meet code that was written for
 lmdbio's classes: ``isinstance`` takes either, and a class that is called with py-lmdb's objects
-makes py-lmdb's. py-lmdb's classes cannot be derived from.
+makes py-lmdb's. py-lmdb's classes cannot be derived from, and neither can these.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ __all__ = ["Counterpart"]
 class Counterpart(type):
     """The class of such a class.
 
+    A third class whose ``_stands_for`` is py-lmdb's passes for both.
+
     Args:
         of: py-lmdb's class.
     """
@@ -22,18 +24,36 @@ class Counterpart(type):
     _of_lmdb: type
 
     def __new__(
-        cls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, of: type
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        members: dict[str, Any],
+        *,
+        of: type | None = None,
     ) -> Counterpart:
+        if of is None:
+            raise TypeError(f"type '{bases[0].__name__}' is not an acceptable base type")
         made = super().__new__(cls, name, bases, members)
         made._of_lmdb = of
         return made
 
-    def __init__(cls, name: str, bases: tuple[type, ...], members: dict[str, Any], *, of: type):
+    def __init__(
+        cls,
+        name: str,
+        bases: tuple[type, ...],
+        members: dict[str, Any],
+        *,
+        of: type | None = None,
+    ) -> None:
         super().__init__(name, bases, members)
         del of
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return super().__instancecheck__(instance) or isinstance(instance, cls._of_lmdb)
+        return cls.__subclasscheck__(type(instance))
 
     def __subclasscheck__(cls, subclass: type) -> bool:
-        return super().__subclasscheck__(subclass) or issubclass(subclass, cls._of_lmdb)
+        return (
+            super().__subclasscheck__(subclass)
+            or issubclass(subclass, cls._of_lmdb)
+            or getattr(subclass, "_stands_for", None) is cls._of_lmdb
+        )

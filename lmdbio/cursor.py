@@ -16,8 +16,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
-import lmdb
-
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
 from lmdbio.bypass import Bypass
@@ -32,6 +30,7 @@ from lmdbio.errors import (
     lmdb_error,
 )
 from lmdbio.keyed import KeyTable
+from lmdbio.pylmdb import lmdb
 
 __all__ = ["Cursor", "as_bytes"]
 
@@ -139,6 +138,9 @@ class Cursor(metaclass=Counterpart, of=lmdb.Cursor):
         self._seek, self._read = lookup.seek, lookup.read
         self._empty: Any = memoryview(b"") if txn._buffers else b""
         txn._cursors.add(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle 'Cursor' object")
 
     def _after_fork(self) -> None:
         self._guard = threading.RLock()

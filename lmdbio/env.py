@@ -32,13 +32,12 @@ systems that cache attributes (NFS) that check can come late.
 from __future__ import annotations
 
 import errno
+import operator
 import os
 import threading
 import weakref
 from collections.abc import Callable
 from typing import Any, cast
-
-import lmdb
 
 from lmdbio import _core, forked, snapshot, storage, tracing
 from lmdbio._core import WANT_KEY
@@ -65,12 +64,15 @@ from lmdbio.errors import (
 from lmdbio.keyed import KeyTable
 from lmdbio.locate import Counted, Order, choose_way, count_keys, open_engine
 from lmdbio.memory import budget_bytes
+from lmdbio.pylmdb import lmdb
 from lmdbio.stats import Stats, Tally
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
 
 #: Data formats by the first number of LMDB's version.
 _FORMATS = {0: 1, 1: 3}
+#: Keywords of ``lmdb.open`` that are not negative.
+_NUMBERS = ("map_size", "mode", "max_readers", "max_dbs", "max_spare_txns")
 CACHE_BYTES = 64 << 20
 BLOCK_BYTES_MAX = 8 << 20
 #: What an environment takes of the budget besides what it copies out of a mapping.
@@ -94,6 +96,9 @@ class _Database(metaclass=Counterpart, of=lmdb._Database):
         handle = super().__new__(cls)
         handle._env, handle._name, handle._flags = env, name, flags
         return handle
+
+    def __reduce__(self) -> Any:
+        return _Database._of, (self._env, self._name, self._flags)
 
     def flags(self, *args: Any) -> dict[str, bool]:
         """The stored flags, under the names of ``open_db``'s keywords."""
@@ -196,6 +201,9 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
                     "they need readonly=True, for with readonly=False py-lmdb reads"
                 )
             return _open_writable(path, provenance if collects else None, order, theirs)
+        for name in _NUMBERS:
+            if operator.index(theirs[name]) < 0:
+                raise OverflowError("Integer argument must be >= 0")
         if collects:
             raise ValueError(
                 "provenance= leaves a provenance file of what was written, and readonly=True "
@@ -423,6 +431,8 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
         else:
             key = as_bytes(key).split(b"\0", 1)[0]  # a C string, for LMDB
         if txn is not None:
+            if type(txn) is not Transaction:
+                raise TypeError("invalid type")
             return self._open_db(key, txn, create)
         with self.begin() as own:
             return self._open_db(key, own, create)
@@ -604,6 +614,8 @@ def _open_writable(
     theirs: dict[str, Any],
 ) -> Any:
     """py-lmdb's environment; what wraps it, where a provenance file is wanted."""
+    if theirs["lib_version"] is None:
+        del theirs["lib_version"]  # which older ones do not know
     if provenance is None:
         return lmdb.open(path, readonly=False, **theirs)
     from lmdbio.collect import open_collecting  # with all of convert: who reads needs none
@@ -648,6 +660,8 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         buffers: bool = False,
     ) -> Any:
         if type(env) is not Environment:
+            if isinstance(env, Environment) and not isinstance(env, lmdb.Environment):
+                return env.begin(db, parent, write, buffers)  # that leaves a provenance file
             return cast(Any, lmdb.Transaction)(env, db, parent, write, buffers)
         self = super().__new__(cls)
         self._start(env, db, parent, write, buffers)
@@ -687,6 +701,9 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         self._records: dict[bytes | None, _core.Database] = {None: self._meta.main_db}
         self._past = 0  # requests past the page cache, when last asked
         env._transactions.add(self)
+
+    def __reduce__(self) -> Any:
+        raise TypeError("cannot pickle 'Transaction' object")
 
     def _after_fork(self) -> None:
         self._snapshot.lose()  # the slot is the parent's to release

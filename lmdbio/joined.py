@@ -39,6 +39,9 @@ def open_records(
         return source
     if isinstance(source, (str, os.PathLike)):
         return Records(source, **options)
+    if not isinstance(source, (list, tuple)):
+        kind = type(source).__name__
+        raise TypeError(f"a path, a list of paths, or Records that are open; not {kind}")
     return JoinedRecords(source, **options)
 
 
@@ -72,9 +75,12 @@ class JoinedRecords(Sequence[bytes]):
         if isinstance(paths, (str, bytes, os.PathLike)):
             raise TypeError("several paths: [path, ...]")
         named = list(paths)
+        for path in named:
+            if not isinstance(path, (str, os.PathLike)):
+                raise TypeError(f"a path is str or os.PathLike, not {type(path).__name__}")
         if not named:
             raise ValueError("no paths: there is nothing to join")
-        share = budget_bytes(memory_bytes_max) // len(named)
+        share = max(1, budget_bytes(memory_bytes_max) // len(named))
         self._state = {"paths": named, "memory_bytes_max": memory_bytes_max, **options}
         self.parts: list[Records] = []
         try:

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
-import lmdb
-
 from lmdbio.insertion import KeyLog
+from lmdbio.pylmdb import lmdb
 
 __all__ = ["Recording", "RecordingCursor", "RecordingTransaction"]
 

@@ -24,7 +24,7 @@ import sys
 import threading
 from typing import Any
 
-import lmdb
+from lmdbio.pylmdb import lmdb
 
 __all__ = ["Slot", "Slots", "acquire"]
 

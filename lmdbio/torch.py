@@ -14,6 +14,7 @@ ranks, workers or batches, which may be others when it is loaded.
 
 from __future__ import annotations
 
+import operator
 import os
 from collections import deque
 from collections.abc import (
@@ -111,7 +112,7 @@ class _Course:
         even: bool,
         place: tuple[int, int],
     ) -> None:
-        self.count, self.seed, self.shuffle = count, seed, shuffle
+        self.count, self.seed, self.shuffle = count, operator.index(seed), bool(shuffle)
         self.epoch = self.used = 0
         self._batch_size, self._place = batch_size, place
         self._drop_last, self._even = drop_last, even
@@ -135,8 +136,9 @@ class _Course:
         )
 
     def set_epoch(self, epoch: int) -> None:
-        if epoch != self.epoch:
-            self.epoch, self.used = epoch, 0
+        number = Epoch(self.count, None, operator.index(epoch)).number
+        if number != self.epoch:
+            self.epoch, self.used = number, 0
 
     def state(self, epoch: int, used: int) -> State:
         return {
@@ -154,11 +156,17 @@ class _Course:
         Raises:
             ValueError: it is no state, or one of other data.
         """
-        if state.get("lmdbio") != STATE_VERSION:
+        if "lmdbio" not in state:
+            raise ValueError("this is no state of lmdbio's")
+        if state["lmdbio"] != STATE_VERSION:
+            version = state["lmdbio"]
+            raise ValueError(f"a state of version {version}; this is version {STATE_VERSION}")
+        missing = [name for name in _NAMES if name not in state]
+        if missing:
+            raise ValueError(f"the state does not say {', '.join(missing)}")
+        if "step" in state:
             raise ValueError(
-                "this is no state of lmdbio's"
-                if "lmdbio" not in state
-                else f"a state of version {state['lmdbio']}; this is version {STATE_VERSION}"
+                "the state of one worker: state_of() makes the data set's out of all workers'"
             )
         for name, known in (("count", self.count), ("shuffle", self.shuffle)):
             if state[name] != known:
@@ -179,6 +187,11 @@ class _Stretch:
 
     def __len__(self) -> int:
         return self.shard.batches
+
+    @property
+    def number(self) -> int:
+        """Of the epoch."""
+        return self.epoch.number
 
     def samples(self, step: int) -> I64:
         return self.epoch.samples(self.shard.places(step))
@@ -203,6 +216,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
             or the pair.
         keys: hand out the keys as well.
         buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
+            (torch's ``default_collate`` takes them for sequences of numbers.)
         options: of ``Records``.
     """
 
@@ -217,6 +231,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     ) -> None:
         self.records = open_records(source, **options)
         self.transform, self.keys, self.buffers = transform, keys, buffers
+        self._is_owner = self.records is not source
 
     def __len__(self) -> int:
         return len(self.records)
@@ -246,8 +261,9 @@ class Dataset(torch.utils.data.Dataset[Any]):
         return (key, value) if transform is None else transform(key, value)
 
     def close(self) -> None:
-        """Closes the files. May be called twice; samples stay good."""
-        self.records.close()
+        """Closes the files that it has opened. May be called twice; samples stay good."""
+        if self._is_owner:
+            self.records.close()
 
 
 class BatchSampler(torch.utils.data.Sampler[list[int]]):
@@ -286,6 +302,8 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         ranks: int | None = None,
         comm: _Communicator | None = None,
     ) -> None:
+        if isinstance(source, (str, bytes)):
+            raise TypeError("the data set, or how many samples it has; not a path")
         self.batch_size, self.drop_last = batch_size, drop_last  # as torch's own have them
         self._course = _Course(
             source if isinstance(source, int) else len(source),
@@ -440,58 +458,83 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             even=even,
             place=_place(rank, ranks, comm),
         )
-        # Workers that stay from epoch to epoch see what is set here.
-        self._begins = torch.zeros(2, dtype=torch.int64).share_memory_()
+        # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
+        # epoch see it here.
+        self._begins = torch.zeros(3, dtype=torch.int64).share_memory_()
         self._going: tuple[_Stretch, int] | None = None  # this process's iteration, next step
-        self._step = 0  # that the next one begins with
+        self._resumes: tuple[_Stretch, int] | None = None  # this worker's, as it was saved
 
     def __len__(self) -> int:
         """Batches of a rank that are left of the epoch."""
-        epoch, used = self._begins.tolist()
-        return len(self._course.begin(epoch, used))
+        return len(self._stretch())
 
-    def __iter__(self) -> Iterator[Any]:
-        epoch, used = self._begins.tolist()
-        stretch = self._course.begin(epoch, used)
-        first, workers = _worker()
-        begin, self._step = max(self._step, first), 0
-        self._going = stretch, begin
-        steps = range(begin, len(stretch), workers)
+    def _stretch(self) -> _Stretch:
+        epoch, used, _ = self._begins.tolist()
+        return self._course.begin(epoch, used)
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        (first, workers), stretch = _worker(), self._stretch()
+        resumes, self._resumes = self._resumes, None
+        if resumes is not None and (
+            resumes[0].number == stretch.number or not int(self._begins[2])
+        ):
+            stretch, first = resumes
+        self._going = stretch, first
+        return self._batches(stretch, range(first, len(stretch), workers))
+
+    def _batches(self, stretch: _Stretch, steps: range) -> Generator[Any, None, None]:
         read = self.dataset.records.batches(map(stretch.samples, steps), ahead=self._ahead)
         for step, batch in zip(steps, read, strict=True):
-            self._going = stretch, step + workers
+            self._going = stretch, step + steps.step
             yield self._collate(self.dataset.samples(batch))
+        if steps.step == 1:
+            self._going = stretch, len(stretch.shard)
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iterations are; one that a state was loaded for goes on."""
-        if epoch != int(self._begins[0]):
-            self._begins[:] = torch.tensor([epoch, 0])
-            self._going, self._step = None, 0
+        number = Epoch(self._course.count, None, operator.index(epoch)).number
+        used = int(self._begins[1]) if number == int(self._begins[0]) else 0
+        self._begins[:] = torch.tensor([number, used, 1])
 
     def state_dict(self, batches: int | None = None) -> State:
-        """Where this process is in the epoch.
+        """Where this data set is in the epoch.
 
         Args:
             batches: of this rank's, how many were used since the iteration began, by all workers
-                together. None: in a worker, or without any, those that it has handed out.
+                together: say so where there are any. None: without workers, those that were
+                handed out; in a worker, its own part of a state (``state_of``).
         """
-        epoch, used = self._begins.tolist()
+        stretch, step = self._stretch(), _worker()[0]
         if batches is not None:
-            return self._course.begin(epoch, used).state(self._course, batches)
-        stretch = self._course.begin(epoch, used)
-        step = max(self._step, _worker()[0]) if self._going is None else self._going[1]
-        state = self._course.state(epoch, used)
-        return {**state, "step": step, "step_size": stretch.shard.step_size}
+            return stretch.state(self._course, batches)
+        if self._going is not None and self._going[0].number == stretch.number:
+            stretch, step = self._going
+        elif self._resumes is not None:
+            stretch, step = self._resumes
+        if get_worker_info() is None:
+            return stretch.state(self._course, step)
+        shard = stretch.shard
+        told = self._course.state(stretch.number, shard.used)
+        return {**told, "step": step, "steps": len(shard), "step_size": shard.step_size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Iterations of this epoch go on where the state was saved, until ``set_epoch``.
 
         Raises:
-            ValueError: it is of other data.
+            ValueError: it is of other data, or of another seed.
         """
-        self._course.load(state)
-        self._begins[:] = torch.tensor([self._course.epoch, self._course.used])
-        self._going, self._step = None, int(state.get("step", 0))
+        whole = {name: state[name] for name in _NAMES if name in state}
+        if whole.get("seed", self._course.seed) != self._course.seed:
+            seed = self._course.seed
+            raise ValueError(
+                f"the state was saved with seed {whole['seed']}, and it is {seed} here"
+            )
+        self._course.load(whole)
+        self._going = self._resumes = None
+        if "step" in state:
+            self._resumes = self._course.begin(), int(state["step"])
+        else:
+            self._begins[:] = torch.tensor([self._course.epoch, self._course.used, 0])
 
 
 class _Ended(Exception):
@@ -499,61 +542,82 @@ class _Ended(Exception):
 
 
 class _Crew:
-    """Threads that work ahead of whoever asks for batches.
+    """Threads that do jobs for whoever asks for what they return.
 
     Args:
         threads: how many.
-        ahead: batches that wait to be asked for, beside those that are worked at.
     """
 
-    def __init__(self, threads: int, ahead: int) -> None:
-        if threads < 1:
+    def __init__(self, threads: int) -> None:
+        self.threads = operator.index(threads)
+        if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
-        if ahead < 0:
-            raise ValueError(f"ahead must not be negative ({ahead})")
-        self._threads, self._ahead = threads, ahead
         self._pool: tuple[int, ThreadPoolExecutor] | None = None
         self._is_closed = False
 
-    def batches(self, jobs: Iterable[Callable[[], Any]]) -> Generator[Any, None, None]:
-        """What jobs return, in order.
+    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+        """Begins a job.
 
         Raises:
-            Error: it is closed. Else as the jobs do, in their turn.
+            Error: it is closed.
         """
-        if self._is_closed:
-            raise Error("this Loader is closed")
-        todo, begun = iter(jobs), deque[Future[Any]]()
-        pool = self._executor()
-        try:
-            while True:
-                wanted = self._threads + self._ahead - len(begun)
-                begun += [pool.submit(job) for job in islice(todo, wanted)]
-                if not begun:
-                    return
-                try:
-                    batch = begun.popleft().result()
-                except _Ended:
-                    return
-                yield batch
-                del batch  # while the next one is waited for
-        finally:
-            for one in begun:
-                one.cancel()
-            # Nothing is read for nobody once this has ended.
-            futures.wait(one for one in begun if not one.cancelled())
-
-    def _executor(self) -> ThreadPoolExecutor:
-        """This process's: a child that was forked has none of its parent's threads."""
+        self.check()
+        # A child that was forked has none of its parent's threads.
         if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = os.getpid(), ThreadPoolExecutor(self._threads, "lmdbio-loader")
-        return self._pool[1]
+            self._pool = os.getpid(), ThreadPoolExecutor(self.threads, "lmdbio-loader")
+        return self._pool[1].submit(job)
+
+    def check(self) -> None:
+        if self._is_closed:
+            raise Error("this loader is closed")
 
     def close(self) -> None:
-        """Ends the threads. May be called twice."""
+        """Ends the threads, when they have done what they are at. May be called twice."""
         pool, self._pool, self._is_closed = self._pool, None, True
         if pool is not None and pool[0] == os.getpid():
             pool[1].shutdown(cancel_futures=True)
+
+
+class _Ahead:
+    """What jobs return, in order, some of them done ahead of who asks.
+
+    Args:
+        ahead: done and not asked for, beside those that all threads are at.
+    """
+
+    def __init__(self, crew: _Crew, jobs: Iterable[Callable[[], Any]], ahead: int) -> None:
+        if ahead < 0:
+            raise ValueError(f"ahead must not be negative ({ahead})")
+        self._crew, self._jobs, self._ahead = crew, iter(jobs), ahead
+        self._begun: deque[Future[Any]] = deque()
+        self._pid = os.getpid()
+
+    def next(self) -> Any:
+        """The next one. One that was not handed out, for Ctrl-C, is handed out next.
+
+        Raises:
+            _Ended: there are no more jobs.
+            Error: the crew is closed, or this is a forked child, whose parent's threads have it.
+            Else what the job raised.
+        """
+        self._crew.check()
+        if self._pid != os.getpid():
+            raise Error("begun before this process was forked: begin another iteration here")
+        wanted = self._crew.threads + self._ahead - len(self._begun)
+        for job in islice(self._jobs, wanted):
+            self._begun.append(self._crew.submit(job))
+        if not self._begun:
+            raise _Ended
+        futures.wait(list(islice(self._begun, 1)))
+        return self._begun.popleft().result()
+
+    def cancel(self) -> None:
+        """Begins no more of them, and waits for none: a collector may call this, anywhere."""
+        self._jobs = iter(())
+        if self._pid == os.getpid():  # else a thread of the parent's may hold a lock of theirs
+            for one in self._begun:
+                one.cancel()
+        self._begun.clear()
 
 
 class _Collate:
@@ -570,7 +634,7 @@ class _Collate:
 
     def __call__(self, samples: list[Any]) -> Any:
         batch = self._function(samples)
-        return pin_memory(batch) if self._pins else batch
+        return pin_memory(batch) if self._pins and torch.cuda.is_available() else batch
 
 
 class Loader:
@@ -622,7 +686,9 @@ class Loader:
         **options: Any,
     ) -> None:
         usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
-        self._crew = _Crew(usual if threads is None else threads, ahead)
+        self._crew = _Crew(usual if threads is None else threads)
+        self._ahead = ahead
+        _Ahead(self._crew, (), ahead)  # refuses what is none
         self._collate = _Collate(collate_fn, pins=pin_memory)
         self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
         self._course = _Course(
@@ -650,10 +716,16 @@ class Loader:
     def _batches(self, going: tuple[_Stretch, int]) -> Generator[Any, None, None]:
         stretch = going[0]
         jobs = (partial(self._batch, stretch, step) for step in range(len(stretch)))
-        for step, batch in enumerate(self._crew.batches(jobs)):
-            if self._latest is going:  # else another iteration has begun, or a state was loaded
-                self._latest = going = stretch, step + 1
-            yield batch
+        ahead = _Ahead(self._crew, jobs, self._ahead)
+        try:
+            for step in range(len(stretch)):
+                batch = ahead.next()
+                if self._latest is going:  # else another one has begun, or a state was loaded
+                    self._latest = going = stretch, step + 1
+                yield batch
+                del batch  # while the next one is waited for
+        finally:
+            ahead.cancel()
         if self._latest is going:
             self._latest = stretch, len(stretch.shard)
 
@@ -706,7 +778,8 @@ class ReaderLoader:
             for batch in ReaderLoader(reader, transform=decode):
 
     The Reader says which records come when. A thread takes its batches and has ``threads`` others
-    decode them, while this rank computes.
+    decode them, while this rank computes. There is one sequence of batches: an iteration goes on
+    where the one before was left, and none is lost.
 
     Args:
         reader: from whose next iteration on; it is not closed. To be asked by nobody else.
@@ -731,24 +804,31 @@ class ReaderLoader:
         self._reader, self._transform = reader, transform
         self._kind = memoryview if buffers else bytes
         self._collate = _Collate(collate_fn, pins=pin_memory)
-        self._taking, self._decoding = _Crew(1, ahead), _Crew(threads, 0)
-        self._threads = threads
+        self._taking, self._decoding = _Crew(1), _Crew(threads)
+        self._batches = _Ahead(self._taking, repeat(self._take), ahead)
         self._used = reader.iteration
 
-    def __iter__(self) -> Generator[Any, None, None]:
-        for batch in self._taking.batches(repeat(self._take)):
-            self._used += 1
-            yield batch
+    def __iter__(self) -> ReaderLoader:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = self._batches.next()
+        except _Ended:
+            raise StopIteration from None
+        self._used += 1
+        return batch
 
     def _take(self) -> Any:
         try:
             batch = next(self._reader)
         except StopIteration:
             raise _Ended from None
-        size = -(-len(batch) // self._threads) or 1
+        size = -(-len(batch) // self._decoding.threads) or 1
         parts = [range(at, min(at + size, len(batch))) for at in range(0, len(batch), size)]
-        jobs = (partial(self._decode, batch, part) for part in parts)
-        return self._collate([one for part in self._decoding.batches(jobs) for one in part])
+        begun = [self._decoding.submit(partial(self._decode, batch, part)) for part in parts]
+        futures.wait(begun)  # all, for they look at the window
+        return self._collate([one for part in begun for one in part.result()])
 
     def _decode(self, batch: Batch, part: range) -> list[Any]:
         kind, transform = self._kind, self._transform
@@ -795,10 +875,10 @@ def state_of(state: Mapping[str, Any]) -> State:
     # A sampler's iteration knows more than the sampler; of workers, each knows its own steps.
     first = next((one for one in found if "ended" in one), found[0])
     told: State = {name: first[name] for name in _NAMES}
-    if first.get("ended"):
+    done = min((one["step"] for one in found if "step" in one), default=0)
+    if first.get("ended") or ("steps" in first and done >= first["steps"]):
         return {**told, "epoch": told["epoch"] + 1, "used": 0}
-    steps = min((one["step"] for one in found if "step" in one), default=0)
-    used = told["used"] + steps * first.get("step_size", 0)
+    used = told["used"] + done * first.get("step_size", 0)
     return {**told, "used": min(told["count"], used)}
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import pickle
 import shutil
 import subprocess
 import sys
@@ -141,6 +142,14 @@ def test_either_package_s_objects_pass(folder: Path, tmp_path: Path) -> None:
         "{m}.Cursor(txn, db)",
         "{m}.Cursor(db)",
         "{m}._Database()",
+        "{m}.open({folder!r}, readonly=True, map_size=-1)",
+        "{m}.open({folder!r}, readonly=True, max_dbs=-1)",
+        "{m}.open({folder!r}, readonly=True, max_readers='x')",
+        "{m}.open({folder!r}, readonly=True, mode='x')",
+        "env.open_db(b'no', txn=5)",
+        "type('Mine', ({m}.Environment,), {{}})",
+        "__import__('pickle').dumps(txn)",
+        "__import__('pickle').dumps(txn.cursor())",
     ],
 )
 def test_constructors_refuse_alike(call: str, folder: Path) -> None:
@@ -149,10 +158,32 @@ def test_constructors_refuse_alike(call: str, folder: Path) -> None:
     for module in (lmdb, lmdbio):
         with module.open(str(folder), readonly=True) as env, env.begin() as txn:
             names = {"m": module, "env": env, "txn": txn, "db": env.open_db()}
-            with pytest.raises((TypeError, lmdb.Error)) as caught:
+            with pytest.raises((TypeError, OverflowError, lmdb.Error)) as caught:
                 eval(call.format(m="m", folder=str(other)), names)
         raised.append((type(caught.value), getattr(caught.value, "code", None)))
     assert raised[0] == raised[1]
+
+
+def test_what_leaves_a_provenance_file_passes_as_well(tmp_path: Path) -> None:
+    with lmdbio.open(tmp_path / "db", provenance=True) as env:
+        assert isinstance(env, lmdbio.Environment)
+        with lmdbio.Transaction(env, write=True) as txn:
+            assert txn.put(b"a", b"b")
+    assert env.provenance_report
+
+
+def test_a_handle_is_pickled_with_its_environment(folder: Path) -> None:
+    with lmdbio.open(folder, readonly=True) as env:
+        other, handle = pickle.loads(pickle.dumps((env, env.open_db())))
+    with other, other.begin(db=handle) as txn:
+        assert txn.get(b"007") == b"value 7"
+
+
+def test_the_command_is_lmdbio_s() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "lmdbio", "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert "convert" in done.stdout
 
 
 def test_a_path_may_be_a_path(folder: Path, tmp_path: Path) -> None:
@@ -204,12 +235,18 @@ with env.begin(db=named) as txn:
     print(cursor.item())
 
 async def main():
+    async with wrap(lmdb.open(sys.argv[1] + "-2")).begin(write=True) as txn:
+        assert await txn.put(b"k", b"v")
     aenv = wrap(env)
+    assert isinstance(aenv, lmdb.aio.AsyncEnvironment)
     async with aenv.begin(db=named) as txn:
         async with txn.cursor() as cursor:
             return await cursor.iternext()
 
 assert len(asyncio.run(main())) == 50
+with lmdb.open(sys.argv[1] + "-3", **PROVENANCE) as env3:
+    with env3.begin(write=True) as txn:
+        txn.put(b"a", b"b")
 print(type(env).__module__)
 """
 
@@ -217,8 +254,11 @@ print(type(env).__module__)
 @pytest.mark.parametrize(
     ("before", "module"),
     [
-        ("", "builtins"),
-        ("import sys, lmdbio; sys.modules['lmdb'] = lmdbio", "lmdbio.env"),
+        ("PROVENANCE = {}", "builtins"),
+        (
+            "import sys, lmdbio; sys.modules['lmdb'] = lmdbio; PROVENANCE = {'provenance': True}",
+            "lmdbio.env",
+        ),
     ],
 )
 def test_a_program_that_nobody_changed_runs(before: str, module: str, tmp_path: Path) -> None:

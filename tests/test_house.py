@@ -26,6 +26,7 @@ CSRC = ROOT / "csrc"
 
 #: A module imports only what stands before it. A new room needs a new noun, and a place here.
 ROOMS = (
+    "pylmdb",
     "errors",
     "forked",
     "signals",
@@ -64,6 +65,7 @@ ROOMS = (
     "counterpart",
     "cursor",
     "env",
+    "aio",
     "batch",
     "image",
     "blocks",

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import pickle
 import random
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -336,6 +338,89 @@ def test_torchdata_s_own_state_resumes(folder: Path, kind: str, workers: int) ->
     assert used + flat(loader) == order(9)
 
 
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("kind", ["sampler", "iterable"])
+def test_a_state_of_torchdata_s_at_the_end_begins_the_next_epoch(
+    folder: Path, kind: str, workers: int
+) -> None:
+    way = Way(folder, kind, workers, 1, 16)
+    assert flat(way.loaders[0]) == order(9)
+    state = way.loaders[0].state_dict()
+    assert (state_of(state)["epoch"], state_of(state)["used"]) == (1, 0)
+    way = Way(folder, kind, workers, 1, 16)
+    way.loaders[0].load_state_dict(state)
+    for epoch in (1, 2):
+        way.parts[0].set_epoch(epoch)
+        assert flat(way.loaders[0]) == order(9, epoch)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_before_the_first_batch_is_the_epoch_s_beginning(
+    folder: Path, workers: int
+) -> None:
+    data = IterableDataset(folder, 16, transform=number, shuffle=True)
+    loader = torchdata.StatefulDataLoader(
+        data, batch_size=None, num_workers=workers, persistent_workers=workers > 0
+    )
+    assert flat(loader) == order(0)
+    data.set_epoch(1)
+    iterator = iter(loader)
+    told = state_of(loader.state_dict())
+    del iterator
+    assert (told["epoch"], told["used"]) == (1, 0)
+
+
+def test_a_data_set_s_own_state_counts_without_workers(folder: Path) -> None:
+    data = IterableDataset(folder, 10, transform=number)
+    used = flat(itertools.islice(iter(data), 5))
+    state = data.state_dict()
+    loader = Loader(folder, 7, transform=number)
+    loader.load_state_dict(state)
+    assert used + flat(loader) == list(range(COUNT))
+    workers = IterableDataset(folder, 10, transform=number)
+    workers.load_state_dict(state)
+    assert used + flat(DataLoader(workers, batch_size=None, num_workers=2)) == list(range(COUNT))
+
+
+def test_one_worker_s_part_of_a_state_is_refused(folder: Path) -> None:
+    data = IterableDataset(folder, 10, transform=number)
+    loader = torchdata.StatefulDataLoader(data, batch_size=None, num_workers=1)
+    next(iter(loader))
+    snapshots = loader.state_dict()["_snapshot"]["_worker_snapshots"]
+    (part,) = [one["dataset_state"] for one in snapshots.values()]
+    with pytest.raises(ValueError, match="state_of"):
+        Loader(folder).load_state_dict(part)
+
+
+def test_dropped_samples_are_left_out_after_resuming_as_well(folder: Path) -> None:
+    for workers in (0, 2):
+        data = IterableDataset(folder, 16, transform=number, drop_last=True)
+        loader = torchdata.StatefulDataLoader(data, batch_size=None, num_workers=workers)
+        assert len(flat(loader)) == COUNT // 16 * 16
+        assert state_of(loader.state_dict())["epoch"] == 1
+
+
+@pytest.mark.parametrize("seed", [np.int64(3), np.int32(3), 2**70, -1])
+def test_any_integer_is_a_seed(folder: Path, seed: Any) -> None:
+    sampler = BatchSampler(COUNT, 50, shuffle=True, seed=seed)
+    sampler.set_epoch(np.int64(2))
+    assert list(itertools.chain(*sampler)) == order(int(seed), 2)
+
+
+def test_what_is_no_seed_epoch_or_source_is_refused(folder: Path) -> None:
+    with pytest.raises(TypeError):
+        BatchSampler(COUNT, shuffle=True, seed=None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="not a path"):
+        BatchSampler(str(folder), 4)
+    with pytest.raises(TypeError, match="not Dataset"):
+        Loader(Dataset(folder))  # type: ignore[arg-type]
+    for one in (BatchSampler(COUNT), Loader(folder), IterableDataset(folder)):
+        with pytest.raises(ValueError, match="negative"):
+            one.set_epoch(-1)
+    with pytest.raises(ValueError, match="does not say count"):
+        Loader(folder).load_state_dict({"lmdbio": 1})
+
+
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
@@ -353,6 +438,7 @@ def test_a_state_of_something_else_is_refused(
         one = kind(folder, shuffle=True)
         with pytest.raises(ValueError, match=reason):
             one.load_state_dict({**one.state_dict(), **changed})
+        assert one.state_dict() == kind(folder, shuffle=True).state_dict()
         with pytest.raises(ValueError, match=r"no state of lmdbio"):
             one.load_state_dict({})
     with pytest.raises(ValueError, match="no state of lmdbio"):
@@ -408,6 +494,92 @@ def test_a_loader_that_is_let_go_of_leaves_no_thread(folder: Path) -> None:
     next(iter(loader))
     del loader
     await_no_crew()
+
+
+def test_an_iteration_may_be_collected_anywhere(folder: Path) -> None:
+    """Also by the collector, in a thread of the Loader's own that it would wait for."""
+    loader = Loader(folder, 10, transform=lambda data: (gc.collect(), number(data))[1], threads=2)
+    for _ in range(10):
+        iterator = iter(loader)
+        next(iterator)
+        cycle: list[Any] = [iterator]
+        cycle.append(cycle)
+        del iterator, cycle
+    assert flat(loader) == list(range(COUNT))
+    loader.close()
+
+
+def test_a_child_of_the_loop_ends_and_says_why_it_has_no_batch(folder: Path) -> None:
+    loader = Loader(folder, 10, transform=number, threads=2)
+    iterator = iter(loader)
+    next(iterator)
+    child = os.fork()
+    if not child:
+        try:
+            next(iterator)
+        except lmdbio.Error as error:
+            del iterator
+            os._exit(flat(loader) != list(range(COUNT)) or "forked" not in str(error))
+        os._exit(2)
+    assert os.waitpid(child, 0)[1] == 0
+    assert flat(iterator) == list(range(10, COUNT))
+
+
+def test_records_that_were_open_stay_open(folder: Path) -> None:
+    with lmdbio.Records(folder) as records:
+        with Loader(records, 10) as loader:
+            next(iter(loader))
+        assert records[3] == value(3)
+
+
+def test_after_closing_nothing_is_handed_out(folder: Path) -> None:
+    loader = Loader(folder, 10, transform=number)
+    iterator = iter(loader)
+    next(iterator)
+    loader.close()
+    with pytest.raises(lmdbio.Error, match="closed"):
+        next(iterator)
+
+
+def test_a_reader_s_batches_go_on_after_a_break(folder: Path) -> None:
+    with (
+        lmdbio.Reader(folder, 10, iterations=30) as reader,
+        ReaderLoader(reader, transform=number, ahead=5) as loader,
+    ):
+        seen: list[int] = []
+        for until in (3, 10, 25):
+            for batch in loader:
+                seen += batch.tolist()
+                if len(seen) == 10 * until:
+                    break
+            assert loader.state_dict()["start"] == 10 * until % COUNT
+        assert seen + flat(loader) == list(range(300))
+
+
+@pytest.mark.parametrize("moment", range(8))
+def test_ctrl_c_loses_no_batch(folder: Path, moment: int) -> None:
+    def slow(data: bytes) -> int:
+        time.sleep(0.002)
+        return number(data)
+
+    with (
+        lmdbio.Reader(folder, 10, iterations=12) as reader,
+        ReaderLoader(reader, transform=slow) as loader,
+    ):
+        seen: list[int] = []
+        signal.setitimer(signal.ITIMER_REAL, 0.03 + 0.005 * moment)
+        kept = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        try:
+            with pytest.raises(KeyboardInterrupt):
+                while True:
+                    batch = next(loader)
+                    seen += batch.tolist()
+                    time.sleep(0.001)
+        finally:
+            signal.signal(signal.SIGALRM, kept)
+        start = loader.state_dict()["start"]
+        assert start in (len(seen), len(seen) + 10)
+        assert flat(loader) == list(range(start, 120))
 
 
 @pytest.mark.parametrize("threads", [1, 3])

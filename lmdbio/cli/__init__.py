@@ -11,10 +11,10 @@ import signal
 import sys
 
 import click
-import lmdb
 
 from lmdbio.cli import bench, compact, convert, demo, info, plan, trace, tune, verify
 from lmdbio.cli.output import one_line
+from lmdbio.pylmdb import lmdb
 
 __all__ = ["EXPECTED", "cli", "main", "one_line"]
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import lmdb
 
 from lmdbio import _core, provenance, staleness, storage
 from lmdbio._core import Engine, Meta
@@ -34,6 +33,7 @@ from lmdbio.errors import ProvenanceError, StaleError
 from lmdbio.history import capacities
 from lmdbio.keys import describe
 from lmdbio.provenance import Provenance
+from lmdbio.pylmdb import lmdb
 
 #: ``info`` names databases inside the main one if that means reading at most so many leaves.
 LEAVES_MAX = 1024
