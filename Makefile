@@ -51,6 +51,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy benchmarks/cluster
 	$(BIN)/mypy benchmarks/loaders
 	$(BIN)/mypy examples/caffe
+	$(BIN)/mypy examples/patterns
 	$(BIN)/mypy tests/typed.py
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
