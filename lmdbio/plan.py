@@ -67,14 +67,16 @@ def spread(extents: _core.Extents, gap_bytes_max: int) -> npt.NDArray[np.int64]:
     """What each extent adds to a plan's buffer, after the one before it: pages and gap, bytes.
 
     Exact where extents come in the order of the file, or against it; else an upper bound, but
-    for gaps between extents that are no neighbours here.
+    for gaps between extents that are no neighbours here. Records share pages, but no bytes.
     """
-    offset, length = extents["offset"].astype(np.int64), extents["length"].astype(np.int64)
+    new = np.zeros(len(extents), np.int64)
+    some = np.flatnonzero(extents["length"])  # an empty record stands between no two others
+    offset, length = (extents[name][some].astype(np.int64) for name in ("offset", "length"))
     low = offset & ~(PAGE_BYTES - 1)
-    high = np.where(length == 0, low, (offset + length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1))
-    new: npt.NDArray[np.int64] = high - low
-    ahead, behind = low[1:] - high[:-1], low[:-1] - high[1:]
-    gap = np.maximum(ahead, behind)
+    high = (offset + length + PAGE_BYTES - 1) & ~(PAGE_BYTES - 1)
+    size = high - low
+    gap = np.maximum(low[1:] - high[:-1], low[:-1] - high[1:])
     beyond = np.maximum(high[1:] - high[:-1], 0) + np.maximum(low[:-1] - low[1:], 0)
-    new[1:] = np.where(gap < 0, beyond, new[1:] + np.where(gap <= gap_bytes_max, gap, 0))
+    new[some[:1]] = size[:1]
+    new[some[1:]] = np.where(gap < 0, beyond, size[1:] + np.where(gap <= gap_bytes_max, gap, 0))
     return new

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads, spread
@@ -116,14 +116,23 @@ def test_impossible_options_are_refused(bad):
         PlanOptions(**bad)
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=500)
 @given(
-    pairs=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(0, 20_000)), min_size=1),
+    pairs=st.lists(
+        st.tuples(st.integers(0, 40_000), st.integers(0, 20_000), st.integers(1, 2)), min_size=1
+    ),
     gap=st.sampled_from([0, 5000, 1 << 16]),
     backwards=st.booleans(),
 )
+@example(pairs=[(0, 19576, 1), (1, 0, 1), (4999, 1, 1)], gap=5000, backwards=False)
+@example(pairs=[(0, 0, 1), (4000, 200, 2), (5000, 0, 2), (0, 1, 1)], gap=0, backwards=True)
 def test_the_spread_of_extents_in_the_order_of_the_file_bounds_their_buffer(pairs, gap, backwards):
-    extents = np.array(sorted(pairs, reverse=backwards), _core.EXTENT)
+    """After so many bytes of others, a record so long, asked for once or twice."""
+    places, at = [], 0
+    for before, length, times in pairs:
+        places += [(at + before, length)] * times
+        at += before + length
+    extents = np.array(places[::-1] if backwards else places, _core.EXTENT)
     plan = plan_reads(extents, PlanOptions(gap), alignment=PAGE_BYTES)
     assert int(spread(extents, gap).sum()) >= plan.totals.buffer_bytes
 
