@@ -11,16 +11,11 @@ counterparts (lmdbio/counterpart.py), and what is opened for writing is py-lmdb'
 
 from __future__ import annotations
 
-from lmdbio.batch import Batch
-from lmdbio.env import Cursor, Environment, Transaction, _Database, open
+import importlib
+from typing import Any
+
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
-from lmdbio.joined import JoinedRecords
-from lmdbio.mode import Mode
 from lmdbio.pylmdb import lmdb as _lmdb
-from lmdbio.reader import Reader
-from lmdbio.records import Records
-from lmdbio.stats import Stats
-from lmdbio.tracing import trace
 
 __all__ = [
     "Batch",
@@ -45,6 +40,36 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+#: What is loaded when it is first asked for, and where it is: a program that imports more than it
+#: uses begins sooner.
+_LATER = {
+    "Batch": "batch",
+    "Cursor": "env",
+    "Environment": "env",
+    "JoinedRecords": "joined",
+    "Mode": "mode",
+    "Reader": "reader",
+    "Records": "records",
+    "Stats": "stats",
+    "Transaction": "env",
+    "_Database": "env",
+    "open": "env",
+    "trace": "tracing",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LATER:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"lmdbio.{_LATER[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})
+
 
 enable_drop_gil, version = _lmdb.enable_drop_gil, _lmdb.version
 for _name in dir(_lmdb):
