@@ -328,10 +328,13 @@ while True:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_process_that_is_ended_leaves_a_whole_trace(path, tmp_path, number):
     process = launch(FOR_EVER, path, LMDBIO_TRACE=str(tmp_path / "t.json"))
-    assert process.stdout is not None and process.stdout.readline() == "reading\n"
-    time.sleep(3 * tracing.PERIOD_SECONDS)
-    process.send_signal(number)
-    process.communicate(timeout=20)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "reading\n"
+        time.sleep(3 * tracing.PERIOD_SECONDS)
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    finally:
+        process.kill()
     assert process.returncode != 0
     if number == signal.SIGINT:
         json.loads((tmp_path / "t.json").read_text(encoding="utf-8"))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from functools import partial
+from operator import is_
 from typing import Any
 
 from lmdbio._core.owner import owned
@@ -36,29 +39,25 @@ class MemoryPool:
     """Memory that comes back: spares the page faults of fresh memory for every batch.
 
     ``take`` gives a ``Memory`` that returns to the pool when nobody refers to it any more. At
-    most ``SPARES`` pieces wait to be taken again.
+    most ``SPARES`` pieces wait to be taken again; what is more of them ends with the next taking.
     """
 
     SPARES = 2
 
     def __init__(self) -> None:
-        self._spare: list[Memory] = []
+        self._spare: dict[Memory, Any] = {}
 
     def take(self, size: int) -> Memory:
         """At least ``size`` bytes; what they hold is undefined."""
-        for _ in range(len(self._spare)):
-            try:
-                found = self._spare.pop(0)
-            except IndexError:  # another thread took it
-                break
-            if size <= found.size <= max(4 * size, 1 << 20):
-                return _Taken(found, self)
+        with contextlib.suppress(KeyError):  # another thread took it
+            while len(self._spare) > self.SPARES:
+                self._spare.popitem()
+            while self._spare:
+                found, _ = self._spare.popitem()
+                if size <= found.size <= max(4 * size, 1 << 20):
+                    return _Taken(found, self)
         # Batches differ in size a little: some room lets the next one fit too.
         return _Taken(Memory(size + size // 4), self)
-
-    def _give(self, memory: Memory) -> None:
-        if len(self._spare) < self.SPARES:
-            self._spare.append(memory)
 
 
 class _Taken(Memory):
@@ -69,7 +68,7 @@ class _Taken(Memory):
     def __init__(self, memory: Memory, pool: MemoryPool) -> None:
         self.address, self.size = memory.address, memory.size
         pointer = ffi.cast("char *", memory.address)
-        self._owner = owned(pointer, lambda _pointer: pool._give(memory))
+        self._owner = owned(pointer, partial(pool._spare.setdefault, memory))
 
 
 def lend(address: int, size: int, keep: object = None) -> Any:
@@ -80,7 +79,7 @@ def lend(address: int, size: int, keep: object = None) -> Any:
     """
     pointer = ffi.cast("char *", address)
     if keep is not None:
-        pointer = ffi.gc(pointer, lambda _pointer, _keep=keep: None)
+        pointer = ffi.gc(pointer, partial(is_, keep))  # as in ``owned``: no step of Python's
     return ffi.buffer(pointer, size)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from lmdbio._lmdbio import ffi, lib
@@ -22,11 +23,15 @@ def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> 
 
     Args:
         pointer: from C.
-        close: gives it back; called without the GIL where it is a function of ``lib``.
+        close: gives it back; called without the GIL where it is a function of ``lib``. To be of
+            C, or a ``partial`` of such: Ctrl-C comes between two steps of Python's, and in a
+            destructor it would be lost.
         keep: what must be there until then. It must not refer back: nobody would see the
             cycle.
     """
-    held = ffi.gc(pointer, lambda p, _keep=keep: close(p))
+    closes: Any = partial(close)
+    closes.keep = keep
+    held = ffi.gc(pointer, closes)
     if gc.is_tracked(held):
         lib.lio_glue_untrack(ffi.cast("uintptr_t", id(held)))
     return held

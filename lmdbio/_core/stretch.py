@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,9 @@ class Stretch:
         pointer: Any = lib.lio_stretch_open(engine.pointer, file_end, piece)
         self._pointer = pointer
         if pointer != ffi.NULL:
-            self._pointer = ffi.gc(
-                pointer, lambda p, _engine=engine.pointer: lib.lio_stretch_close(p)
-            )
+            closes: Any = partial(lib.lio_stretch_close)  # as in ``owned``
+            closes.engine = engine.pointer
+            self._pointer = ffi.gc(pointer, closes)
 
     def cover(self, extents: Extents, *, block_bytes: int, ahead: int) -> bool:
         """Has the file around some records, and ``ahead`` bytes more, there by and by.
