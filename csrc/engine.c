@@ -17,8 +17,8 @@
 /* Above this, copying from the page cache is worth a thread of its own. */
 enum { PEEK_BYTES_MAX = 256 * 1024 };
 
-/* So many records, each by a call, take about as long as to plan and read them together. */
-enum { GATHER_CALLS_MAX = 256 };
+/* So many short records, each by a call, take about as long as to plan and read them together. */
+enum { GATHER_CALLS_MAX = 256, GATHER_SHORT_BYTES = 16 << 10 };
 
 static_assert(sizeof(lio_tally) % sizeof(uint64_t) == 0, "a tally is counts alone");
 
@@ -313,23 +313,36 @@ bool lio_engine_glance(lio_engine *engine, uint64_t offset, const struct iovec *
     return glance(engine, offset, into, count, false);
 }
 
+/* How an extent is held; not at all once `*calls` have been used up. */
+static lio_holds how_held(lio_engine *engine, lio_extent e, size_t *calls, bool sure)
+{
+    lio_holds found;
+    if (engine->kind->holds == NULL || !lio_fits(e.offset, e.length, INT64_MAX))
+        return LIO_HOLDS_NOT;
+    if (e.length == 0)
+        return LIO_HOLDS_MAPPED;
+    found = engine->kind->holds(engine->source, e.offset, e.length, sure);
+    if (found == LIO_HOLDS_BY_CALL && e.length < GATHER_SHORT_BYTES &&
+        ++*calls > GATHER_CALLS_MAX)
+        found = LIO_HOLDS_NOT;
+    return found;
+}
+
+void lio_engine_held(lio_engine *engine, const lio_extent *extents, size_t count, uint8_t *held)
+{
+    size_t calls = 0;
+    for (size_t i = 0; i < count; i++)
+        held[i] = how_held(engine, extents[i], &calls, true) != LIO_HOLDS_NOT;
+}
+
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                        size_t count, uint64_t room)
 {
     size_t calls = 0;
-    if (engine->kind->peek == NULL)
-        return false;
-    for (size_t i = 0; i < count; i++) {
-        lio_extent e = extents[i];
-        lio_holds held = LIO_HOLDS_MAPPED;
-        if (!lio_fits(offsets[i], e.length, room) || !lio_fits(e.offset, e.length, INT64_MAX))
+    for (size_t i = 0; i < count; i++)
+        if (!lio_fits(offsets[i], extents[i].length, room) ||
+            how_held(engine, extents[i], &calls, false) == LIO_HOLDS_NOT)
             return false;
-        if (e.length > 0)
-            held = engine->kind->holds(engine->source, e.offset, e.length);
-        calls += held == LIO_HOLDS_BY_CALL;
-        if (held == LIO_HOLDS_NOT || calls > GATHER_CALLS_MAX)
-            return false;
-    }
     return true;
 }
 

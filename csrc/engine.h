@@ -159,6 +159,10 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
 bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                        size_t count, uint8_t *into, uint64_t room);
 
+/* Sets held[i] to whether the calling thread need not wait for what lies at extents[i], and may as
+ * well copy it by itself as read it with others. What is held may be pushed out of the page cache. */
+void lio_engine_held(lio_engine *engine, const lio_extent *extents, size_t count, uint8_t *held);
+
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 

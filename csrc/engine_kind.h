@@ -40,9 +40,9 @@ typedef struct {
      * is there without waiting. NULL: this kind always waits. */
     lio_peek (*peek)(lio_source *source, const lio_read *read, const struct iovec *into,
                      int count);
-    /* Whether a peek would give all of that, which is cheaper to ask than to try. NULL where `peek`
-     * is. */
-    lio_holds (*holds)(lio_source *source, uint64_t offset, uint64_t length);
+    /* Whether a peek would give all of that, which is cheaper to ask than to try; for a short one
+     * to try is cheaper, and unless `sure` the answer is yes. NULL where `peek` is. */
+    lio_holds (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);
     /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);

@@ -240,7 +240,7 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
 }
 
 /* To ask the kernel takes as long as to copy a few pages, so where that is all it is not asked. */
-static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length)
+static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     uint64_t cached = 0;
@@ -248,7 +248,7 @@ static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length)
         return LIO_HOLDS_MAPPED;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
         return LIO_HOLDS_NOT;
-    if (mapped == NULL && length < ASK_FROM_BYTES)
+    if (mapped == NULL && length < ASK_FROM_BYTES && !sure)
         return LIO_HOLDS_BY_CALL;
     return lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length
                ? LIO_HOLDS_BY_CALL

@@ -549,17 +549,18 @@ static void lio_fetch_free(PyObject *capsule)
     PyMem_Free(f);
 }
 
-/* Fills `room`: at once where that is possible and short, else without the GIL. */
-static int lio_fetch_read(const lio_fetch *f, uint64_t offset, uint64_t size, uint8_t *room,
-                          lio_error *error)
+/* Fills `room`: at once where that is possible and short, else without the GIL. LIO_PENDING: it
+ * would have to wait, and is not to. */
+static int lio_glue_read(lio_engine *engine, uint64_t offset, uint64_t size, uint8_t *room,
+                         bool waits, lio_error *error)
 {
     struct iovec into = {.iov_base = room, .iov_len = (size_t)size};
     lio_read read = {offset, size, size, room};
     int code = LIO_OK;
-    if (size > LIO_HELD_BYTES_MAX || !lio_engine_peek(f->engine, offset, &into, 1)) {
+    if (size > LIO_HELD_BYTES_MAX || !lio_engine_peek(engine, offset, &into, 1)) {
         Py_BEGIN_ALLOW_THREADS
-        if (!lio_engine_peek(f->engine, offset, &into, 1))
-            code = lio_engine_read(f->engine, &read, 1, error);
+        if (!lio_engine_peek(engine, offset, &into, 1))
+            code = waits ? lio_engine_read(engine, &read, 1, error) : LIO_PENDING;
         Py_END_ALLOW_THREADS
     }
     return code;
@@ -581,7 +582,8 @@ static PyObject *lio_fetch_call(PyObject *self, PyObject *const *args, Py_ssize_
     value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
     if (value == NULL)
         return NULL;
-    code = lio_fetch_read(f, offset, size, (uint8_t *)PyBytes_AsString(value), &error);
+    code = lio_glue_read(f->engine, offset, size, (uint8_t *)PyBytes_AsString(value), true,
+                         &error);
     if (code == LIO_OK && lio_glue_is_still_intact(f->snapshot, f->pages))
         return value;
     done = code == LIO_OK ? PyObject_CallObject(f->verify, NULL)

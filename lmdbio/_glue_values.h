@@ -23,10 +23,13 @@ static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uin
 
 /* The same for extents of the file of `engine`, which takes any offset. After each read `snapshot`,
  * of `pages`, is asked; `verify` makes sure where it cannot say. Objects are as for
- * lio_glue_lookup. */
+ * lio_glue_lookup. Unless it `waits`, it ends before the first value that has to be waited for. */
 static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
                                size_t count, lio_pages *pages, lio_snapshot *snapshot,
-                               uintptr_t keep, uintptr_t failed, uintptr_t verify);
+                               bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify);
+
+/* How many values are not yet handed out. */
+static size_t lio_values_left(uintptr_t values);
 
 /* cdef: skip */
 
@@ -49,6 +52,7 @@ typedef struct {
     uint64_t begin;
     uint8_t *piece;
     uint64_t records, bytes; /* handed out, and not yet counted */
+    bool waits;
 } lio_values;
 
 static void lio_values_count(lio_values *s)
@@ -83,22 +87,17 @@ static size_t lio_values_near(const lio_values *s)
     return i - s->at;
 }
 
-/* Reads [offset, offset + length); false: raised. */
+/* Reads [offset, offset + length); false: raised, or, if nothing was, it would have to wait. */
 static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uint8_t *into)
 {
-    struct iovec room = {.iov_base = into, .iov_len = (size_t)length};
-    lio_read read = {offset, length, length, into};
+    uint64_t begun = lio_now_ns();
     PyObject *done;
     lio_error error;
     bool fine;
-    int code;
-    Py_BEGIN_ALLOW_THREADS
-    uint64_t begun = lio_now_ns();
-    code = LIO_OK;
-    if (!lio_engine_peek(s->engine, offset, &room, 1))
-        code = lio_engine_read(s->engine, &read, 1, &error);
+    int code = lio_glue_read(s->engine, offset, length, into, s->waits, &error);
+    if (code == LIO_PENDING)
+        return false;
     lio_engine_stage(s->engine, LIO_STAGE_WAIT, begun, length);
-    Py_END_ALLOW_THREADS
     if (code != LIO_OK) {
         done = lio_glue_fail(s->failed, code, &error);
         if (done != NULL)
@@ -125,12 +124,13 @@ static PyObject *lio_values_alone(lio_values *s)
     if (value != NULL && e->length > 0 &&
         !lio_values_read(s, e->offset, e->length, (uint8_t *)PyBytes_AsString(value)))
         Py_CLEAR(value);
-    if (value != NULL)
-        lio_engine_planned(s->engine, e->length, 0);
+    if (value == NULL)
+        return NULL;
+    lio_engine_planned(s->engine, e->length, 0);
     return lio_values_done(s, value);
 }
 
-/* Brings the next `count` values to memory; false: raised. */
+/* Brings the next `count` values to memory; false as for lio_values_read. */
 static bool lio_values_load(lio_values *s, size_t count)
 {
     const lio_extent *first = &s->extents[s->at], *last = &s->extents[s->at + count - 1];
@@ -216,13 +216,14 @@ static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uin
 
 static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
                                size_t count, lio_pages *pages, lio_snapshot *snapshot,
-                               uintptr_t keep, uintptr_t failed, uintptr_t verify)
+                               bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify)
 {
     PyGILState_STATE state;
     lio_values *s = (lio_values *)values;
     lio_values_of_memory(values, engine, NULL, extents, count, keep);
     state = PyGILState_Ensure();
     s->ready = 0;
+    s->waits = waits;
     s->pages = pages;
     s->snapshot = snapshot;
     s->failed = (PyObject *)failed;
@@ -230,6 +231,12 @@ static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_e
     Py_INCREF(s->failed);
     Py_INCREF(s->verify);
     PyGILState_Release(state);
+}
+
+static size_t lio_values_left(uintptr_t values)
+{
+    const lio_values *s = (const lio_values *)values;
+    return s->end - s->at;
 }
 #endif
 /* cdef: resume */

@@ -118,9 +118,7 @@ class Blocks:
 
     def _hand_out(self, block: Block | _Direct) -> Iterator[bytes]:
         with block:
-            begun = monotonic_ns()
             block.wait()
-            self.tally.waited(begun)
             return block.values()
 
 
@@ -140,7 +138,9 @@ class Block:
         self._tally.submitted(begun)
 
     def wait(self) -> None:
+        begun = monotonic_ns()
         self._ticket.wait()
+        self._tally.waited(begun)
         if self._past:
             self._blocks.bypass.took(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.source.guard()

@@ -71,12 +71,17 @@ class Image:
     ) -> None:
         self._size = size
         self.place: Place = "nowhere"
-        cached = size > 0 and 10 * (engine.cached_bytes() or 0) >= 9 * size
         if engine.kind == "pread" and size and wanted is not False:
             if size <= memory_bytes_max:
                 self.place = "memory"
             elif wanted or 2 * size <= available_bytes():
                 self.place = "page cache"
+        # The kernel counts each page for the answer, so it is asked only where that matters.
+        cached = (
+            (self.place == "page cache" or engine.kind == "mmap")
+            and size > 0
+            and 10 * (engine.cached_bytes() or 0) >= 9 * size
+        )
         if self.place == "page cache" and cached:
             self.place = "nowhere"  # it is there already
         self._given = engine

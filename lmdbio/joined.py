@@ -7,21 +7,23 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, SupportsIndex, overload
+from typing import Any, Generic, SupportsIndex, TypeVar, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio.batch import Batch
 from lmdbio.memory import budget_bytes
-from lmdbio.records import Begun, Records, as_indices, read_ahead
+from lmdbio.records import Begun, BegunValues, Records, as_indices, read_ahead
 from lmdbio.stats import Stats
 
 __all__ = ["JoinedBatch", "JoinedRecords", "open_records"]
 
 U64 = npt.NDArray[np.uint64]
+B = TypeVar("B", Begun, BegunValues)
+R = TypeVar("R")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
@@ -149,13 +151,21 @@ class JoinedRecords(Sequence[bytes]):
         """
         return self.begin(indices).batch()
 
+    def values(self, indices: npt.ArrayLike) -> Iterator[bytes]:
+        """Values of records, one made after another (``Records.values``)."""
+        return self.begin_values(indices).values()
+
     def begin(self, indices: npt.ArrayLike) -> BegunJoined:
         """Begins what ``read`` does."""
-        return BegunJoined(self, as_indices(indices, len(self)))
+        return BegunJoined(self, indices)
+
+    def begin_values(self, indices: npt.ArrayLike) -> BegunJoinedValues:
+        """Begins what ``values`` does."""
+        return BegunJoinedValues(self, indices)
 
     def batches(self, wanted: Iterable[npt.ArrayLike], *, ahead: int = 1) -> Iterator[JoinedBatch]:
         """Reads one batch after another, the next ones while one is used (``Records.batches``)."""
-        return read_ahead(self.begin, wanted, ahead)
+        return (one.batch() for one in read_ahead(self.begin, wanted, ahead))
 
     def stats(self) -> Stats:
         """What was read so far from all files."""
@@ -176,33 +186,76 @@ class JoinedRecords(Sequence[bytes]):
         self.close()
 
 
-class BegunJoined:
-    """A batch under way in several files."""
+class _Parts(Generic[B]):
+    """What is under way in several files.
 
-    def __init__(self, joined: JoinedRecords, wanted: U64) -> None:
-        self._wanted = wanted
+    Args:
+        begin: begins it in one of them.
+
+    Attributes:
+        indices: of the records in all files: uint64, shape (n,).
+    """
+
+    def __init__(
+        self,
+        joined: JoinedRecords,
+        indices: npt.ArrayLike,
+        begin: Callable[[Records, npt.ArrayLike], B],
+    ) -> None:
+        self.indices = as_indices(indices, len(joined))
         firsts = joined._firsts.astype(np.uint64)
-        part_of = np.searchsorted(firsts, wanted, side="right") - 1
-        self._parts: list[tuple[npt.NDArray[np.int64], Begun]] = []
+        part_of = np.searchsorted(firsts, self.indices, side="right") - 1
+        self._parts: list[tuple[npt.NDArray[np.int64], B]] = []
         try:
             for part in np.unique(part_of).tolist():
                 rows = np.flatnonzero(part_of == part)
-                self._parts.append((rows, joined.parts[part].begin(wanted[rows] - firsts[part])))
+                begun = begin(joined.parts[part], self.indices[rows] - firsts[part])
+                self._parts.append((rows, begun))
         except BaseException:
             self.close()
             raise
 
-    def batch(self) -> JoinedBatch:
-        """Waits for it."""
+    def _finish(self, finish: Callable[[B], R]) -> list[tuple[npt.NDArray[np.int64], R]]:
+        """Rows, and what came of each file."""
         try:
-            return JoinedBatch(self._wanted, [(rows, one.batch()) for rows, one in self._parts])
+            return [(rows, finish(begun)) for rows, begun in self._parts]
         except BaseException:
             self.close()
             raise
 
     def close(self) -> None:
-        for _, one in self._parts:
-            one.close()
+        for _, begun in self._parts:
+            begun.close()
+
+
+class BegunJoined(_Parts[Begun]):
+    """A batch under way in several files."""
+
+    def __init__(self, joined: JoinedRecords, indices: npt.ArrayLike) -> None:
+        super().__init__(joined, indices, Records.begin)
+
+    def batch(self) -> JoinedBatch:
+        """Waits for it."""
+        return JoinedBatch(self.indices, self._finish(Begun.batch))
+
+    def values(self) -> Iterator[memoryview]:
+        """The views of the batch."""
+        return iter(self.batch())
+
+
+class BegunJoinedValues(_Parts[BegunValues]):
+    """Values under way in several files."""
+
+    def __init__(self, joined: JoinedRecords, indices: npt.ArrayLike) -> None:
+        super().__init__(joined, indices, Records.begin_values)
+
+    def values(self) -> Iterator[bytes]:
+        """Waits for those that have to be read."""
+        parts = self._finish(BegunValues.values)
+        part_of = np.empty(len(self.indices), np.int64)
+        for part, (rows, _) in enumerate(parts):
+            part_of[rows] = part
+        return (next(parts[part][1]) for part in part_of.tolist())
 
 
 class JoinedBatch(Sequence[memoryview]):

@@ -67,6 +67,9 @@ TABLE_RECORDS_MAX = 1 << 22
 TABLE_SHARE = 16
 #: Finding one record alone in the sidecar takes as long (60 us) as so many of a table, and more.
 SINGLE_RECORDS = 64
+#: Of the mapping out of which guarding copies the meta pages: the first piece of the file, and
+#: some for pages that are looked at in between (csrc/engine_mapped.h).
+META_MAPPED_BYTES = 1 << 20
 
 
 @dataclass(slots=True, eq=False)
@@ -133,6 +136,10 @@ class Opened:
         """The engine that reads these records (``open_engine``)."""
         return open_engine(self._pages, choice)
 
+    def map_metas(self) -> None:
+        """Lets guarding copy the meta pages out of a mapping, where they are in the page cache."""
+        self._pages.map_small(META_MAPPED_BYTES)
+
     def tally(self) -> _core.Tally:
         """What locating and guarding have read; also after ``close``."""
         return self._pages.tally()
@@ -167,6 +174,7 @@ class Source(Opened):
     _asked: int = 0
     _is_damaged: bool = False  # a block of the sidecar
     _places: I64 | None = None  # where each record is in the order
+    _vouching: _core.Snapshot | None = None
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
         """Extents (dtype ``EXTENT``) of records, in the order asked.
@@ -293,9 +301,11 @@ class Source(Opened):
         return Single(self.count, None if self._order is None else self._placed(self._order))
 
     def _snapshot(self) -> _core.Snapshot:
-        """The state this was opened in, for who reads in C."""
-        pages = _core.Pages(self._pages, self.meta.layout, 0)
-        return _core.Snapshot(pages, self.meta, held=False)
+        """The state this was opened in, for who reads in C; all ask it with the GIL in hand."""
+        if self._vouching is None:
+            pages = _core.Pages(self._pages, self.meta.layout, 0)
+            self._vouching = _core.Snapshot(pages, self.meta, held=False)
+        return self._vouching
 
     def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
         """A quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
@@ -307,9 +317,13 @@ class Source(Opened):
             return None
         return _core.Gatherer(engine, self._snapshot())
 
-    def values(self, engine: _core.Engine, extents: _core.Extents) -> _core.Values:
+    def values(
+        self, engine: _core.Engine, extents: _core.Extents, *, waits: bool = True
+    ) -> _core.Values:
         """What lies at some extents of the file, guarded (``_core.Values``)."""
-        return _core.Values.of_file(engine, extents, self._snapshot(), verify=self.guard)
+        return _core.Values.of_file(
+            engine, extents, self._snapshot(), verify=self.guard, waits=waits
+        )
 
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""

@@ -29,7 +29,6 @@ from lmdbio.stats import Stats, Tally
 __all__ = ["Begun", "Records", "as_indices", "read_ahead"]
 
 U64 = npt.NDArray[np.uint64]
-B = TypeVar("B", covariant=True)
 
 #: What records take of the budget besides their table, the image, and what they copy out of a
 #: mapping: the blocks that iteration reads ahead.
@@ -62,20 +61,21 @@ def as_indices(indices: npt.ArrayLike, count: int) -> U64:
     return given.astype(np.uint64)
 
 
-class _UnderWay(Protocol[B]):
-    """A batch that was begun."""
-
-    def batch(self) -> B: ...
+class _UnderWay(Protocol):
     def close(self) -> None: ...
 
 
+B = TypeVar("B", bound=_UnderWay)
+
+
 def read_ahead(
-    begin: Callable[[npt.ArrayLike], _UnderWay[B]], wanted: Iterable[npt.ArrayLike], ahead: int
+    begin: Callable[[npt.ArrayLike], B], wanted: Iterable[npt.ArrayLike], ahead: int
 ) -> Iterator[B]:
-    """One batch after another, ``ahead`` of them being under way beside the one handed out.
+    """What was begun, one after another, ``ahead`` of them being under way beside the one handed
+    out, which is the caller's to wait for.
 
     Raises:
-        ValueError: ``ahead`` is below 1. Else as ``begin`` and ``batch``, in their turn.
+        ValueError: ``ahead`` is below 1. Else as ``begin``, in its turn.
     """
     if ahead < 1:
         raise ValueError(f"ahead must be at least 1, not {ahead}")
@@ -83,9 +83,9 @@ def read_ahead(
 
 
 def _read_ahead(
-    begin: Callable[[npt.ArrayLike], _UnderWay[B]], wanted: Iterable[npt.ArrayLike], ahead: int
+    begin: Callable[[npt.ArrayLike], B], wanted: Iterable[npt.ArrayLike], ahead: int
 ) -> Iterator[B]:
-    begun: deque[_UnderWay[B]] = deque()
+    begun: deque[B] = deque()
     failure: Exception | None = None
     try:
         for indices in wanted:
@@ -95,9 +95,9 @@ def _read_ahead(
                 failure = error  # it comes after the batches before it
                 break
             if len(begun) > ahead:
-                yield begun.popleft().batch()
+                yield begun.popleft()
         while begun:
-            yield begun.popleft().batch()
+            yield begun.popleft()
         if failure is not None:
             raise failure
     finally:
@@ -195,6 +195,7 @@ class Records(Sequence[bytes]):
             if choice.maps_small:
                 own = OWN_BYTES + self._source.table_bytes + self._image.memory_bytes
                 self._engine.map_small(max(0, budget - own))
+                self._source.map_metas()
         except BaseException:
             self._source.close()
             raise
@@ -349,6 +350,26 @@ class Records(Sequence[bytes]):
             keep=memory,
         )
 
+    def values(self, indices: npt.ArrayLike) -> Iterator[bytes]:
+        """Values of records, as bytes of their own, one made after another.
+
+        They are read as ``read`` does it, but what the page cache holds is brought from there
+        straight into each value, when it is asked for: whoever lets go of one before the next has
+        both in a core's cache.
+
+        Args:
+            indices: as for ``read``.
+
+        Returns:
+            An iterator in the order asked, for one thread. What is asked for later than a
+            writer has moved the file on is not handed out: it raises ``Error``.
+
+        Raises:
+            IndexError: an index out of range.
+            OSError, Error: the file cannot be read, or has moved on.
+        """
+        return self.begin_values(indices).values()
+
     def _locate(self, indices: npt.ArrayLike) -> tuple[U64, _core.Extents]:
         """The indices from the beginning, and where these records lie."""
         given = np.asarray(indices)
@@ -428,7 +449,7 @@ class Records(Sequence[bytes]):
             ValueError: ``ahead`` is below 1. Else as ``read``, when the batch's turn has come,
                 or, for its indices, when it is begun.
         """
-        return read_ahead(self.begin, wanted, ahead)
+        return (one.batch() for one in read_ahead(self.begin, wanted, ahead))
 
     def begin(self, indices: npt.ArrayLike) -> Begun:
         """Begins what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up.
@@ -436,6 +457,22 @@ class Records(Sequence[bytes]):
         Raises: as ``read``.
         """
         return Begun(self, indices)
+
+    def begin_values(self, indices: npt.ArrayLike) -> BegunValues:
+        """Begins what ``values`` does: ``values()`` waits for it, ``close()`` gives it up.
+
+        Raises: as ``values``.
+        """
+        return BegunValues(self, indices)
+
+    def _begin_block(self, extents: _core.Extents) -> Block:
+        """Begins to read records to memory of their own, behind the stream ahead."""
+        plan = self._blocks.plan(extents)
+        block = Block(self._blocks, extents, plan)
+        begun = monotonic_ns()
+        self._earn(plan)
+        self._tally.waited(begun, "stream ahead")
+        return block
 
     def _earn(self, plan: _core.Plan) -> None:
         """Lets the stream ahead go on as far as these reads are worth it."""
@@ -486,37 +523,95 @@ class Records(Sequence[bytes]):
 
 
 class Begun:
-    """A batch under way; ``read`` without the waiting."""
+    """A batch under way; ``read`` without the waiting.
+
+    Attributes:
+        indices: of the records, from the beginning: uint64, shape (n,).
+    """
 
     def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
         self._records = records
         self._block: Block | None = None
         self._batch: Batch | None = None
         begun = monotonic_ns()
-        self._wanted, extents = records._locate(indices)
+        self.indices, extents = records._locate(indices)
         if records._image.complete():
             return  # it is lent when its turn has come, for then it is made sure of
         located = monotonic_ns()
-        self._batch = records._gather(begun, located, self._wanted, extents)
+        self._batch = records._gather(begun, located, self.indices, extents)
         if self._batch is not None:
             return
-        records._tally.located(begun, len(self._wanted))
-        plan = records._blocks.plan(extents)
-        self._block = Block(records._blocks, extents, plan)
-        begun = monotonic_ns()
-        records._earn(plan)
-        records._tally.waited(begun, "stream ahead")
+        records._tally.located(begun, len(self.indices))
+        self._block = records._begin_block(extents)
 
     def batch(self) -> Batch:
         if self._batch is not None:
             return self._batch
         if self._block is None:
-            return self._records.read(self._wanted)
+            return self._records.read(self.indices)
         with self._block as block:
-            begun = monotonic_ns()
             block.wait()
-            self._records._tally.waited(begun)
-            return block.batch(self._wanted)
+            return block.batch(self.indices)
+
+    def values(self) -> Iterator[memoryview]:
+        """The views of the batch."""
+        return iter(self.batch())
+
+    def close(self) -> None:
+        if self._block is not None:
+            self._block.close()
+
+
+class BegunValues:
+    """Values under way: those that the page cache does not hold are being read, the others are
+    left there until their turn has come.
+
+    Attributes:
+        indices: of the records, from the beginning: uint64, shape (n,).
+    """
+
+    def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
+        self._records = records
+        self._block: Block | None = None
+        begun = monotonic_ns()
+        self.indices, self._extents = records._locate(indices)
+        self._held = np.zeros(len(self.indices), np.bool_)
+        if records._image.complete():
+            return  # it is lent when its turn has come, for then it is made sure of
+        records._tally.located(begun, len(self.indices))
+        if records._gatherer is not None:
+            self._held = records._engine.held(self._extents)
+        if not self._held.all():
+            self._block = records._begin_block(self._extents[~self._held])
+
+    def values(self) -> Iterator[bytes]:
+        records, block = self._records, self._block
+        if self._held.all():
+            return self._cached()
+        if block is None:
+            lent = records._lend(self.indices, self._extents)
+            if lent is not None:
+                return map(bytes, lent)
+            block = records._begin_block(self._extents)
+        read = self._finish(block)
+        if not self._held.any():
+            return read
+        cached = self._cached()
+        return (next(cached if held else read) for held in self._held.tolist())
+
+    def _cached(self) -> Iterator[bytes]:
+        """Those that the page cache holds, and what it has let go of since."""
+        records, extents = self._records, self._extents[self._held]
+        values = records._source.values(records._engine, extents, waits=False)
+        yield from values
+        if values.left:
+            yield from self._finish(records._begin_block(extents[-values.left :]))
+
+    @staticmethod
+    def _finish(block: Block) -> Iterator[bytes]:
+        with block:
+            block.wait()
+            return block.values()
 
     def close(self) -> None:
         if self._block is not None:

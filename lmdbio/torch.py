@@ -32,6 +32,8 @@ from functools import partial
 from itertools import islice, repeat
 from typing import Any, Protocol, SupportsIndex
 
+import numpy as np
+import numpy.typing as npt
 import torch
 import torch.utils.data
 from torch.utils.data import default_collate, get_worker_info
@@ -39,22 +41,25 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio.batch import Batch
 from lmdbio.errors import Error
-from lmdbio.joined import JoinedRecords, open_records
+from lmdbio.joined import BegunJoined, BegunJoinedValues, JoinedRecords, open_records
 from lmdbio.order import I64, Epoch, Shard
 from lmdbio.reader import Reader
-from lmdbio.records import Records
+from lmdbio.records import Begun, BegunValues, Records, read_ahead
 
 __all__ = ["BatchSampler", "Dataset", "IterableDataset", "Loader", "ReaderLoader", "state_of"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Source = Records | JoinedRecords
 State = dict[str, Any]
+_Begun = Begun | BegunValues | BegunJoined | BegunJoinedValues
 
 #: Of the form of a state, and what is in each.
 STATE_VERSION = 1
 _NAMES = ("lmdbio", "count", "shuffle", "seed", "epoch", "used")
 #: Batches that a Loader has read and nobody has asked for, beside those its threads work at.
 AHEAD = 2
+#: Samples that are drawn at once: for a batch, NumPy's calls take longer than its work.
+DRAWN = 4096
 #: Threads of a Loader, unless it is told: more decode no faster where Python itself does it.
 THREADS_MAX = 8
 
@@ -180,10 +185,11 @@ class _Course:
 
 
 class _Stretch:
-    """What is left of an epoch for one rank."""
+    """What is left of an epoch for one rank. Threads may share it."""
 
     def __init__(self, epoch: Epoch, shard: Shard) -> None:
         self.epoch, self.shard = epoch, shard
+        self._drawn: tuple[range, list[I64]] = range(0), []  # steps, samples of each
 
     def __len__(self) -> int:
         return self.shard.batches
@@ -194,7 +200,15 @@ class _Stretch:
         return self.epoch.number
 
     def samples(self, step: int) -> I64:
-        return self.epoch.samples(self.shard.places(step))
+        steps, drawn = self._drawn
+        if step not in steps:
+            more = max(1, DRAWN // self.shard.batch_size)
+            steps = range(step, max(step + 1, min(step + more, len(self.shard))))
+            places = list(map(self.shard.places, steps))
+            cuts = np.cumsum(list(map(len, places)))
+            drawn = np.split(self.epoch.samples(np.concatenate(places)), cuts[:-1])
+            self._drawn = steps, drawn
+        return drawn[step - steps.start]
 
     def state(self, course: _Course, steps: int) -> State:
         """After so many steps; at the end, that of the next epoch's beginning."""
@@ -241,17 +255,17 @@ class Dataset(torch.utils.data.Dataset[Any]):
         return self._sample(index, memoryview(value) if self.buffers else value)
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        return self.samples(self.records.read(indices))
+        return self.samples(self.begin(indices))
 
-    def samples(self, batch: Any) -> list[Any]:
-        """Those of a batch that ``records.read`` gave."""
-        kind = memoryview if self.buffers else bytes
+    def begin(self, indices: npt.ArrayLike) -> _Begun:
+        """Begins to read records, for ``samples``."""
+        return self.records.begin(indices) if self.buffers else self.records.begin_values(indices)
+
+    def samples(self, begun: _Begun) -> list[Any]:
         if self.transform is None and not self.keys:
-            return list(map(kind, batch))
-        return [
-            self._sample(index, kind(value))
-            for index, value in zip(batch.indices.tolist(), batch, strict=True)
-        ]
+            return list(begun.values())
+        # One at a time: a value that was let go of leaves its memory, in the cache, to the next.
+        return list(map(self._sample, begun.indices.tolist(), begun.values()))
 
     def _sample(self, index: SupportsIndex, value: bytes | memoryview) -> Any:
         transform = self.transform
@@ -483,10 +497,10 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return self._batches(stretch, range(first, len(stretch), workers))
 
     def _batches(self, stretch: _Stretch, steps: range) -> Generator[Any, None, None]:
-        read = self.dataset.records.batches(map(stretch.samples, steps), ahead=self._ahead)
-        for step, batch in zip(steps, read, strict=True):
+        read = read_ahead(self.dataset.begin, map(stretch.samples, steps), self._ahead)
+        for step, begun in zip(steps, read, strict=True):
             self._going = stretch, step + steps.step
-            yield self._collate(self.dataset.samples(batch))
+            yield self._collate(self.dataset.samples(begun))
         if steps.step == 1:
             self._going = stretch, len(stretch.shard)
 
@@ -731,7 +745,7 @@ class Loader:
 
     def _batch(self, stretch: _Stretch, step: int) -> Any:
         dataset = self.dataset
-        return self._collate(dataset.samples(dataset.records.read(stretch.samples(step))))
+        return self._collate(dataset.samples(dataset.begin(stretch.samples(step))))
 
     @property
     def epoch(self) -> int:

@@ -306,3 +306,72 @@ def test_many_small_records_beyond_what_may_be_mapped_are_planned(tmp_path):
         check(0, 1000, served=True)
         check(39_000, 1000, served=False)
         check(39_000, 256, served=True)  # by as many calls
+
+
+def put_out(path: Path, parts: list[int]) -> None:
+    """Puts pieces of 64 KiB out of the page cache."""
+    with (path / "data.mdb").open("rb") as file:
+        os.fsync(file.fileno())
+        for part in parts:
+            os.posix_fadvise(file.fileno(), part << 16, 1 << 16, os.POSIX_FADV_DONTNEED)
+
+
+@pytest.mark.parametrize("engine", ["auto", "pread", "direct", "mmap"])
+@pytest.mark.parametrize("readahead", [None, True, False])
+def test_values_are_the_same_whatever_of_the_file_is_cached(path, engine, readahead):
+    parts = (path / "data.mdb").stat().st_size >> 16
+    draw, asked = random.Random(engine), 0
+    with lmdbio.Records(path, engine=engine, readahead=readahead) as records:
+        for turn in range(40):
+            if turn % 2:
+                put_out(path, draw.sample(range(parts), draw.choice([1, parts // 4, parts])))
+            wanted = draw.choices(range(-COUNT, COUNT), k=draw.choice([0, 1, 7, 64, 600]))
+            begun = records.begin_values(wanted)
+            if turn % 3 == 1:  # what was there when it was begun has been put out since
+                put_out(path, draw.sample(range(parts), draw.choice([1, parts])))
+            assert begun.indices.tolist() == [i % COUNT for i in wanted]
+            assert list(begun.values()) == [content(i % COUNT) for i in wanted]
+            asked += len(wanted)
+        assert records.stats().records == asked
+
+
+def test_values_read_what_is_missing_and_nothing_else(path):
+    # What is mapped stays cached: nothing is.
+    with lmdbio.Records(path, engine="pread", readahead=False, memory_bytes_max=1) as records:
+        list(records)
+        wanted = np.random.default_rng(1).permutation(COUNT)[:200]
+        assert list(records.values(wanted)) == [content(i) for i in wanted.tolist()]
+        put_out(path, list(range(40, 60)))
+        before, begun = records.stats(), records.begin_values(wanted)
+        missing = len(wanted) - int(begun._held.sum())
+        assert 1 <= missing < 100, "those that lie in a sixth of the file"
+        assert list(begun.values()) == [content(i) for i in wanted.tolist()]
+        read = records.stats() - before
+        assert read.records == read.located_records == 200
+
+
+def test_values_of_a_file_that_a_writer_moved_on_are_refused(path):
+    with lmdbio.Records(path) as records:
+        list(records)
+        values = records.values(range(300))
+        assert next(values) == content(0)
+        commit(path, 5)
+        with pytest.raises(lmdbio.Error, match="changed while it was read"):
+            list(values)
+
+
+@pytest.mark.parametrize("readahead", [True, False])
+def test_values_of_what_is_closed_are_refused(path, readahead, monkeypatch):
+    monkeypatch.setattr(image, "EARNED_TIMES", 10**6)
+    records = lmdbio.Records(path, readahead=readahead)
+    for _ in range(1000):
+        records.read(np.arange(0, COUNT, 100))
+        if records._image.complete():
+            break
+    assert records._image.complete() == readahead
+    begun = records.begin_values(range(10))
+    with pytest.raises(IndexError):
+        records.values([COUNT])
+    records.close()
+    with pytest.raises((lmdbio.Error, ValueError), match="closed"):
+        list(begun.values())

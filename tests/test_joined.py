@@ -73,8 +73,9 @@ def test_batches_of_all_files_come_in_the_order_asked(
             assert [bytes(batch[i]) for i in range(len(batch))] == expected
             assert batch.lengths.tolist() == list(map(len, expected))
             assert batch.indices.tolist() == [i % len(values) for i in indices.tolist()]
+            assert list(joined.values(indices)) == expected
         read = joined.stats().records
-    assert read == sum(map(len, wanted))
+    assert read == 2 * sum(map(len, wanted))
     assert [bytes(view) for view in batch] == expected, "it stays valid"
 
 

@@ -14,7 +14,7 @@ from lmdbio import errors
 from lmdbio._core.memory import Memory, lend
 from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
-from lmdbio._core.status import EXTENT, READ, SLICE_MS, Status, pointer_to
+from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
 from lmdbio._core.trace import ring
 from lmdbio._lmdbio import ffi, lib
 
@@ -239,6 +239,20 @@ class Engine:
         self._status.check(code)
         return int(out[0])
 
+    def held(self, extents: Extents) -> npt.NDArray[np.bool_]:
+        """Of each extent (dtype ``EXTENT``), whether nobody need wait for it now, and to copy it
+        by itself takes no longer than to read it with the others; shape (n,).
+        """
+        extents = np.ascontiguousarray(extents, EXTENT)
+        held = np.empty(len(extents), np.bool_)
+        lib.lio_engine_held(
+            self.pointer,
+            pointer_to(extents, "lio_extent *"),
+            len(extents),
+            pointer_to(held, "uint8_t *"),
+        )
+        return held
+
     def span(self) -> tuple[int, int, object]:
         """Where this engine maps the file as it was when opened.
 
@@ -257,7 +271,7 @@ class Engine:
     def map_small(self, bytes_max: int) -> None:
         """Copies what small reads ask for, if it is in the page cache, out of a mapping.
 
-        Before the first read; nothing changes for kinds other than "pread".
+        Before threads share it; nothing changes for kinds other than "pread".
 
         Args:
             bytes_max: of the mapping that are touched; they count as memory of the process.

@@ -56,6 +56,7 @@ class Values(_Values):  # type: ignore[misc]
         snapshot: Snapshot,
         *,
         verify: Callable[[], None],
+        waits: bool = True,
     ) -> Values:
         """Read from the file: what lies close together at once, large ones by themselves.
 
@@ -64,6 +65,7 @@ class Values(_Values):  # type: ignore[misc]
             extents: of the file.
             snapshot: asked after each read.
             verify: makes sure, and raises, where that cannot say.
+            waits: False: end before the first value that the page cache does not hold.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         self = cls()
@@ -76,8 +78,14 @@ class Values(_Values):  # type: ignore[misc]
             len(extents),
             snapshot.pages.pointer,
             snapshot.pointer,
+            waits,
             id(keep),
             id(failed),
             id(verify),
         )
         return self
+
+    @property
+    def left(self) -> int:
+        """How many are not yet handed out."""
+        return int(lib.lio_values_left(id(self)))
