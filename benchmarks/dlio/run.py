@@ -1,0 +1,190 @@
+"""DLIO, the engine of MLPerf Storage, on LMDB files: py-lmdb and lmdbio compared.
+
+    python benchmarks/dlio/run.py                            resnet50, one accelerator, cold
+    python benchmarks/dlio/run.py --ranks 2 --rounds 3       two of them
+    python benchmarks/dlio/run.py --workload unet3d_lmdb     147 MB a sample (4 GB are written)
+    python benchmarks/dlio/run.py --set train.computation_time=0.435 --json out.json
+
+Shown is what DLIO reports: accelerator utilisation (AU), the share of the time in which the
+accelerators, which sleep here for as long as a step takes, are not waiting for data; and samples
+a second of all of them. Its resnet50 asks for an AU of 90 %.
+
+Contestants take turns, each in processes of its own, before which root puts the files out of the
+page cache (seen to be so, or it is called warm). Data are made at first (make_data.py), and kept.
+
+Needs dlio_benchmark 2.0, without most of what it asks pip for:
+
+    pip install --no-deps dlio_benchmark==2.0.0 pydftracer==1.0.2
+    pip install hydra-core pandas psutil mpi4py mpich torch
+
+The exit status is 0, or 70 if a run failed, or 69 if this machine cannot run it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+
+from rich.box import SIMPLE  # noqa: E402
+from rich.console import Console  # noqa: E402
+from rich.progress import Progress  # noqa: E402
+from rich.table import Table  # noqa: E402
+
+from lmdbio.bench import measure, processes  # noqa: E402
+
+UNAVAILABLE, FAILED = 69, 70  # sysexits.h
+NEEDED = ("dlio_benchmark", "dftracer", "hydra", "pandas", "psutil", "mpi4py", "torch", "yaml")
+SECONDS_MAX = 1800.0
+READER = "++workload.reader.reader_classname=dlio_lmdb."
+
+
+@dataclass
+class Contestant:
+    """One way to read, and what DLIO said of it."""
+
+    name: str
+    title: str
+    overrides: list[str]
+    utilisation: list[float] = field(default_factory=list)  # per cent
+    samples: list[float] = field(default_factory=list)  # a second
+    cold: bool = True
+
+
+def contestants() -> list[Contestant]:
+    loader = [
+        "++workload.reader.data_loader_classname=dlio_lmdb.LmdbioLoader",
+        "++workload.reader.data_loader_sampler=index",
+    ]
+    return [
+        Contestant("lmdb", "py-lmdb, DLIO's loader", [READER + "PyLmdbReader"]),
+        Contestant("reader", "lmdbio, DLIO's loader", [READER + "LmdbioReader"]),
+        Contestant("loader", "lmdbio.torch.Loader", loader),
+    ]
+
+
+def run_one(one: Contestant, words: list[str], files: list[Path], ranks: int) -> None:
+    dropped = [measure.drop_cache(file) for file in files]
+    one.cold &= all(dropped)
+    with tempfile.TemporaryDirectory(prefix="lmdbio-dlio-") as out:
+        python = [sys.executable, str(HERE / "once.py"), out, *words, *one.overrides]
+        if ranks > 1:
+            python[1:1] = ["-m", "mpi4py"]
+            python = [processes.mpiexec() or "mpiexec", "-n", str(ranks), *python]
+        told = processes.call(python, one.title, processes.inherited(), SECONDS_MAX)
+    one.utilisation.append(told["train_au_mean_percentage"])
+    one.samples.append(told["train_throughput_mean_samples_per_second"])
+
+
+def table(racing: list[Contestant], title: str) -> Table:
+    state = "cold" if all(one.cold for one in racing) else "NOT cold"
+    shown = Table(title=f"{title}, {state}", box=SIMPLE, title_justify="left")
+    for head in ("", "AU", "lowest to highest", "samples/s", "x py-lmdb"):
+        shown.add_column(head, justify="right" if head else "left")
+    base = next((one for one in racing if one.name == "lmdb"), None)
+    for one in racing:
+        rate = statistics.median(one.samples)
+        shown.add_row(
+            one.title,
+            f"{statistics.median(one.utilisation):.1f} %",
+            f"{min(one.utilisation):.1f} to {max(one.utilisation):.1f}",
+            f"{rate:,.0f}",
+            f"{rate / statistics.median(base.samples):.1f}" if base else "-",
+        )
+    return shown
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--workload", default="resnet50_lmdb", metavar="NAME", help="of workload/ (resnet50_lmdb)")
+    add("--data", type=Path, default=Path("dlio-data"), metavar="FOLDER",
+        help="of the files; kept, and reused (dlio-data)")  # fmt: skip
+    add("--ranks", type=int, default=1, metavar="N", help="accelerators (1)")
+    add("--rounds", type=int, default=1, metavar="N", help="runs of each (1)")
+    add("--only", metavar="NAME,...", help="of lmdb, reader, loader")
+    add("--set", action="append", default=[], metavar="NAME=VALUE", dest="overrides",
+        help="of the workload, as train.epochs=2; may be said several times")  # fmt: skip
+    add("--json", type=Path, metavar="FILE", help="every run")
+    asked = parser.parse_args()
+    if asked.rounds < 1 or asked.ranks < 1:
+        parser.error("--rounds and --ranks must be at least 1")
+    if any(one.startswith("dataset.") for one in asked.overrides):
+        parser.error("--set dataset.: what is written is as the workload says; copy it")
+    names = asked.only.split(",") if asked.only else [one.name for one in contestants()]
+    asked.racing = [one for one in contestants() if one.name in names]
+    if len(asked.racing) < len(set(names)):
+        parser.error(f"--only: names of {', '.join(one.name for one in contestants())}")
+    asked.workload_file = HERE / "workload" / f"{asked.workload}.yaml"
+    if not asked.workload_file.exists():
+        known = ", ".join(sorted(path.stem for path in asked.workload_file.parent.glob("*.yaml")))
+        parser.error(f"--workload: one of {known}")
+    return asked
+
+
+def main() -> int:
+    asked = arguments()
+    missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"run.py: not installed: {', '.join(missing)} (run.py --help says how)",
+              file=sys.stderr)  # fmt: skip
+        return UNAVAILABLE
+    import make_data
+
+    console = Console()
+    data = make_data.Data.of(asked.workload_file, asked.data.absolute() / asked.workload)
+    words = [
+        f"workload={asked.workload}",
+        f"++workload.dataset.data_folder={data.folder}",
+        *(f"++workload.{one}" for one in asked.overrides),
+    ]
+    begun = time.monotonic()
+    racing: list[Contestant] = asked.racing
+    with Progress(console=console, transient=True) as bar:
+        task = bar.add_task("write", total=data.size)
+        make_data.ensure(data, lambda size: bar.advance(task, size))
+        bar.reset(task, total=asked.rounds * len(racing))
+        for number in range(asked.rounds):
+            for one in racing if number % 2 == 0 else reversed(racing):
+                bar.update(task, description=one.title)
+                try:
+                    run_one(one, words, data.paths, asked.ranks)
+                except processes.RunFailed as error:
+                    print(f"run.py: {error}", file=sys.stderr)
+                    return FAILED
+                bar.advance(task)
+    accelerators = "1 accelerator" if asked.ranks == 1 else f"{asked.ranks} accelerators"
+    console.print(
+        table(
+            racing,
+            f"{asked.workload}: {data.files * data.samples:,} samples of {data.sample_bytes:,} "
+            f"bytes, {accelerators}",
+        )
+    )
+    console.print(f"{time.monotonic() - begun:.0f} s")
+    if asked.json:
+        found = {
+            "machine": asdict(measure.machine(asked.data)),
+            "workload": asked.workload,
+            "overrides": asked.overrides,
+            "ranks": asked.ranks,
+            "cold": all(one.cold for one in racing),
+            "runs": [asdict(one) for one in racing],
+        }
+        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
