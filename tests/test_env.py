@@ -293,6 +293,47 @@ def test_without_write_permission_it_reads_without_a_lock_file(path, monkeypatch
     assert not (path / "lock.mdb").exists()
 
 
+READS = """
+import sys, lmdbio, os
+# Of Python, all is loaded before this is somebody else, who may not see where it lies.
+lmdbio.open(sys.argv[3], readonly=True).close()
+lmdbio.Records(sys.argv[3]).close()
+if sys.argv[2] == "nobody" and os.geteuid() == 0:
+    os.setgid(65534)
+    os.setuid(65534)
+with lmdbio.open(sys.argv[1], readonly=True) as env, env.begin() as txn:
+    found = [bytes(data) for _, data in txn.cursor()]
+    assert env.readers() == "(no reader locks)\\n", env.readers()
+with lmdbio.Records(sys.argv[1]) as records:
+    assert list(records) == found
+print(len(found), *sorted(os.listdir(sys.argv[1])))
+"""
+
+
+@pytest.mark.parametrize("lock_file", [True, False])
+@pytest.mark.parametrize("how", ["nobody", "mount"])
+def test_what_cannot_be_written_to_is_read_without_an_option(path, lock_file, how):
+    """A folder that belongs to others, and a file system that is mounted read-only."""
+    if not lock_file:
+        (path / "lock.mdb").unlink()
+    names = sorted(one.name for one in path.iterdir())
+    with tempfile.TemporaryDirectory() as folder:
+        there = shutil.copytree(path, Path(folder) / "env")
+        Path(folder).chmod(0o755)
+        for one in (*there.iterdir(), there):
+            one.chmod(one.stat().st_mode & ~0o222 | 0o444)
+        command = [sys.executable, "-c", READS, str(there), how, str(path)]
+        if how == "mount":
+            mounted = 'mount --bind "$0" "$0" && mount -o remount,bind,ro "$0" && exec "$@"'
+            command = ["unshare", "-rm", "sh", "-c", mounted, str(there), *command]
+            tried = subprocess.run(["unshare", "-rm", "true"], capture_output=True, text=True)
+            if tried.returncode:
+                pytest.skip(f"no mounts of its own for a test: {tried.stderr.strip()}")
+        told = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        there.chmod(0o755)
+    assert told.stdout.split() == ["300", *names], told.stderr
+
+
 def test_lock_false_makes_no_lock_file(path):
     (path / "lock.mdb").unlink()
     with lmdbio_env.open(str(path), readonly=True, lock=False) as env:
