@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import operator
 import os
+import warnings
 from collections import deque
 from collections.abc import (
     Callable,
@@ -644,11 +645,13 @@ class _Collate:
 
     def __init__(self, function: Callable[[list[Any]], Any] | None, *, pins: bool) -> None:
         self._function = default_collate if function is None else function
-        self._pins = pins
+        self._pins = pins and torch.cuda.is_available()
+        if pins and not self._pins:
+            warnings.warn("pin_memory: there is no GPU, so nothing is pinned", stacklevel=3)
 
     def __call__(self, samples: list[Any]) -> Any:
         batch = self._function(samples)
-        return pin_memory(batch) if self._pins and torch.cuda.is_available() else batch
+        return pin_memory(batch) if self._pins else batch
 
 
 class Loader:

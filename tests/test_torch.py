@@ -31,7 +31,7 @@ import torchdata.stateful_dataloader as torchdata
 from torch.utils.data import DataLoader
 
 import lmdbio
-from lmdbio.order import Epoch
+from lmdbio.order import Epoch, Shard
 from lmdbio.torch import (
     BatchSampler,
     Dataset,
@@ -609,3 +609,33 @@ def test_a_reader_s_error_comes_in_its_turn(folder: Path) -> None:
             assert flat([next(iterator)]) == list(range(40))
             with pytest.raises(RuntimeError, match="sample 57"):
                 next(iterator)
+
+
+def test_batches_are_pinned_where_there_is_a_gpu(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.warns(UserWarning, match="no GPU"):
+        assert flat(Loader(folder, 50, transform=number, pin_memory=True)) == order(None)
+    # Page-locked memory itself cannot be had here.
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(lmdbio.torch, "pin_memory", lambda batch: batch + 1000)
+    loader = Loader(folder, 50, transform=number, pin_memory=True)
+    assert flat(loader) == [one + 1000 for one in order(None)]
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_samples_drawn_together_are_those_of_each_step(seed: int) -> None:
+    draw = random.Random(seed)
+    count, ranks = draw.choice([1, 7, 5000, 20_000]), draw.choice([1, 2, 7])
+    epoch = Epoch(count, draw.choice([None, 3]), draw.randrange(5))
+    size, used = draw.choice([1, 3, 64, 5000]), draw.randrange(count)
+    even, drop_last = draw.random() < 0.5, draw.random() < 0.5
+    for rank in range(ranks):
+        shard = Shard(count, size, rank, ranks, used, drop_last=drop_last, even=even)
+        stretch = lmdbio.torch._Stretch(epoch, shard)
+        steps = list(range(len(shard)))
+        if draw.random() < 0.5:
+            draw.shuffle(steps)
+        for step in steps[:300]:
+            expected = epoch.samples(shard.places(step))
+            assert stretch.samples(step).tolist() == expected.tolist()

@@ -22,6 +22,7 @@ from typing import Any
 
 import lmdb
 import numpy as np
+import torch
 from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType, Shuffle
 from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 from dlio_benchmark.reader.reader_handler import FormatReader
@@ -114,7 +115,7 @@ class LmdbioLoader(BaseDataLoader):
             seed=args.seed,
             drop_last=True,
             threads=max(1, args.read_threads),
-            pin_memory=True,
+            pin_memory=torch.cuda.is_available(),
             rank=args.my_rank,
             ranks=args.comm_size,
             subdir=False,
