@@ -22,7 +22,7 @@ PFS_SOURCES := $(filter-out $(if $(FUSE),,benchmarks/pfs/pfs.c),$(wildcard bench
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 # Without what it asks for beside them (TensorFlow, DALI). Where they cannot be had, their test says so.
 DLIO := dlio_benchmark==2.0.0 pydftracer==1.0.2
-TEST_PROCESSES ?= 2
+TEST_PROCESSES ?= 3
 FUZZ_COUNT ?= 1000000
 FUZZ_CALLS ?= 1000000
 SOAK_COUNT ?= 10000

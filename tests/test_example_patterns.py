@@ -76,6 +76,7 @@ def test_readers_may_open_lazily_or_at_once(pictures: Path, workers: int, method
             num_workers=workers,
             collate_fn=same_items,
             multiprocessing_context=method if workers else None,
+            persistent_workers=bool(workers),
         )
         for _ in range(2):
             assert [value for batch in loader for value in batch] == wanted

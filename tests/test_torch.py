@@ -498,7 +498,13 @@ def test_a_loader_that_is_let_go_of_leaves_no_thread(folder: Path) -> None:
 
 def test_an_iteration_may_be_collected_anywhere(folder: Path) -> None:
     """Also by the collector, in a thread of the Loader's own that it would wait for."""
-    loader = Loader(folder, 10, transform=lambda data: (gc.collect(), number(data))[1], threads=2)
+
+    def collecting(data: bytes) -> int:
+        if number(data) % 10 == 3:
+            gc.collect()
+        return number(data)
+
+    loader = Loader(folder, 10, transform=collecting, threads=2)
     for _ in range(10):
         iterator = iter(loader)
         next(iterator)

@@ -126,13 +126,13 @@ def several_readers_at_once_are_asked_in_another_order_on_each_rank() -> None:
     for per_node in per_nodes():
         with ExitStack() as stack:
             jobs = [
-                Watched(WORLD, "mixed", 2 * SIZE + 1, iterations=20, ranks_per_node=per_node),
-                Watched(WORLD, "fixed", SIZE, iterations=20, start=-1, ranks_per_node=per_node),
-                Watched(WORLD, "mixed", 1, iterations=20),
+                Watched(WORLD, "mixed", 2 * SIZE + 1, iterations=8, ranks_per_node=per_node),
+                Watched(WORLD, "fixed", SIZE, iterations=8, start=-1, ranks_per_node=per_node),
+                Watched(WORLD, "mixed", 1, iterations=8),
             ]
             for job in jobs:
                 stack.enter_context(job)
-            for turn in range(20):
+            for turn in range(8):
                 for job in random.Random(f"{RANK}/{turn}").sample(jobs, len(jobs)):
                     job.step()
 
