@@ -321,10 +321,10 @@ static lio_holds how_held(lio_engine *engine, lio_extent e, size_t *calls, bool 
         return LIO_HOLDS_NOT;
     if (e.length == 0)
         return LIO_HOLDS_MAPPED;
+    if (e.length < GATHER_SHORT_BYTES && *calls >= GATHER_CALLS_MAX)
+        return LIO_HOLDS_NOT;
     found = engine->kind->holds(engine->source, e.offset, e.length, sure);
-    if (found == LIO_HOLDS_BY_CALL && e.length < GATHER_SHORT_BYTES &&
-        ++*calls > GATHER_CALLS_MAX)
-        found = LIO_HOLDS_NOT;
+    *calls += found == LIO_HOLDS_BY_CALL && e.length < GATHER_SHORT_BYTES;
     return found;
 }
 

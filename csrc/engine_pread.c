@@ -243,6 +243,7 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
 static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = lio_round_down(offset, page);
     uint64_t cached = 0;
     if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
         return LIO_HOLDS_MAPPED;
@@ -250,7 +251,9 @@ static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, boo
         return LIO_HOLDS_NOT;
     if (mapped == NULL && length < ASK_FROM_BYTES && !sure)
         return LIO_HOLDS_BY_CALL;
-    return lio_cached_bytes(source->fd, offset, length, &cached) && cached >= length
+    /* Whole pages are counted, also those of which a few bytes are wanted. */
+    return lio_cached_bytes(source->fd, offset, length, &cached) &&
+                   cached >= offset + length - begin
                ? LIO_HOLDS_BY_CALL
                : LIO_HOLDS_NOT;
 }

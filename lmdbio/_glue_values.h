@@ -48,6 +48,7 @@ typedef struct {
     PyObject *keep, *failed, *verify;
     const lio_extent *extents;
     size_t at, ready, end; /* the next value; up to here in memory; all */
+    size_t apart;          /* up to here one by one: not all between them is at hand */
     const uint8_t *memory; /* the byte at `begin` of the file, or of the memory given */
     uint64_t begin;
     uint8_t *piece;
@@ -162,11 +163,15 @@ static PyObject *lio_values_next(PyObject *self)
         return NULL;
     }
     if (s->at >= s->ready) {
-        near = lio_values_near(s);
+        near = s->at < s->apart ? 1 : lio_values_near(s);
+        if (near > 1 && !lio_values_load(s, near)) {
+            if (PyErr_Occurred())
+                return NULL;
+            s->apart = s->at + near;
+            near = 1;
+        }
         if (near < 2)
             return lio_values_alone(s);
-        if (!lio_values_load(s, near))
-            return NULL;
     }
     return lio_values_done(
         s, PyBytes_FromStringAndSize((const char *)s->memory + (e->offset - s->begin),

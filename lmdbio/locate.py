@@ -327,6 +327,7 @@ class Source(Opened):
 
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""
+        self._vouching = None  # it keeps the file open
         self._pages.close()
         if self._sidecar is not None:
             self._sidecar.close()

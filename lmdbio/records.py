@@ -355,7 +355,8 @@ class Records(Sequence[bytes]):
 
         They are read as ``read`` does it, but what the page cache holds is brought from there
         straight into each value, when it is asked for: whoever lets go of one before the next has
-        both in a core's cache.
+        both in a core's cache. A copy of the file in memory (``readahead``) would spare nothing
+        of that, so it is not what brings one about.
 
         Args:
             indices: as for ``read``.
@@ -557,6 +558,9 @@ class Begun:
         """The views of the batch."""
         return iter(self.batch())
 
+    def __reduce__(self) -> str:
+        raise TypeError("what is under way cannot be pickled")
+
     def close(self) -> None:
         if self._block is not None:
             self._block.close()
@@ -564,7 +568,8 @@ class Begun:
 
 class BegunValues:
     """Values under way: those that the page cache does not hold are being read, the others are
-    left there until their turn has come.
+    left there until their turn has come. Out of a mapping, all are: what is lent of that would
+    show what a writer puts there later.
 
     Attributes:
         indices: of the records, from the beginning: uint64, shape (n,).
@@ -576,10 +581,13 @@ class BegunValues:
         begun = monotonic_ns()
         self.indices, self._extents = records._locate(indices)
         self._held = np.zeros(len(self.indices), np.bool_)
-        if records._image.complete():
+        self._waits = records._image.place == "mapping"
+        if self._waits:
+            self._held[:] = True
+        elif records._image.complete():
             return  # it is lent when its turn has come, for then it is made sure of
         records._tally.located(begun, len(self.indices))
-        if records._gatherer is not None:
+        if not self._waits and records._gatherer is not None:
             self._held = records._engine.held(self._extents)
         if not self._held.all():
             self._block = records._begin_block(self._extents[~self._held])
@@ -602,7 +610,7 @@ class BegunValues:
     def _cached(self) -> Iterator[bytes]:
         """Those that the page cache holds, and what it has let go of since."""
         records, extents = self._records, self._extents[self._held]
-        values = records._source.values(records._engine, extents, waits=False)
+        values = records._source.values(records._engine, extents, waits=self._waits)
         yield from values
         if values.left:
             yield from self._finish(records._begin_block(extents[-values.left :]))
@@ -612,6 +620,9 @@ class BegunValues:
         with block:
             block.wait()
             return block.values()
+
+    def __reduce__(self) -> str:
+        raise TypeError("what is under way cannot be pickled")
 
     def close(self) -> None:
         if self._block is not None:

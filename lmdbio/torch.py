@@ -266,7 +266,11 @@ class Dataset(torch.utils.data.Dataset[Any]):
         if self.transform is None and not self.keys:
             return list(begun.values())
         # One at a time: a value that was let go of leaves its memory, in the cache, to the next.
-        return list(map(self._sample, begun.indices.tolist(), begun.values()))
+        values: Iterator[Any] = begun.values()
+        return [
+            self._sample(index, value)
+            for index, value in zip(begun.indices.tolist(), values, strict=True)
+        ]
 
     def _sample(self, index: SupportsIndex, value: bytes | memoryview) -> Any:
         transform = self.transform

@@ -6,8 +6,10 @@ Method: Records over real files of which parts are put out of the page cache.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import pickle
 import random
 import threading
 from pathlib import Path
@@ -375,3 +377,75 @@ def test_values_of_what_is_closed_are_refused(path, readahead, monkeypatch):
     records.close()
     with pytest.raises((lmdbio.Error, ValueError), match="closed"):
         list(begun.values())
+
+
+def rewrite(path: Path) -> None:
+    with lmdb.open(str(path), map_size=1 << 28) as env:
+        for turn in range(6):
+            with env.begin(write=True) as txn:
+                for i in range(COUNT):
+                    txn.put(b"%08d" % i, bytes([turn]) * LENGTH)
+
+
+@pytest.mark.parametrize("harm", ["rewritten", "cut"])
+@pytest.mark.parametrize("engine", ["mmap", "auto", "pread", "direct"])
+def test_values_out_of_a_file_that_changes_are_right_or_refused(path, engine, harm):
+    (path / "data.mdb").read_bytes()
+    with lmdbio.Records(path, engine=engine, readahead=False) as records:
+        values = records.values(range(COUNT))
+        assert [next(values) for _ in range(3)] == [content(i) for i in range(3)]
+        if harm == "rewritten":
+            rewrite(path)
+        else:
+            os.truncate(path / "data.mdb", 100 * 4096)
+        seen = 3
+        try:
+            for value in values:
+                assert value == content(seen)
+                seen += 1
+        except lmdbio.Error:
+            pass
+        else:
+            assert engine == "direct", "only what was read when it was asked for is still there"
+            assert seen == COUNT
+
+
+def test_nothing_of_a_file_stays_open_when_records_are_closed(path):
+    def opened() -> int:
+        found = 0
+        for one in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):  # that of the folder itself is gone
+                found += one.readlink() == path / "data.mdb"
+        return found
+
+    kept = []
+    for _ in range(3):
+        records = lmdbio.Records(path, engine="pread")
+        assert list(records.values([1, 2])) == [content(1), content(2)] and records[5] == content(
+            5
+        )
+        assert opened() > 0
+        records.close()
+        assert opened() == 0
+        kept.append(records)
+
+
+def test_values_in_order_read_nothing_again_for_the_gaps_between_them(path):
+    with lmdbio.Records(path, engine="pread", readahead=False, memory_bytes_max=1) as records:
+        wanted = list(range(0, 240, 3))
+        put_out(path, list(range((path / "data.mdb").stat().st_size >> 16)))
+        assert [records[i] for i in wanted] == [content(i) for i in wanted]
+        begun = records.begin_values(wanted)
+        if not begun._held.all():
+            pytest.skip("this file system lets go of pages that were just read")
+        before = records.stats()
+        assert list(begun.values()) == [content(i) for i in wanted]
+        assert (records.stats() - before).read_bytes < 1.2 * len(wanted) * LENGTH
+
+
+def test_what_is_under_way_is_not_pickled(path):
+    with lmdbio.Records(path) as records:
+        for begun in (records.begin([5]), records.begin_values([5])):
+            with pytest.raises(TypeError, match="under way"):
+                pickle.dumps(begun)
+            begun.close()

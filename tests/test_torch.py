@@ -645,3 +645,17 @@ def test_samples_drawn_together_are_those_of_each_step(seed: int) -> None:
         for step in steps[:300]:
             expected = epoch.samples(shard.places(step))
             assert stretch.samples(step).tolist() == expected.tolist()
+
+
+def test_a_transform_that_has_no_more_shortens_no_batch(folder: Path) -> None:
+    def broken(data: bytes) -> int:
+        return next(iter([])) if number(data) == 7 else number(data)
+
+    with pytest.raises(StopIteration):
+        Dataset(folder, broken).__getitems__(range(10))
+    for loader in (
+        Loader(folder, 10, transform=broken),
+        IterableDataset(folder, 10, transform=broken),
+    ):
+        with pytest.raises(RuntimeError):
+            list(loader)

@@ -23,6 +23,8 @@ import numpy as np  # noqa: E402
 import yaml  # noqa: E402
 from rich.progress import Progress  # noqa: E402
 
+import lmdbio  # noqa: E402
+
 __all__ = ["Data", "ensure", "key_of"]
 
 #: As Caffe's converter commits.
@@ -62,13 +64,16 @@ class Data:
         """
         try:
             said = yaml.safe_load(workload.read_text(encoding="utf-8"))["dataset"]
-            return cls(
+            found = cls(
                 Path(said["data_folder"]) if folder is None else folder,
                 int(said["num_files_train"]),
                 int(said["num_samples_per_file"]),
                 int(said["record_length"]),
                 str(said["format"]),
             )
+            if min(found.files, found.samples, found.sample_bytes) < 1:
+                raise ValueError("no files, no samples, or samples of no bytes")
+            return found
         except (yaml.YAMLError, KeyError, TypeError, ValueError) as error:
             raise ValueError(f"{workload}: no workload of DLIO's ({error})") from error
 
@@ -106,12 +111,13 @@ def ensure(data: Data, wrote: Callable[[int], Any] = lambda size: None) -> None:
 
 def _fits(path: Path, data: Data) -> bool:
     try:
-        with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env:
-            with env.begin(buffers=True) as txn:
-                last = txn.get(key_of(data.samples - 1))
-                lengths = {len(last)} if last is not None else set()
-                return env.stat()["entries"] == data.samples and lengths == {data.sample_bytes}
-    except lmdb.Error:
+        with lmdbio.Records(path, subdir=False) as records:  # a file that was cut is an error
+            return (
+                len(records) == data.samples
+                and records.key(-1) == key_of(data.samples - 1)
+                and len(records[-1]) == data.sample_bytes
+            )
+    except (lmdb.Error, OSError):
         return False
 
 
@@ -139,6 +145,8 @@ def main() -> int:
         with Progress(transient=True) as bar:
             task = bar.add_task("write", total=data.size)
             ensure(data, lambda size: bar.advance(task, size))
+    except KeyboardInterrupt:
+        return 130
     except (OSError, ValueError, lmdb.Error) as error:
         print(f"make_data.py: {error}", file=sys.stderr)
         return 1

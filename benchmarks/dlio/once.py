@@ -20,12 +20,16 @@ sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
 
 def main() -> int:
+    if len(sys.argv) < 2:
+        print(__doc__, file=sys.stderr)
+        return 2
     out, *overrides = sys.argv[1:]
     sys.argv[1:] = [
         "--config-dir",
         str(HERE),
         f"hydra.run.dir={out}",
         f"++workload.output.folder={out}",
+        f"++workload.checkpoint.checkpoint_folder={out}/checkpoints",
         *overrides,
     ]
     os.environ.setdefault("TQDM_DISABLE", "1")

@@ -35,6 +35,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
+import lmdb  # noqa: E402
 from rich.box import SIMPLE  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
@@ -85,12 +86,17 @@ def run_one(one: Contestant, words: list[str], files: list[Path], ranks: int) ->
     one.samples.append(told["train_throughput_mean_samples_per_second"])
 
 
+def quoted(path: Path) -> str:
+    """As Hydra takes any text."""
+    return "'" + str(path).replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
 def table(racing: list[Contestant], title: str) -> Table:
     state = "cold" if all(one.cold for one in racing) else "NOT cold"
     shown = Table(title=f"{title}, {state}", box=SIMPLE, title_justify="left")
     for head in ("", "AU", "lowest to highest", "samples/s", "x py-lmdb"):
         shown.add_column(head, justify="right" if head else "left")
-    base = next((one for one in racing if one.name == "lmdb"), None)
+    least = next((statistics.median(one.samples) for one in racing if one.name == "lmdb"), 0.0)
     for one in racing:
         rate = statistics.median(one.samples)
         shown.add_row(
@@ -98,7 +104,7 @@ def table(racing: list[Contestant], title: str) -> Table:
             f"{statistics.median(one.utilisation):.1f} %",
             f"{min(one.utilisation):.1f} to {max(one.utilisation):.1f}",
             f"{rate:,.0f}",
-            f"{rate / statistics.median(base.samples):.1f}" if base else "-",
+            f"{rate / least:.1f}" if least else "-",
         )
     return shown
 
@@ -120,8 +126,12 @@ def arguments() -> argparse.Namespace:
     asked = parser.parse_args()
     if asked.rounds < 1 or asked.ranks < 1:
         parser.error("--rounds and --ranks must be at least 1")
-    if any(one.startswith("dataset.") for one in asked.overrides):
-        parser.error("--set dataset.: what is written is as the workload says; copy it")
+    for one in asked.overrides:
+        if not one.startswith(("reader.", "train.", "metric.")) or "=" not in one:
+            parser.error(f"--set {one}: reader., train. or metric., as train.epochs=2; for what "
+                         "else a workload says, copy it")  # fmt: skip
+    if asked.json and not asked.json.absolute().parent.is_dir():
+        parser.error(f"--json {asked.json}: there is no such folder")
     names = asked.only.split(",") if asked.only else [one.name for one in contestants()]
     asked.racing = [one for one in contestants() if one.name in names]
     if len(asked.racing) < len(set(names)):
@@ -146,14 +156,18 @@ def main() -> int:
     data = make_data.Data.of(asked.workload_file, asked.data.absolute() / asked.workload)
     words = [
         f"workload={asked.workload}",
-        f"++workload.dataset.data_folder={data.folder}",
+        f"++workload.dataset.data_folder={quoted(data.folder)}",
         *(f"++workload.{one}" for one in asked.overrides),
     ]
     begun = time.monotonic()
     racing: list[Contestant] = asked.racing
     with Progress(console=console, transient=True) as bar:
         task = bar.add_task("write", total=data.size)
-        make_data.ensure(data, lambda size: bar.advance(task, size))
+        try:
+            make_data.ensure(data, lambda size: bar.advance(task, size))
+        except (OSError, lmdb.Error) as error:
+            print(f"run.py: {error}", file=sys.stderr)
+            return FAILED
         bar.reset(task, total=asked.rounds * len(racing))
         for number in range(asked.rounds):
             for one in racing if number % 2 == 0 else reversed(racing):
