@@ -523,16 +523,32 @@ class Records(Sequence[bytes]):
         self.close()
 
 
-class Begun:
-    """A batch under way; ``read`` without the waiting.
+class _Begun:
+    """Records under way, those that have to be read in a block.
 
     Attributes:
         indices: of the records, from the beginning: uint64, shape (n,).
     """
 
-    def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
+    indices: U64
+
+    def __init__(self, records: Records) -> None:
         self._records = records
         self._block: Block | None = None
+
+    def __reduce__(self) -> str:
+        raise TypeError("what is under way cannot be pickled")
+
+    def close(self) -> None:
+        if self._block is not None:
+            self._block.close()
+
+
+class Begun(_Begun):
+    """A batch under way; ``read`` without the waiting."""
+
+    def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
+        super().__init__(records)
         self._batch: Batch | None = None
         begun = monotonic_ns()
         self.indices, extents = records._locate(indices)
@@ -558,26 +574,15 @@ class Begun:
         """The views of the batch."""
         return iter(self.batch())
 
-    def __reduce__(self) -> str:
-        raise TypeError("what is under way cannot be pickled")
 
-    def close(self) -> None:
-        if self._block is not None:
-            self._block.close()
-
-
-class BegunValues:
+class BegunValues(_Begun):
     """Values under way: those that the page cache does not hold are being read, the others are
     left there until their turn has come. Out of a mapping, all are: what is lent of that would
     show what a writer puts there later.
-
-    Attributes:
-        indices: of the records, from the beginning: uint64, shape (n,).
     """
 
     def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
-        self._records = records
-        self._block: Block | None = None
+        super().__init__(records)
         begun = monotonic_ns()
         self.indices, self._extents = records._locate(indices)
         self._held = np.zeros(len(self.indices), np.bool_)
@@ -620,10 +625,3 @@ class BegunValues:
         with block:
             block.wait()
             return block.values()
-
-    def __reduce__(self) -> str:
-        raise TypeError("what is under way cannot be pickled")
-
-    def close(self) -> None:
-        if self._block is not None:
-            self._block.close()

@@ -16,6 +16,7 @@ array of the size that a decoder would give (``record_length_resize``).
 from __future__ import annotations
 
 import atexit
+from abc import abstractmethod
 from collections.abc import Iterator
 from time import sleep
 from typing import Any
@@ -41,8 +42,9 @@ class _Reader(FormatReader):
         super().__init__(dataset_type, thread_index)
         self._files: dict[str, Any] = {}
 
+    @abstractmethod
     def open_file(self, filename: str) -> Any:
-        raise NotImplementedError
+        """What ``get_sample`` reads, to be closed with ``close``."""
 
     def open(self, filename: str) -> Any:
         if filename not in self._files:
