@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from typing import Any
 
 import numpy as np
@@ -52,3 +53,10 @@ class Ranks:
         """To who waits, once."""
         if self.rank == 0:
             print(text, file=sys.stderr, flush=True)
+
+    def give_up(self, reason: str) -> None:
+        """Says why and ends all ranks: they may be waiting for this one, for ever."""
+        print(reason, file=sys.stderr, flush=True)
+        if self.comm is not None:
+            time.sleep(1)  # an mpiexec that is told to end everything reads nothing more
+            self.comm.Abort(1)

@@ -252,9 +252,7 @@ def main() -> int:
     except Exception as error:
         told = isinstance(error, (lmdbio.Error, OSError, ValueError))
         text = str(error) if told else traceback.format_exc()
-        print(f"train.py: rank {ranks.rank}, {asked.path}: {text}", file=sys.stderr, flush=True)
-        if ranks.comm is not None:
-            ranks.comm.Abort(1)  # the others may be waiting for this rank, for ever
+        ranks.give_up(f"train.py: rank {ranks.rank}, {asked.path}: {text}")
         return 1
 
 
