@@ -40,6 +40,7 @@ from lmdbio.torch import (
     ReaderLoader,
     state_of,
 )
+from lmdbio.torch.course import Stretch
 
 COUNT = 301
 pytestmark = pytest.mark.filterwarnings(
@@ -624,7 +625,7 @@ def test_batches_are_pinned_where_there_is_a_gpu(
         assert flat(Loader(folder, 50, transform=number, pin_memory=True)) == order(None)
     # Page-locked memory itself cannot be had here.
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(lmdbio.torch, "pin_memory", lambda batch: batch + 1000)
+    monkeypatch.setattr("lmdbio.torch.loaders.pin_memory", lambda batch: batch + 1000)
     loader = Loader(folder, 50, transform=number, pin_memory=True)
     assert flat(loader) == [one + 1000 for one in order(None)]
 
@@ -638,7 +639,7 @@ def test_samples_drawn_together_are_those_of_each_step(seed: int) -> None:
     even, drop_last = draw.random() < 0.5, draw.random() < 0.5
     for rank in range(ranks):
         shard = Shard(count, size, rank, ranks, used, drop_last=drop_last, even=even)
-        stretch = lmdbio.torch._Stretch(epoch, shard)
+        stretch = Stretch(epoch, shard)
         steps = list(range(len(shard)))
         if draw.random() < 0.5:
             draw.shuffle(steps)
