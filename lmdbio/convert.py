@@ -184,6 +184,20 @@ def convert(
     )
 
 
+def try_place(data: Path, output: str | os.PathLike[str] | None = None) -> None:
+    """Raises what ``convert`` would, if it could not write its file; leaves nothing there.
+
+    Args:
+        data: that is to be converted; it need not be there yet.
+        output: as in ``convert``.
+    """
+    target = sidecar_file(data, output)
+    if target.parent != data.parent:  # which may not be there, either
+        _check_target(target, data, True, output is None)
+        with Draft(target, WHAT, hint=HINT):
+            pass
+
+
 def _check_target(target: Path, data: Path, overwrite: bool, own_place: bool) -> None:
     """A provenance file may be replaced; nothing else may."""
     if own_place and os.environ.get(PROVENANCE_DIR):
@@ -196,7 +210,7 @@ def _check_target(target: Path, data: Path, overwrite: bool, own_place: bool) ->
             return
     except OSError as e:  # a folder that may not be searched
         raise unwritable(e, target, WHAT, HINT) from e
-    if target.samefile(data):
+    if data.exists() and target.samefile(data):
         raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "there is a provenance file already", str(target))

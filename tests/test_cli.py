@@ -100,6 +100,25 @@ def test_convert_of_several_paths_into_one_file_is_a_wrong_use(data: Path, tmp_p
     assert "--output" in done.stderr
 
 
+def test_convert_goes_on_past_what_cannot_be_converted(data: Path, tmp_path: Path) -> None:
+    bad, last = tmp_path / "bad.mdb", tmp_path / "last"
+    bad.write_bytes(b"no database" * 1000)
+    shutil.copytree(data, last)
+    gone = tmp_path / "gone"
+    done = process("convert", data, bad, gone, last, "--json")
+    assert done.returncode == 1
+    first, *failed, fourth = json.loads(done.stdout)
+    assert first["records"] == fourth["records"] == RECORDS
+    assert [one["data"] for one in failed] == [str(bad), str(gone)]
+    assert done.stderr.splitlines() == [f"lmdbio: {one['error']}" for one in failed]
+    assert str(bad) in failed[0]["error"] and str(gone) in failed[1]["error"]
+    assert (last / "data.mdb.prov").exists()
+    done = process("convert", bad, data)
+    assert done.returncode == 1 and str(bad) in done.stderr and f"{RECORDS:,}" in done.stdout
+    alone = process("convert", bad, "--json")
+    assert alone.returncode == 1 and not alone.stdout and str(bad) in alone.stderr
+
+
 def test_convert_keep_does_not_replace(data: Path) -> None:
     assert call("convert", data).exit_code == 0
     before = (data / "data.mdb.prov").stat()

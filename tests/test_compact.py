@@ -397,8 +397,39 @@ def test_the_command_shows_what_was_before_and_after(tmp_path: Path) -> None:
     assert report["sidecar"] == str(tmp_path / "again" / "data.mdb.prov")
 
 
+def test_a_place_for_the_sidecar_that_cannot_be_written_is_found_before_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = fragmented(tmp_path / "source")
+    (tmp_path / "text").write_text("no provenance file")
+    (tmp_path / "out").mkdir()
+    for place, reason in (
+        (tmp_path / "no" / "where.prov", "No such file or directory; name another place"),
+        (tmp_path / "text", "is no provenance file"),
+        (tmp_path / "text" / "one.prov", "Not a directory; name another place"),
+    ):
+        with pytest.raises(OSError, match=reason):
+            compact.compact(source, tmp_path / "target", output=place)
+        assert not (tmp_path / "target").exists()
+    (tmp_path / "text").chmod(0o600)
+    monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / "text"))
+    with pytest.raises(OSError, match="name another place"):
+        compact.compact(source, tmp_path / "target")
+    assert not (tmp_path / "target").exists()
+    inside = tmp_path / "target" / "own.prov"  # in the folder that is yet to be
+    assert compact.compact(source, tmp_path / "target", output=inside).sidecar == inside
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == []
+
+
 def test_a_copy_that_cannot_be_converted_stands(tmp_path: Path) -> None:
     source = fragmented(tmp_path / "source")
+    folder = tmp_path / "sidecars"
+    folder.mkdir()
+
+    def progress(done: int, total: int, stage: str) -> None:
+        if stage == "contents" and folder.exists():
+            folder.rmdir()
+
     with pytest.raises(Error, match="is whole, but has no provenance file"):
-        compact.compact(source, tmp_path / "target", output=tmp_path / "no" / "where.prov")
+        compact.compact(source, tmp_path / "target", output=folder / "one.prov", progress=progress)
     assert content(tmp_path / "target") == content(source)

@@ -13,12 +13,9 @@ import sys
 import click
 
 from lmdbio.cli import bench, compact, convert, demo, info, plan, trace, tune, verify
-from lmdbio.cli.output import one_line
-from lmdbio.pylmdb import lmdb
+from lmdbio.cli.output import EXPECTED, one_line
 
 __all__ = ["EXPECTED", "cli", "main", "one_line"]
-
-EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, get_args
@@ -10,9 +11,11 @@ import click
 
 from lmdbio import convert as conversion
 from lmdbio.cli.output import (
+    EXPECTED,
     PATH,
     bar,
     json_option,
+    one_line,
     print_facts,
     print_json,
     reading,
@@ -74,7 +77,8 @@ def convert(
     """Write the provenance file: where every record of PATH lies.
 
     Only branch and leaf pages are read. The file appears whole or not at all, after every
-    record in it was compared with the database. Do it once, while nobody writes.
+    record in it was compared with the database. Do it once, while nobody writes. Of several PATHs,
+    those that can be converted are, and the exit status is 1 if any cannot.
 
     \b
     Examples:
@@ -93,38 +97,62 @@ def convert(
     if update and (keep or names or order is not None or form != "auto"):
         raise click.UsageError("--update looks for files that hold, however they were made")
     keys = None if order is None else order.read().removesuffix(b"\n").split(b"\n")
-    reports: list[ConvertReport | UpToDate] = []
+    reports: list[ConvertReport | UpToDate | Failed] = []
     for path in paths:
-        held = up_to_date(path, output) if update else None
-        if held is not None:
-            reports.append(held)
-            if not as_json:
-                print_facts([(str(held.sidecar), "is up to date")])
-            continue
-        with bar(f"convert {path}") as progress:
-            report = conversion.convert(
-                path,
-                output=output,
-                databases=list(names) or None,
-                overwrite=not keep,
-                form=form,
-                order=keys,
-                progress=progress,
-            )
+        report: ConvertReport | UpToDate | Failed | None = None
+        try:
+            report = up_to_date(path, output) if update else None
+            if report is None:
+                with bar(f"convert {path}") as progress:
+                    report = conversion.convert(
+                        path,
+                        output=output,
+                        databases=list(names) or None,
+                        overwrite=not keep,
+                        form=form,
+                        order=keys,
+                        progress=progress,
+                    )
+        except EXPECTED as error:
+            if len(paths) == 1:
+                raise
+            report = Failed(path, one_line(error))
         reports.append(report)
-        if not as_json:
-            print_facts(
-                [
-                    (str(report.sidecar), ""),
-                    ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
-                    ("  databases", ", ".join(titled(name) for name in report.databases)),
-                    ("  sidecar", f"{report.sidecar_bytes:,} bytes, {contents(report)}"),
-                    ("  read", reading(report.bytes_read, report.requests)),
-                    ("  time", f"{report.seconds:.2f} s"),
-                ]
-            )
+        if isinstance(report, Failed):
+            click.echo(f"lmdbio: {report.error}", err=True)
+        elif not as_json:
+            print_facts(facts(report))
     if as_json:
         print_json(reports)
+    if any(isinstance(report, Failed) for report in reports):
+        sys.exit(1)
+
+
+def facts(report: ConvertReport | UpToDate) -> list[tuple[str, str]]:
+    """What is said of a file."""
+    if isinstance(report, UpToDate):
+        return [(str(report.sidecar), "is up to date")]
+    return [
+        (str(report.sidecar), ""),
+        ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
+        ("  databases", ", ".join(titled(name) for name in report.databases)),
+        ("  sidecar", f"{report.sidecar_bytes:,} bytes, {contents(report)}"),
+        ("  read", reading(report.bytes_read, report.requests)),
+        ("  time", f"{report.seconds:.2f} s"),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """A file, one of several, that could not be converted.
+
+    Attributes:
+        data: as it was named.
+        error: why; other reports have no such field.
+    """
+
+    data: Path
+    error: str
 
 
 @dataclass(frozen=True, slots=True)

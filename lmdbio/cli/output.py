@@ -16,7 +16,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lmdbio import staleness
+from lmdbio.pylmdb import lmdb
 
+#: What is said in a line; anything else is a fault of ours.
+EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
 #: Not tested by click: whether a file can be read is an answer, not a wrong use.

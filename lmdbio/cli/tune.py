@@ -25,8 +25,16 @@ from lmdbio.cli.choices import (
     tuned_jobs,
     turn_choices,
 )
-from lmdbio.cli.output import PATH, bar, json_option, plain, print_json, size, wide_console
-from lmdbio.errors import Error
+from lmdbio.cli.output import (
+    EXPECTED,
+    PATH,
+    bar,
+    json_option,
+    plain,
+    print_json,
+    size,
+    wide_console,
+)
 from lmdbio.stagger import Staggered
 from lmdbio.tune import Tuning
 
@@ -72,7 +80,7 @@ def tune(path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool)
         return
     try:
         _tune(path, seconds, dry_run, forget, as_json, ranks)
-    except (Error, OSError, ValueError, LookupError, MemoryError):
+    except EXPECTED:
         if ranks.rank:
             sys.exit(1)  # the first rank was told, and says it
         raise

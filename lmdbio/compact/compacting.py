@@ -91,7 +91,8 @@ def compact(
 
     Raises:
         FileExistsError: the target.
-        OSError: too little room (before anything is written), or the target can't be written.
+        OSError: too little room, or no provenance file can be written at ``output`` (before
+            anything is copied); or the target can't be written.
         ValueError: the target lies inside of the source.
         IncompatibleError: LMDB cannot copy these databases.
         Error: commits came while it was copied without a reader slot.
@@ -101,6 +102,9 @@ def compact(
     data, target = data_file(source, subdir), Path(target)
     folder = Path(source).is_dir()
     _check_target(target, Path(source), folder)
+    copied_data = target / "data.mdb" if folder else target
+    if convert:
+        conversion.try_place(copied_data, output)  # hours before it is written
     told = _told(data) if convert else None
     with Engine(data, engine, depth) as reader:
         copy = Copy(reader, target, folder, progress, values=values)
@@ -126,7 +130,7 @@ def compact(
     ended = time.monotonic()
     return CompactReport(
         source=data,
-        target=target / "data.mdb" if folder else target,
+        target=copied_data,
         sidecar=sidecar,
         databases=tuple(one.name for one in copy.before.databases),
         txnid=copy.meta.txnid,
