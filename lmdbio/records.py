@@ -600,25 +600,44 @@ class BegunValues(_Begun):
     def values(self) -> Iterator[bytes]:
         records, block = self._records, self._block
         if self._held.all():
-            return self._cached()
+            return self._cached(self._extents)
         if block is None:
             lent = records._lend(self.indices, self._extents)
             if lent is not None:
                 return map(bytes, lent)
             block = records._begin_block(self._extents)
-        read = self._finish(block)
-        if not self._held.any():
-            return read
-        cached = self._cached()
-        return (next(cached if held else read) for held in self._held.tolist())
+        return self._in_turn(self._extents, self._held, block)
 
-    def _cached(self) -> Iterator[bytes]:
-        """Those that the page cache holds, and what it has let go of since."""
-        records, extents = self._records, self._extents[self._held]
+    def _in_turn(
+        self,
+        extents: _core.Extents,
+        held: npt.NDArray[np.bool_],
+        block: Block,
+        *,
+        sure: bool = False,
+    ) -> Iterator[bytes]:
+        """Those that the page cache holds from there, the others, in order, from ``block``."""
+        read = self._finish(block)
+        if not held.any():
+            return read
+        cached = self._cached(extents[held], sure=sure)
+        return (next(cached if one else read) for one in held.tolist())
+
+    def _cached(self, extents: _core.Extents, *, sure: bool = False) -> Iterator[bytes]:
+        """Those that the page cache holds, and what it has let go of since.
+
+        Args:
+            sure: what is left at the first one that it has let go of is read, whatever it holds.
+        """
+        records = self._records
         values = records._source.values(records._engine, extents, waits=self._waits)
         yield from values
         if values.left:
-            yield from self._finish(records._begin_block(extents[-values.left :]))
+            left = extents[-values.left :]
+            held = np.zeros(len(left), np.bool_) if sure else records._engine.held(left)
+            held[0] = False
+            block = records._begin_block(left[~held])
+            yield from self._in_turn(left, held, block, sure=True)
 
     @staticmethod
     def _finish(block: Block) -> Iterator[bytes]:

@@ -337,19 +337,36 @@ def test_values_are_the_same_whatever_of_the_file_is_cached(path, engine, readah
         assert records.stats().records == asked
 
 
-def test_values_read_what_is_missing_and_nothing_else(path):
-    # What is mapped stays cached: nothing is.
-    with lmdbio.Records(path, engine="pread", readahead=False, memory_bytes_max=1) as records:
-        list(records)
-        wanted = np.random.default_rng(1).permutation(COUNT)[:200]
-        assert list(records.values(wanted)) == [content(i) for i in wanted.tolist()]
-        put_out(path, list(range(40, 60)))
+def read_alone(records: lmdbio.Records, path: Path, wanted: list[int]) -> None:
+    """Brings these records to the page cache, without what lies between them."""
+    put_out(path, list(range((path / "data.mdb").stat().st_size >> 16)))
+    assert [records[i] for i in wanted] == [content(i) for i in wanted]
+
+
+@pytest.mark.parametrize(
+    ("out", "since", "most"),
+    [([], False, 1.2), ([9, 10], False, 1.5), ([9, 10], True, 1.5)],
+    ids=["nothing", "some", "some, since it was begun"],
+)
+def test_values_read_what_is_missing_and_no_gaps_elsewhere(path, out, since, most):
+    wanted = list(range(0, 720, 3))
+
+    def read(records: lmdbio.Records) -> float:
+        read_alone(records, path, wanted)
+        if not since:
+            put_out(path, out)
         before, begun = records.stats(), records.begin_values(wanted)
-        missing = len(wanted) - int(begun._held.sum())
-        assert 1 <= missing < 100, "those that lie in a sixth of the file"
-        assert list(begun.values()) == [content(i) for i in wanted.tolist()]
-        read = records.stats() - before
-        assert read.records == read.located_records == 200
+        if since:
+            put_out(path, out)
+        assert list(begun.values()) == [content(i) for i in wanted]
+        told = records.stats() - before
+        assert told.records == told.located_records == len(wanted)
+        return told.read_bytes / (len(wanted) * LENGTH)
+
+    # What is mapped stays cached: nothing is. Others on this machine may put pages out meanwhile,
+    # but not every time.
+    with lmdbio.Records(path, engine="pread", readahead=False, memory_bytes_max=1) as records:
+        assert any(read(records) < most for _ in range(20))
 
 
 def test_values_of_a_file_that_a_writer_moved_on_are_refused(path):
@@ -428,19 +445,6 @@ def test_nothing_of_a_file_stays_open_when_records_are_closed(path):
         records.close()
         assert opened() == 0
         kept.append(records)
-
-
-def test_values_in_order_read_nothing_again_for_the_gaps_between_them(path):
-    with lmdbio.Records(path, engine="pread", readahead=False, memory_bytes_max=1) as records:
-        wanted = list(range(0, 240, 3))
-        put_out(path, list(range((path / "data.mdb").stat().st_size >> 16)))
-        assert [records[i] for i in wanted] == [content(i) for i in wanted]
-        begun = records.begin_values(wanted)
-        if not begun._held.all():
-            pytest.skip("this file system lets go of pages that were just read")
-        before = records.stats()
-        assert list(begun.values()) == [content(i) for i in wanted]
-        assert (records.stats() - before).read_bytes < 1.2 * len(wanted) * LENGTH
 
 
 def test_what_is_under_way_is_not_pickled(path):

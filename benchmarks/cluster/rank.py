@@ -31,7 +31,7 @@ import counters
 import ways
 from mpi4py import MPI
 
-from lmdbio.bench.measure import drop_cache, drop_file, resident_share
+from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate import open_source
 
@@ -141,7 +141,7 @@ class Ranks:
 
     def make_cold(self, dataset: str) -> float:
         """Puts a data set out of the page cache of every mount; the share that is still in."""
-        drop = drop_cache if self.plan["drop_all"] else drop_file
+        drop = drop_all if self.plan["drop_all"] else drop_file
         shares = []
         for mount in self.plan["mounts"]:
             files = [file for file in (Path(mount) / dataset).iterdir() if file.is_file()]

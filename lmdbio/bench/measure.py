@@ -33,6 +33,7 @@ import numpy as np
 __all__ = [
     "Machine",
     "Sample",
+    "drop_all",
     "drop_cache",
     "drop_file",
     "machine",
@@ -165,8 +166,13 @@ def drop_file(path: Path) -> bool:
 def drop_cache(path: Path) -> bool:
     """Puts a file out of the page cache if it can; says whether it is out now.
 
-    Root drops every clean page of the machine; anyone else asks for this file's alone.
+    Alone, where that does: others on this machine keep what they have there.
     """
+    return drop_file(path) or drop_all(path)
+
+
+def drop_all(path: Path) -> bool:
+    """Puts a file and, as root, all else out of the page cache; says whether the file is out."""
     drop_file(path)
     with contextlib.suppress(OSError):
         Path("/proc/sys/vm/drop_caches").write_text("3\n", encoding="ascii")

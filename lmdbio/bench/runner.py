@@ -212,7 +212,7 @@ def drop(order: Order) -> bool:
         return False
     for path in order.drop:
         measure.drop_file(Path(path))
-    dropped = measure.drop_cache if order.drop_all else measure.drop_file
+    dropped = measure.drop_all if order.drop_all else measure.drop_file
     return dropped(Path(order.workload.data_file))
 
 
