@@ -6,6 +6,7 @@ remembers between runs goes to a folder that ends with the session.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import shutil
@@ -47,6 +48,11 @@ def pytest_report_header() -> list[str]:
         f"{len(os.sched_getaffinity(0))} cores",
         f"mpiexec: {find_mpiexec() or 'none, the tests marked mpi are skipped'}",
     ]
+
+
+def pytest_collection_finish() -> None:
+    # Torch and all else that was imported lives to the end; many tests collect garbage.
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
