@@ -56,7 +56,11 @@ def test_letters_that_nobody_took_harm_no_later_communicator(mpi: launch.Mpi, mi
     assert mpi.run(4, "letters.py", mixed).count("all") == 4
 
 
-@pytest.mark.parametrize("per_node", [4, 2, 1], ids=["1 node", "2 nodes", "4 nodes"])
+#: MPI library and ranks per node, of four ranks.
+NODES = [("mpich", per_node) for per_node in (4, 2, 1)] + [("openmpi", 2)]
+
+
+@pytest.mark.parametrize(("mpi", "per_node"), NODES, indirect=["mpi"])
 def test_slots_are_never_overwritten_and_nobody_is_held_up(
     mpi: launch.Mpi, per_node: int, fixed: Path
 ) -> None:
