@@ -55,14 +55,14 @@ def parse_bytes(text: str, what: str) -> int:
 def _number(path: Path) -> int | None:
     """The number in a small file; None when there is none ("max", or no such file)."""
     try:
-        return int(path.read_text(encoding="ascii"))
+        return int(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
 
 
 def _statistic(path: Path, name: str) -> int:
     try:
-        for line in path.read_text(encoding="ascii").splitlines():
+        for line in path.read_text(encoding="utf-8").splitlines():
             key, _, value = line.partition(" ")
             if key == name:
                 return int(value)
@@ -78,7 +78,7 @@ def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
     container the group's path is often not what is mounted; then only the mount's own counts.
     """
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="ascii").splitlines()
+        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:
@@ -108,7 +108,7 @@ def available_bytes(root: Path = Path("/")) -> int:
     """
     available = 2**63
     try:
-        for line in (root / "proc/meminfo").read_text(encoding="ascii").splitlines():
+        for line in (root / "proc/meminfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):

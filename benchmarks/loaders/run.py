@@ -19,13 +19,17 @@ The exit status is 0 if all bounds were kept, 1 if one was not, 70 if a run fail
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
 import importlib.util
 import io
 import json
+import mmap
 import statistics
 import sys
 import tarfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,6 +37,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
 
+import numpy as np  # noqa: E402
 from rich.box import SIMPLE  # noqa: E402
 from rich.console import Console  # noqa: E402
 from rich.progress import Progress  # noqa: E402
@@ -136,13 +141,28 @@ def prepare(folder: Path, console: Console) -> datasets.Dataset:
     return made
 
 
-def run_one(one: Contestant, job: dict[str, Any], files: list[Path], *, warm: bool) -> None:
-    if warm:
+@contextlib.contextmanager
+def locked(files: list[Path]) -> Iterator[bool]:
+    """Keeps files in memory: kernels that put out what was idle for a while (DAMON) would make a
+    warm run a lukewarm one. Gives whether they may be kept (``ulimit -l``)."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    kept = True
+    with contextlib.ExitStack() as stack:
         for file in files:
-            with file.open("rb") as opened:
+            opened = stack.enter_context(file.open("rb"))
+            mapped = stack.enter_context(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ))
+            array = np.frombuffer(mapped, np.uint8)
+            address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
+            del array  # or the mapping could not be closed
+            if libc.mlock(address, size) != 0:
+                kept = False
                 while opened.read(1 << 20):
                     pass
-    else:
+        yield kept
+
+
+def run_one(one: Contestant, job: dict[str, Any], files: list[Path], *, warm: bool) -> None:
+    if not warm:
         dropped = [measure.drop_cache(file) for file in files]
         one.cold &= all(dropped)
     words = [
@@ -201,7 +221,7 @@ def main() -> int:
     add("--data", type=Path, default=Path("loaders-data"), metavar="FOLDER",
         help="of the data set; kept, and reused (loaders-data)")  # fmt: skip
     add("--rounds", type=int, default=3, metavar="N", help="runs of each (3)")
-    add("--warm", action="store_true", help="leave the files in the page cache")
+    add("--warm", action="store_true", help="have the files in the page cache, locked there")
     add("--only", metavar="NAME,...", help="these, or those whose names begin so")
     add("--json", type=Path, metavar="FILE", help="every run, and the verdicts")
     asked = parser.parse_args()
@@ -226,7 +246,10 @@ def main() -> int:
         "tars": [str(shard.absolute()) for shard in shards],
     }
     begun = time.monotonic()
-    with Progress(console=console, transient=True) as bar:
+    keeping = locked([made.data_file, *shards] if asked.warm else [])
+    with keeping as kept, Progress(console=console, transient=True) as bar:
+        if not kept:
+            console.print("the files cannot be locked in memory (ulimit -l): warm for a while")
         task = bar.add_task("race", total=asked.rounds * len(racing))
         for number in range(asked.rounds):
             for one in racing if number % 2 == 0 else reversed(racing):
