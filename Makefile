@@ -47,6 +47,7 @@ lint: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy benchmarks/imports.py
 	$(BIN)/mypy benchmarks/pfs
 	$(BIN)/mypy benchmarks/targets
 	$(BIN)/mypy benchmarks/capped

@@ -19,8 +19,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
 
 from lmdbio import _core, storage
 from lmdbio.assignment import ASSIGNMENTS
@@ -107,7 +108,7 @@ class TokenSample:
     @property
     def rate(self) -> float:
         """Bytes per second, the median."""
-        return median(self.rates)
+        return float(np.median(self.rates))
 
 
 @dataclass(frozen=True, slots=True)

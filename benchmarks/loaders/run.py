@@ -227,7 +227,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.rounds < 1:
         parser.error("--rounds must be at least 1")
-    console = Console(stderr=False)
+    console = Console(width=None if sys.stdout.isatty() else 120)
     names = tuple(asked.only.split(",")) if asked.only else ("",)
     racing = [one for one in contestants() if one.name.startswith(names)]
     if not racing:
