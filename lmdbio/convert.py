@@ -156,7 +156,9 @@ def convert(
     data = data_file(path, subdir)
     with Engine(data, engine, depth) as reader:
         target = sidecar_file(data, output)
-        _check_target(target, data, overwrite, output is None)
+        if _is_collected(output):
+            _make_folder(target)
+        _check_target(target, data, overwrite)
         with Draft(target, WHAT, hint=HINT) as draft:
             told = _Told(order)
             attempts, converter, size = _settle(reader, draft, databases, form, told, progress)
@@ -188,23 +190,34 @@ def try_place(data: Path, output: str | os.PathLike[str] | None = None) -> None:
     """Raises what ``convert`` would, if it could not write its file; leaves nothing there.
 
     Args:
-        data: that is to be converted; it need not be there yet.
+        data: that is to be converted; it need not be there yet, but its folder.
         output: as in ``convert``.
     """
     target = sidecar_file(data, output)
-    if target.parent != data.parent:  # which may not be there, either
-        _check_target(target, data, True, output is None)
-        with Draft(target, WHAT, hint=HINT):
-            pass
+    _check_target(target, data, True)
+    if _is_collected(output):
+        folder = next(folder for folder in target.parents if os.path.lexists(folder))
+        target = folder / target.name
+    with Draft(target, WHAT, hint=HINT):
+        pass
 
 
-def _check_target(target: Path, data: Path, overwrite: bool, own_place: bool) -> None:
+def _is_collected(output: str | os.PathLike[str] | None) -> bool:
+    """Whether it goes to the folder of all provenance files, which is made."""
+    return output is None and bool(os.environ.get(PROVENANCE_DIR))
+
+
+def _make_folder(target: Path) -> None:
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as e:
+        raise unwritable(e, target, WHAT, HINT) from e
+
+
+def _check_target(target: Path, data: Path, overwrite: bool) -> None:
     """A provenance file may be replaced; nothing else may."""
-    if own_place and os.environ.get(PROVENANCE_DIR):
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as e:
-            raise unwritable(e, target, WHAT, HINT) from e
+    if os.path.realpath(target) == os.path.realpath(data):
+        raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
     try:
         if not target.exists():
             return

@@ -52,17 +52,22 @@ def parse_bytes(text: str, what: str) -> int:
     return value
 
 
+def _text(path: Path) -> str:
+    """What the kernel tells; names in it may be any bytes."""
+    return path.read_text(encoding="utf-8", errors="surrogateescape")
+
+
 def _number(path: Path) -> int | None:
     """The number in a small file; None when there is none ("max", or no such file)."""
     try:
-        return int(path.read_text(encoding="utf-8"))
+        return int(_text(path))
     except (OSError, ValueError):
         return None
 
 
 def _statistic(path: Path, name: str) -> int:
     try:
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in _text(path).split("\n"):
             key, _, value = line.partition(" ")
             if key == name:
                 return int(value)
@@ -78,11 +83,14 @@ def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
     container the group's path is often not what is mounted; then only the mount's own counts.
     """
     try:
-        lines = (root / "proc/self/cgroup").read_text(encoding="utf-8").splitlines()
+        lines = _text(root / "proc/self/cgroup").split("\n")
     except OSError:
         return
     for line in lines:
-        _, controllers, group = line.split(":", 2)
+        _, first, rest = line.partition(":")
+        controllers, second, group = rest.partition(":")
+        if not (first and second):
+            continue  # the end, or the rest of a name with a line break in it
         if controllers == "":
             mount, files = root / "sys/fs/cgroup", ("memory.max", "memory.current")
             statistic = "inactive_file"
@@ -108,7 +116,7 @@ def available_bytes(root: Path = Path("/")) -> int:
     """
     available = 2**63
     try:
-        for line in (root / "proc/meminfo").read_text(encoding="utf-8").splitlines():
+        for line in _text(root / "proc/meminfo").split("\n"):
             if line.startswith("MemAvailable:"):
                 available = int(line.split()[1]) * 1024
     except (OSError, ValueError, IndexError):

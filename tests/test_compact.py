@@ -397,28 +397,68 @@ def test_the_command_shows_what_was_before_and_after(tmp_path: Path) -> None:
     assert report["sidecar"] == str(tmp_path / "again" / "data.mdb.prov")
 
 
-def test_a_place_for_the_sidecar_that_cannot_be_written_is_found_before_the_copy(
+def single(path: Path) -> Path:
+    with lmdb.open(str(path), subdir=False, lock=False, map_size=1 << 20) as env:
+        with env.begin(write=True) as txn:
+            txn.put(b"key", b"value" * 100)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("no/where.prov", "No such file or directory; name another place"),
+        ("text/one.prov", "Not a directory; name another place"),
+        ("text", "is no provenance file"),
+        ("folder/../text", "is no provenance file"),
+        ("copy.mdb", "this is the database itself"),
+        ("folder/../copy.mdb", "this is the database itself"),
+        ("source.mdb", "is no provenance file"),
+        (None, "is no provenance file"),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_told_before_anything_is_copied(
+    place: str | None, reason: str, tmp_path: Path
+) -> None:
+    source, target = single(tmp_path / "source.mdb"), tmp_path / "copy.mdb"
+    (tmp_path / "text").write_text("no provenance file")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "copy.mdb.prov").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OSError, match=reason):
+        compact.compact(source, target, output=place and tmp_path / place)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_place_that_is_not_there_yet_is_none_that_cannot_be_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source = fragmented(tmp_path / "source")
-    (tmp_path / "text").write_text("no provenance file")
-    (tmp_path / "out").mkdir()
-    for place, reason in (
-        (tmp_path / "no" / "where.prov", "No such file or directory; name another place"),
-        (tmp_path / "text", "is no provenance file"),
-        (tmp_path / "text" / "one.prov", "Not a directory; name another place"),
-    ):
-        with pytest.raises(OSError, match=reason):
-            compact.compact(source, tmp_path / "target", output=place)
-        assert not (tmp_path / "target").exists()
-    (tmp_path / "text").chmod(0o600)
-    monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / "text"))
-    with pytest.raises(OSError, match="name another place"):
-        compact.compact(source, tmp_path / "target")
-    assert not (tmp_path / "target").exists()
-    inside = tmp_path / "target" / "own.prov"  # in the folder that is yet to be
-    assert compact.compact(source, tmp_path / "target", output=inside).sidecar == inside
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == []
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for number, place in enumerate(("{0}/own.prov", f"{tmp_path}/{{0}}/own.prov", "link/{0}/p")):
+        name = f"copy-{number}"
+        made = compact.compact(source, name, output=place.format(name))
+        assert made.sidecar is not None and made.sidecar.samefile(place.format(name))
+    with pytest.raises(FileExistsError, match="this is the database itself"):
+        compact.compact(source, "copy-3", output=tmp_path / "copy-3" / "data.mdb")
+    for folder in ("all/of/mine", "copy-3/sidecars"):
+        monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / folder))
+        with pytest.raises(lmdb.Error):
+            compact.compact(damaged(tmp_path), "copy-9")
+        assert not (tmp_path / folder).exists()
+        made = compact.compact(source, f"copy-{3 + folder.startswith('all')}")
+        assert made.sidecar is not None and made.sidecar.parent.samefile(folder)
+    monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", "source/data.mdb/inside")
+    with pytest.raises(NotADirectoryError, match="name another place"):
+        compact.compact(source, "copy-5")
+    assert not Path("copy-5").exists()
+
+
+def damaged(folder: Path) -> Path:
+    path = folder / "damaged.mdb"
+    path.write_bytes(bytes(9000))
+    return path
 
 
 def test_a_copy_that_cannot_be_converted_stands(tmp_path: Path) -> None:

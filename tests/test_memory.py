@@ -22,7 +22,7 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     for name, text in files.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8", errors="surrogateescape")
     return root
 
 
@@ -56,6 +56,14 @@ MACHINES = {
             "proc/self/cgroup": "0::/outside/the/container\n",
             f"{V2}/memory.max": f"{2 * GIB}\n",
             f"{V2}/memory.current": f"{GIB}\n",
+        },
+        GIB,
+    ),
+    "a name that is no text, with breaks in it": (
+        {
+            "proc/self/cgroup": "0::/j\udcffb\u2028c\x0cd\ne\n",
+            f"{V2}/j\udcffb\u2028c\x0cd/memory.max": f"{GIB}\n",
+            f"{V2}/j\udcffb\u2028c\x0cd/memory.current": "0\n",
         },
         GIB,
     ),

@@ -154,15 +154,19 @@ def locked(files: list[Path]) -> Iterator[bool]:
             array = np.frombuffer(mapped, np.uint8)
             address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
             del array  # or the mapping could not be closed
-            if libc.mlock(address, size) != 0:
-                kept = False
-                while opened.read(1 << 20):
-                    pass
+            kept &= libc.mlock(address, size) == 0
         yield kept
 
 
-def run_one(one: Contestant, job: dict[str, Any], files: list[Path], *, warm: bool) -> None:
-    if not warm:
+def run_one(
+    one: Contestant, job: dict[str, Any], files: list[Path], *, warm: bool, kept: bool
+) -> None:
+    if warm and not kept:
+        for file in files:
+            with file.open("rb") as opened:
+                while opened.read(1 << 20):
+                    pass
+    elif not warm:
         dropped = [measure.drop_cache(file) for file in files]
         one.cold &= all(dropped)
     words = [
@@ -249,14 +253,14 @@ def main() -> int:
     keeping = locked([made.data_file, *shards] if asked.warm else [])
     with keeping as kept, Progress(console=console, transient=True) as bar:
         if not kept:
-            console.print("the files cannot be locked in memory (ulimit -l): warm for a while")
+            console.print("the files cannot be locked in memory (ulimit -l): read before each run")
         task = bar.add_task("race", total=asked.rounds * len(racing))
         for number in range(asked.rounds):
             for one in racing if number % 2 == 0 else reversed(racing):
                 files = shards if one.kind == "webdataset" else [made.data_file]
                 bar.update(task, description=one.title)
                 try:
-                    run_one(one, job, files, warm=asked.warm)
+                    run_one(one, job, files, warm=asked.warm, kept=kept)
                 except processes.RunFailed as error:
                     print(f"run.py: {error}", file=sys.stderr)
                     return 70

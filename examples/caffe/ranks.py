@@ -56,7 +56,10 @@ class Ranks:
 
     def give_up(self, reason: str) -> None:
         """Says why and ends all ranks: they may be waiting for this one, for ever."""
-        print(reason, file=sys.stderr, flush=True)
-        if self.comm is not None:
-            time.sleep(1)  # an mpiexec that is told to end everything reads nothing more
-            self.comm.Abort(1)
+        try:
+            print(reason, file=sys.stderr, flush=True)
+            if self.comm is not None:
+                time.sleep(1)  # an mpiexec that is told to end everything reads nothing more
+        finally:
+            if self.comm is not None:
+                self.comm.Abort(1)

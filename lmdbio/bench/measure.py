@@ -30,6 +30,8 @@ from typing import Any
 
 import numpy as np
 
+from lmdbio.provenance import find_sidecar
+
 __all__ = [
     "Machine",
     "Sample",
@@ -164,10 +166,14 @@ def drop_file(path: Path) -> bool:
 
 
 def drop_cache(path: Path) -> bool:
-    """Puts a file out of the page cache if it can; says whether it is out now.
+    """Puts a file out of the page cache if it can, and the provenance file that it may have; says
+    whether it is out now.
 
-    Alone, where that does: others on this machine keep what they have there.
+    No others, where that does: they keep what they have there.
     """
+    sidecar = find_sidecar(path)
+    if sidecar.is_file():
+        drop_file(sidecar)
     return drop_file(path) or drop_all(path)
 
 

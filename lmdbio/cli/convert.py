@@ -116,7 +116,8 @@ def convert(
         except EXPECTED as error:
             if len(paths) == 1:
                 raise
-            report = Failed(path, one_line(error))
+            text = one_line(error)
+            report = Failed(path, text if str(path) in text else f"{path}: {text}")
         reports.append(report)
         if isinstance(report, Failed):
             click.echo(f"lmdbio: {report.error}", err=True)

@@ -19,7 +19,7 @@ from lmdbio.compact.census import Sizes
 from lmdbio.compact.copying import Copy
 from lmdbio.drafts import Draft
 from lmdbio.errors import Error
-from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
+from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.staleness import DEPTH, Progress, is_described
 
 __all__ = ["CompactReport", "compact"]
@@ -103,7 +103,7 @@ def compact(
     folder = Path(source).is_dir()
     _check_target(target, Path(source), folder)
     copied_data = target / "data.mdb" if folder else target
-    if convert:
+    if convert and not _is_inside(sidecar_file(copied_data, output), target, copied_data):
         conversion.try_place(copied_data, output)  # hours before it is written
     told = _told(data) if convert else None
     with Engine(data, engine, depth) as reader:
@@ -166,6 +166,14 @@ def _told(data: Path) -> _Told | None:
         orders = {section.name: section.order() for section in found.sections}
         known = {name: order for name, order in orders.items() if order is not None}
         return _Told(found.facts.txnid, list(orders), known)
+
+
+def _is_inside(sidecar: Path, target: Path, copied_data: Path) -> bool:
+    """Whether it is for the folder that is yet to be, where nothing is in its way."""
+    place, folder = os.path.realpath(sidecar.parent), os.path.realpath(target)
+    if os.path.realpath(sidecar) == os.path.realpath(copied_data):
+        return False  # to be refused
+    return copied_data != target and Path(place).is_relative_to(folder)
 
 
 def _sidecar_bytes(data: Path) -> int:
