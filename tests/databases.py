@@ -11,6 +11,7 @@ pages hold ``n * page - header`` bytes.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -34,7 +35,11 @@ def node_bytes_max(version: int, page_bytes: int = PAGE_BYTES) -> int:
 
 def value(seed: object, length: int) -> bytes:
     """``length`` bytes that depend on ``seed`` alone."""
-    return random.Random(f"{seed}/{length}").randbytes(length)
+    text = f"{seed}/{length}"
+    if length > 1024:
+        return random.Random(text).randbytes(length)
+    # To seed a Random takes longer than to make so few bytes, and most of what many tests did.
+    return hashlib.shake_128(text.encode()).digest(length)
 
 
 def open_writable(path: Path, version: int, **kwargs: Any) -> lmdb.Environment:

@@ -442,6 +442,8 @@ def test_a_place_that_is_not_there_yet_is_none_that_cannot_be_written(
         assert made.sidecar is not None and made.sidecar.samefile(place.format(name))
     with pytest.raises(FileExistsError, match="this is the database itself"):
         compact.compact(source, "copy-3", output=tmp_path / "copy-3" / "data.mdb")
+    with pytest.raises(FileNotFoundError, match="name another place"):
+        compact.compact(source, "copy-3", output="copy-3/deep/own.prov")
     for folder in ("all/of/mine", "copy-3/sidecars"):
         monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / folder))
         with pytest.raises(lmdb.Error):

@@ -103,7 +103,7 @@ def compact(
     folder = Path(source).is_dir()
     _check_target(target, Path(source), folder)
     copied_data = target / "data.mdb" if folder else target
-    if convert and not _is_inside(sidecar_file(copied_data, output), target, copied_data):
+    if convert and not (folder and _comes_with(copied_data, output)):
         conversion.try_place(copied_data, output)  # hours before it is written
     told = _told(data) if convert else None
     with Engine(data, engine, depth) as reader:
@@ -168,12 +168,14 @@ def _told(data: Path) -> _Told | None:
         return _Told(found.facts.txnid, list(orders), known)
 
 
-def _is_inside(sidecar: Path, target: Path, copied_data: Path) -> bool:
-    """Whether it is for the folder that is yet to be, where nothing is in its way."""
-    place, folder = os.path.realpath(sidecar.parent), os.path.realpath(target)
-    if os.path.realpath(sidecar) == os.path.realpath(copied_data):
-        return False  # to be refused
-    return copied_data != target and Path(place).is_relative_to(folder)
+def _comes_with(copied_data: Path, output: str | os.PathLike[str] | None) -> bool:
+    """Whether the provenance file is for the folder that is yet to be, or one that is made in it:
+    nothing is in its way there."""
+    sidecar, data = map(os.path.realpath, (sidecar_file(copied_data, output), copied_data))
+    folder = os.path.dirname(data)  # noqa: PTH120
+    if output is None:
+        return Path(sidecar).is_relative_to(folder)
+    return os.path.dirname(sidecar) == folder and sidecar != data  # noqa: PTH120
 
 
 def _sidecar_bytes(data: Path) -> int:
