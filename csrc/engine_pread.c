@@ -243,8 +243,7 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
 static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), begin = lio_round_down(offset, page);
-    uint64_t cached = 0;
+    uint64_t begin, cached = 0;
     if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
         return LIO_HOLDS_MAPPED;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
@@ -252,6 +251,7 @@ static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, boo
     if (mapped == NULL && length < ASK_FROM_BYTES && !sure)
         return LIO_HOLDS_BY_CALL;
     /* Whole pages are counted, also those of which a few bytes are wanted. */
+    begin = lio_round_down(offset, (uint64_t)sysconf(_SC_PAGESIZE));
     return lio_cached_bytes(source->fd, offset, length, &cached) &&
                    cached >= offset + length - begin
                ? LIO_HOLDS_BY_CALL

@@ -444,12 +444,12 @@ def test_a_place_that_is_not_there_yet_is_none_that_cannot_be_written(
         compact.compact(source, "copy-3", output=tmp_path / "copy-3" / "data.mdb")
     with pytest.raises(FileNotFoundError, match="name another place"):
         compact.compact(source, "copy-3", output="copy-3/deep/own.prov")
-    for folder in ("all/of/mine", "copy-3/sidecars"):
+    for folder, name in (("all/of/mine", "copy-3"), ("copy-4/sidecars", "copy-4")):
         monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / folder))
         with pytest.raises(lmdb.Error):
             compact.compact(damaged(tmp_path), "copy-9")
         assert not (tmp_path / folder).exists()
-        made = compact.compact(source, f"copy-{3 + folder.startswith('all')}")
+        made = compact.compact(source, name)
         assert made.sidecar is not None and made.sidecar.parent.samefile(folder)
     monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", "source/data.mdb/inside")
     with pytest.raises(NotADirectoryError, match="name another place"):
