@@ -18,6 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -38,8 +39,12 @@ import predict  # noqa: E402
 pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
+PR_SET_TIMERSLACK = 29
 #: Measured over predicted. What FUSE and the processor take comes on top of the model.
 FASTER, SLOWER = 0.93, 1.10
+#: A read of fio's wakes its mount's receiver, one of the store's threads twice (it has come, it is
+#: due), and fio.
+WAKES = 4
 
 needs_mount = pytest.mark.usefixtures("mountable")
 needs_fio = pytest.mark.skipif(shutil.which("fio") is None, reason="there is no fio")
@@ -272,6 +277,46 @@ class FioJob:
     size: int
     mount: int = 0
 
+    @property
+    def turns(self) -> int:
+        """Reads one after the other."""
+        return -(-self.size // (self.bs * self.depth))
+
+
+class Waking:
+    """How late this machine wakes who sleeps: `late_s`, the mean while it is entered.
+
+    A host that lends its processors to others wakes late for minutes, which is no fault of who
+    counted on waking in time.
+    """
+
+    SLEEP_S = 2e-3
+
+    def __init__(self) -> None:
+        self._ended = threading.Event()
+        self._late: list[float] = []
+        self._thread = threading.Thread(target=self._sleep)
+
+    def __enter__(self) -> Waking:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _sleep(self) -> None:
+        # As the store's threads do: without it the kernel ends any sleep 50 us late.
+        ctypes.CDLL(None).prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0)
+        while not self._ended.is_set():
+            begun = time.perf_counter()
+            time.sleep(self.SLEEP_S)
+            self._late.append(time.perf_counter() - begun - self.SLEEP_S)
+
+    @property
+    def late_s(self) -> float:
+        return sum(self._late) / max(len(self._late), 1)
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -336,20 +381,29 @@ def test_fio_takes_the_predicted_time(
     folder: Path, tmp_path: Path, overrides: list[str], jobs: list[FioJob]
 ) -> None:
     constants = pfs.constants(overrides)
-    ratio, tries = 0.0, 0
+    turns = max(job.turns for job in jobs)
+    low = high = 0.0
     # Another process on this machine may take the processor meanwhile: the best of three.
-    while not FASTER < ratio < SLOWER and tries < 3:
+    for tried in range(3):
         mounts = 1 + max(job.mount for job in jobs)
         with pfs.mounted(folder, mounts=mounts, constants=constants) as store:
-            logs = tmp_path / f"try{tries}"
+            logs = tmp_path / f"try{tried}"
             logs.mkdir()
-            measured = max(fio(store, jobs, logs))
+            with Waking() as waking:
+                measured = max(fio(store, jobs, logs))
         clients = [logged(logs / f"job{i}", job) for i, job in enumerate(jobs)]
         predicted = max(predict.seconds(constants, clients))
-        ratio, tries = measured / predicted, tries + 1
+        machine = turns * WAKES * waking.late_s
+        low, high = measured / predicted, (measured - machine) / predicted
         late = 1e3 * store.last["late_s"] / store.last["answers"]
-        print(f"predicted {predicted:.3f} s, measured {measured:.3f} s, late {late:.3f} ms")
-    assert FASTER < ratio < SLOWER
+        print(
+            f"predicted {predicted:.3f} s, measured {measured:.3f} s, answers late {late:.3f} ms; "
+            f"the machine wakes late {1e3 * waking.late_s:.3f} ms, {machine:.3f} s in all"
+        )
+        if FASTER < low < SLOWER:
+            break
+    assert low > FASTER
+    assert high < SLOWER
     links = [mount["link"] for mount in store.last["mounts"]]
     assert [link["bytes"] for link in links] == [job.size for job in jobs]
     seen = sum(server["bytes"] for mount in store.last["mounts"] for server in mount["servers"])
