@@ -120,10 +120,10 @@ const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)
     return engine->kind == &lio_kind_mmap ? lio_mmap_span(engine->source, size) : NULL;
 }
 
-void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max)
+void lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
 {
     if (engine->kind == &lio_kind_pread)
-        lio_pread_map_small(engine->source, bytes_max);
+        lio_pread_map_cached(engine->source, bytes_max);
 }
 
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
@@ -328,11 +328,15 @@ static lio_holds how_held(lio_engine *engine, lio_extent e, size_t *calls, bool 
     return found;
 }
 
-void lio_engine_held(lio_engine *engine, const lio_extent *extents, size_t count, uint8_t *held)
+size_t lio_engine_missing(lio_engine *engine, const lio_extent *extents, size_t count,
+                          uint8_t *missing)
 {
-    size_t calls = 0;
-    for (size_t i = 0; i < count; i++)
-        held[i] = how_held(engine, extents[i], &calls, true) != LIO_HOLDS_NOT;
+    size_t calls = 0, found = 0;
+    for (size_t i = 0; i < count; i++) {
+        missing[i] = how_held(engine, extents[i], &calls, true) == LIO_HOLDS_NOT;
+        found += missing[i];
+    }
+    return found;
 }
 
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,

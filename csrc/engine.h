@@ -81,11 +81,11 @@ int lio_engine_fd(const lio_engine *engine);
  * there was at open. NULL, 0: of an empty file, and for other kinds. */
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
 
-/* Lets a pread engine copy what small reads ask for, and the page cache holds, out of a mapping
+/* Lets a pread engine copy what is asked for, and the page cache holds, out of a mapping
  * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds, nor
  * on file systems where a cut would be seen too late (storage.h, unmaps_first). To be said before
  * the first read. */
-void lio_engine_map_small(lio_engine *engine, uint64_t bytes_max);
+void lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
 
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
  * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and
@@ -159,9 +159,11 @@ int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
 bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                        size_t count, uint8_t *into, uint64_t room);
 
-/* Sets held[i] to whether the calling thread need not wait for what lies at extents[i], and may as
- * well copy it by itself as read it with others. What is held may be pushed out of the page cache. */
-void lio_engine_held(lio_engine *engine, const lio_extent *extents, size_t count, uint8_t *held);
+/* Sets missing[i] to whether the calling thread would have to wait for what lies at extents[i], or
+ * had better read it with others than copy it by itself; how many that are. What is not missing may
+ * be pushed out of the page cache. */
+size_t lio_engine_missing(lio_engine *engine, const lio_extent *extents, size_t count,
+                          uint8_t *missing);
 
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);

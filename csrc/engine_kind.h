@@ -59,7 +59,7 @@ extern const lio_kind lio_kind_memory;
 
 /* Each kind's own way to open its source. */
 int lio_pread_open(const char *path, lio_source **out, lio_error *error);
-void lio_pread_map_small(lio_source *source, uint64_t bytes_max);
+void lio_pread_map_cached(lio_source *source, uint64_t bytes_max);
 int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
                       uint64_t *received, uint64_t *calls, lio_error *error);
 int lio_direct_open(const char *path, lio_source **out, lio_error *error);

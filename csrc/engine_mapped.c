@@ -5,22 +5,29 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
+#include "buffer.h"
 #include "engine_kind.h"
 #include "extent.h"
 
 /* What the kernel maps around a fault is a quarter of that. */
 enum { PIECE_BYTES = 256 << 10 };
 
-/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; and
- * above these two bits in which second that was. 0: nothing. */
-enum { THERE = 1, COUNTED = 2, SECOND = 4 };
+/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; that
+ * it was believed and not asked for; and above these bits in which second that was. 0: nothing. */
+enum { THERE = 1, COUNTED = 2, BELIEVED = 4, SECOND = 8 };
+
+/* So many pieces in a row that are there make others believed. */
+enum { BELIEVED_FROM = 64 };
+
+/* For reads from here on, the look at the faults after each takes no time that matters. Of shorter
+ * ones many lie in a piece, so it is asked for when it is touched again. */
+enum { LONG_BYTES = 16 << 10 };
 
 struct lio_mapped {
     const uint8_t *map;
@@ -29,6 +36,8 @@ struct lio_mapped {
     uint64_t bytes_max;
     int fd;
     _Atomic uint64_t touched; /* bytes */
+    _Atomic uint32_t in_a_row; /* pieces that were there when they were asked for, up to
+                                * BELIEVED_FROM */
     _Atomic uint32_t *seen; /* of each piece: see SECOND */
 };
 
@@ -168,31 +177,67 @@ static bool count_piece(lio_mapped *m)
 }
 
 /* Asks the kernel about a piece. */
-static bool look(lio_mapped *m, uint64_t piece, uint32_t second)
+static bool ask(lio_mapped *m, uint64_t piece)
 {
     uint64_t begin = piece * PIECE_BYTES, length = m->size - begin, cached = 0;
-    uint32_t known = atomic_load_explicit(&m->seen[piece], memory_order_relaxed) & COUNTED;
+    uint32_t in_a_row = atomic_load_explicit(&m->in_a_row, memory_order_relaxed);
+    bool there;
     length = length < PIECE_BYTES ? length : PIECE_BYTES;
-    if ((known || atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max) &&
-        lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length &&
-        (known || count_piece(m)))
-        known = COUNTED | THERE;
-    atomic_store_explicit(&m->seen[piece], second * SECOND + known, memory_order_relaxed);
-    return (known & THERE) != 0;
+    there = lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length;
+    if (!there || in_a_row < BELIEVED_FROM)
+        atomic_store_explicit(&m->in_a_row, there ? in_a_row + 1 : 0, memory_order_relaxed);
+    return there;
 }
 
-static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length)
+/* Whether a piece, of which that is not known this second, is in the page cache. */
+static bool look(lio_mapped *m, uint64_t piece, uint32_t second, bool is_believed)
+{
+    uint32_t counted = atomic_load_explicit(&m->seen[piece], memory_order_relaxed) & COUNTED, now;
+    bool there =
+        (counted || atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max) &&
+        (is_believed || ask(m, piece)) && (counted || count_piece(m));
+    now = there ? THERE | COUNTED | (is_believed ? BELIEVED : 0) : counted;
+    atomic_store_explicit(&m->seen[piece], second * SECOND + now, memory_order_relaxed);
+    return there;
+}
+
+static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
 {
     uint32_t second = this_second();
+    *believed = false;
     if (!is_guarded(second))
         return false;
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen[piece], memory_order_relaxed);
-        if (seen / SECOND == second ? !(seen & THERE) : !look(m, piece, second))
+        bool is_new = seen / SECOND != second, is_believed;
+        if (!is_new && !(seen & BELIEVED)) {
+            if (!(seen & THERE))
+                return false;
+            continue;
+        }
+        is_believed = (is_new || length >= LONG_BYTES) &&
+                      atomic_load_explicit(&m->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
+        if (!look(m, piece, second, is_believed))
             return false;
+        *believed |= is_believed;
     }
     return true;
+}
+
+/* Whether this thread has waited for the storage in a fault, since it was last asked. */
+static bool has_waited(void)
+{
+    static _Thread_local bool is_known;
+    static _Thread_local long known;
+    struct rusage used;
+    bool more;
+    if (getrusage(RUSAGE_THREAD, &used) != 0)
+        return true;
+    more = is_known && used.ru_majflt != known;
+    is_known = true;
+    known = used.ru_majflt;
+    return more;
 }
 
 /* No load from here on comes before one that stands above. */
@@ -213,7 +258,7 @@ static void copy_and_look(const uint8_t *from, const uint8_t *last, const struct
                           int count)
 {
     for (int i = 0; i < count; i++) {
-        memcpy(into[i].iov_base, from, into[i].iov_len);
+        lio_copy(into[i].iov_base, from, into[i].iov_len);
         from += into[i].iov_len;
     }
     loads_before();
@@ -236,17 +281,27 @@ static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint6
     return true;
 }
 
+static bool holds(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
+{
+    return length > 0 && lio_fits(offset, length, m->last) && is_there(m, offset, length, believed);
+}
+
 bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
 {
-    return length > 0 && length <= LIO_MAPPED_BYTES_MAX && lio_fits(offset, length, m->last) &&
-           is_there(m, offset, length);
+    bool believed;
+    return holds(m, offset, length, &believed);
 }
 
 bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const struct iovec *into,
                      int count)
 {
-    return lio_mapped_holds(m, offset, length) &&
-           copy_guarded(m->map, m->size, m->last, offset, into, count);
+    bool believed, copied;
+    if (!holds(m, offset, length, &believed))
+        return false;
+    copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
+    if (believed && has_waited())
+        atomic_store_explicit(&m->in_a_row, 0, memory_order_relaxed);
+    return copied;
 }
 
 bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)

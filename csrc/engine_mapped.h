@@ -4,8 +4,13 @@
  *   [piece][piece][piece] ...   a piece is touched when the kernel has just said that all of it is
  *                               in the page cache; that is asked again after a second
  *
- * For small reads: for them the call costs more than the copy. A page that has left the cache
- * since is brought back by the fault, as a read would have done.
+ * For a small read the call costs more than the copy, and a large one the kernel copies page by
+ * page, at half the speed that was measured out of a mapping. A page that has left the cache since
+ * is brought back by the fault, as a read would have done.
+ *
+ * To ask takes as long as to copy a few pages. So where it has been said of many pieces in a row
+ * that they are there, of others that is believed, until a copy had to wait for the storage: then
+ * one value came late, and all is asked for again. The kernel counts such faults of a thread.
  *
  * Touched pages count as memory of the process (as shared file pages, which the kernel takes
  * back at will), so their number is bounded, and the first pieces come first.
@@ -28,9 +33,6 @@
 #include "engine.h"
 
 typedef struct lio_mapped lio_mapped;
-
-/* Larger reads are better left to the kernel, which copies as fast. */
-enum { LIO_MAPPED_BYTES_MAX = 256 << 10 };
 
 /* Maps the file as long as it is now, of which at most `bytes_max` are touched. `fd` is borrowed
  * until close. NULL where that cannot be, or the kernel does not say what is cached. */

@@ -21,11 +21,11 @@ struct lio_source {
     atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
     atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
     uint64_t mapped_bytes_max; /* 0: no mapping */
-    atomic_uint small_reads;   /* up to MAPPED_FROM */
+    atomic_uint reads;         /* of what may be cached, up to MAPPED_FROM */
     _Atomic(lio_mapped *) mapped;
 };
 
-/* So many small reads make a mapping worth while. */
+/* So many reads make a mapping worth while. */
 enum { MAPPED_FROM = 32 };
 /* What the page cache holds of shorter reads is seen by reading. */
 enum { ASK_FROM_BYTES = 16 << 10 };
@@ -220,19 +220,19 @@ static bool has_begun(lio_source *source, const lio_read *read)
     return source->begins > 0;
 }
 
-void lio_pread_map_small(lio_source *source, uint64_t bytes_max)
+void lio_pread_map_cached(lio_source *source, uint64_t bytes_max)
 {
     source->mapped_bytes_max = source->storage.unmaps_first ? bytes_max : 0;
 }
 
-/* Whether a small read could be served without the kernel. */
+/* Whether a read could be served without the kernel. */
 static bool copy_mapped(lio_source *source, const lio_read *read, const struct iovec *into,
                         int count)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     if (mapped == NULL && source->mapped_bytes_max > 0 &&
-        atomic_load_explicit(&source->small_reads, memory_order_relaxed) < MAPPED_FROM &&
-        atomic_fetch_add(&source->small_reads, 1) + 1 == MAPPED_FROM) {
+        atomic_load_explicit(&source->reads, memory_order_relaxed) < MAPPED_FROM &&
+        atomic_fetch_add(&source->reads, 1) + 1 == MAPPED_FROM) {
         mapped = lio_mapped_open(source->fd, source->mapped_bytes_max);
         atomic_store_explicit(&source->mapped, mapped, memory_order_release);
     }
@@ -263,7 +263,7 @@ static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, boo
 static lio_peek peek(lio_source *source, const lio_read *read, const struct iovec *into, int count)
 {
     ssize_t got;
-    if (read->length <= LIO_MAPPED_BYTES_MAX && copy_mapped(source, read, into, count))
+    if (copy_mapped(source, read, into, count))
         return LIO_PEEK_MAPPED;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
         return LIO_PEEK_NOTHING;

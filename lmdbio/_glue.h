@@ -69,6 +69,15 @@ static void lio_glue_untrack(uintptr_t object)
     PyGILState_Release(state);
 }
 
+/* `size` bytes of memory as an object; NULL: no memory for it. */
+static PyObject *lio_glue_bytes(const uint8_t *bytes, uint64_t size)
+{
+    PyObject *object = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)size);
+    if (object != NULL && size > 0)
+        lio_copy(PyBytes_AsString(object), bytes, (size_t)size);
+    return object;
+}
+
 /* The lock of the pages is held while the GIL is waited for here. That cannot block: nobody
  * waits for the lock with the GIL in hand (cffi lets go of it before each call), and making
  * bytes runs no other Python code. */

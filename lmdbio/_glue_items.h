@@ -199,7 +199,7 @@ static PyObject *lio_items_value(const lio_items_held *h, const lio_record *reco
     }
     if (record->value == NULL && record->value_size != 0)
         return lio_items_read(h, record);
-    return PyBytes_FromStringAndSize((const char *)record->value, (Py_ssize_t)record->value_size);
+    return lio_glue_bytes(record->value, record->value_size);
 }
 
 /* Key and value of a record in memory, or what of these is wanted. What lies in memory that is

@@ -173,9 +173,7 @@ static PyObject *lio_values_next(PyObject *self)
         if (near < 2)
             return lio_values_alone(s);
     }
-    return lio_values_done(
-        s, PyBytes_FromStringAndSize((const char *)s->memory + (e->offset - s->begin),
-                                     (Py_ssize_t)e->length));
+    return lio_values_done(s, lio_glue_bytes(s->memory + (e->offset - s->begin), e->length));
 }
 
 static void lio_values_free(PyObject *self)

@@ -152,8 +152,8 @@ class Choice:
         return self.reasons["engine"].origin in ("keyword", "environment")
 
     @property
-    def maps_small(self) -> bool:
-        """Small reads of what the page cache holds are copied out of a mapping.
+    def maps_cached(self) -> bool:
+        """What the page cache holds is copied out of a mapping.
 
         A call of the kernel for 3 KB costs more than the copy. Who asks for "pread" gets all by
         calls, which tools can count (csrc/engine_mapped.h).

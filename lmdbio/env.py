@@ -301,8 +301,8 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
         if (choice.engine, choice.depth) != (first.kind, first.depth):
             self._engine = open_engine(first, choice)
             first.close()
-        if choice.maps_small:
-            self._open_engine().map_small(max(0, budget_bytes(None) - OWN_BYTES))
+        if choice.maps_cached:
+            self._open_engine().map_cached(max(0, budget_bytes(None) - OWN_BYTES))
         return choice
 
     def __reduce__(self) -> Any:

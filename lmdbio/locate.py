@@ -138,7 +138,7 @@ class Opened:
 
     def map_metas(self) -> None:
         """Lets guarding copy the meta pages out of a mapping, where they are in the page cache."""
-        self._pages.map_small(META_MAPPED_BYTES)
+        self._pages.map_cached(META_MAPPED_BYTES)
 
     def tally(self) -> _core.Tally:
         """What locating and guarding have read; also after ``close``."""

@@ -8,14 +8,14 @@ too small in the middle of an epoch.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core
+from lmdbio import _core, kernel
 
 __all__ = [
     "DEFAULT_BYTES_MAX",
@@ -52,85 +52,63 @@ def parse_bytes(text: str, what: str) -> int:
     return value
 
 
-def _text(path: Path) -> str:
-    """What the kernel tells; names in it may be any bytes."""
-    return path.read_text(encoding="utf-8", errors="surrogateescape")
+def _statistic(path: str, pattern: str) -> int | None:
+    """The number in the line that the pattern describes."""
+    found = re.search(rf"^{pattern}$", kernel.text(path) or "", re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
-def _number(path: Path) -> int | None:
-    """The number in a small file; None when there is none ("max", or no such file)."""
-    try:
-        return int(_text(path))
-    except (OSError, ValueError):
-        return None
-
-
-def _statistic(path: Path, name: str) -> int:
-    try:
-        for line in _text(path).split("\n"):
-            key, _, value = line.partition(" ")
-            if key == name:
-                return int(value)
-    except (OSError, ValueError):
-        pass
-    return 0
-
-
-def _groups(root: Path) -> Iterator[tuple[Path, str, str, str]]:
+def _groups(root: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
     """(folder, limit file, usage file, statistic of reclaimable pages) per control group.
 
     From the process's own group up to the mount: a limit anywhere above holds too. Inside a
     container the group's path is often not what is mounted; then only the mount's own counts.
     """
-    try:
-        lines = _text(root / "proc/self/cgroup").split("\n")
-    except OSError:
-        return
-    for line in lines:
+    for line in (kernel.text(f"{root}/proc/self/cgroup") or "").split("\n"):
         _, first, rest = line.partition(":")
         controllers, second, group = rest.partition(":")
         if not (first and second):
             continue  # the end, or the rest of a name with a line break in it
         if controllers == "":
-            mount, files = root / "sys/fs/cgroup", ("memory.max", "memory.current")
+            mount, files = f"{root}/sys/fs/cgroup", ("memory.max", "memory.current")
             statistic = "inactive_file"
         elif "memory" in controllers.split(","):
-            mount = root / "sys/fs/cgroup/memory"
+            mount = f"{root}/sys/fs/cgroup/memory"
             files = ("memory.limit_in_bytes", "memory.usage_in_bytes")
             statistic = "total_inactive_file"
         else:
             continue
-        folder = mount / group.strip("/")
-        while True:
+        folder = f"{mount}/{group.strip('/')}".rstrip("/")
+        while len(folder) > len(mount):
             yield folder, *files, statistic
-            if folder == mount:
-                break
-            folder = folder.parent
+            folder = folder.rpartition("/")[0].rstrip("/")
+        yield mount, *files, statistic
 
 
-def available_bytes(root: Path = Path("/")) -> int:
+def available_bytes(root: str | os.PathLike[str] = "") -> int:
     """Memory that this process can still get, bytes: of the machine and of its control groups.
 
     Args:
         root: where ``proc`` and ``sys`` are; tests put their own here.
     """
-    available = 2**63
-    try:
-        for line in _text(root / "proc/meminfo").split("\n"):
-            if line.startswith("MemAvailable:"):
-                available = int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
+    kib = _statistic(f"{root}/proc/meminfo", r"MemAvailable: *([0-9]+) kB")
+    if kib is not None:
+        available = kib * 1024
+    else:
         available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for folder, limit_file, usage_file, statistic in _groups(root):
-        limit, usage = _number(folder / limit_file), _number(folder / usage_file)
+        limit = kernel.number(f"{folder}/{limit_file}")
+        usage = None if limit is None else kernel.number(f"{folder}/{usage_file}")
         if limit is not None and usage is not None:
-            reclaimable = _statistic(folder / "memory.stat", statistic)
+            reclaimable = _statistic(f"{folder}/memory.stat", rf"{statistic} ([0-9]+)") or 0
             available = min(available, max(0, limit - usage + reclaimable))
     return available
 
 
 def budget_bytes(
-    memory_bytes_max: int | None, environ: Mapping[str, str] = os.environ, root: Path = Path("/")
+    memory_bytes_max: int | None,
+    environ: Mapping[str, str] = os.environ,
+    root: str | os.PathLike[str] = "",
 ) -> int:
     """The budget of one machine, bytes.
 

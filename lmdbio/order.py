@@ -182,21 +182,31 @@ class Shard:
     def batches(self) -> int:
         """Steps in which this rank has places: all, or all but the last."""
         steps = len(self)
-        return steps - (steps > 0 and not len(self.places(steps - 1)))
+        return steps - (steps > 0 and not len(self.places(range(steps - 1, steps))))
 
-    def places(self, step: int) -> I64:
-        """Those of one step.
+    def places(self, steps: range) -> I64:
+        """Those of some steps, one after another.
 
         Returns:
-            Shape (n,): ``batch_size`` of them, in the last step perhaps fewer; unless all ranks
-            take as many, also none.
+            Shape (n,): ``batch_size`` of each step, of the last one perhaps fewer; unless all
+            ranks take as many, also none.
 
         Raises:
             IndexError: there is no such step.
         """
-        if not 0 <= step < len(self):
-            raise IndexError(f"step {step} of {len(self)}")
-        first = self.used + step * self.step_size
+        if not 0 <= steps.start <= steps.stop <= len(self):
+            raise IndexError(f"steps {steps.start} to {steps.stop} of {len(self)}")
+        full = range(steps.start, min(steps.stop, (self.count - self.used) // self.step_size))
+        first = self.used + self.rank * self.batch_size + full.start * self.step_size
+        begins = np.arange(
+            first, first + len(full) * self.step_size, self.step_size, dtype=np.int64
+        )
+        inner = (begins[:, None] + np.arange(self.batch_size, dtype=np.int64)).reshape(-1)
+        return inner if full == steps else np.concatenate((inner, self._last_places()))
+
+    def _last_places(self) -> I64:
+        """Those of a last step that is not full."""
+        first = self.used + (len(self) - 1) * self.step_size
         size = min(self.step_size, self.count - first)
         if self.even:
             own = -(-size // self.ranks)

@@ -7,6 +7,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Protocol, SupportsIndex, TypeVar, cast, overload
@@ -192,9 +193,9 @@ class Records(Sequence[bytes]):
             self._bypass = Bypass(self._engine, size, depth=choice.depth, wanted=choice.past_cache)
             budget = budget_bytes(memory_bytes_max)
             self._image = Image(self._engine, size, memory_bytes_max=budget, wanted=readahead)
-            if choice.maps_small:
+            if choice.maps_cached:
                 own = OWN_BYTES + self._source.table_bytes + self._image.memory_bytes
-                self._engine.map_small(max(0, budget - own))
+                self._engine.map_cached(max(0, budget - own))
                 self._source.map_metas()
         except BaseException:
             self._source.close()
@@ -466,6 +467,12 @@ class Records(Sequence[bytes]):
         """
         return BegunValues(self, indices)
 
+    def _missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
+        """Of each extent, whether the page cache does not hold it; None: it holds them all."""
+        if self._gatherer is None:
+            return np.ones(len(extents), np.bool_) if len(extents) else None
+        return self._engine.missing(extents)
+
     def _begin_block(self, extents: _core.Extents) -> Block:
         """Begins to read records to memory of their own, behind the stream ahead."""
         plan = self._blocks.plan(extents)
@@ -585,43 +592,43 @@ class BegunValues(_Begun):
         super().__init__(records)
         begun = monotonic_ns()
         self.indices, self._extents = records._locate(indices)
-        self._held = np.zeros(len(self.indices), np.bool_)
+        #: Of each, whether it is read in a block; None: all of them wait in the page cache.
+        self._missing: npt.NDArray[np.bool_] | None = None
         self._waits = records._image.place == "mapping"
-        if self._waits:
-            self._held[:] = True
-        elif records._image.complete():
-            return  # it is lent when its turn has come, for then it is made sure of
+        self._is_lent = not self._waits and records._image.complete()
+        if self._is_lent:
+            return  # when its turn has come, for then it is made sure of
         records._tally.located(begun, len(self.indices))
-        if not self._waits and records._gatherer is not None:
-            self._held = records._engine.held(self._extents)
-        if not self._held.all():
-            self._block = records._begin_block(self._extents[~self._held])
+        if not self._waits:
+            self._missing = records._missing(self._extents)
+        if self._missing is not None:
+            self._block = records._begin_block(self._extents[self._missing])
 
     def values(self) -> Iterator[bytes]:
-        records, block = self._records, self._block
-        if self._held.all():
+        records = self._records
+        if self._block is not None and self._missing is not None:
+            return self._in_turn(self._extents, self._missing, self._block)
+        if not self._is_lent:
             return self._cached(self._extents)
-        if block is None:
-            lent = records._lend(self.indices, self._extents)
-            if lent is not None:
-                return map(bytes, lent)
-            block = records._begin_block(self._extents)
-        return self._in_turn(self._extents, self._held, block)
+        lent = records._lend(self.indices, self._extents)
+        if lent is not None:
+            return map(bytes, lent)
+        return self._finish(records._begin_block(self._extents))
 
     def _in_turn(
         self,
         extents: _core.Extents,
-        held: npt.NDArray[np.bool_],
+        missing: npt.NDArray[np.bool_],
         block: Block,
         *,
         sure: bool = False,
     ) -> Iterator[bytes]:
-        """Those that the page cache holds from there, the others, in order, from ``block``."""
+        """Those that are missing from ``block``, the others, in order, from the page cache."""
         read = self._finish(block)
-        if not held.any():
+        if missing.all():
             return read
-        cached = self._cached(extents[held], sure=sure)
-        return (next(cached if one else read) for one in held.tolist())
+        cached = self._cached(extents[~missing], sure=sure)
+        return (next(read if one else cached) for one in missing.tolist())
 
     def _cached(self, extents: _core.Extents, *, sure: bool = False) -> Iterator[bytes]:
         """Those that the page cache holds, and what it has let go of since.
@@ -631,13 +638,21 @@ class BegunValues(_Begun):
         """
         records = self._records
         values = records._source.values(records._engine, extents, waits=self._waits)
-        yield from values
-        if values.left:
-            left = extents[-values.left :]
-            held = np.zeros(len(left), np.bool_) if sure else records._engine.held(left)
-            held[0] = False
-            block = records._begin_block(left[~held])
-            yield from self._in_turn(left, held, block, sure=True)
+        return chain(values, self._let_go(values, extents, sure=sure))
+
+    def _let_go(
+        self, values: _core.Values, extents: _core.Extents, *, sure: bool
+    ) -> Iterator[bytes]:
+        """What comes after the first value that the page cache has let go of."""
+        if not values.left:
+            return
+        records, left = self._records, extents[-values.left :]
+        missing = None if sure else records._missing(left)
+        if missing is None:
+            missing = np.full(len(left), sure)
+        missing[0] = True
+        block = records._begin_block(left[missing])
+        yield from self._in_turn(left, missing, block, sure=True)
 
     @staticmethod
     def _finish(block: Block) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmdbio import _core
+from lmdbio import _core, kernel
 from lmdbio.errors import Error, IncompatibleError
 
 __all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "look", "parse_stripes"]
@@ -119,7 +119,11 @@ class Storage:
 
 
 def look(
-    engine: _core.Engine, *, cached: bool = True, thorough: bool = False, root: Path = Path("/")
+    engine: _core.Engine,
+    *,
+    cached: bool = True,
+    thorough: bool = False,
+    root: str | os.PathLike[str] = "",
 ) -> Storage:
     """What is under the file that ``engine`` has open.
 
@@ -186,23 +190,11 @@ def _direct(
 # --- proc and sys -------------------------------------------------------------------------
 
 
-def _text(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape").strip()
-    except OSError:
-        return None
-
-
-def _number(path: Path) -> int | None:
-    text = _text(path)
-    return int(text) if text is not None and text.isascii() and text.isdecimal() else None
-
-
-def _mount(root: Path, mount_id: int) -> tuple[str, str] | None:
+def _mount(root: str | os.PathLike[str], mount_id: int) -> tuple[str, str] | None:
     """Type and source of a mount: fields after the hyphen of its line in mountinfo (proc(5))."""
     if not mount_id:
         return None
-    for line in (_text(root / "proc/self/mountinfo") or "").splitlines():
+    for line in (kernel.text(f"{root}/proc/self/mountinfo") or "").splitlines():
         head, found, tail = line.partition(" - ")
         fields = tail.split(" ")
         if found and head.split(" ", 1)[0] == str(mount_id) and len(fields) >= 2:
@@ -228,22 +220,21 @@ def _block_device(ground: _core.Ground, source: str | None) -> str | None:
     return f"{os.major(number)}:{os.minor(number)}" if number else None
 
 
-def _queue(root: Path, device: str, name: str) -> int | None:
+def _queue(root: str | os.PathLike[str], device: str, name: str) -> int | None:
     """A setting of a disk's queue; partitions have their disk's."""
-    place = root / "sys/dev/block" / device
-    found = _number(place / "queue" / name)
-    # By name, not by Path: ".." is to follow the link that `place` is.
-    return found if found is not None else _number(Path(f"{place}/../queue/{name}"))
+    place = f"{root}/sys/dev/block/{device}"
+    found = kernel.number(f"{place}/queue/{name}")
+    return found if found is not None else kernel.number(f"{place}/../queue/{name}")
 
 
-def _readahead(root: Path, file_system: str, device: str | None) -> int | None:
-    kib = _number(root / "sys/class/bdi" / file_system / "read_ahead_kb")
+def _readahead(root: str | os.PathLike[str], file_system: str, device: str | None) -> int | None:
+    kib = kernel.number(f"{root}/sys/class/bdi/{file_system}/read_ahead_kb")
     if kib is None and device is not None:
         kib = _queue(root, device, "read_ahead_kb")
     return None if kib is None else kib << 10
 
 
-def _rotational(root: Path, device: str | None) -> bool | None:
+def _rotational(root: str | os.PathLike[str], device: str | None) -> bool | None:
     found = None if device is None else _queue(root, device, "rotational")
     return None if found is None else bool(found)
 

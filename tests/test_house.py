@@ -35,6 +35,7 @@ ROOMS = (
     "stats",
     "mode",
     "assignment",
+    "kernel",
     "memory",
     "storage",
     "calibration",

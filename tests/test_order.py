@@ -120,9 +120,11 @@ def test_a_place_outside_is_refused(place: int) -> None:
 
 def used_by_all(shards: list[Shard], steps: int) -> list[int]:
     """Places in the order in which all ranks use them."""
-    return [
-        place for step in range(steps) for shard in shards for place in shard.places(step).tolist()
-    ]
+    return [place for step in range(steps) for shard in shards for place in used_in(shard, step)]
+
+
+def used_in(shard: Shard, step: int) -> list[int]:
+    return shard.places(range(step, step + 1)).tolist()
 
 
 ranks = st.integers(1, 9)
@@ -144,12 +146,15 @@ def test_ranks_use_each_place_once(
     assert len(again) < ranks if even else not again
     assert used == count or (drop and count - used < ranks * size)
     for shard in shards:
-        taken = [len(shard.places(step)) > 0 for step in range(steps)]
+        taken = [len(used_in(shard, step)) > 0 for step in range(steps)]
         assert sum(taken) == shard.batches and all(taken[: shard.batches])
         assert shard.batches == steps or (shard.rank > 0 and not even)
+        for run in (range(steps), range(steps // 2), range(steps // 3, steps)):
+            alone = [place for step in run for place in used_in(shard, step)]
+            assert shard.places(run).tolist() == alone
     if even:
         for step in range(steps):
-            assert len({len(shard.places(step)) for shard in shards}) == 1
+            assert len({len(used_in(shard, step)) for shard in shards}) == 1
 
 
 @given(st.data())
@@ -183,7 +188,7 @@ def test_what_is_no_shard_is_refused(bad: dict[str, int]) -> None:
 @pytest.mark.parametrize("step", [-1, 5])
 def test_a_step_outside_is_refused(step: int) -> None:
     with pytest.raises(IndexError):
-        Shard(10, 2).places(step)
+        used_in(Shard(10, 2), step)
     with pytest.raises(ValueError):
         Shard(10, 2).used_after(step + (step > 0))
 

@@ -239,19 +239,19 @@ class Engine:
         self._status.check(code)
         return int(out[0])
 
-    def held(self, extents: Extents) -> npt.NDArray[np.bool_]:
-        """Of each extent (dtype ``EXTENT``), whether nobody need wait for it now, and to copy it
-        by itself takes no longer than to read it with the others; shape (n,).
+    def missing(self, extents: Extents) -> npt.NDArray[np.bool_] | None:
+        """Of each extent (dtype ``EXTENT``), whether it has to be waited for, or takes longer to
+        copy by itself than to read with the others; shape (n,). None: of none.
         """
         extents = np.ascontiguousarray(extents, EXTENT)
-        held = np.empty(len(extents), np.bool_)
-        lib.lio_engine_held(
+        missing = np.empty(len(extents), np.bool_)
+        count = lib.lio_engine_missing(
             self.pointer,
             pointer_to(extents, "lio_extent *"),
             len(extents),
-            pointer_to(held, "uint8_t *"),
+            pointer_to(missing, "uint8_t *"),
         )
-        return held
+        return missing if count else None
 
     def span(self) -> tuple[int, int, object]:
         """Where this engine maps the file as it was when opened.
@@ -268,15 +268,15 @@ class Engine:
         address, size, keep = self.span()
         return memoryview(lend(address, size, keep)).toreadonly().cast("B") if size else None
 
-    def map_small(self, bytes_max: int) -> None:
-        """Copies what small reads ask for, if it is in the page cache, out of a mapping.
+    def map_cached(self, bytes_max: int) -> None:
+        """Copies what is asked for, if it is in the page cache, out of a mapping.
 
         Before threads share it; nothing changes for kinds other than "pread".
 
         Args:
             bytes_max: of the mapping that are touched; they count as memory of the process.
         """
-        lib.lio_engine_map_small(self.pointer, bytes_max)
+        lib.lio_engine_map_cached(self.pointer, bytes_max)
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")

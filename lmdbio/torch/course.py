@@ -159,10 +159,11 @@ class Stretch:
 
     def __init__(self, epoch: Epoch, shard: Shard) -> None:
         self.epoch, self.shard = epoch, shard
-        self._drawn: tuple[range, list[I64]] = range(0), []  # steps, samples of each
+        self._batches = shard.batches
+        self._drawn = range(0), np.empty(0, np.int64)  # steps, and their samples
 
     def __len__(self) -> int:
-        return self.shard.batches
+        return self._batches
 
     @property
     def number(self) -> int:
@@ -170,15 +171,14 @@ class Stretch:
         return self.epoch.number
 
     def samples(self, step: int) -> I64:
-        steps, drawn = self._drawn
+        (steps, drawn), size = self._drawn, self.shard.batch_size
         if step not in steps:
-            more = max(1, DRAWN // self.shard.batch_size)
+            more = max(1, DRAWN // size)
             steps = range(step, max(step + 1, min(step + more, len(self.shard))))
-            places = list(map(self.shard.places, steps))
-            cuts = np.cumsum(list(map(len, places)))
-            drawn = np.split(self.epoch.samples(np.concatenate(places)), cuts[:-1])
+            drawn = self.epoch.samples(self.shard.places(steps))
             self._drawn = steps, drawn
-        return drawn[step - steps.start]
+        begin = (step - steps.start) * size
+        return drawn[begin : begin + size]  # only the last step may have fewer
 
     def state(self, course: Course, steps: int) -> State:
         """After so many steps; at the end, that of the next epoch's beginning."""

@@ -74,12 +74,17 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def samples(self, begun: _Begun) -> list[Any]:
         if self.transform is None and not self.keys:
             return list(begun.values())
-        # One at a time: a value that was let go of leaves its memory, in the cache, to the next.
+        # One at a time, and no name that keeps it until there is the next: a value that was let
+        # go of leaves its memory, which is in a core's cache, to the next one.
         values: Iterator[Any] = begun.values()
-        return [
-            self._sample(index, value)
-            for index, value in zip(begun.indices.tolist(), values, strict=True)
-        ]
+        if self.transform is not None and not self.keys:
+            samples = list(map(self.transform, values))
+        else:
+            samples = list(map(self._sample, begun.indices.tolist(), values))
+        if len(samples) < len(begun.indices):  # for map() that is the end, as for a DataLoader
+            index = begun.indices[len(samples)]
+            raise RuntimeError(f"the transform raised StopIteration for sample {index}")
+        return samples
 
     def _sample(self, index: SupportsIndex, value: bytes | memoryview) -> Any:
         transform = self.transform

@@ -193,7 +193,7 @@ static void engines(const char *kind, uint64_t seed, bool forks, double seconds)
         if (code == LIO_ERR_UNSUPPORTED)
             return; /* no O_DIRECT here, or no io_uring */
         MUST_BE_OK(code, &error);
-        lio_engine_map_small(engine, UINT64_C(1) << 30);
+        lio_engine_map_cached(engine, UINT64_C(1) << 30);
         stop = false;
         for (int i = 0; i < THREADS; i++) {
             readers[i] = (reader){engine, seed + (uint64_t)i};
@@ -314,7 +314,7 @@ static void cursors(uint64_t seed, double seconds)
     lio_meta meta;
     lio_error error;
     MUST_BE_OK(lio_engine_open(path, "pread", 4, &engine, &error), &error);
-    lio_engine_map_small(engine, UINT64_C(1) << 30);
+    lio_engine_map_cached(engine, UINT64_C(1) << 30);
     if (lio_engine_open(path, "direct", 4, &past, &error) != LIO_OK)
         past = NULL;
     MUST_BE_OK(lio_meta_read(engine, UINT64_MAX, &meta, &error), &error);
