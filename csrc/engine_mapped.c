@@ -25,9 +25,12 @@ enum { THERE = 1, COUNTED = 2, BELIEVED = 4, SECOND = 8 };
 /* So many pieces in a row that are there make others believed. */
 enum { BELIEVED_FROM = 64 };
 
-/* For reads from here on, the look at the faults after each takes no time that matters. Of shorter
+/* For reads from here on, the clock before and after each takes no time that matters. Of shorter
  * ones many lie in a piece, so it is asked for when it is touched again. */
 enum { LONG_BYTES = 16 << 10 };
+
+/* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
+enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
 
 struct lio_mapped {
     const uint8_t *map;
@@ -225,7 +228,8 @@ static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *beli
     return true;
 }
 
-/* Whether this thread has waited for the storage in a fault, since it was last asked. */
+/* Whether this thread has waited for the storage in a fault, since it was last asked. A call of
+ * the kernel, so the clock says when to ask. */
 static bool has_waited(void)
 {
     static _Thread_local bool is_known;
@@ -296,10 +300,14 @@ bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const stru
                      int count)
 {
     bool believed, copied;
+    uint64_t begun;
     if (!holds(m, offset, length, &believed))
         return false;
+    if (!believed)
+        return copy_guarded(m->map, m->size, m->last, offset, into, count);
+    begun = lio_now_ns();
     copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
-    if (believed && has_waited())
+    if (lio_now_ns() - begun > WAIT_NS_MIN + length / BYTES_NS_MIN && has_waited())
         atomic_store_explicit(&m->in_a_row, 0, memory_order_relaxed);
     return copied;
 }

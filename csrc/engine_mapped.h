@@ -10,7 +10,8 @@
  *
  * To ask takes as long as to copy a few pages. So where it has been said of many pieces in a row
  * that they are there, of others that is believed, until a copy had to wait for the storage: then
- * one value came late, and all is asked for again. The kernel counts such faults of a thread.
+ * one value came late, and all is asked for again. The kernel counts such faults of a thread, which
+ * tells them from a processor that was busy with others.
  *
  * Touched pages count as memory of the process (as shared file pages, which the kernel takes
  * back at will), so their number is bounded, and the first pieces come first.

@@ -360,3 +360,64 @@ print("lives")
 def test_threads_that_read_for_others_are_guarded_too(path: Path) -> None:
     found = run(THREADS, path)
     assert found.stdout == "lives\n", found.stderr
+
+
+# --- large values -------------------------------------------------------------------------
+
+LARGE, LARGE_COUNT = 600_000, 96
+
+
+@pytest.fixture
+def large(place: Path) -> Path:
+    """A database of large values, 58 MB, in the page cache."""
+    folder = place / "large"
+    with databases.open_writable(folder, 1) as env:
+        databases.write(env, ((b"%04d" % i, large_value(i)) for i in range(LARGE_COUNT)))
+        env.sync(True)
+    warm(folder)
+    return folder
+
+
+def large_value(number: int) -> bytes:
+    return databases.value(number, 1000) * (LARGE // 1000)
+
+
+def test_large_values_are_copied_out_of_the_mapping_too(large: Path) -> None:
+    with lmdbio.Records(large, readahead=False) as records:
+        for _ in range(2):
+            before = calls()
+            for number, value in enumerate(records.values(range(LARGE_COUNT))):
+                assert value == large_value(number)
+        assert calls() - before < LARGE_COUNT // 4
+
+
+EVICTED = """
+import os, resource, sys, test_mapped as t, lmdbio
+records = lmdbio.Records(sys.argv[1], readahead=False)
+half = t.LARGE_COUNT // 2
+def read(numbers):
+    for number, value in zip(numbers, records.values(numbers), strict=True):
+        assert value == t.large_value(number), number
+for _ in range(3): read(range(half))
+with open(sys.argv[1] + "/data.mdb", "rb") as file:
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    left = records._engine.cached_bytes()
+before, faults = t.calls(), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+read(range(t.LARGE_COUNT - 1, half, -2))
+print(left, t.calls() - before, resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults)
+"""
+
+
+def test_what_was_believed_to_be_there_is_waited_for_once(large: Path) -> None:
+    """Half of the file was there, piece after piece, when the other half leaves the page cache.
+    The first value of that is waited for in a fault, which brings as much as the kernel reads
+    ahead; the others are read together."""
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    found = run(EVICTED, large, PYTHONPATH=here)
+    assert found.returncode == 0, found.stderr
+    left, read, faults = map(int, found.stdout.split())
+    size = (large / "data.mdb").stat().st_size
+    if file_system(large) == "tmpfs":
+        assert left >= size and faults == 0
+    else:
+        assert left < 0.7 * size and faults > 0 and read > LARGE_COUNT // 4 // 3

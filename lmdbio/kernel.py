@@ -1,0 +1,25 @@
+"""What the kernel tells in small files of ``/proc`` and ``/sys``.
+
+Names of control groups and mounts may be any bytes: what is no UTF-8 comes as surrogates, as in
+Python's own file names. Paths are strings, for to open a database reads a dozen of these files,
+and ``pathlib`` takes longer than the kernel.
+"""
+
+from __future__ import annotations
+
+__all__ = ["number", "text"]
+
+
+def text(path: str) -> str | None:
+    """What a file says, without blanks around it; None: it cannot be read."""
+    try:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            return file.readall().decode("utf-8", "surrogateescape").strip()
+    except OSError:
+        return None
+
+
+def number(path: str) -> int | None:
+    """The number in a file; None: there is none in it ("max"), or it cannot be read."""
+    found = text(path)
+    return int(found) if found is not None and found.isascii() and found.isdecimal() else None
