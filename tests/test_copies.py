@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from lmdbio._lmdbio import ffi, lib
 
 PAGE = 4096
