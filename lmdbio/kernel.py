@@ -15,7 +15,7 @@ def text(path: str) -> str | None:
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             return file.readall().decode("utf-8", "surrogateescape").strip()
-    except OSError:
+    except (OSError, ValueError):  # a name that is none
         return None
 
 

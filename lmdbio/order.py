@@ -182,14 +182,22 @@ class Shard:
     def batches(self) -> int:
         """Steps in which this rank has places: all, or all but the last."""
         steps = len(self)
-        return steps - (steps > 0 and not len(self.places(range(steps - 1, steps))))
+        return steps - (steps > 0 and not len(self.places(steps - 1)))
 
-    def places(self, steps: range) -> I64:
-        """Those of some steps, one after another.
+    def places(self, step: int) -> I64:
+        """Those of one step.
 
         Returns:
-            Shape (n,): ``batch_size`` of each step, of the last one perhaps fewer; unless all
-            ranks take as many, also none.
+            Shape (n,): ``batch_size`` of them, in the last step perhaps fewer; unless all ranks
+            take as many, also none.
+
+        Raises:
+            IndexError: there is no such step.
+        """
+        return self.run(range(step, step + 1))
+
+    def run(self, steps: range) -> I64:
+        """Those of steps that follow one another: ``places`` of each, joined.
 
         Raises:
             IndexError: there is no such step.

@@ -124,7 +124,7 @@ def used_by_all(shards: list[Shard], steps: int) -> list[int]:
 
 
 def used_in(shard: Shard, step: int) -> list[int]:
-    return shard.places(range(step, step + 1)).tolist()
+    return shard.places(step).tolist()
 
 
 ranks = st.integers(1, 9)
@@ -151,7 +151,7 @@ def test_ranks_use_each_place_once(
         assert shard.batches == steps or (shard.rank > 0 and not even)
         for run in (range(steps), range(steps // 2), range(steps // 3, steps)):
             alone = [place for step in run for place in used_in(shard, step)]
-            assert shard.places(run).tolist() == alone
+            assert shard.run(run).tolist() == alone
     if even:
         for step in range(steps):
             assert len({len(used_in(shard, step)) for shard in shards}) == 1

@@ -175,7 +175,7 @@ class Stretch:
         if step not in steps:
             more = max(1, DRAWN // size)
             steps = range(step, max(step + 1, min(step + more, len(self.shard))))
-            drawn = self.epoch.samples(self.shard.places(steps))
+            drawn = self.epoch.samples(self.shard.run(steps))
             self._drawn = steps, drawn
         begin = (step - steps.start) * size
         return drawn[begin : begin + size]  # only the last step may have fewer
