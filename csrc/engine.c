@@ -339,6 +339,15 @@ size_t lio_engine_missing(lio_engine *engine, const lio_extent *extents, size_t 
     return found;
 }
 
+bool lio_engine_holds(lio_engine *engine, const lio_extent *extents, size_t count)
+{
+    size_t calls = 0;
+    for (size_t i = 0; i < count; i++)
+        if (how_held(engine, extents[i], &calls, true) == LIO_HOLDS_NOT)
+            return false;
+    return true;
+}
+
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
                        size_t count, uint64_t room)
 {

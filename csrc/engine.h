@@ -165,6 +165,9 @@ bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint
 size_t lio_engine_missing(lio_engine *engine, const lio_extent *extents, size_t count,
                           uint8_t *missing);
 
+/* Whether lio_engine_missing would find none. */
+bool lio_engine_holds(lio_engine *engine, const lio_extent *extents, size_t count);
+
 /* Submit and wait. A single small request is read by the calling thread. */
 int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 

@@ -10,6 +10,8 @@
 /* cdef: skip */
 #ifndef LIO_GLUE_VALUES_H
 #define LIO_GLUE_VALUES_H
+#include <string.h>
+
 #include "_glue.h"
 /* cdef: resume */
 
@@ -28,8 +30,17 @@ static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_e
                                size_t count, lio_pages *pages, lio_snapshot *snapshot,
                                bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify);
 
-/* How many values are not yet handed out. */
+/* Puts into the list at address `list`, at 0, a callable: of a list of indices, the values of these
+ * records of `table`, of that type, where nobody need wait for any of them; else None, also where
+ * one is no index of a record. One call for each small batch: what Python and cffi take to pass
+ * arrays costs more than that. `keep` owns all that is borrowed. 0, or -1 when memory ran out. */
+static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t records,
+                             lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
+                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
+
+/* How many values are not yet handed out; and where these lie. */
 static size_t lio_values_left(uintptr_t values);
+static void lio_values_rest(uintptr_t values, lio_extent *out);
 
 /* cdef: skip */
 
@@ -47,6 +58,7 @@ typedef struct {
     lio_snapshot *snapshot;
     PyObject *keep, *failed, *verify;
     const lio_extent *extents;
+    lio_extent *own; /* the extents, where nobody else owns them */
     size_t at, ready, end; /* the next value; up to here in memory; all */
     size_t apart;          /* up to here one by one: not all between them is at hand */
     const uint8_t *memory; /* the byte at `begin` of the file, or of the memory given */
@@ -125,8 +137,10 @@ static PyObject *lio_values_alone(lio_values *s)
     if (value != NULL && e->length > 0 &&
         !lio_values_read(s, e->offset, e->length, (uint8_t *)PyBytes_AsString(value)))
         Py_CLEAR(value);
-    if (value == NULL)
+    if (value == NULL) {
+        lio_values_count(s); /* this may be the end */
         return NULL;
+    }
     lio_engine_planned(s->engine, e->length, 0);
     return lio_values_done(s, value);
 }
@@ -135,9 +149,13 @@ static PyObject *lio_values_alone(lio_values *s)
 static bool lio_values_load(lio_values *s, size_t count)
 {
     const lio_extent *first = &s->extents[s->at], *last = &s->extents[s->at + count - 1];
-    uint64_t span = last->offset + last->length - first->offset, wanted = 0;
+    lio_extent all = {first->offset, last->offset + last->length - first->offset};
+    uint64_t span = all.length, wanted = 0;
     for (const lio_extent *e = first; e <= last; e++)
         wanted += e->length;
+    /* To try would have the kernel fetch what lies between, too. */
+    if (!s->waits && wanted < span && !lio_engine_holds(s->engine, &all, 1))
+        return false;
     if (s->piece == NULL)
         s->piece = PyMem_Malloc(LIO_VALUES_PIECE);
     if (s->piece == NULL) {
@@ -183,6 +201,7 @@ static void lio_values_free(PyObject *self)
     lio_values *s = (lio_values *)self;
     lio_values_count(s);
     PyMem_Free(s->piece);
+    PyMem_Free(s->own);
     Py_XDECREF(s->verify);
     Py_XDECREF(s->failed);
     Py_XDECREF(s->keep);
@@ -240,6 +259,129 @@ static size_t lio_values_left(uintptr_t values)
 {
     const lio_values *s = (const lio_values *)values;
     return s->end - s->at;
+}
+
+static void lio_values_rest(uintptr_t values, lio_extent *out)
+{
+    const lio_values *s = (const lio_values *)values;
+    memcpy(out, s->extents + s->at, (s->end - s->at) * sizeof *out);
+}
+
+/* --- of records that nobody need wait for ------------------------------------------------ */
+
+typedef struct {
+    lio_engine *engine;
+    const lio_extent *table;
+    size_t records;
+    lio_pages *pages;
+    lio_snapshot *snapshot;
+    PyObject *type, *keep, *failed, *verify;
+} lio_holder;
+
+static const char LIO_HOLDER[] = "lmdbio.holder";
+
+static void lio_holder_free(PyObject *capsule)
+{
+    lio_holder *h = PyCapsule_GetPointer(capsule, LIO_HOLDER);
+    Py_DECREF(h->verify);
+    Py_DECREF(h->failed);
+    Py_DECREF(h->keep);
+    Py_DECREF(h->type);
+    PyMem_Free(h);
+}
+
+/* The record of an object that is an index; `records` where it is none. */
+static size_t lio_holder_record(PyObject *index, size_t records)
+{
+    int overflow = 0;
+    long long number;
+    if (!PyLong_CheckExact(index))
+        return records;
+    number = PyLong_AsLongLongAndOverflow(index, &overflow);
+    if (overflow != 0 || number < -(long long)records || number >= (long long)records)
+        return records;
+    return (size_t)(number < 0 ? number + (long long)records : number);
+}
+
+/* Where the records of a list lie, in memory of their own; NULL: one is no record, or no memory. */
+static lio_extent *lio_holder_find(const lio_holder *h, PyObject *indices, size_t count)
+{
+    lio_extent *found = PyMem_Malloc(count * sizeof *found);
+    for (size_t i = 0; i < count && found != NULL; i++) {
+        size_t record =
+            lio_holder_record(PyList_GetItem(indices, (Py_ssize_t)i), h->records);
+        if (record < h->records) {
+            found[i] = h->table[record];
+        } else {
+            PyMem_Free(found);
+            found = NULL;
+        }
+    }
+    return found;
+}
+
+static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
+{
+    lio_holder *h = PyCapsule_GetPointer(self, LIO_HOLDER);
+    PyObject *values = NULL;
+    lio_extent *found = NULL;
+    size_t count = 0;
+    bool held = false;
+    if (PyList_CheckExact(indices)) {
+        count = (size_t)PyList_Size(indices);
+        found = count > 0 ? lio_holder_find(h, indices, count) : NULL;
+    }
+    if (found != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        held = lio_engine_holds(h->engine, found, count);
+        Py_END_ALLOW_THREADS
+    }
+    if (!held) {
+        PyMem_Free(found);
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    values = PyObject_CallObject(h->type, NULL);
+    if (values == NULL) {
+        PyMem_Free(found);
+        return NULL;
+    }
+    ((lio_values *)values)->own = found;
+    lio_values_of_file((uintptr_t)values, h->engine, found, count, h->pages, h->snapshot, false,
+                       (uintptr_t)h->keep, (uintptr_t)h->failed, (uintptr_t)h->verify);
+    return values;
+}
+
+static PyMethodDef LIO_HOLDER_METHOD = {"holder", lio_holder_call, METH_O, NULL};
+
+static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t records,
+                             lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
+                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_holder *h = PyMem_Malloc(sizeof *h);
+    PyObject *capsule = NULL, *callable = NULL;
+    int result = -1;
+    if (h != NULL) {
+        *h = (lio_holder){engine, table, records, pages, snapshot, (PyObject *)type,
+                          (PyObject *)keep, (PyObject *)failed, (PyObject *)verify};
+        capsule = PyCapsule_New(h, LIO_HOLDER, lio_holder_free);
+    }
+    if (capsule != NULL) {
+        Py_INCREF(h->type);
+        Py_INCREF(h->keep);
+        Py_INCREF(h->failed);
+        Py_INCREF(h->verify);
+        callable = PyCFunction_NewEx(&LIO_HOLDER_METHOD, capsule, NULL);
+        Py_DECREF(capsule);
+    } else {
+        PyMem_Free(h);
+    }
+    if (callable != NULL && PyList_SetItem((PyObject *)list, 0, callable) == 0)
+        result = 0;
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return result;
 }
 #endif
 /* cdef: resume */

@@ -223,6 +223,9 @@ class _Parts(Generic[B]):
             self.close()
             raise
 
+    def __len__(self) -> int:
+        return len(self.indices)
+
     def close(self) -> None:
         for _, begun in self._parts:
             begun.close()
@@ -251,7 +254,7 @@ class BegunJoinedValues(_Parts[BegunValues]):
 
     def values(self) -> Iterator[bytes]:
         """Waits for those that have to be read."""
-        parts = self._finish(BegunValues.values)
+        parts = self._finish(lambda begun: begun.values())
         part_of = np.empty(len(self.indices), np.int64)
         for part, (rows, _) in enumerate(parts):
             part_of[rows] = part

@@ -325,6 +325,16 @@ class Source(Opened):
             engine, extents, self._snapshot(), verify=self.guard, waits=waits
         )
 
+    def value_holder(
+        self, engine: _core.Engine
+    ) -> Callable[[list[int]], _core.Values | None] | None:
+        """A quick call for values that nobody need wait for (``_core.value_holder``); None: where
+        records lie is not known all at once, or as for ``fetcher``.
+        """
+        if self._table is None or engine.alignment > 1:
+            return None
+        return _core.value_holder(engine, self._table, self._snapshot(), self.guard)
+
     def close(self) -> None:
         """Closes the file and the sidecar. May be called twice."""
         self._vouching = None  # it keeps the file open

@@ -209,6 +209,8 @@ class Records(Sequence[bytes]):
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
         self._fetch = self._source.fetcher(self._engine)
         self._gatherer = self._source.gatherer(self._engine)
+        #: Once it is known where all records lie.
+        self._holder: Callable[[list[int]], _core.Values | None] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -461,11 +463,26 @@ class Records(Sequence[bytes]):
         return Begun(self, indices)
 
     def begin_values(self, indices: npt.ArrayLike) -> BegunValues:
-        """Begins what ``values`` does: ``values()`` waits for it, ``close()`` gives it up.
+        """Begins what ``values`` does: ``values()``, once, waits for it, ``close()`` gives it up.
 
         Raises: as ``values``.
         """
-        return BegunValues(self, indices)
+        if not isinstance(indices, list):
+            return ReadValues(self, indices)
+        begun, indices = monotonic_ns(), indices.copy()
+        held = self._held(indices)
+        if held is None:
+            return ReadValues(self, indices)
+        self._tally.located(begun, len(indices))
+        return HeldValues(self, indices, held)
+
+    def _held(self, indices: list[int]) -> _core.Values | None:
+        """Values that nobody need wait for; None: there is more to do."""
+        if self._gatherer is None or self._image.place == "mapping" or self._image.complete():
+            return None
+        if self._holder is None:
+            self._holder = self._source.value_holder(self._engine)
+        return None if self._holder is None else self._holder(indices)
 
     def _missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
         """Of each extent, whether the page cache does not hold it; None: it holds them all."""
@@ -516,7 +533,7 @@ class Records(Sequence[bytes]):
 
     def close(self) -> None:
         """Closes the file. May be called twice; batches stay valid, and a mapping under them."""
-        self._fetch = self._gatherer = None
+        self._fetch = self._gatherer = self._holder = None
         self._slices.close()
         self._image.close()
         self._bypass.close()
@@ -542,6 +559,9 @@ class _Begun:
     def __init__(self, records: Records) -> None:
         self._records = records
         self._block: Block | None = None
+
+    def __len__(self) -> int:
+        return len(self.indices)
 
     def __reduce__(self) -> str:
         raise TypeError("what is under way cannot be pickled")
@@ -583,9 +603,84 @@ class Begun(_Begun):
 
 
 class BegunValues(_Begun):
-    """Values under way: those that the page cache does not hold are being read, the others are
-    left there until their turn has come. Out of a mapping, all are: what is lent of that would
-    show what a writer puts there later.
+    """Values under way; what the page cache holds is left there until its turn has come."""
+
+    def values(self) -> Iterator[bytes]:
+        raise NotImplementedError
+
+    def _cached(
+        self, extents: _core.Extents, *, waits: bool = False, sure: bool = False
+    ) -> Iterator[bytes]:
+        """Those that the page cache holds, and what it has let go of since.
+
+        Args:
+            waits: for that, one by one.
+            sure: what is left at the first one that it has let go of is read, whatever it holds.
+        """
+        records = self._records
+        values = records._source.values(records._engine, extents, waits=waits)
+        return chain(values, self._let_go(values, sure=sure))
+
+    def _let_go(self, values: _core.Values, *, sure: bool) -> Iterator[bytes]:
+        """What comes after the first value that the page cache has let go of."""
+        if not values.left:
+            return
+        records, left = self._records, values.rest()
+        missing = None if sure else records._missing(left)
+        if missing is None:
+            missing = np.full(len(left), sure)
+        missing[0] = True
+        block = records._begin_block(left[missing])
+        yield from self._in_turn(left, missing, block, sure=True)
+
+    def _in_turn(
+        self,
+        extents: _core.Extents,
+        missing: npt.NDArray[np.bool_],
+        block: Block,
+        *,
+        sure: bool = False,
+    ) -> Iterator[bytes]:
+        """Those that are missing from ``block``, the others, in order, from the page cache."""
+        read = self._finish(block)
+        if missing.all():
+            return read
+        cached = self._cached(extents[~missing], sure=sure)
+        return (next(read if one else cached) for one in missing.tolist())
+
+    @staticmethod
+    def _finish(block: Block) -> Iterator[bytes]:
+        with block:
+            block.wait()
+            return block.values()
+
+
+class HeldValues(BegunValues):
+    """Of which none has to be waited for, as far as is known.
+
+    Args:
+        indices: a list that nobody changes.
+        values: theirs.
+    """
+
+    def __init__(self, records: Records, indices: list[int], values: _core.Values) -> None:
+        super().__init__(records)
+        self._given, self._held = indices, values
+
+    def __len__(self) -> int:
+        return len(self._given)
+
+    @property
+    def indices(self) -> U64:  # type: ignore[override]
+        return as_indices(self._given, len(self._records))
+
+    def values(self) -> Iterator[bytes]:
+        return chain(self._held, self._let_go(self._held, sure=False))
+
+
+class ReadValues(BegunValues):
+    """Of which those that the page cache does not hold are being read. Out of a mapping none is:
+    what is lent of that would show what a writer puts there later.
     """
 
     def __init__(self, records: Records, indices: npt.ArrayLike) -> None:
@@ -609,53 +704,8 @@ class BegunValues(_Begun):
         if self._block is not None and self._missing is not None:
             return self._in_turn(self._extents, self._missing, self._block)
         if not self._is_lent:
-            return self._cached(self._extents)
+            return self._cached(self._extents, waits=self._waits)
         lent = records._lend(self.indices, self._extents)
         if lent is not None:
             return map(bytes, lent)
         return self._finish(records._begin_block(self._extents))
-
-    def _in_turn(
-        self,
-        extents: _core.Extents,
-        missing: npt.NDArray[np.bool_],
-        block: Block,
-        *,
-        sure: bool = False,
-    ) -> Iterator[bytes]:
-        """Those that are missing from ``block``, the others, in order, from the page cache."""
-        read = self._finish(block)
-        if missing.all():
-            return read
-        cached = self._cached(extents[~missing], sure=sure)
-        return (next(read if one else cached) for one in missing.tolist())
-
-    def _cached(self, extents: _core.Extents, *, sure: bool = False) -> Iterator[bytes]:
-        """Those that the page cache holds, and what it has let go of since.
-
-        Args:
-            sure: what is left at the first one that it has let go of is read, whatever it holds.
-        """
-        records = self._records
-        values = records._source.values(records._engine, extents, waits=self._waits)
-        return chain(values, self._let_go(values, extents, sure=sure))
-
-    def _let_go(
-        self, values: _core.Values, extents: _core.Extents, *, sure: bool
-    ) -> Iterator[bytes]:
-        """What comes after the first value that the page cache has let go of."""
-        if not values.left:
-            return
-        records, left = self._records, extents[-values.left :]
-        missing = None if sure else records._missing(left)
-        if missing is None:
-            missing = np.full(len(left), sure)
-        missing[0] = True
-        block = records._begin_block(left[missing])
-        yield from self._in_turn(left, missing, block, sure=True)
-
-    @staticmethod
-    def _finish(block: Block) -> Iterator[bytes]:
-        with block:
-            block.wait()
-            return block.values()

@@ -69,7 +69,7 @@ from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.stretch import Stretch
 from lmdbio._core.trace import SpanKind, Traced, ring
-from lmdbio._core.values import Values
+from lmdbio._core.values import Values, value_holder
 from lmdbio._core.window import Mapping, Window, map_again, populate
 
 __all__ = [
@@ -169,6 +169,7 @@ __all__ = [
     "split_rows",
     "settle_keys",
     "tree_items",
+    "value_holder",
     "walk_records",
     "Mapping",
     "map_again",

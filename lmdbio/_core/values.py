@@ -89,3 +89,47 @@ class Values(_Values):  # type: ignore[misc]
     def left(self) -> int:
         """How many are not yet handed out."""
         return int(lib.lio_values_left(id(self)))
+
+    def rest(self) -> Extents:
+        """Where those lie, dtype ``EXTENT``, shape (left,)."""
+        rest = np.empty(self.left, EXTENT)
+        lib.lio_values_rest(id(self), pointer_to(rest, "lio_extent *"))
+        return rest
+
+
+def value_holder(
+    engine: Engine, table: Extents, snapshot: Snapshot, verify: Callable[[], None]
+) -> Callable[[list[int]], Values | None]:
+    """A quick call: of a list of indices, these records' values, if nobody need wait for any.
+
+    Args:
+        engine: reads, and stays open as long as the call is kept.
+        table: where all records lie, dtype ``EXTENT``.
+        snapshot: asked after each read.
+        verify: makes sure, and raises, where that cannot say.
+
+    Returns:
+        A call that gives None where there is more to do, or one is no index of a record; an
+        index may count from the end. The values end before the first that the page cache has let
+        go of meanwhile (``Values.left``).
+    """
+    table = np.ascontiguousarray(table, EXTENT)
+    keep = engine.pointer, table, snapshot.pages, snapshot.pointer
+    failed = Failed(snapshot, engine.path, "read")
+    cell: list[Any] = [None]
+    made = lib.lio_values_holder(
+        keep[0],
+        pointer_to(table, "lio_extent *"),
+        len(table),
+        snapshot.pages.pointer,
+        keep[3],
+        id(Values),
+        id(keep),
+        id(failed),
+        id(verify),
+        id(cell),
+    )
+    if made:
+        raise MemoryError("no memory for reading records")
+    found: Callable[[list[int]], Values | None] = cell[0]
+    return found

@@ -81,7 +81,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
             samples = list(map(self.transform, values))
         else:
             samples = list(map(self._sample, begun.indices.tolist(), values))
-        if len(samples) < len(begun.indices):  # for map() that is the end, as for a DataLoader
+        if len(samples) < len(begun):  # for map() that is the end, as for a DataLoader
             index = begun.indices[len(samples)]
             raise RuntimeError(f"the transform raised StopIteration for sample {index}")
         return samples
