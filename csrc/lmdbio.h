@@ -23,6 +23,7 @@
 #include "keys.h"
 #include "insertion.h"
 #include "items.h"
+#include "order.h"
 #include "window.h"
 #include "pages.h"
 #include "tree.h"

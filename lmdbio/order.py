@@ -24,6 +24,8 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
+
 __all__ = ["Epoch", "Shard"]
 
 I64 = npt.NDArray[np.int64]
@@ -78,12 +80,8 @@ class Epoch:
         keys = _keys(self.seed, self.number)
         left = max(1, math.isqrt(self.count))
         right = -(-self.count // left)
-        found = _permuted(given.astype(np.uint64), keys, left, right)
-        outside = np.flatnonzero(found >= np.uint64(self.count))
-        while outside.size:
-            found[outside] = _permuted(found[outside], keys, left, right)
-            outside = outside[found[outside] >= np.uint64(self.count)]
-        samples: I64 = found.astype(np.int64)
+        samples: I64 = np.array(given)
+        _core.permute(samples.view(np.uint64), self.count, left, right, keys)
         return samples
 
 
@@ -111,17 +109,6 @@ def _mixed(values: U64) -> U64:
     values *= np.uint64(0x94D049BB133111EB)
     values ^= values >> np.uint64(31)
     return values
-
-
-def _permuted(values: U64, keys: U64, a: int, b: int) -> U64:
-    """A permutation of the numbers below ``a * b``."""
-    left, right = values % np.uint64(a), values // np.uint64(a)
-    for i, key in enumerate(keys):
-        modulus = np.uint64(b if i % 2 else a)
-        # Reduced before they are added: the sum must not wrap.
-        left, right = right, (left + _mixed(right + key) % modulus) % modulus
-    permuted: U64 = right * np.uint64(a) + left
-    return permuted
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ C_ROOMS = (
     "keys",
     "insertion",
     "items",
+    "order",
     "window",
 )
 

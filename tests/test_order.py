@@ -112,6 +112,38 @@ def test_places_do_not_tell_samples_in_a_large_one(lag: int) -> None:
     assert abs(np.corrcoef(samples, np.arange(100_003))[0, 1]) < 5 / math.sqrt(100_003)
 
 
+def mixed(value: int) -> int:
+    value = ((value ^ value >> 30) * 0xBF58476D1CE4E5B9) % 2**64
+    value = ((value ^ value >> 27) * 0x94D049BB133111EB) % 2**64
+    return value ^ value >> 31
+
+
+@given(count=st.integers(1, 2**62), number=st.integers(0, 99), data=st.data())
+def test_the_permutation_is_the_network_that_it_is_said_to_be(
+    count: int, number: int, data: st.DataObject
+) -> None:
+    """By the text book, in numbers that cannot wrap."""
+    seed = data.draw(st.integers(0, 2**63 - 1))
+    golden = 0x9E3779B97F4A7C15
+    key = mixed((mixed((number + golden) % 2**64) ^ seed) + golden & 2**64 - 1)
+    keys = [mixed((key + golden * turn) % 2**64) for turn in range(1, 9)]
+    a = max(1, math.isqrt(count))
+    b = -(-count // a)
+    places = data.draw(st.lists(st.integers(0, count - 1), max_size=5))
+    expected = []
+    for place in places:
+        while True:
+            left, right = place % a, place // a
+            for turn, own in enumerate(keys):
+                modulus = b if turn % 2 else a
+                left, right = right, (left + mixed((right + own) % 2**64)) % modulus
+            place = right * a + left
+            if place < count:
+                break
+        expected.append(place)
+    assert Epoch(count, seed, number).samples(places).tolist() == expected
+
+
 @pytest.mark.parametrize("place", [-1, 10, 2**40])
 def test_a_place_outside_is_refused(place: int) -> None:
     with pytest.raises(IndexError, match="10 samples"):

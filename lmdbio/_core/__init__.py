@@ -62,6 +62,7 @@ from lmdbio._core.locate import (
     leaves_of,
 )
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
+from lmdbio._core.order import permute
 from lmdbio._core.place import PLACE_BYTES_MAX, go_to, place_of, skip_records, walk_records
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.scan import Items, Scan
@@ -160,6 +161,7 @@ __all__ = [
     "meta_bytes",
     "newest_txnid",
     "pack_extents",
+    "permute",
     "place_of",
     "populate",
     "read_meta",
