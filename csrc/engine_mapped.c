@@ -18,16 +18,13 @@
 /* What the kernel maps around a fault is a quarter of that. */
 enum { PIECE_BYTES = 256 << 10 };
 
-/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; that
- * it was believed and not asked for; and above these bits in which second that was. 0: nothing. */
-enum { THERE = 1, COUNTED = 2, BELIEVED = 4, SECOND = 8 };
+/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; and
+ * above these two bits in which second that was. 0: nothing. */
+enum { THERE = 1, COUNTED = 2, SECOND = 4 };
 
-/* So many pieces in a row that are there make others believed. */
-enum { BELIEVED_FROM = 64 };
-
-/* For reads from here on, the clock before and after each takes no time that matters. Of shorter
- * ones many lie in a piece, so it is asked for when it is touched again. */
-enum { LONG_BYTES = 16 << 10 };
+/* So many pieces in a row that are there make others believed, by longer reads than this: shorter
+ * ones are made with Python's GIL in hand (_glue.h), and many of them lie in a piece. */
+enum { BELIEVED_FROM = 64, BELIEVED_BYTES = 32 << 10 };
 
 /* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
 enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
@@ -192,14 +189,27 @@ static bool ask(lio_mapped *m, uint64_t piece)
     return there;
 }
 
-/* Whether a piece, of which that is not known this second, is in the page cache. */
-static bool look(lio_mapped *m, uint64_t piece, uint32_t second, bool is_believed)
+/* Whether the kernel may be asked about a piece, or the piece believed: whether it may be touched. */
+static bool has_room(lio_mapped *m, uint32_t seen)
 {
-    uint32_t counted = atomic_load_explicit(&m->seen[piece], memory_order_relaxed) & COUNTED, now;
-    bool there =
-        (counted || atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max) &&
-        (is_believed || ask(m, piece)) && (counted || count_piece(m));
-    now = there ? THERE | COUNTED | (is_believed ? BELIEVED : 0) : counted;
+    return (seen & COUNTED) ||
+           (atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max);
+}
+
+/* Believes that a piece is there. */
+static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
+{
+    if (!has_room(m, seen) || (!(seen & COUNTED) && !count_piece(m)))
+        return false;
+    atomic_store_explicit(&m->seen[piece], seen | COUNTED, memory_order_relaxed);
+    return true;
+}
+
+/* Looks whether it is. */
+static bool look(lio_mapped *m, uint64_t piece, uint32_t seen, uint32_t second)
+{
+    bool there = has_room(m, seen) && ask(m, piece) && ((seen & COUNTED) || count_piece(m));
+    uint32_t now = there ? THERE | COUNTED : seen & COUNTED;
     atomic_store_explicit(&m->seen[piece], second * SECOND + now, memory_order_relaxed);
     return there;
 }
@@ -207,23 +217,19 @@ static bool look(lio_mapped *m, uint64_t piece, uint32_t second, bool is_believe
 static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
 {
     uint32_t second = this_second();
+    bool believes = length > BELIEVED_BYTES &&
+                    atomic_load_explicit(&m->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
     *believed = false;
     if (!is_guarded(second))
         return false;
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen[piece], memory_order_relaxed);
-        bool is_new = seen / SECOND != second, is_believed;
-        if (!is_new && !(seen & BELIEVED)) {
-            if (!(seen & THERE))
-                return false;
-            continue;
-        }
-        is_believed = (is_new || length >= LONG_BYTES) &&
-                      atomic_load_explicit(&m->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
-        if (!look(m, piece, second, is_believed))
+        bool is_known = seen / SECOND == second;
+        if (is_known ? !(seen & THERE)
+                     : !(believes ? believe(m, piece, seen) : look(m, piece, seen, second)))
             return false;
-        *believed |= is_believed;
+        *believed |= believes && !is_known;
     }
     return true;
 }
@@ -232,14 +238,12 @@ static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *beli
  * the kernel, so the clock says when to ask. */
 static bool has_waited(void)
 {
-    static _Thread_local bool is_known;
-    static _Thread_local long known;
+    static _Thread_local long known; /* 0, as a thread's are when it begins */
     struct rusage used;
     bool more;
     if (getrusage(RUSAGE_THREAD, &used) != 0)
         return true;
-    more = is_known && used.ru_majflt != known;
-    is_known = true;
+    more = used.ru_majflt != known;
     known = used.ru_majflt;
     return more;
 }

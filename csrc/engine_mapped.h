@@ -2,15 +2,16 @@
  * the kernel.
  *
  *   [piece][piece][piece] ...   a piece is touched when the kernel has just said that all of it is
- *                               in the page cache; that is asked again after a second
+ *                               in the page cache; that is asked again after a second; or when it
+ *                               is believed
  *
  * For a small read the call costs more than the copy, and a large one the kernel copies page by
  * page, at half the speed that was measured out of a mapping. A page that has left the cache since
  * is brought back by the fault, as a read would have done.
  *
  * To ask takes as long as to copy a few pages. So where it has been said of many pieces in a row
- * that they are there, of others that is believed, until a copy had to wait for the storage: then
- * one value came late, and all is asked for again. The kernel counts such faults of a thread, which
+ * that they are there, of others that is believed by long reads, until one had to wait for the
+ * storage: then that came late, and all is asked for again. The kernel counts such faults of a thread, which
  * tells them from a processor that was busy with others.
  *
  * Touched pages count as memory of the process (as shared file pages, which the kernel takes

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 __all__ = ["number", "text"]
 
+#: The kernel's numbers have 64 bits.
+DIGITS_MAX = 20
+
 
 def text(path: str) -> str | None:
-    """What a file says, without blanks around it; None: it cannot be read."""
+    """What a file says; None: it cannot be read."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
-            return file.readall().decode("utf-8", "surrogateescape").strip()
+            return file.readall().decode("utf-8", "surrogateescape")
     except (OSError, ValueError):  # a name that is none
         return None
 
 
 def number(path: str) -> int | None:
     """The number in a file; None: there is none in it ("max"), or it cannot be read."""
-    found = text(path)
-    return int(found) if found is not None and found.isascii() and found.isdecimal() else None
+    found = (text(path) or "").strip()
+    is_one = found.isascii() and found.isdecimal() and len(found) <= DIGITS_MAX
+    return int(found) if is_one else None

@@ -54,7 +54,7 @@ def parse_bytes(text: str, what: str) -> int:
 
 def _statistic(path: str, pattern: str) -> int | None:
     """The number in the line that the pattern describes."""
-    found = re.search(rf"^{pattern}$", kernel.text(path) or "", re.MULTILINE)
+    found = re.search(rf"^{pattern}\b", kernel.text(path) or "", re.MULTILINE)
     return None if found is None else int(found[1])
 
 
@@ -91,7 +91,7 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
     Args:
         root: where ``proc`` and ``sys`` are; tests put their own here.
     """
-    kib = _statistic(f"{root}/proc/meminfo", r"MemAvailable: *([0-9]+) kB")
+    kib = _statistic(f"{root}/proc/meminfo", r"MemAvailable:\s*([0-9]{1,20})")
     if kib is not None:
         available = kib * 1024
     else:
@@ -100,7 +100,7 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
         limit = kernel.number(f"{folder}/{limit_file}")
         usage = None if limit is None else kernel.number(f"{folder}/{usage_file}")
         if limit is not None and usage is not None:
-            reclaimable = _statistic(f"{folder}/memory.stat", rf"{statistic} ([0-9]+)") or 0
+            reclaimable = _statistic(f"{folder}/memory.stat", rf"{statistic} ([0-9]{{1,20}})") or 0
             available = min(available, max(0, limit - usage + reclaimable))
     return available
 

@@ -193,6 +193,8 @@ class Shard:
             raise IndexError(f"steps {steps.start} to {steps.stop} of {len(self)}")
         full = range(steps.start, min(steps.stop, (self.count - self.used) // self.step_size))
         first = self.used + self.rank * self.batch_size + full.start * self.step_size
+        if not full:  # a batch may be meant to be larger than all there is
+            return self._last_places() if steps else np.empty(0, np.int64)
         begins = np.arange(
             first, first + len(full) * self.step_size, self.step_size, dtype=np.int64
         )

@@ -134,7 +134,7 @@ class Records(Sequence[bytes]):
             far as the reads made so far are worth it. None: if there is room, once they have
             cost as much as that will; True: from the first read on; False: never.
         memory_bytes_max: what that may take in this process, bytes, and what it maps of the file
-            to copy small records from; None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller
+            to copy records from; None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller
             of 2.5 GB and a quarter of the memory available to the process. Batches come on top.
         subdir: as in ``lmdb.open``; None takes either.
 
@@ -485,7 +485,7 @@ class Records(Sequence[bytes]):
         return None if self._holder is None else self._holder(indices)
 
     def _missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
-        """Of each extent, whether the page cache does not hold it; None: it holds them all."""
+        """Of each extent, whether the page cache does not hold it; None: all, as is known."""
         if self._gatherer is None:
             return np.ones(len(extents), np.bool_) if len(extents) else None
         return self._engine.missing(extents)

@@ -1,4 +1,4 @@
-"""Small reads out of a mapping (csrc/engine_mapped.h): right bytes or another way, never a signal.
+"""Reads out of a mapping (csrc/engine_mapped.h): right bytes or another way, never a signal.
 
 Goal: what the page cache holds is handed out without a call of the kernel; a file that is cut or
 another SIGBUS handler change nothing of what is promised, and no more is touched than was
@@ -392,7 +392,7 @@ def test_large_values_are_copied_out_of_the_mapping_too(large: Path) -> None:
 
 
 EVICTED = """
-import os, resource, sys, test_mapped as t, lmdbio
+import os, resource, sys, threading, test_mapped as t, lmdbio
 records = lmdbio.Records(sys.argv[1], readahead=False)
 half = t.LARGE_COUNT // 2
 def read(numbers):
@@ -403,7 +403,10 @@ with open(sys.argv[1] + "/data.mdb", "rb") as file:
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     left = records._engine.cached_bytes()
 before, faults = t.calls(), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-read(range(t.LARGE_COUNT - 1, half, -2))
+for number in range(t.LARGE_COUNT - 1, half, -2):
+    thread = threading.Thread(target=read, args=([number],))
+    thread.start()
+    thread.join()
 print(left, t.calls() - before, resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults)
 """
 
@@ -411,7 +414,7 @@ print(left, t.calls() - before, resource.getrusage(resource.RUSAGE_SELF).ru_majf
 def test_what_was_believed_to_be_there_is_waited_for_once(large: Path) -> None:
     """Half of the file was there, piece after piece, when the other half leaves the page cache.
     The first value of that is waited for in a fault, which brings as much as the kernel reads
-    ahead; the others are read together."""
+    ahead; the others are read, also where each is another thread's."""
     here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     found = run(EVICTED, large, PYTHONPATH=here)
     assert found.returncode == 0, found.stderr

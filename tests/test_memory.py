@@ -41,6 +41,22 @@ MACHINES = {
         },
         6 * GIB,
     ),
+    "v2, a group whose name ends in a blank": (
+        {
+            "proc/self/cgroup": "0::/job \n",
+            f"{V2}/job /memory.max": f"{4 * GIB}\n",
+            f"{V2}/job /memory.current": f"{GIB}\n",
+        },
+        3 * GIB,
+    ),
+    "v2, a number that is none": (
+        {
+            "proc/self/cgroup": "0::/job\n",
+            f"{V2}/job/memory.max": "9" * 5000 + "\n",
+            f"{V2}/job/memory.current": "0\n",
+        },
+        64 * GIB,
+    ),
     "v2, a limit further up": (
         {
             "proc/self/cgroup": "0::/slice/job\n",

@@ -229,3 +229,10 @@ def test_a_step_outside_is_refused(step: int) -> None:
 def test_what_is_no_epoch_is_refused(bad: dict[str, int]) -> None:
     with pytest.raises(ValueError, match="negative"):
         Epoch(**{"count": 10, "seed": 0, **bad})
+
+
+@pytest.mark.parametrize("size", [11, 10**10, 2**62])
+def test_all_in_one_batch_takes_no_more_than_there_is(size: int) -> None:
+    assert Shard(10, size, 3, 4).places(0).tolist() == [9, 0, 1]
+    assert Shard(10, size).run(range(1)).tolist() == list(range(10))
+    assert Shard(10, size).batches == 1 and len(Shard(10, size, drop_last=True)) == 0

@@ -652,6 +652,12 @@ def test_a_transform_that_has_no_more_shortens_no_batch(folder: Path) -> None:
     def broken(data: bytes) -> int:
         return next(iter([])) if number(data) == 7 else number(data)
 
+    with lmdbio.Reader(folder, 10, iterations=3) as reader:
+        loader = ReaderLoader(reader, transform=lambda data: next(iter([])))
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            list(loader)
+    with pytest.raises(RuntimeError, match="StopIteration for sample 7"):
+        list(DataLoader(Dataset(folder, broken), batch_size=None, sampler=range(20)))
     for loader in (
         DataLoader(Dataset(folder, broken), 10),
         Loader(folder, 10, transform=broken),

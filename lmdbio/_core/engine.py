@@ -241,7 +241,8 @@ class Engine:
 
     def missing(self, extents: Extents) -> npt.NDArray[np.bool_] | None:
         """Of each extent (dtype ``EXTENT``), whether it has to be waited for, or takes longer to
-        copy by itself than to read with the others; shape (n,). None: of none.
+        copy by itself than to read with the others; shape (n,). None: of none, as far as is
+        known (csrc/engine_mapped.h).
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         missing = np.empty(len(extents), np.bool_)

@@ -62,7 +62,10 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
-        return self._sample(index, memoryview(value) if self.buffers else value)
+        try:
+            return self._sample(index, memoryview(value) if self.buffers else value)
+        except StopIteration as error:
+            raise RuntimeError(f"the transform raised StopIteration for sample {index}") from error
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return self.samples(self.begin(indices))

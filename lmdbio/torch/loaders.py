@@ -236,7 +236,10 @@ class ReaderLoader:
         parts = [range(at, min(at + size, len(batch))) for at in range(0, len(batch), size)]
         begun = [self._decoding.submit(partial(self._decode, batch, part)) for part in parts]
         futures.wait(begun)  # all, for they look at the window
-        return self._collate([one for part in begun for one in part.result()])
+        try:
+            return self._collate([one for part in begun for one in part.result()])
+        except StopIteration as error:  # it would be taken for the end
+            raise RuntimeError("transform or collate_fn raised StopIteration") from error
 
     def _decode(self, batch: Batch, part: range) -> list[Any]:
         kind, transform = self._kind, self._transform
