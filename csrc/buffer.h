@@ -23,7 +23,7 @@ uint8_t *lio_buffer_open(uint64_t size);
 void lio_buffer_close(uint8_t *buffer);
 
 /* memcpy, where it is slow too. glibc's copies long ones by `rep movsb`, which AMD's processors
- * (Zen 3 and 4) do at a fifth of its speed where `to` lies 1 to 31 bytes behind `from`, page
+ * (measured on Zen 3) do at a fifth of its speed where `to` lies 1 to 31 bytes behind `from`, page
  * offsets compared. Values begin 16 bytes into a page, and a loader makes object after object at
  * one address: that of a whole epoch may be such a one. */
 void lio_copy(void *to, const void *from, size_t size);

@@ -189,7 +189,7 @@ static bool ask(lio_mapped *m, uint64_t piece)
     return there;
 }
 
-/* Whether the kernel may be asked about a piece, or the piece believed: whether it may be touched. */
+/* Whether a piece may be touched: it has been, or the budget is not used up. */
 static bool has_room(lio_mapped *m, uint32_t seen)
 {
     return (seen & COUNTED) ||
@@ -225,9 +225,10 @@ static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *beli
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen[piece], memory_order_relaxed);
-        bool is_known = seen / SECOND == second;
-        if (is_known ? !(seen & THERE)
-                     : !(believes ? believe(m, piece, seen) : look(m, piece, seen, second)))
+        bool is_known = seen / SECOND == second, there = (seen & THERE) != 0;
+        if (!is_known)
+            there = believes ? believe(m, piece, seen) : look(m, piece, seen, second);
+        if (!there)
             return false;
         *believed |= believes && !is_known;
     }

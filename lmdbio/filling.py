@@ -484,13 +484,13 @@ class Filler(threading.Thread):
         """Waits for whatever may come next, not for long."""
         timeout_ms = self._links.slice_ms()
         if pending is not None and pending.ahead is not None and not pending.is_read_ahead():
-            self._begin_rest("fill")
+            self._begin_rest("reads")
             pending.ahead.ticket.poll(timeout_ms)
         elif self._links.in_turn:
-            self._begin_rest("fill")
+            self._begin_rest("reads")
             self._await_begun(timeout_ms)
         elif self._flying:
-            self._begin_rest("fill")
+            self._begin_rest("reads")
             self._flying[0].ticket.poll(timeout_ms)
         elif pending is not None and not self._slot_is_free(pending.number, 0):
             self._begin_rest("idle")

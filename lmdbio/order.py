@@ -34,7 +34,7 @@ U64 = npt.NDArray[np.uint64]
 #: An even number; fewer than six are told from chance by few samples.
 ROUNDS = 8
 _MASK = 2**64 - 1
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,27 +88,21 @@ class Epoch:
 @lru_cache(maxsize=16)
 def _keys(seed: int, number: int) -> U64:
     """A key for each round."""
-    key = _mixed_one(number)
+    key = _mixed(number + _GOLDEN)
     while True:  # all words of the seed, and its sign
-        key = _mixed_one(key ^ (seed & _MASK))
+        key = _mixed((key ^ (seed & _MASK)) + _GOLDEN)
         if -(2**63) <= seed < 2**63:
             break
         seed >>= 64
-    return _mixed(np.uint64(key) + _GOLDEN * np.arange(1, ROUNDS + 1, dtype=np.uint64))
+    return np.array([_mixed(key + i * _GOLDEN) for i in range(1, ROUNDS + 1)], np.uint64)
 
 
-def _mixed_one(value: int) -> int:
-    return int(_mixed(np.array([value & _MASK], np.uint64) + _GOLDEN)[0])
-
-
-def _mixed(values: U64) -> U64:
-    """Each bit of the result depends on all of the value's. Sums and products wrap."""
-    values = values ^ (values >> np.uint64(30))
-    values *= np.uint64(0xBF58476D1CE4E5B9)
-    values ^= values >> np.uint64(27)
-    values *= np.uint64(0x94D049BB133111EB)
-    values ^= values >> np.uint64(31)
-    return values
+def _mixed(value: int) -> int:
+    """Each bit of the result depends on all of the value's, modulo 2**64 (as in csrc/order.c)."""
+    value &= _MASK
+    value = (value ^ (value >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    value = (value ^ (value >> 27)) * 0x94D049BB133111EB & _MASK
+    return value ^ (value >> 31)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 import os
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -602,11 +603,12 @@ class Begun(_Begun):
         return iter(self.batch())
 
 
-class BegunValues(_Begun):
+class BegunValues(_Begun, ABC):
     """Values under way; what the page cache holds is left there until its turn has come."""
 
+    @abstractmethod
     def values(self) -> Iterator[bytes]:
-        raise NotImplementedError
+        """Waits for those that have to be read; to be called once."""
 
     def _cached(
         self, extents: _core.Extents, *, waits: bool = False, sure: bool = False
@@ -665,7 +667,8 @@ class HeldValues(BegunValues):
 
     def __init__(self, records: Records, indices: list[int], values: _core.Values) -> None:
         super().__init__(records)
-        self._given, self._held = indices, values
+        self._given = indices
+        self._held: _core.Values | None = values
 
     def __len__(self) -> int:
         return len(self._given)
@@ -675,7 +678,10 @@ class HeldValues(BegunValues):
         return as_indices(self._given, len(self._records))
 
     def values(self) -> Iterator[bytes]:
-        return chain(self._held, self._let_go(self._held, sure=False))
+        held, self._held = self._held, None
+        if held is None:
+            raise ValueError(f"{self._records.path}: these values were handed out")
+        return chain(held, self._let_go(held, sure=False))
 
 
 class ReadValues(BegunValues):

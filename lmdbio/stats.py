@@ -27,9 +27,9 @@ __all__ = ["Rest", "Stats", "Tally"]
 
 #: Why a filling thread rests: reads are under way; no slot is free; it is another root's turn to
 #: read, or to seek.
-Rest: TypeAlias = Literal["fill", "idle", "turn"]
+Rest: TypeAlias = Literal["reads", "idle", "turn"]
 _RESTS: dict[Rest, str] = {
-    "fill": "fill",
+    "reads": "wait for reads",
     "idle": "idle, no free slot",
     "turn": "wait for turn",
 }
@@ -340,14 +340,14 @@ class Tally:
             self.fill_ns += now - begun
             block = self.blocks - 1
         if tracing.is_on():
-            tracing.note("fill", begun, now, {"block": block, "bytes": size})
+            tracing.note("publish", begun, now, {"block": block, "bytes": size})
             tracing.note_flight("block", times, {"block": block, "bytes": size})
 
     def rested(self, why: Rest, begun: int) -> None:
         """A filling thread had nothing to do."""
         now = monotonic_ns()
         with self._lock:
-            if why == "fill":
+            if why == "reads":
                 self.fill_ns += now - begun
             elif why == "idle":
                 self.idle_ns += now - begun

@@ -21,7 +21,7 @@ import pytest
 
 import lmdbio
 from lmdbio import image
-from lmdbio.records import OWN_BYTES
+from lmdbio.records import OWN_BYTES, HeldValues
 
 COUNT, LENGTH = 2000, 3000
 
@@ -453,3 +453,16 @@ def test_what_is_under_way_is_not_pickled(path):
             with pytest.raises(TypeError, match="under way"):
                 pickle.dumps(begun)
             begun.close()
+
+
+def test_values_that_wait_for_nobody_are_handed_out_once(path):
+    with lmdbio.Records(path, engine="pread", readahead=False) as records:
+        for _ in range(20):  # others on this machine may put pages out meanwhile, but not always
+            assert [records[i] for i in range(COUNT)] == [content(i) for i in range(COUNT)]
+            begun = records.begin_values([3, -1, 3])
+            assert list(begun.values()) == [content(3), content(COUNT - 1), content(3)]
+            if isinstance(begun, HeldValues):
+                break
+        assert isinstance(begun, HeldValues) and begun.indices.tolist() == [3, COUNT - 1, 3]
+        with pytest.raises(ValueError, match=r"data\.mdb: these values were handed out"):
+            begun.values()

@@ -123,7 +123,9 @@ def test_a_trace_of_a_reader_shows_its_thread_and_its_blocks(path, tmp_path):
     names = {event["args"]["name"] for event in events(read, ph="M", name="thread_name")}
     assert "lmdbio-filler" in names
     assert len(events(read, ph="b", name="block")) == stats.blocks == 6
-    assert total(read, "fill") == pytest.approx(stats.fill_seconds, abs=1e-5)
+    filled = total(read, "wait for reads") + total(read, "publish")
+    assert filled == pytest.approx(stats.fill_seconds, abs=1e-5)
+    assert len(events(read, name="publish")) == stats.blocks
     assert total(read, "wait for a block") == pytest.approx(stats.wait_seconds, abs=1e-5)
 
 
