@@ -28,8 +28,9 @@ RANKS_PER_NODE = "LMDBIO_RANKS_PER_NODE"
 #: Environment variables by which launchers say how many ranks they started: MPICH and its kin,
 #: Open MPI, MVAPICH2, Slurm's srun.
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-#: Between two looks whether all ranks have come: what a quick step takes, what nobody minds.
-NAP_SECONDS_MIN, NAP_SECONDS_MAX = 50e-6, 2e-3
+#: Between two looks whether all ranks have come: this part of the time waited so far, from what
+#: a quick step takes to what nobody minds. (All must look several times, one after the other.)
+NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 50e-6, 2e-3
 
 
 def describe(error: BaseException) -> str:
@@ -142,13 +143,13 @@ class Job:
             handler of SIGTERM), which the others are to be told of first.
         """
         everybody = self.comm.Ibarrier()
-        nap = NAP_SECONDS_MIN
+        began = time.monotonic()
         while not everybody.Test():
+            nap = NAP_PART * (time.monotonic() - began)
             try:
-                time.sleep(nap)
+                time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
             except BaseException as interrupt:
                 own = own or interrupt
-            nap = min(2 * nap, NAP_SECONDS_MAX)
         return own
 
     def fail(self, error: BaseException) -> None:
