@@ -20,6 +20,9 @@ enum { PEEK_BYTES_MAX = 256 * 1024 };
 /* So many short records, each by a call, take about as long as to plan and read them together. */
 enum { GATHER_CALLS_MAX = 256, GATHER_SHORT_BYTES = 16 << 10 };
 
+/* To wake a thread takes about as long as a fault. */
+enum { PREFAULT_FROM = 4 };
+
 static_assert(sizeof(lio_tally) % sizeof(uint64_t) == 0, "a tally is counts alone");
 
 /* --- opening and closing ------------------------------------------------------------- */
@@ -346,6 +349,24 @@ bool lio_engine_holds(lio_engine *engine, const lio_extent *extents, size_t coun
         if (how_held(engine, extents[i], &calls, true) == LIO_HOLDS_NOT)
             return false;
     return true;
+}
+
+void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)
+{
+    lio_ticket *ticket;
+    lio_pool *pool;
+    size_t faults = 0;
+    if (engine->kind->prefault == NULL)
+        return;
+    for (size_t i = 1; i < count; i++)
+        faults += engine->kind->untouched(engine->source, extents[i].offset, extents[i].length);
+    if (faults < PREFAULT_FROM || lio_pool_of(engine, &pool, NULL) != LIO_OK ||
+        lio_ticket_make(pool, count - 1, &ticket, NULL) != LIO_OK)
+        return;
+    for (size_t i = 1; i < count; i++)
+        ticket->reads[ticket->count++] = (lio_read){.offset = extents[i].offset,
+                                                    .length = extents[i].length};
+    lio_ticket_hint(ticket);
 }
 
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,

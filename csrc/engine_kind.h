@@ -43,6 +43,10 @@ typedef struct {
     /* Whether a peek would give all of that, which is cheaper to ask than to try; for a short one
      * to try is cheaper, and unless `sure` the answer is yes. NULL where `peek` is. */
     lio_holds (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);
+    /* Touches what a peek would copy out of a mapping, and how many faults that would most likely
+     * be. NULL, both: no mapping. */
+    void (*prefault)(lio_source *source, uint64_t offset, uint64_t length);
+    size_t (*untouched)(lio_source *source, uint64_t offset, uint64_t length);
     /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);

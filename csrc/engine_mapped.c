@@ -1,6 +1,7 @@
 #include "engine_mapped.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -15,16 +16,26 @@
 #include "engine_kind.h"
 #include "extent.h"
 
-/* What the kernel maps around a fault is a quarter of that. */
-enum { PIECE_BYTES = 256 << 10 };
+/* What the kernel maps around a fault (unless its fault_around_bytes were changed), aligned. */
+enum { WINDOW_BYTES = 64 << 10 };
 
-/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; and
- * above these two bits in which second that was. 0: nothing. */
-enum { THERE = 1, COUNTED = 2, SECOND = 4 };
+enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
 
-/* So many pieces in a row that are there make others believed, by longer reads than this: shorter
- * ones are made with Python's GIL in hand (_glue.h), and many of them lie in a piece. */
-enum { BELIEVED_FROM = 64, BELIEVED_BYTES = 32 << 10 };
+/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; of
+ * each of its windows, that it was touched; and above these bits in which second the first was.
+ * 0: nothing. */
+enum {
+    THERE = 1,
+    COUNTED = 2,
+    WINDOW = 4,
+    SECOND = WINDOW << WINDOWS,
+    TOUCHED = SECOND - WINDOW /* all windows */
+};
+
+/* So many pieces in a row that are there make others believed, by long reads and for them: shorter
+ * ones are made with Python's GIL in hand (_glue.h), and many of them lie in a piece. Nor are those
+ * mapped ahead: they are over as soon as another thread has woken up. */
+enum { BELIEVED_FROM = 64, LONG_BYTES = 32 << 10 };
 
 /* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
 enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
@@ -35,6 +46,7 @@ struct lio_mapped {
     uint64_t last; /* where the file's last page begins */
     uint64_t bytes_max;
     int fd;
+    bool has_others; /* processors, for who maps ahead */
     _Atomic uint64_t touched; /* bytes */
     _Atomic uint32_t in_a_row; /* pieces that were there when they were asked for, up to
                                 * BELIEVED_FROM */
@@ -125,6 +137,12 @@ static bool is_bounded(void)
     return getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
 }
 
+static bool has_others(void)
+{
+    cpu_set_t usable; /* too small where there are a thousand */
+    return sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
+}
+
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
@@ -153,6 +171,7 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
     mapped->last = lio_round_down(size - 1, page);
     mapped->bytes_max = bytes_max;
     mapped->fd = fd;
+    mapped->has_others = has_others();
     return mapped;
 }
 
@@ -209,16 +228,17 @@ static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
 static bool look(lio_mapped *m, uint64_t piece, uint32_t seen, uint32_t second)
 {
     bool there = has_room(m, seen) && ask(m, piece) && ((seen & COUNTED) || count_piece(m));
-    uint32_t now = there ? THERE | COUNTED : seen & COUNTED;
+    uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
     atomic_store_explicit(&m->seen[piece], second * SECOND + now, memory_order_relaxed);
     return there;
 }
 
+/* `believed`: in, whether it may be; out, whether some of it was. */
 static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
 {
     uint32_t second = this_second();
-    bool believes = length > BELIEVED_BYTES &&
-                    atomic_load_explicit(&m->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
+    bool believes =
+        *believed && atomic_load_explicit(&m->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
     *believed = false;
     if (!is_guarded(second))
         return false;
@@ -297,24 +317,71 @@ static bool holds(lio_mapped *m, uint64_t offset, uint64_t length, bool *believe
 
 bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
 {
-    bool believed;
+    bool believed = length > LONG_BYTES;
     return holds(m, offset, length, &believed);
+}
+
+static bool is_touched(lio_mapped *m, uint64_t window)
+{
+    return (atomic_load_explicit(&m->seen[window / WINDOWS], memory_order_relaxed) &
+            (WINDOW << window % WINDOWS)) != 0;
+}
+
+static void note_touched(lio_mapped *m, uint64_t offset, uint64_t length)
+{
+    for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
+         window++)
+        if (!is_touched(m, window))
+            (void)atomic_fetch_or_explicit(&m->seen[window / WINDOWS],
+                                           WINDOW << window % WINDOWS, memory_order_relaxed);
+}
+
+/* `believed`: as for is_there. */
+static bool copy_held(lio_mapped *m, uint64_t offset, uint64_t length, bool believed,
+                      const struct iovec *into, int count)
+{
+    bool copied;
+    uint64_t begun;
+    if (!holds(m, offset, length, &believed))
+        return false;
+    begun = believed ? lio_now_ns() : 0;
+    copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
+    if (believed && lio_now_ns() - begun > WAIT_NS_MIN + length / BYTES_NS_MIN && has_waited())
+        atomic_store_explicit(&m->in_a_row, 0, memory_order_relaxed);
+    if (copied)
+        note_touched(m, offset, length);
+    return copied;
 }
 
 bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const struct iovec *into,
                      int count)
 {
-    bool believed, copied;
-    uint64_t begun;
-    if (!holds(m, offset, length, &believed))
-        return false;
-    if (!believed)
-        return copy_guarded(m->map, m->size, m->last, offset, into, count);
-    begun = lio_now_ns();
-    copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
-    if (lio_now_ns() - begun > WAIT_NS_MIN + length / BYTES_NS_MIN && has_waited())
-        atomic_store_explicit(&m->in_a_row, 0, memory_order_relaxed);
-    return copied;
+    return copy_held(m, offset, length, length > LONG_BYTES, into, count);
+}
+
+size_t lio_mapped_untouched(lio_mapped *m, uint64_t offset, uint64_t length)
+{
+    size_t found = 0;
+    if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, m->last))
+        return 0;
+    for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
+         window++)
+        found += !is_touched(m, window);
+    return found;
+}
+
+void lio_mapped_prefault(lio_mapped *m, uint64_t offset, uint64_t length)
+{
+    uint8_t byte;
+    struct iovec into = {.iov_base = &byte, .iov_len = 1};
+    uint64_t next;
+    if (!lio_fits(offset, length, m->last))
+        return;
+    for (uint64_t end = offset + length; offset < end; offset = next) {
+        next = lio_round_down(offset, WINDOW_BYTES) + WINDOW_BYTES;
+        if (!is_touched(m, offset / WINDOW_BYTES) && !copy_held(m, offset, 1, true, &into, 1))
+            return;
+    }
 }
 
 bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)

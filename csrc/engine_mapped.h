@@ -11,8 +11,11 @@
  *
  * To ask takes as long as to copy a few pages. So where it has been said of many pieces in a row
  * that they are there, of others that is believed by long reads, until one had to wait for the
- * storage: then that came late, and all is asked for again. The kernel counts such faults of a thread, which
- * tells them from a processor that was busy with others.
+ * storage: then that came late, and all is asked for again. The kernel counts such faults of a
+ * thread, which tells them from a processor that was busy with others.
+ *
+ * The first touch is a fault for every 64 KiB, which takes about as long as to copy them. So of a
+ * batch of long values another thread touches the later ones while the first are used.
  *
  * Touched pages count as memory of the process (as shared file pages, which the kernel takes
  * back at will), so their number is bounded, and the first pieces come first.
@@ -48,6 +51,14 @@ bool lio_mapped_holds(lio_mapped *mapped, uint64_t offset, uint64_t length);
  * `into` may hold anything. */
 bool lio_mapped_copy(lio_mapped *mapped, uint64_t offset, uint64_t length,
                      const struct iovec *into, int count);
+
+/* How many faults lio_mapped_prefault would most likely make there; 0 where it gains nothing: for
+ * short reads, and where this process has one processor. */
+size_t lio_mapped_untouched(lio_mapped *mapped, uint64_t offset, uint64_t length);
+
+/* Touches once what lio_mapped_copy would copy, in each window that the kernel maps at a fault: who
+ * copies later is spared those, which take as long as the copies. */
+void lio_mapped_prefault(lio_mapped *mapped, uint64_t offset, uint64_t length);
 
 /* Fills read->into out of a mapping, by whomever, of the first `size` bytes of a file: what is not
  * cached, too. False: it must be read another way. */

@@ -12,6 +12,9 @@
 
 enum { STACK_BYTES = 128 * 1024 };
 
+/* Where so many wait, another one would come too late. */
+enum { HINTS_MAX = 8 };
+
 struct lio_pool {
     pthread_mutex_t lock;
     pthread_cond_t work; /* a request is queued, or the pool is closing */
@@ -19,6 +22,7 @@ struct lio_pool {
     lio_engine *engine;
     lio_ticket *first, *last; /* tickets with requests not yet begun */
     uint32_t threads, idle;
+    uint32_t hints; /* tickets that are some */
     uint32_t heeding; /* who waits for a ticket that has nothing left to begin */
     bool closing;
     bool in_kernel; /* the ring's thread waits there */
@@ -115,7 +119,10 @@ static void request_ended(lio_pool *owner, lio_ticket *ticket, const lio_error *
         ticket_fail(owner, ticket, &cut);
     }
     ticket->running--;
-    if (has_ended(ticket)) {
+    if (has_ended(ticket) && ticket->is_hint) {
+        owner->hints--;
+        free(ticket);
+    } else if (has_ended(ticket)) {
         ticket->ended_ns = lio_now_ns();
         (void)pthread_cond_broadcast(&owner->done);
     }
@@ -130,11 +137,15 @@ static void wait_for_work(lio_pool *owner)
     owner->idle--;
 }
 
-/* Does one request, and counts how long that took. */
-static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
+/* Does one request and, unless it is a hint, counts how long that took. */
+static void perform_queued(lio_engine *engine, const lio_ticket *ticket, const lio_read *read,
                            lio_error *error)
 {
-    uint64_t begun = lio_now_ns();
+    uint64_t begun = lio_now_ns(), queued_ns = ticket->queued_ns;
+    if (ticket->is_hint) {
+        engine->kind->prefault(engine->source, read->offset, read->length);
+        return;
+    }
     (void)lio_engine_perform(engine, read, queued_ns, error);
     lio_engine_count(engine, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
                                           .service_ns = lio_now_ns() - begun});
@@ -157,7 +168,7 @@ static void carry_one_by_one(lio_pool *owner)
             (ticket->hands > 1 || owner->first != ticket || owner->first != owner->last))
             (void)pthread_cond_signal(&owner->work);
         (void)pthread_mutex_unlock(&owner->lock);
-        perform_queued(owner->engine, read, ticket->queued_ns, &error);
+        perform_queued(owner->engine, ticket, read, &error);
         (void)pthread_mutex_lock(&owner->lock);
         request_ended(owner, ticket, &error);
     }
@@ -273,6 +284,11 @@ static void pool_end(lio_pool *owner)
     (void)pthread_mutex_unlock(&owner->lock);
     for (uint32_t i = 0; i < threads; i++)
         (void)pthread_join(owner->thread[i], NULL);
+    for (lio_ticket *ticket = owner->first, *next; ticket != NULL; ticket = next) {
+        next = ticket->next;
+        if (ticket->is_hint)
+            free(ticket);
+    }
     (void)pthread_cond_destroy(&owner->work);
     (void)pthread_cond_destroy(&owner->done);
     (void)pthread_mutex_destroy(&owner->lock);
@@ -386,6 +402,26 @@ int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
     }
     *out = ticket;
     return LIO_OK;
+}
+
+void lio_ticket_hint(lio_ticket *hint)
+{
+    lio_pool *owner = hint->owner;
+    bool is_taken = false;
+    hint->is_hint = true;
+    (void)pthread_mutex_lock(&owner->lock);
+    hint->hands = owner->hints == 0; /* the thread that has another one comes to this */
+    if (owner->hints < HINTS_MAX) {
+        queue_append(owner, hint);
+        is_taken = pool_grow(owner, NULL) == LIO_OK;
+        if (!is_taken)
+            queue_remove(owner, hint);
+        else if (owner->hints++ == 0)
+            (void)pthread_cond_signal(&owner->work);
+    }
+    (void)pthread_mutex_unlock(&owner->lock);
+    if (!is_taken)
+        free(hint);
 }
 
 static struct timespec deadline_after(int timeout_ms)

@@ -48,6 +48,7 @@ struct lio_ticket {
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;
+    bool is_hint; /* see lio_ticket_hint */
     lio_error error; /* code LIO_OK while none */
     lio_read reads[];
 };
@@ -65,6 +66,9 @@ int lio_ticket_make(lio_pool *owner, size_t count, lio_ticket **out, lio_error *
 
 /* Hands a ticket whose requests are filled in to the threads. Frees it on failure. */
 int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error);
+
+/* The same for a ticket whose requests are to be prefaulted, which is the pool's from now on. */
+void lio_ticket_hint(lio_ticket *hint);
 
 /* --- the engine's, for the pool */
 

@@ -258,6 +258,19 @@ static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, boo
                : LIO_HOLDS_NOT;
 }
 
+static size_t untouched(lio_source *source, uint64_t offset, uint64_t length)
+{
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, offset, length);
+}
+
+static void prefault(lio_source *source, uint64_t offset, uint64_t length)
+{
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    if (mapped != NULL)
+        lio_mapped_prefault(mapped, offset, length);
+}
+
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
 static lio_peek peek(lio_source *source, const lio_read *read, const struct iovec *into, int count)
@@ -338,6 +351,7 @@ static int source_fd(const lio_source *source)
 
 const lio_kind lio_kind_pread = {
     .name = "pread", .alignment = 1, .read = read_one, .peek = peek, .holds = holds,
+    .prefault = prefault, .untouched = untouched,
     .populate = populate, .size = source_size, .close = source_close,
     .fd = source_fd,
 };

@@ -334,6 +334,8 @@ static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
     if (found != NULL) {
         Py_BEGIN_ALLOW_THREADS
         held = lio_engine_holds(h->engine, found, count);
+        if (held)
+            lio_engine_prefault(h->engine, found, count);
         Py_END_ALLOW_THREADS
     }
     if (!held) {

@@ -156,8 +156,8 @@ class Choice:
         """What the page cache holds is copied out of a mapping.
 
         A call of the kernel for 3 KB costs more than the copy, and it copies large values page by
-        page, which takes twice as long. Who asks for "pread" gets all by
-        calls, which tools can count (csrc/engine_mapped.h).
+        page, which takes twice as long. Who asks for "pread" gets all by calls, which tools can
+        count (csrc/engine_mapped.h).
         """
         return self.engine == "pread" and self.access != "stream" and not self.demanded
 

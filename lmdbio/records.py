@@ -486,7 +486,7 @@ class Records(Sequence[bytes]):
         return None if self._holder is None else self._holder(indices)
 
     def _missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
-        """Of each extent, whether the page cache does not hold it; None: all, as is known."""
+        """Of each extent, whether it has to be waited for; None: none, as far as is known."""
         if self._gatherer is None:
             return np.ones(len(extents), np.bool_) if len(extents) else None
         return self._engine.missing(extents)
@@ -702,6 +702,8 @@ class ReadValues(BegunValues):
         records._tally.located(begun, len(self.indices))
         if not self._waits:
             self._missing = records._missing(self._extents)
+            if self._missing is None:
+                records._engine.prefault(self._extents)
         if self._missing is not None:
             self._block = records._begin_block(self._extents[self._missing])
 

@@ -424,3 +424,110 @@ def test_what_was_believed_to_be_there_is_waited_for_once(large: Path) -> None:
         assert left >= size and faults == 0
     else:
         assert left < 0.7 * size and faults > 0 and read > LARGE_COUNT // 4 // 3
+
+
+# --- what is mapped ahead -------------------------------------------------------------------
+
+AHEAD = """
+import os, sys, time, test_mapped as t, lmdbio
+if len(sys.argv) > 2: os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+records = lmdbio.Records(sys.argv[1], readahead=False)
+half = t.LARGE_COUNT // 2
+assert all(records[i] == t.large_value(i) for i in range(half))  # which maps the file
+before, size = t.mapped_bytes(), (half - 2) * t.LARGE
+until = time.monotonic() + (1 if len(sys.argv) > 2 else 20)
+begun = records.begin_values(list(range(half, t.LARGE_COUNT)))
+while t.mapped_bytes() - before < size and time.monotonic() < until: time.sleep(0.01)
+print(t.mapped_bytes() - before, size, records.stats().requests - half)
+assert list(begun.values()) == [t.large_value(i) for i in range(half, t.LARGE_COUNT)]
+"""
+
+
+def ahead(large: Path, *options: str) -> list[int]:
+    """Bytes mapped while nobody read, bytes of the values begun, requests made for them."""
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    found = run(AHEAD, large, *options, PYTHONPATH=here)
+    assert found.returncode == 0, found.stderr
+    return [int(word) for word in found.stdout.split()]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two processors")
+def test_what_was_begun_is_mapped_by_another_thread(large: Path) -> None:
+    mapped, size, requests = ahead(large)
+    assert mapped >= size and requests == 0
+
+
+def test_with_one_processor_it_is_not(large: Path) -> None:
+    mapped, _, requests = ahead(large, "one")
+    assert mapped < 2 * PIECE_BYTES and requests == 0
+
+
+GONE = """
+import os, resource, sys, time, test_mapped as t, lmdbio
+records = lmdbio.Records(sys.argv[1], readahead=False)
+half = t.LARGE_COUNT // 2
+for i in range(half): assert records[i] == t.large_value(i)
+if len(sys.argv) > 2:  # until the others are believed to be there
+    for i in range(half): assert records[i] == t.large_value(i)
+_, extents = records._locate(range(half, t.LARGE_COUNT))
+with open(sys.argv[1] + "/data.mdb", "rb") as file:
+    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    for _ in range(4): records._engine.prefault(extents)
+    time.sleep(0.5)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before)
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["believed"]])
+def test_what_is_not_cached_is_not_fetched_by_mapping_ahead(
+    large: Path, options: list[str]
+) -> None:
+    """It is the reads that bring it, together. Who believed finds out by the first of 460 windows;
+    of what the kernel then reads ahead it may touch some that is under way."""
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    found = run(GONE, large, *options, PYTHONPATH=here)
+    assert found.returncode == 0, found.stderr
+    believed = options and file_system(large) != "tmpfs"
+    assert int(found.stdout) in (range(1, 9) if believed else [0])
+
+
+CUT_AHEAD = """
+import os, sys, test_mapped as t, lmdbio
+records = lmdbio.Records(sys.argv[1], readahead=False)
+for i in range(t.LARGE_COUNT // 2): records[i]
+rest = list(range(t.LARGE_COUNT // 2, t.LARGE_COUNT))
+begun = [records.begin_values(rest) for _ in range(20)]  # of which some hints are dropped
+os.truncate(sys.argv[1] + "/data.mdb", 1 << 20)
+told = 0
+for one in begun:
+    try: list(one.values())
+    except (lmdbio.Error, OSError) as error: told += "data.mdb" in str(error)
+print(told)
+"""
+
+
+def test_who_maps_ahead_in_a_file_that_is_cut_lives(large: Path) -> None:
+    here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
+    found = run(CUT_AHEAD, large, PYTHONPATH=here)
+    assert found.stdout == "20\n", found.stderr
+
+
+def test_what_was_begun_may_be_left_at_any_moment(large: Path) -> None:
+    """By who begins more than can be mapped, who closes at once, and in a child."""
+    numbers = list(range(LARGE_COUNT))
+    for turn in range(12):
+        with lmdbio.Records(large, readahead=False) as records:
+            assert [records[i] for i in range(40)] == [large_value(i) for i in range(40)]
+            begun = [records.begin_values(numbers[turn:]) for _ in range(turn)]
+            child = os.fork()
+            if child == 0:
+                try:
+                    right = map(large_value, range(LARGE_COUNT))
+                    same = all(a == b for a, b in zip(records.values(numbers), right, strict=True))
+                    os._exit(0 if same else 1)
+                finally:
+                    os._exit(2)
+            if begun:
+                assert next(begun[-1].values()) == large_value(turn)
+            assert os.waitpid(child, 0)[1] == 0

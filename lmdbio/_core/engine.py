@@ -254,6 +254,17 @@ class Engine:
         )
         return missing if count else None
 
+    def prefault(self, extents: Extents) -> None:
+        """Tells another thread to make ready what is to be copied out of the page cache soon.
+
+        A hint: nobody waits for it, and nothing fails.
+
+        Args:
+            extents: dtype ``EXTENT``, in the order in which they are wanted.
+        """
+        extents = np.ascontiguousarray(extents, EXTENT)
+        lib.lio_engine_prefault(self.pointer, pointer_to(extents, "lio_extent *"), len(extents))
+
     def span(self) -> tuple[int, int, object]:
         """Where this engine maps the file as it was when opened.
 

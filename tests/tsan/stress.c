@@ -3,7 +3,8 @@
  *   stress DATABASE SEED SECONDS
  *
  * engine   many threads submit batches of all sizes to one engine, wait for some, give others up
- *          midway and free them, read counters and times, ask for the page cache; threads that
+ *          midway and free them, read counters and times, ask for the page cache, and for bytes
+ *          to be made ready by others; threads that
  *          the reads need start and end with engines that open and close; a child is forked in
  *          between and reads as well
  * cursor   threads share the pages of a snapshot, each with a cursor and a scan of its own, that
@@ -141,7 +142,7 @@ static void *read_much(void *argument)
         lio_error error;
         uint64_t cached;
         size_t count = draw_reads(r, &state, memory, reads);
-        switch (draw(&state, 4)) {
+        switch (draw(&state, 5)) {
         case 0:
             MUST_BE_OK(lio_engine_read(r->engine, reads, count, &error), &error);
             break;
@@ -151,6 +152,13 @@ static void *read_much(void *argument)
             if (lio_engine_populate(r->engine, &range, 1, 65536, &ticket, &error) == LIO_OK)
                 lio_ticket_free(ticket);
             (void)lio_engine_cached(r->engine, 0, 0, &cached, NULL);
+            break;
+        }
+        case 2: {
+            lio_extent wanted[READS_MAX];
+            for (size_t i = 0; i < count; i++)
+                wanted[i] = (lio_extent){reads[i].offset, reads[i].length};
+            lio_engine_prefault(r->engine, wanted, count);
             break;
         }
         default:
