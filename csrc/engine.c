@@ -353,20 +353,29 @@ bool lio_engine_holds(lio_engine *engine, const lio_extent *extents, size_t coun
 
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)
 {
-    lio_ticket *ticket;
+    lio_hint *hint;
     lio_pool *pool;
-    size_t faults = 0;
+    size_t faults = 0, wanted = 0;
     if (engine->kind->prefault == NULL)
         return;
-    for (size_t i = 1; i < count; i++)
-        faults += engine->kind->untouched(engine->source, extents[i].offset, extents[i].length);
-    if (faults < PREFAULT_FROM || lio_pool_of(engine, &pool, NULL) != LIO_OK ||
-        lio_ticket_make(pool, count - 1, &ticket, NULL) != LIO_OK)
+    for (size_t i = 1; i < count; i++) {
+        size_t more = engine->kind->untouched(engine->source, extents[i]);
+        faults += more;
+        wanted += more > 0;
+    }
+    if (faults < PREFAULT_FROM || lio_pool_of(engine, &pool, NULL) != LIO_OK)
         return;
-    for (size_t i = 1; i < count; i++)
-        ticket->reads[ticket->count++] = (lio_read){.offset = extents[i].offset,
-                                                    .length = extents[i].length};
-    lio_ticket_hint(ticket);
+    hint = malloc(sizeof *hint + wanted * sizeof hint->extents[0]);
+    if (hint == NULL)
+        return;
+    hint->count = hint->begun = 0;
+    for (size_t i = 1; i < count && hint->count < wanted; i++)
+        if (engine->kind->untouched(engine->source, extents[i]) > 0)
+            hint->extents[hint->count++] = extents[i];
+    if (hint->count > 0)
+        lio_pool_hint(pool, hint);
+    else /* others have touched it meanwhile */
+        free(hint);
 }
 
 static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,

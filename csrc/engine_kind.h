@@ -46,7 +46,7 @@ typedef struct {
     /* Touches what a peek would copy out of a mapping, and how many faults that would most likely
      * be. NULL, both: no mapping. */
     void (*prefault)(lio_source *source, uint64_t offset, uint64_t length);
-    size_t (*untouched)(lio_source *source, uint64_t offset, uint64_t length);
+    size_t (*untouched)(lio_source *source, lio_extent extent);
     /* Asks for the bytes to be brought into the page cache. NULL: no page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);

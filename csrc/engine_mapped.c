@@ -21,6 +21,9 @@ enum { WINDOW_BYTES = 64 << 10 };
 
 enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
 
+/* Windows are aligned in memory; and huge pages, which the page cache may have. */
+enum { ALIGNMENT = 2 << 20 };
+
 /* What is known of a piece: that all of it was in the page cache; that its bytes are counted; of
  * each of its windows, that it was touched; and above these bits in which second the first was.
  * 0: nothing. */
@@ -40,17 +43,23 @@ enum { BELIEVED_FROM = 64, LONG_BYTES = 32 << 10 };
 /* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
 enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
 
+/* Of what this process has touched: after fork a child has the mapping, but none of its pages. */
+typedef struct {
+    _Atomic uint64_t bytes;
+    _Atomic uint32_t in_a_row; /* pieces that were there when they were asked for, up to
+                                * BELIEVED_FROM */
+    _Atomic uint32_t pieces[]; /* see SECOND */
+} touches;
+
 struct lio_mapped {
-    const uint8_t *map;
+    const uint8_t *map; /* a multiple of ALIGNMENT */
     uint64_t size; /* of the mapping */
     uint64_t last; /* where the file's last page begins */
     uint64_t bytes_max;
     int fd;
     bool has_others; /* processors, for who maps ahead */
-    _Atomic uint64_t touched; /* bytes */
-    _Atomic uint32_t in_a_row; /* pieces that were there when they were asked for, up to
-                                * BELIEVED_FROM */
-    _Atomic uint32_t *seen; /* of each piece: see SECOND */
+    touches *seen;
+    size_t seen_bytes;
 };
 
 /* --- the handler ----------------------------------------------------------------------- */
@@ -143,11 +152,41 @@ static bool has_others(void)
     return sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
 }
 
+/* Maps the file to a multiple of ALIGNMENT; NULL: there is no room. */
+static const uint8_t *map_aligned(int fd, size_t size)
+{
+    size_t reserved = size + ALIGNMENT;
+    uint8_t *room = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                         -1, 0), *map, *end;
+    if (room == MAP_FAILED)
+        return NULL;
+    map = room + (ALIGNMENT - (uintptr_t)room % ALIGNMENT) % ALIGNMENT;
+    if (mmap(map, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+        (void)munmap(room, reserved);
+        return NULL;
+    }
+    end = map + lio_round_up(size, (uint64_t)sysconf(_SC_PAGESIZE));
+    if (map > room)
+        (void)munmap(room, (size_t)(map - room));
+    if (end < room + reserved)
+        (void)munmap(end, (size_t)(room + reserved - end));
+    return map;
+}
+
+/* Zeros, and zeros in a child (where the kernel knows that: since Linux 4.14); NULL: no memory. */
+static void *zeros_of_this_process(size_t size)
+{
+    void *zeros = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (zeros == MAP_FAILED)
+        return NULL;
+    (void)madvise(zeros, size, MADV_WIPEONFORK);
+    return zeros;
+}
+
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
     lio_mapped *mapped = NULL;
-    void *map;
     /* Whoever is given little room of addresses needs it for other things. */
     if (bytes_max < PIECE_BYTES || is_bounded() || lio_file_size(fd, &size, NULL) != LIO_OK ||
         size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
@@ -155,19 +194,18 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
     (void)pthread_once(&once, install);
     if (!look_at_handler())
         return NULL;
-    map = mmap(NULL, (size_t)size, PROT_READ, MAP_SHARED, fd, 0);
-    if (map == MAP_FAILED)
-        return NULL;
     mapped = calloc(1, sizeof *mapped);
-    if (mapped != NULL)
-        mapped->seen = calloc((size_t)(size / PIECE_BYTES + 1), sizeof *mapped->seen);
-    if (mapped == NULL || mapped->seen == NULL) {
-        free(mapped);
-        (void)munmap(map, (size_t)size);
+    if (mapped == NULL)
+        return NULL;
+    mapped->size = size;
+    mapped->seen_bytes = sizeof *mapped->seen +
+                         (size_t)(size / PIECE_BYTES + 1) * sizeof mapped->seen->pieces[0];
+    mapped->seen = zeros_of_this_process(mapped->seen_bytes);
+    mapped->map = mapped->seen == NULL ? NULL : map_aligned(fd, (size_t)size);
+    if (mapped->map == NULL) {
+        lio_mapped_close(mapped);
         return NULL;
     }
-    mapped->map = map;
-    mapped->size = size;
     mapped->last = lio_round_down(size - 1, page);
     mapped->bytes_max = bytes_max;
     mapped->fd = fd;
@@ -179,8 +217,10 @@ void lio_mapped_close(lio_mapped *mapped)
 {
     if (mapped == NULL)
         return;
-    (void)munmap((void *)(uintptr_t)mapped->map, (size_t)mapped->size);
-    free(mapped->seen);
+    if (mapped->map != NULL)
+        (void)munmap((void *)(uintptr_t)mapped->map, (size_t)mapped->size);
+    if (mapped->seen != NULL)
+        (void)munmap(mapped->seen, mapped->seen_bytes);
     free(mapped);
 }
 
@@ -189,9 +229,9 @@ void lio_mapped_close(lio_mapped *mapped)
 /* Makes room for a piece. Two threads may both count it, which errs on the safe side. */
 static bool count_piece(lio_mapped *m)
 {
-    if (atomic_fetch_add(&m->touched, PIECE_BYTES) + PIECE_BYTES <= m->bytes_max)
+    if (atomic_fetch_add(&m->seen->bytes, PIECE_BYTES) + PIECE_BYTES <= m->bytes_max)
         return true;
-    (void)atomic_fetch_sub(&m->touched, PIECE_BYTES);
+    (void)atomic_fetch_sub(&m->seen->bytes, PIECE_BYTES);
     return false;
 }
 
@@ -199,12 +239,12 @@ static bool count_piece(lio_mapped *m)
 static bool ask(lio_mapped *m, uint64_t piece)
 {
     uint64_t begin = piece * PIECE_BYTES, length = m->size - begin, cached = 0;
-    uint32_t in_a_row = atomic_load_explicit(&m->in_a_row, memory_order_relaxed);
+    uint32_t in_a_row = atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed);
     bool there;
     length = length < PIECE_BYTES ? length : PIECE_BYTES;
     there = lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length;
     if (!there || in_a_row < BELIEVED_FROM)
-        atomic_store_explicit(&m->in_a_row, there ? in_a_row + 1 : 0, memory_order_relaxed);
+        atomic_store_explicit(&m->seen->in_a_row, there ? in_a_row + 1 : 0, memory_order_relaxed);
     return there;
 }
 
@@ -212,7 +252,7 @@ static bool ask(lio_mapped *m, uint64_t piece)
 static bool has_room(lio_mapped *m, uint32_t seen)
 {
     return (seen & COUNTED) ||
-           (atomic_load_explicit(&m->touched, memory_order_relaxed) < m->bytes_max);
+           (atomic_load_explicit(&m->seen->bytes, memory_order_relaxed) < m->bytes_max);
 }
 
 /* Believes that a piece is there. */
@@ -220,7 +260,7 @@ static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
 {
     if (!has_room(m, seen) || (!(seen & COUNTED) && !count_piece(m)))
         return false;
-    atomic_store_explicit(&m->seen[piece], seen | COUNTED, memory_order_relaxed);
+    atomic_store_explicit(&m->seen->pieces[piece], seen | COUNTED, memory_order_relaxed);
     return true;
 }
 
@@ -229,7 +269,7 @@ static bool look(lio_mapped *m, uint64_t piece, uint32_t seen, uint32_t second)
 {
     bool there = has_room(m, seen) && ask(m, piece) && ((seen & COUNTED) || count_piece(m));
     uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
-    atomic_store_explicit(&m->seen[piece], second * SECOND + now, memory_order_relaxed);
+    atomic_store_explicit(&m->seen->pieces[piece], second * SECOND + now, memory_order_relaxed);
     return there;
 }
 
@@ -238,13 +278,13 @@ static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *beli
 {
     uint32_t second = this_second();
     bool believes =
-        *believed && atomic_load_explicit(&m->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
+        *believed && atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
     *believed = false;
     if (!is_guarded(second))
         return false;
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
-        uint32_t seen = atomic_load_explicit(&m->seen[piece], memory_order_relaxed);
+        uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
         bool is_known = seen / SECOND == second, there = (seen & THERE) != 0;
         if (!is_known)
             there = believes ? believe(m, piece, seen) : look(m, piece, seen, second);
@@ -321,19 +361,24 @@ bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
     return holds(m, offset, length, &believed);
 }
 
-static bool is_touched(lio_mapped *m, uint64_t window)
+/* What is known of the piece that a window is of. */
+static uint32_t seen_around(const lio_mapped *m, uint64_t window)
 {
-    return (atomic_load_explicit(&m->seen[window / WINDOWS], memory_order_relaxed) &
-            (WINDOW << window % WINDOWS)) != 0;
+    return atomic_load_explicit(&m->seen->pieces[window / WINDOWS], memory_order_relaxed);
+}
+
+static uint32_t bit_of(uint64_t window)
+{
+    return WINDOW << window % WINDOWS;
 }
 
 static void note_touched(lio_mapped *m, uint64_t offset, uint64_t length)
 {
     for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
          window++)
-        if (!is_touched(m, window))
-            (void)atomic_fetch_or_explicit(&m->seen[window / WINDOWS],
-                                           WINDOW << window % WINDOWS, memory_order_relaxed);
+        if (!(seen_around(m, window) & bit_of(window)))
+            (void)atomic_fetch_or_explicit(&m->seen->pieces[window / WINDOWS], bit_of(window),
+                                           memory_order_relaxed);
 }
 
 /* `believed`: as for is_there. */
@@ -347,7 +392,7 @@ static bool copy_held(lio_mapped *m, uint64_t offset, uint64_t length, bool beli
     begun = believed ? lio_now_ns() : 0;
     copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
     if (believed && lio_now_ns() - begun > WAIT_NS_MIN + length / BYTES_NS_MIN && has_waited())
-        atomic_store_explicit(&m->in_a_row, 0, memory_order_relaxed);
+        atomic_store_explicit(&m->seen->in_a_row, 0, memory_order_relaxed);
     if (copied)
         note_touched(m, offset, length);
     return copied;
@@ -365,8 +410,10 @@ size_t lio_mapped_untouched(lio_mapped *m, uint64_t offset, uint64_t length)
     if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, m->last))
         return 0;
     for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
-         window++)
-        found += !is_touched(m, window);
+         window++) {
+        uint32_t seen = seen_around(m, window);
+        found += (seen & COUNTED) && !(seen & bit_of(window)); /* the others may not be touched */
+    }
     return found;
 }
 
@@ -378,8 +425,9 @@ void lio_mapped_prefault(lio_mapped *m, uint64_t offset, uint64_t length)
     if (!lio_fits(offset, length, m->last))
         return;
     for (uint64_t end = offset + length; offset < end; offset = next) {
-        next = lio_round_down(offset, WINDOW_BYTES) + WINDOW_BYTES;
-        if (!is_touched(m, offset / WINDOW_BYTES) && !copy_held(m, offset, 1, true, &into, 1))
+        uint64_t window = offset / WINDOW_BYTES;
+        next = (window + 1) * WINDOW_BYTES;
+        if (!(seen_around(m, window) & bit_of(window)) && !copy_held(m, offset, 1, true, &into, 1))
             return;
     }
 }

@@ -12,8 +12,9 @@
 
 enum { STACK_BYTES = 128 * 1024 };
 
-/* Where so many wait, another one would come too late. */
-enum { HINTS_MAX = 8 };
+/* Behind so many, another hint would come too late. At a time so much is prefaulted: requests, and
+ * who closes, wait for it. */
+enum { HINTS_MAX = 8, HINT_BYTES = 1 << 20 };
 
 struct lio_pool {
     pthread_mutex_t lock;
@@ -21,8 +22,10 @@ struct lio_pool {
     pthread_cond_t done; /* a ticket has ended, or has nothing left to begin */
     lio_engine *engine;
     lio_ticket *first, *last; /* tickets with requests not yet begun */
+    lio_hint *hint, *last_hint;
+    uint32_t hints;  /* that wait */
+    bool is_hinting; /* a thread prefaults */
     uint32_t threads, idle;
-    uint32_t hints; /* tickets that are some */
     uint32_t heeding; /* who waits for a ticket that has nothing left to begin */
     bool closing;
     bool in_kernel; /* the ring's thread waits there */
@@ -62,10 +65,49 @@ static void queue_remove(lio_pool *owner, lio_ticket *ticket)
     ticket->queued = false;
 }
 
+/* Whether there is one that nobody is at. */
+static bool has_hint(const lio_pool *owner)
+{
+    return owner->hint != NULL && !owner->is_hinting;
+}
+
+static void hint_append(lio_pool *owner, lio_hint *hint)
+{
+    hint->next = NULL;
+    if (owner->hint != NULL)
+        owner->last_hint->next = hint;
+    else
+        owner->hint = hint;
+    owner->last_hint = hint;
+    owner->hints++;
+}
+
+static void hint_drop(lio_pool *owner)
+{
+    lio_hint *first = owner->hint;
+    owner->hint = first->next;
+    owner->hints--;
+    free(first);
+}
+
+/* Takes the next piece of the first one. */
+static lio_extent hint_take(lio_pool *owner)
+{
+    lio_hint *first = owner->hint;
+    lio_extent *next = &first->extents[first->begun], piece = *next;
+    if (piece.length > HINT_BYTES)
+        piece.length = HINT_BYTES;
+    next->offset += piece.length;
+    next->length -= piece.length;
+    if (next->length == 0 && ++first->begun == first->count)
+        hint_drop(owner);
+    return piece;
+}
+
 /* Threads that all that waits is worth. One that was woken counts as idle until it runs. */
 static uint64_t queue_hands(const lio_pool *owner)
 {
-    uint64_t hands = 0;
+    uint64_t hands = has_hint(owner);
     for (const lio_ticket *ticket = owner->first; ticket != NULL; ticket = ticket->next) {
         size_t left = ticket->count - ticket->begun;
         hands += left < ticket->hands ? left : ticket->hands;
@@ -119,10 +161,7 @@ static void request_ended(lio_pool *owner, lio_ticket *ticket, const lio_error *
         ticket_fail(owner, ticket, &cut);
     }
     ticket->running--;
-    if (has_ended(ticket) && ticket->is_hint) {
-        owner->hints--;
-        free(ticket);
-    } else if (has_ended(ticket)) {
+    if (has_ended(ticket)) {
         ticket->ended_ns = lio_now_ns();
         (void)pthread_cond_broadcast(&owner->done);
     }
@@ -137,18 +176,25 @@ static void wait_for_work(lio_pool *owner)
     owner->idle--;
 }
 
-/* Does one request and, unless it is a hint, counts how long that took. */
-static void perform_queued(lio_engine *engine, const lio_ticket *ticket, const lio_read *read,
+/* Does one request, and counts how long that took. */
+static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
                            lio_error *error)
 {
-    uint64_t begun = lio_now_ns(), queued_ns = ticket->queued_ns;
-    if (ticket->is_hint) {
-        engine->kind->prefault(engine->source, read->offset, read->length);
-        return;
-    }
+    uint64_t begun = lio_now_ns();
     (void)lio_engine_perform(engine, read, queued_ns, error);
     lio_engine_count(engine, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
                                           .service_ns = lio_now_ns() - begun});
+}
+
+static void follow_hint(lio_pool *owner)
+{
+    lio_extent piece = hint_take(owner);
+    lio_engine *engine = owner->engine;
+    owner->is_hinting = true;
+    (void)pthread_mutex_unlock(&owner->lock);
+    engine->kind->prefault(engine->source, piece.offset, piece.length);
+    (void)pthread_mutex_lock(&owner->lock);
+    owner->is_hinting = false;
 }
 
 /* One request after another. */
@@ -158,17 +204,21 @@ static void carry_one_by_one(lio_pool *owner)
         lio_ticket *ticket;
         const lio_read *read;
         lio_error error = {0};
-        while (owner->first == NULL && !owner->closing)
+        while (owner->first == NULL && !has_hint(owner) && !owner->closing)
             wait_for_work(owner);
         if (owner->closing)
             break;
+        if (owner->first == NULL) {
+            follow_hint(owner);
+            continue;
+        }
         read = queue_take(owner, &ticket);
         /* One wakes the next: woken together, they would wait for the lock in turn. */
         if (owner->first != NULL && owner->idle > 0 &&
             (ticket->hands > 1 || owner->first != ticket || owner->first != owner->last))
             (void)pthread_cond_signal(&owner->work);
         (void)pthread_mutex_unlock(&owner->lock);
-        perform_queued(owner->engine, ticket, read, &error);
+        perform_queued(owner->engine, read, ticket->queued_ns, &error);
         (void)pthread_mutex_lock(&owner->lock);
         request_ended(owner, ticket, &error);
     }
@@ -284,11 +334,8 @@ static void pool_end(lio_pool *owner)
     (void)pthread_mutex_unlock(&owner->lock);
     for (uint32_t i = 0; i < threads; i++)
         (void)pthread_join(owner->thread[i], NULL);
-    for (lio_ticket *ticket = owner->first, *next; ticket != NULL; ticket = next) {
-        next = ticket->next;
-        if (ticket->is_hint)
-            free(ticket);
-    }
+    while (owner->hint != NULL)
+        hint_drop(owner);
     (void)pthread_cond_destroy(&owner->work);
     (void)pthread_cond_destroy(&owner->done);
     (void)pthread_mutex_destroy(&owner->lock);
@@ -364,6 +411,20 @@ static int pool_grow(lio_pool *owner, lio_error *error)
     return LIO_OK;
 }
 
+void lio_pool_hint(lio_pool *owner, lio_hint *hint)
+{
+    (void)pthread_mutex_lock(&owner->lock);
+    if (owner->hints < HINTS_MAX) {
+        hint_append(owner, hint);
+        (void)pool_grow(owner, NULL); /* without a thread it waits for one, or the end */
+        if (has_hint(owner))
+            (void)pthread_cond_signal(&owner->work);
+        hint = NULL;
+    }
+    (void)pthread_mutex_unlock(&owner->lock);
+    free(hint);
+}
+
 /* --- tickets ------------------------------------------------------------------------- */
 
 int lio_ticket_make(lio_pool *owner, size_t count, lio_ticket **out, lio_error *error)
@@ -402,26 +463,6 @@ int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
     }
     *out = ticket;
     return LIO_OK;
-}
-
-void lio_ticket_hint(lio_ticket *hint)
-{
-    lio_pool *owner = hint->owner;
-    bool is_taken = false;
-    hint->is_hint = true;
-    (void)pthread_mutex_lock(&owner->lock);
-    hint->hands = owner->hints == 0; /* the thread that has another one comes to this */
-    if (owner->hints < HINTS_MAX) {
-        queue_append(owner, hint);
-        is_taken = pool_grow(owner, NULL) == LIO_OK;
-        if (!is_taken)
-            queue_remove(owner, hint);
-        else if (owner->hints++ == 0)
-            (void)pthread_cond_signal(&owner->work);
-    }
-    (void)pthread_mutex_unlock(&owner->lock);
-    if (!is_taken)
-        free(hint);
 }
 
 static struct timespec deadline_after(int timeout_ms)

@@ -4,7 +4,8 @@
  *                                              that has one left, in order
  *
  * Each thread performs one request at a time; or, where the pool has a ring, one thread hands all
- * of them to the kernel.
+ * of them to the kernel. Hints have a queue of their own: one thread at a time comes to them, when
+ * no request waits.
  *
  * A pool belongs to the process that made it. After fork the child finds another process id
  * in it and makes a pool of its own; the parent's is left alone (its threads do not exist in
@@ -48,10 +49,16 @@ struct lio_ticket {
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;
-    bool is_hint; /* see lio_ticket_hint */
     lio_error error; /* code LIO_OK while none */
     lio_read reads[];
 };
+
+/* What is to be prefaulted. */
+typedef struct lio_hint {
+    struct lio_hint *next; /* in the pool's queue */
+    size_t count, begun;
+    lio_extent extents[];
+} lio_hint;
 
 /* --- the pool's, for the engine */
 
@@ -67,8 +74,8 @@ int lio_ticket_make(lio_pool *owner, size_t count, lio_ticket **out, lio_error *
 /* Hands a ticket whose requests are filled in to the threads. Frees it on failure. */
 int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error);
 
-/* The same for a ticket whose requests are to be prefaulted, which is the pool's from now on. */
-void lio_ticket_hint(lio_ticket *hint);
+/* Queues a hint from malloc, which is the pool's from now on. */
+void lio_pool_hint(lio_pool *pool, lio_hint *hint);
 
 /* --- the engine's, for the pool */
 

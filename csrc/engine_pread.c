@@ -21,7 +21,7 @@ struct lio_source {
     atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
     atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
     uint64_t mapped_bytes_max; /* 0: no mapping */
-    atomic_uint reads;         /* of what may be cached, up to MAPPED_FROM */
+    atomic_uint reads;         /* of what may be cached, made and asked about, to MAPPED_FROM */
     _Atomic(lio_mapped *) mapped;
 };
 
@@ -225,9 +225,8 @@ void lio_pread_map_cached(lio_source *source, uint64_t bytes_max)
     source->mapped_bytes_max = source->storage.unmaps_first ? bytes_max : 0;
 }
 
-/* Whether a read could be served without the kernel. */
-static bool copy_mapped(lio_source *source, const lio_read *read, const struct iovec *into,
-                        int count)
+/* The mapping; NULL: there is none, or not yet. Each call is for a read. */
+static lio_mapped *mapping_of(lio_source *source)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     if (mapped == NULL && source->mapped_bytes_max > 0 &&
@@ -236,13 +235,21 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
         mapped = lio_mapped_open(source->fd, source->mapped_bytes_max);
         atomic_store_explicit(&source->mapped, mapped, memory_order_release);
     }
+    return mapped;
+}
+
+/* Whether a read could be served without the kernel. */
+static bool copy_mapped(lio_source *source, const lio_read *read, const struct iovec *into,
+                        int count)
+{
+    lio_mapped *mapped = mapping_of(source);
     return mapped != NULL && lio_mapped_copy(mapped, read->offset, read->length, into, count);
 }
 
 /* To ask the kernel takes as long as to copy a few pages, so where that is all it is not asked. */
 static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
-    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    lio_mapped *mapped = mapping_of(source);
     uint64_t begin, cached = 0;
     if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
         return LIO_HOLDS_MAPPED;
@@ -258,10 +265,10 @@ static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, boo
                : LIO_HOLDS_NOT;
 }
 
-static size_t untouched(lio_source *source, uint64_t offset, uint64_t length)
+static size_t untouched(lio_source *source, lio_extent extent)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, offset, length);
+    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, extent.offset, extent.length);
 }
 
 static void prefault(lio_source *source, uint64_t offset, uint64_t length)
