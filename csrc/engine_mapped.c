@@ -16,12 +16,12 @@
 #include "engine_kind.h"
 #include "extent.h"
 
-/* What the kernel maps around a fault (unless its fault_around_bytes were changed), aligned. */
+/* What the kernel maps around a fault, unless its fault_around_bytes were changed. */
 enum { WINDOW_BYTES = 64 << 10 };
 
 enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
 
-/* Windows are aligned in memory; and huge pages, which the page cache may have. */
+/* The kernel's windows are aligned in memory; so are huge pages, which the page cache may have. */
 enum { ALIGNMENT = 2 << 20 };
 
 /* What is known of a piece: that all of it was in the page cache; that its bytes are counted; of
@@ -173,13 +173,15 @@ static const uint8_t *map_aligned(int fd, size_t size)
     return map;
 }
 
-/* Zeros, and zeros in a child (where the kernel knows that: since Linux 4.14); NULL: no memory. */
+/* Zeros, and zeros in a child (where that is known: since Linux 4.14); NULL: no memory. */
 static void *zeros_of_this_process(size_t size)
 {
     void *zeros = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (zeros == MAP_FAILED)
         return NULL;
+#ifdef MADV_WIPEONFORK
     (void)madvise(zeros, size, MADV_WIPEONFORK);
+#endif
     return zeros;
 }
 
