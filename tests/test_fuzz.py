@@ -22,6 +22,6 @@ def test_mutated_files_never_crash_hang_or_grow(tmp_path):
         pytest.skip("this C compiler has no sanitizers")
     seed = int(time.time()) // 86400
     print(f"fuzz seed {seed}")
-    done = scripts.load("fuzz").run(4000, seed)
+    done = scripts.load("fuzz").run(3000, seed)
     assert done.returncode == 0, f"seed {seed}\n{done.stdout}\n{done.stderr[-4000:]}"
     assert "no fault" in done.stdout

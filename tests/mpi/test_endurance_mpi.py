@@ -21,8 +21,8 @@ def test_readers_made_closed_and_failed_leave_nothing_behind(
     mpi: launch.Mpi, tmp_path: Path
 ) -> None:
     seed = int(time.time()) // 86400
-    asked = argparse.Namespace(cycles=10, failures=4, ranks=4, seed=seed, communicators=0)
+    asked = argparse.Namespace(cycles=6, failures=3, ranks=4, seed=seed, communicators=0)
     report = endure.run(mpi, asked, tmp_path)
     assert "said" not in report, f"seed {seed}: {report['said']}"
-    assert (report["cycles"], report["failures"]) == (10, 4)
+    assert (report["cycles"], report["failures"]) == (6, 3)
     assert not endure.leaks(report), f"seed {seed}"
