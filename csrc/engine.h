@@ -169,8 +169,8 @@ size_t lio_engine_missing(lio_engine *engine, const lio_extent *extents, size_t 
 bool lio_engine_holds(lio_engine *engine, const lio_extent *extents, size_t count);
 
 /* Tells another thread to make ready what lio_engine_peek would copy out of a mapping, extent by
- * extent, but the first, which the calling thread wants at once. A hint: nobody waits for it, and
- * nothing fails. */
+ * extent, but the first, which the calling thread wants at once. A hint, for extents that
+ * lio_engine_holds or _missing has just found held: nobody waits for it, and nothing fails. */
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count);
 
 /* Submit and wait. A single small request is read by the calling thread. */

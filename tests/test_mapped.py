@@ -484,20 +484,24 @@ assert records._engine.missing(extents) is None
 time.sleep(1.1)  # then that is not known any more, but believed
 with open(sys.argv[1] + "/data.mdb", "rb") as file:
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
+    cached = records._engine.cached_bytes()
     for _ in range(4): records._engine.prefault(extents)
     time.sleep(0.5)
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_majflt - before)
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults)
+    print(records._engine.cached_bytes() - cached)
 """
 
 
 def test_what_has_left_the_cache_is_not_fetched_by_mapping_ahead(large: Path) -> None:
-    """It is the reads that bring it, together. Who believed finds out by the first of 460 windows;
-    of what the kernel then reads ahead it may touch some that is under way."""
+    """It is the reads that bring it, together. Who believed finds out by the first fault, which
+    brings what the kernel reads ahead (8 MiB here, of 28), and goes no further than that."""
     here = os.pathsep.join([str(Path(__file__).parent), *sys.path])
     found = run(GONE, large, PYTHONPATH=here)
     assert found.returncode == 0, found.stderr
-    assert int(found.stdout) in ([0] if file_system(large) == "tmpfs" else range(1, 9))
+    faults, brought = map(int, found.stdout.split())
+    assert brought < LARGE * LARGE_COUNT // 4
+    assert faults > 0 or file_system(large) == "tmpfs"
 
 
 CUT_AHEAD = """

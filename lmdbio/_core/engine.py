@@ -257,7 +257,7 @@ class Engine:
     def prefault(self, extents: Extents) -> None:
         """Tells another thread to make ready what is to be copied out of the page cache soon.
 
-        A hint: nobody waits for it, and nothing fails.
+        A hint, for what ``missing`` has just found held: nobody waits for it, and nothing fails.
 
         Args:
             extents: dtype ``EXTENT``, in the order in which they are wanted.

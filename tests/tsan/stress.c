@@ -4,9 +4,8 @@
  *
  * engine   many threads submit batches of all sizes to one engine, wait for some, give others up
  *          midway and free them, read counters and times, ask for the page cache, and for bytes
- *          to be made ready by others; threads that
- *          the reads need start and end with engines that open and close; a child is forked in
- *          between and reads as well
+ *          to be made ready by others; threads that the reads need start and end with engines that
+ *          open and close; a child is forked in between and reads as well
  * cursor   threads share the pages of a snapshot, each with a cursor and a scan of its own, that
  *          goes past the page cache, and one cursor that all of them move
  * window   a root publishes, ranks wait, check what they see and release; in threads, whose
