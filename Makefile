@@ -10,7 +10,7 @@ CC ?= cc
 VENV := .venv
 BIN := $(VENV)/bin
 # What the extension and the environment are made of: a change installs anew.
-SOURCES := pyproject.toml setup.py $(wildcard lmdbio/_glue*.h) csrc/build_extension.py \
+SOURCES := pyproject.toml setup.py $(wildcard lmdbio/_core/glue/*.h) csrc/build_extension.py \
            $(wildcard csrc/*.c csrc/*.h)
 WARNINGS := -Wall -Wextra -Wpedantic -Wshadow -Wconversion -Wstrict-prototypes -Werror
 # -O2, because some warnings need the optimiser's view.
@@ -94,7 +94,7 @@ format: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) build dist demo-data demo-results bench-results target-data cluster-data *.egg-info
-	rm -f lmdbio/_lmdbio.c lmdbio/_lmdbio*.so lmdbio/_lmdbio.o csrc/*.o
+	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own
 # pip.

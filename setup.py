@@ -1,4 +1,4 @@
-"""Builds lmdbio's one extension, ``lmdbio._lmdbio``, from ``csrc/`` through cffi's API mode."""
+"""Builds lmdbio's one extension, ``lmdbio._core._lmdbio``, from ``csrc/`` by cffi's API mode."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-GLUE = [ROOT / "lmdbio" / name for name in ("_glue.h", "_glue_items.h", "_glue_values.h")]
+#: What makes Python's objects: beside the bindings, since csrc/ knows no Python.
+GLUE = [ROOT / "lmdbio/_core/glue" / name for name in ("lookup.h", "items.h", "values.h")]
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -40,11 +41,11 @@ def builder() -> FFI:
     for header in [*rooms(), *GLUE]:
         ffi.cdef(declarations(header))
     ffi.set_source(
-        "lmdbio._lmdbio",
-        '#include "lmdbio.h"\n#include "_glue_items.h"\n#include "_glue_values.h"\n',
+        "lmdbio._core._lmdbio",
+        '#include "lmdbio.h"\n#include "glue/items.h"\n#include "glue/values.h"\n',
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
-        include_dirs=["csrc", "lmdbio"],
+        include_dirs=["csrc", "lmdbio/_core"],
         depends=sorted(os.path.relpath(path, ROOT) for path in [*HERE.glob("*.h"), *GLUE]),
         extra_compile_args=[
             "-std=c11",

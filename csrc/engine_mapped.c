@@ -36,7 +36,7 @@ enum {
 };
 
 /* So many pieces in a row that are there make others believed, by long reads and for them: shorter
- * ones are made with Python's GIL in hand (_glue.h), and many of them lie in a piece. Nor are those
+ * ones are made with Python's GIL in hand (glue/lookup.h), and many of them lie in a piece. Nor are those
  * mapped ahead: they are over as soon as another thread has woken up. */
 enum { BELIEVED_FROM = 64, LONG_BYTES = 32 << 10 };
 

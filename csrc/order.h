@@ -1,4 +1,4 @@
-/* order: permutations that are computed where they are asked. Pure. lmdbio/order.py says what for,
+/* order: permutations that are computed where they are asked. Pure. lmdbio/planning/order.py says what for,
  * and after whom.
  */
 #ifndef LIO_ORDER_H

@@ -4,7 +4,7 @@
 its share of each batch. Importing starts no MPI.
 
 All of py-lmdb's names are here: its exceptions are the same objects, its classes have their
-counterparts (lmdbio/counterpart.py), and what is opened for writing is py-lmdb's own. So
+counterparts (lmdbio/pylmdb/mirror.py), and what is opened for writing is py-lmdb's own. So
 ``import lmdbio as lmdb`` serves a program that was written for py-lmdb, and
 ``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
@@ -15,7 +15,7 @@ import importlib
 from typing import Any
 
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
-from lmdbio.pylmdb import lmdb as _lmdb
+from lmdbio.pylmdb.find import lmdb as _lmdb
 
 __all__ = [
     "Batch",
@@ -45,17 +45,17 @@ __version__ = "0.1.0"
 #: uses begins sooner.
 _LATER = {
     "Batch": "batch",
-    "Cursor": "env",
-    "Environment": "env",
-    "JoinedRecords": "joined",
-    "Mode": "mode",
-    "Reader": "reader",
-    "Records": "records",
-    "Stats": "stats",
-    "Transaction": "env",
-    "_Database": "env",
-    "open": "env",
-    "trace": "tracing",
+    "Cursor": "dropin.environment",
+    "Environment": "dropin.environment",
+    "JoinedRecords": "records.joined",
+    "Mode": "planning.mode",
+    "Reader": "reader.reader",
+    "Records": "records.records",
+    "Stats": "observe.stats",
+    "Transaction": "dropin.environment",
+    "_Database": "dropin.environment",
+    "open": "dropin.environment",
+    "trace": "observe.tracing",
 }
 
 

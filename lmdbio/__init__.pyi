@@ -59,12 +59,12 @@ from lmdbio.errors import (
     ShortReadError as ShortReadError,
     StaleError as StaleError,
 )
-from lmdbio.joined import JoinedRecords as JoinedRecords
-from lmdbio.mode import Mode as Mode
-from lmdbio.reader import Reader as Reader
-from lmdbio.records import Records as Records
-from lmdbio.stats import Stats as Stats
-from lmdbio.tracing import trace as trace
+from lmdbio.observe.stats import Stats as Stats
+from lmdbio.observe.tracing import trace as trace
+from lmdbio.planning.mode import Mode as Mode
+from lmdbio.reader.reader import Reader as Reader
+from lmdbio.records.joined import JoinedRecords as JoinedRecords
+from lmdbio.records.records import Records as Records
 
 __version__: Final[str]
 

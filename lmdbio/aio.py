@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from lmdbio.counterpart import Counterpart
-from lmdbio.pylmdb import lmdb
+from lmdbio.pylmdb.find import lmdb
+from lmdbio.pylmdb.mirror import Counterpart
 
 __all__ = ["AsyncCursor", "AsyncEnvironment", "AsyncTransaction", "wrap"]
 

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 BYTES_MAX = 1 << 37
 

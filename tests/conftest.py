@@ -19,11 +19,9 @@ import hypothesis
 import lmdb
 import pytest
 
-from lmdbio import _core, records
+from lmdbio import _core
 from lmdbio.errors import IncompatibleError
-
-# Test modules import one another's helpers (tests/databases.py) by name.
-sys.path.insert(0, str(Path(__file__).parent))
+from lmdbio.records import records
 
 # What a shell starts in the background is deaf to Ctrl-C, and so are its children, which some of
 # the tests interrupt.
@@ -108,9 +106,8 @@ def surroundings(
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The small data set of the benchmarks' tests."""
-    from benching import SMALL
-
     from lmdbio.bench import datasets
+    from tests.support.benching import SMALL
 
     made, reused = datasets.ensure(SMALL, tmp_path_factory.mktemp("sets"))
     assert not reused

@@ -33,7 +33,7 @@ from mpi4py import MPI
 
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate import open_source
+from lmdbio.locate.source import open_source
 
 COMM = MPI.COMM_WORLD
 #: Between two looks at whether everybody has come.

@@ -37,12 +37,12 @@ from pfs import pfs  # noqa: E402
 from rich.console import Console  # noqa: E402
 from sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes  # noqa: E402
 
-from lmdbio.assignment import ASSIGNMENTS  # noqa: E402
 from lmdbio.bench import datasets, measure  # noqa: E402
 from lmdbio.bench.bars import bars, by_steps  # noqa: E402
 from lmdbio.bench.datasets import Dataset, Recipe  # noqa: E402
-from lmdbio.convert import convert  # noqa: E402
-from lmdbio.mode import ENGINES  # noqa: E402
+from lmdbio.convert.convert import convert  # noqa: E402
+from lmdbio.planning.mode import ENGINES  # noqa: E402
+from lmdbio.planning.schedule import ASSIGNMENTS  # noqa: E402
 from lmdbio.provenance import find_sidecar  # noqa: E402
 
 MIB = 2**20

@@ -34,8 +34,8 @@ from waited import hops
 from ways import FILLER
 
 from lmdbio import share
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import Mode
+from lmdbio.reader.reader import Reader
 
 #: CPUCLOCK_PERTHREAD and CPUCLOCK_SCHED. Source: Linux, include/linux/posix-timers_types.h.
 THREAD_CLOCK = 4 | 2

@@ -55,7 +55,7 @@ from table import verdict_table  # noqa: E402
 from waited import HEADS, Case, judge, row  # noqa: E402
 
 from lmdbio.bench import measure, processes  # noqa: E402
-from lmdbio.mode import ENGINES  # noqa: E402
+from lmdbio.planning.mode import ENGINES  # noqa: E402
 
 WAITER = HERE / "waiter.py"
 PARTS = ("overlap", "cpu", "hops")

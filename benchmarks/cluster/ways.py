@@ -29,10 +29,10 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.assignment import split_share
 from lmdbio.bench.layout import Layout, lay_out
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import Mode
+from lmdbio.planning.schedule import split_share
+from lmdbio.reader.reader import Reader
 
 __all__ = ["Account", "Task", "Way", "make"]
 
@@ -107,7 +107,7 @@ class Way(Protocol):
     def close(self) -> None: ...
 
 
-#: The thread of a root that reads (lmdbio/filling.py).
+#: The thread of a root that reads (lmdbio/reader/root_thread.py).
 FILLER = "lmdbio-filler"
 
 

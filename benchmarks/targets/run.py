@@ -39,9 +39,9 @@ from lmdbio.bench.datasets import Recipe  # noqa: E402
 from lmdbio.bench.findings import Findings, Row  # noqa: E402
 from lmdbio.bench.micro import Workplace  # noqa: E402
 from lmdbio.bench.trials import Trial, Workload  # noqa: E402
-from lmdbio.convert import convert  # noqa: E402
+from lmdbio.convert.convert import convert  # noqa: E402
 from lmdbio.provenance import find_sidecar  # noqa: E402
-from lmdbio.signals import ended_by_signals  # noqa: E402
+from lmdbio.system.signals import ended_by_signals  # noqa: E402
 
 MIB = 2**20
 #: Of the file: enough to tell one setting of a plain reader from another.

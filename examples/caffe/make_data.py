@@ -19,7 +19,7 @@ import lmdb
 import numpy as np
 
 from lmdbio.bench.datasets import COMMIT_PUTS, datum
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 CLASSES = 10
 SHAPE = (3, 32, 32)

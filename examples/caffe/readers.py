@@ -16,7 +16,7 @@ from typing import Any
 import lmdb
 
 import lmdbio
-from lmdbio.mode import NAMED
+from lmdbio.planning.mode import NAMED
 
 __all__ = ["CURSOR", "MODES", "by_cursor", "by_lmdbio"]
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 import lmdbio
-from lmdbio.order import Epoch, Shard
+from lmdbio.planning.order import Epoch, Shard
 
 __all__ = ["Batches", "images"]
 

@@ -1,4 +1,6 @@
-"""The seam to the C core: the only room that touches ``ffi`` and ``lib``.
+"""_core: the seam to the C core, the only room that touches ``ffi`` and ``lib``.
+
+Uses ``errors``, ``system.fork`` and the extension, whose Python objects glue/*.h makes.
 
 Each file is a thin, typed shape over rooms of ``csrc/``: it owns what C hands out, turns
 status codes into exceptions that name the file, and passes arrays by address.

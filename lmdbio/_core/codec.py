@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 BLOCK_RECORDS_MAX = int(lib.LIO_BLOCK_RECORDS_MAX)
 BLOCK_RAW_BYTES_MAX = int(lib.LIO_BLOCK_RAW_MAX)

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any
 
-from lmdbio import errors, forked
+from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
     Database,
@@ -19,7 +20,7 @@ from lmdbio._core.format import (
 )
 from lmdbio._core.owner import owned
 from lmdbio._core.status import NEWEST, Status, own
-from lmdbio._lmdbio import ffi, lib
+from lmdbio.system import fork
 
 WANT_KEY = 1
 WANT_VALUE = 2
@@ -79,7 +80,7 @@ class Pages:
             lib.lio_pages_open(engine.pointer, self._layout, cache_bytes, out, status.error)
         )
         self._pointer = owned(out[0], lib.lio_pages_close, engine.pointer)
-        forked.register(self)
+        fork.register(self)
 
     def _before_fork(self) -> None:
         lib.lio_pages_lock(self._pointer)

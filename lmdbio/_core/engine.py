@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.memory import Memory, lend
 from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
 from lmdbio._core.trace import ring
-from lmdbio._lmdbio import ffi, lib
 
 
 @dataclass(frozen=True, slots=True)

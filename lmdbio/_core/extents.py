@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.status import EXTENT, U64, Extents, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 
 class Packed(NamedTuple):

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import NEWEST, Status
-from lmdbio._lmdbio import ffi, lib
 
 
 @dataclass(frozen=True, slots=True)

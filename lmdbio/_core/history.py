@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.format import Database, database_of
 from lmdbio._core.keys import KeyRun
 from lmdbio._core.owner import owned
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 
 class SplitRule(IntEnum):

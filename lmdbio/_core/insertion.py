@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.status import U64, Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 _NEVER = 2**64 - 1
 

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.format import Layout, layout_to_c
 from lmdbio._core.locate import Chunk
 from lmdbio._core.owner import owned
 from lmdbio._core.status import Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 KEY_BYTES_MAX: int = lib.LIO_KEY_BYTES_MAX
 KEY_RUNS_MAX: int = lib.LIO_KEY_RUNS_MAX

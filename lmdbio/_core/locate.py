@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.codec import LEAF, Leaves
 from lmdbio._core.engine import Engine
 from lmdbio._core.format import (
@@ -22,7 +23,6 @@ from lmdbio._core.format import (
 )
 from lmdbio._core.owner import owned
 from lmdbio._core.status import EXTENT, SLICE_MS, U64, Extents, Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 #: Levels of a tree at most.
 DEPTH_MAX = int(lib.LIO_DEPTH_MAX)

@@ -7,8 +7,8 @@ from functools import partial
 from operator import is_
 from typing import Any
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.owner import owned
-from lmdbio._lmdbio import ffi, lib
 
 
 class Memory:

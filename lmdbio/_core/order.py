@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core._lmdbio import lib
 from lmdbio._core.status import pointer_to
-from lmdbio._lmdbio import lib
 
 U64 = npt.NDArray[np.uint64]
 

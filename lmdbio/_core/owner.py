@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from lmdbio._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import ffi, lib
 
 
 def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> Any:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Cursor
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 #: No place takes more bytes.
 PLACE_BYTES_MAX = int(lib.LIO_PLACE_BYTES_MAX)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.status import EXTENT, REQUEST, U64, Extents, Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Cursor, Failed, Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.owner import made_type, owned
 from lmdbio._core.status import SLICE_MS, Status
-from lmdbio._lmdbio import ffi, lib
 
 
 class Scan:
@@ -125,7 +125,7 @@ _Items: Any = made_type(lib.lio_items_type)
 
 
 class Items(_Items):  # type: ignore[misc]
-    """An iterator over the records of a scan (lmdbio/_glue_items.h).
+    """An iterator over the records of a scan (lmdbio/_core/glue/items.h).
 
     ``next`` gives key, value or both in a tuple; it calls ``advance``, without arguments, where
     nothing is left of the block, and gives what that returns.

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import errors
-from lmdbio._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import ffi, lib
 
 SLICE_MS = 100
 NEWEST = 2**64 - 1

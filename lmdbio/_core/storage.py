@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmdbio._lmdbio import ffi, lib
+from lmdbio._core._lmdbio import ffi, lib
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import EXTENT, Extents, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 
 class Stretch:

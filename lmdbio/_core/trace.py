@@ -11,9 +11,10 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import errors, forked
+from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.status import Status, pointer_to
-from lmdbio._lmdbio import ffi, lib
+from lmdbio.system import fork
 
 #: Spans between two looks at the ring, at most; 88 bytes each.
 CAPACITY = 1 << 14
@@ -86,7 +87,7 @@ class Ring:
         self._spans = np.empty(0, SPAN)
         #: By number; an engine's number is its place here. One for all that read a file alike.
         self.traced: list[Traced] = []
-        forked.register(self)
+        fork.register(self)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()

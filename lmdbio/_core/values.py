@@ -1,4 +1,4 @@
-"""Values whose places are known, as objects (lmdbio/_glue_values.h)."""
+"""Values whose places are known, as objects (lmdbio/_core/glue/values.h)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Failed, Snapshot
 from lmdbio._core.engine import Engine
 from lmdbio._core.memory import Memory
 from lmdbio._core.owner import made_type
 from lmdbio._core.status import EXTENT, Extents, pointer_to
-from lmdbio._lmdbio import ffi, lib
 
 _Values: Any = made_type(lib.lio_values_type)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.owner import owned
 from lmdbio._core.status import SLICE_MS, Status
-from lmdbio._lmdbio import ffi, lib
 
 
 class Window:

@@ -1,4 +1,6 @@
-"""Measures readers of LMDB data sets against one another, on real input.
+"""bench: measures readers of LMDB data sets against one another, on real input.
+
+Uses what is public, as users do, and ``planning`` and ``provenance`` for what it shows.
 
     measure      machine, page cache, counters: what a run really cost
     readers      the loops in which data sets are read

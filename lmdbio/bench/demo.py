@@ -204,7 +204,7 @@ def describe(made: Dataset) -> dict[str, Any]:
 
 def convert(made: Dataset, console: Console) -> dict[str, Any]:
     """Makes the sidecar of a data set anew, cold."""
-    from lmdbio.convert import convert as attach
+    from lmdbio.convert.convert import convert as attach
 
     with console.status(f"convert {made.recipe.name}"):
         cold = measure.drop_cache(made.data_file)

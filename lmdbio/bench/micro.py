@@ -35,9 +35,9 @@ from lmdbio.bench.page import page
 from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
 from lmdbio.bench.trials import CONTESTANTS, KEYED, Trial, Workload
-from lmdbio.locate import open_source
+from lmdbio.locate.source import open_source
 from lmdbio.provenance import data_file, find_sidecar
-from lmdbio.signals import ended_by_signals
+from lmdbio.system.signals import ended_by_signals
 
 __all__ = [
     "BYTES_MAX",

@@ -195,7 +195,7 @@ def prepare_environment(
 
 def by_reader(order: Order, check: Check | None, comm: Any = None) -> Totals:
     """``Reader`` in the mode that "auto" would choose, with the engine that is asked for."""
-    from lmdbio.mode import Mode
+    from lmdbio.planning.mode import Mode
 
     work, engine = order.workload, order.trial.contestant.engine
     mode: Mode | str = "auto"

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.assignment import split_share
 from lmdbio.bench.layout import Layout, lay_out
+from lmdbio.planning.schedule import split_share
 
 __all__ = [
     "ACCESSES",

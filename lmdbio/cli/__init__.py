@@ -1,4 +1,6 @@
-"""The command line: one thin command each, over the public calls.
+"""cli: the command line, one thin command each over the public calls.
+
+Uses every other room; nothing uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from rich.table import Table
 
-from lmdbio import calibration
-from lmdbio.calibration import Staggering, Stored
-from lmdbio.choice import ACCESSES, Choice, Reason, choose, choose_tokens, wished
 from lmdbio.cli.output import plural, size, wide_console
-from lmdbio.storage import Storage
+from lmdbio.machine import calibration
+from lmdbio.machine.calibration import Staggering, Stored
+from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose, choose_tokens, wished
+from lmdbio.machine.storage import Storage
 
 #: Who reads in which way, and which of the choices concern it.
 USERS = {"stream": "Reader", "batch": "Records", "single": "lmdbio.open"}

@@ -9,7 +9,7 @@ import click
 from lmdbio import compact as compaction
 from lmdbio.cli.output import PATH, bar, json_option, print_json, size
 from lmdbio.compact import CompactReport
-from lmdbio.signals import ended_by_signals
+from lmdbio.system.signals import ended_by_signals
 
 
 @click.command()

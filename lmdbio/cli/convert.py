@@ -9,7 +9,6 @@ from typing import BinaryIO, get_args
 
 import click
 
-from lmdbio import convert as conversion
 from lmdbio.cli.output import (
     EXPECTED,
     PATH,
@@ -22,10 +21,11 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
-from lmdbio.convert import ConvertReport
+from lmdbio.convert import convert as conversion
+from lmdbio.convert.convert import ConvertReport
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance import data_file, orders_told, sidecar_file
-from lmdbio.staleness import is_described
+from lmdbio.provenance.freshness import is_described
 
 
 @click.command()

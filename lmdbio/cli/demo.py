@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from lmdbio.cli.output import PATH, json_option, print_json, wide_console
-from lmdbio.signals import ended_by_signals
+from lmdbio.system.signals import ended_by_signals
 
 
 @click.command()

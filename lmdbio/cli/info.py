@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from lmdbio import _core, provenance, staleness, storage
+from lmdbio import _core, provenance
 from lmdbio._core import Engine, Meta
 from lmdbio.cli.choices import (
     calibration_status,
@@ -30,10 +30,11 @@ from lmdbio.cli.output import (
     titled,
 )
 from lmdbio.errors import ProvenanceError, StaleError
-from lmdbio.history import capacities
-from lmdbio.keys import describe
-from lmdbio.provenance import Provenance
-from lmdbio.pylmdb import lmdb
+from lmdbio.machine import storage
+from lmdbio.provenance import Provenance, freshness
+from lmdbio.provenance.keys import describe
+from lmdbio.provenance.writer_model import capacities
+from lmdbio.pylmdb.find import lmdb
 
 #: ``info`` names databases inside the main one if that means reading at most so many leaves.
 LEAVES_MAX = 1024
@@ -145,13 +146,13 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
                 }
                 for section in opened.sections
             ]
-            staleness.check_facts(engine, meta, opened)
-            found["deep_check"] = deep = staleness.deep_check(engine, opened)
+            freshness.check_facts(engine, meta, opened)
+            found["deep_check"] = deep = freshness.deep_check(engine, opened)
             if deep.due:
                 differ = ", ".join(HINTS.get(reason, reason) for reason in deep.reasons)
                 found |= {"status": "unproven", "reason": f"a copy, or changed: other {differ}"}
             else:
-                how = staleness.check(engine, meta, opened).how
+                how = freshness.check(engine, meta, opened).how
                 found |= {"status": "good", "reason": f"{how} check"}
     except StaleError as error:
         found |= {"status": "stale", "reason": str(error)}

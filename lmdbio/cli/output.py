@@ -15,8 +15,8 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from lmdbio import staleness
-from lmdbio.pylmdb import lmdb
+from lmdbio.provenance import freshness
+from lmdbio.pylmdb.find import lmdb
 
 #: What is said in a line; anything else is a fault of ours.
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
@@ -86,7 +86,7 @@ def wide_console(*, stderr: bool = False) -> Console:
 
 
 @contextmanager
-def bar(what: str) -> Iterator[staleness.Progress]:
+def bar(what: str) -> Iterator[freshness.Progress]:
     """A progress callback (done, in all, stage); it shows a bar once the work takes long."""
     console = Console(stderr=True)
     begun = time.monotonic()

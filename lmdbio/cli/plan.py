@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from lmdbio._core import Extents, Plan
-from lmdbio.assignment import Schedule
-from lmdbio.choice import Wish
 from lmdbio.cli.output import PATH, json_option, plural, print_json, provenance_option, size
-from lmdbio.locate import Source, open_source
-from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads
+from lmdbio.locate.source import Source, open_source
+from lmdbio.machine.choice import Wish
+from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
+from lmdbio.planning.schedule import Schedule
 from lmdbio.provenance import name_text
 
 #: Reads that ``plan`` prints as text unless told ``--all``.

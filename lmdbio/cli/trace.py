@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from lmdbio import timeline
 from lmdbio.cli.output import PATH, json_option, plural, print_json, size, wide_console
+from lmdbio.observe import timeline
 
 
 @click.command("trace")

@@ -11,10 +11,8 @@ from typing import Any
 import click
 from rich.table import Table
 
-from lmdbio import calibration, provenance, share, stagger, storage, tune as tuning
+from lmdbio import provenance, share
 from lmdbio._core import Engine
-from lmdbio.calibration import Stored
-from lmdbio.choice import Choice, Wish, choose, wished
 from lmdbio.cli.choices import (
     CHOSEN,
     LABELS,
@@ -35,8 +33,12 @@ from lmdbio.cli.output import (
     size,
     wide_console,
 )
-from lmdbio.stagger import Staggered
-from lmdbio.tune import Tuning
+from lmdbio.machine import calibration, storage
+from lmdbio.machine.calibration import Stored
+from lmdbio.machine.choice import Choice, Wish, choose, wished
+from lmdbio.tuning import stagger, tune as tuning
+from lmdbio.tuning.stagger import Staggered
+from lmdbio.tuning.tune import Tuning
 
 
 @click.command()

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import click
 
-from lmdbio import verify as verification
 from lmdbio.cli.output import (
     PATH,
     bar,
@@ -18,6 +17,7 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
+from lmdbio.convert import verify as verification
 
 
 @click.command()

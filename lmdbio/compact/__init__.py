@@ -1,5 +1,7 @@
 """compact: a copy of an environment without its free pages, each database's pages in order.
 
+Uses ``convert``, ``provenance``, ``pylmdb`` and ``_core``.
+
     census      what an environment holds
     copier      the process in which LMDB copies
     comparison  that a copy holds what its source holds

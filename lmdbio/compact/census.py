@@ -10,9 +10,9 @@ import numpy as np
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Layout, Meta
 from lmdbio.errors import CorruptedError
-from lmdbio.items import Part, walk
 from lmdbio.provenance import Name
-from lmdbio.staleness import Progress, Steps, tree_pages
+from lmdbio.provenance.freshness import Progress, Steps, tree_pages
+from lmdbio.provenance.values import Part, walk
 
 __all__ = ["Census", "Contents", "Sizes", "count"]
 

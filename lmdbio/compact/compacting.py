@@ -13,14 +13,14 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import convert as conversion
 from lmdbio._core import Engine
 from lmdbio.compact.census import Sizes
 from lmdbio.compact.copying import Copy
-from lmdbio.drafts import Draft
+from lmdbio.convert import convert as conversion
 from lmdbio.errors import Error
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
-from lmdbio.staleness import DEPTH, Progress, is_described
+from lmdbio.provenance.freshness import DEPTH, Progress, is_described
+from lmdbio.system.publish import Draft
 
 __all__ = ["CompactReport", "compact"]
 

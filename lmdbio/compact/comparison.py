@@ -24,10 +24,10 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents
 from lmdbio.compact.census import Census
-from lmdbio.items import Part, walk
-from lmdbio.plan import PAGE_BYTES, PlanOptions, plan_reads, spread
+from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads, spread
 from lmdbio.provenance import Name, name_text
-from lmdbio.staleness import Progress, Steps
+from lmdbio.provenance.freshness import Progress, Steps
+from lmdbio.provenance.values import Part, walk
 
 __all__ = ["Side", "difference"]
 

@@ -10,16 +10,17 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from lmdbio import _core, snapshot
+from lmdbio import _core
 from lmdbio._core import Engine, Meta
 from lmdbio.compact.census import Census, count
 from lmdbio.compact.comparison import Side, difference
 from lmdbio.compact.copier import Copier, copy_pages, put_records
-from lmdbio.drafts import Draft
+from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, Error
 from lmdbio.provenance import name_text
-from lmdbio.staleness import Progress
-from lmdbio.verify import verify
+from lmdbio.provenance.freshness import Progress
+from lmdbio.pylmdb import reader_slots
+from lmdbio.system.publish import Draft
 
 __all__ = ["Copy"]
 
@@ -108,7 +109,7 @@ class Copy:
         slots = None
         if os.access(lock, os.W_OK):  # where it can't be written to, nothing would be held
             key = (status.st_dev, status.st_ino)
-            slots = snapshot.acquire(str(self._home), key, subdir=self._subdir)
+            slots = reader_slots.acquire(str(self._home), key, subdir=self._subdir)
         if slots is None:
             yield False
             return

@@ -1,16 +1,18 @@
 """provenance: the file that says where every record of a database lies.
 
-    places      where it lies, and the data that it is about
+Uses ``_core`` and ``system``.
+
+    paths       where it lies, and the data that it is about
     directory   what its bytes mean, drawn in provenance/FORMAT.md
     file        ``Provenance``: an open one answers index -> extent, reading little
     writer      one that is being written, from extents
 
 csrc/provenance.c decodes the columns of its blocks. Whether it still describes the data,
-``staleness`` decides; ``convert`` makes it and ``verify`` proves it.
+``freshness`` decides; ``convert`` makes it and ``verify`` proves it.
 
 Invariants:
   - every byte of the file lies under a checksum and a bound, and is checked before use;
-  - nothing here reads the data: whether a sidecar fits it is not judged.
+  - only ``freshness`` and ``leaves`` read the data.
 
 Source: the provenance information of LMDBIO (Pumma et al., ACM TOPC 2019, "provenance
 information"), in a form that holds for any insertion history.
@@ -38,7 +40,7 @@ from lmdbio.provenance.directory import (
     zigzag,
 )
 from lmdbio.provenance.file import Provenance, Section, orders_told
-from lmdbio.provenance.places import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
+from lmdbio.provenance.paths import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
 
 __all__ = [
     "ALL_KEY_RUNS_MAX",

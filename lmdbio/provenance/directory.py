@@ -35,8 +35,8 @@ from lmdbio._core import (
     SplitRule,
 )
 from lmdbio.errors import ProvenanceError
-from lmdbio.history import RECORDS_MAX as REPLAYED_MAX
-from lmdbio.items import DUPSORT
+from lmdbio.provenance.values import DUPSORT
+from lmdbio.provenance.writer_model import RECORDS_MAX as REPLAYED_MAX
 
 __all__ = [
     "ALL_KEY_RUNS_MAX",

@@ -17,9 +17,6 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import BlockForm, Extents, History, Leaves
 from lmdbio.errors import Error, ProvenanceError
-from lmdbio.history import replay
-from lmdbio.keys import KeyPattern
-from lmdbio.leaves import LeafReader
 from lmdbio.provenance.directory import (
     BLOCKS_AT,
     Entry,
@@ -34,6 +31,9 @@ from lmdbio.provenance.directory import (
     parse_preamble,
     unpack_numbers,
 )
+from lmdbio.provenance.keys import KeyPattern
+from lmdbio.provenance.leaves import LeafReader
+from lmdbio.provenance.writer_model import replay
 
 __all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_told"]
 

@@ -21,7 +21,6 @@ from lmdbio._core import (
     Leaves,
     Meta,
 )
-from lmdbio.drafts import Draft
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.provenance.directory import (
     ALL_KEY_RUNS_MAX,
@@ -40,6 +39,7 @@ from lmdbio.provenance.directory import (
     pack_preamble,
     zigzag,
 )
+from lmdbio.system.publish import Draft
 
 __all__ = ["Form", "Made", "Writer"]
 

@@ -1,4 +1,6 @@
-"""The ranks of a job, and the memory that those of one node share. All the MPI is here.
+"""share: the ranks of a job, and the memory that those of one node share. All the MPI is here.
+
+Uses mpi4py, ``planning`` and ``_core``.
 
     job       all ranks of the communicator
     machine   ranks that share memory and its budget (one kernel)

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.assignment import split_share
 from lmdbio.errors import IncompatibleError, PeerError
+from lmdbio.planning.schedule import split_share
 from lmdbio.share.memory import SHM, SharedMemory, free_left, left_windows
 
 T = TypeVar("T")

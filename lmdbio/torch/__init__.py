@@ -1,4 +1,6 @@
-"""PyTorch: Records as data sets, in orders that can be interrupted anywhere and resumed exactly.
+"""torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
+
+Uses ``records``, ``reader`` and ``planning``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight
     BatchSampler     batches of indices, for torch's DataLoader and torchdata's StatefulDataLoader
@@ -12,9 +14,9 @@ them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It sa
 ranks, workers or batches, which may be others when it is loaded.
 """
 
-from lmdbio.torch.course import state_of
-from lmdbio.torch.datasets import Dataset, IterableDataset
-from lmdbio.torch.loaders import Loader, ReaderLoader
+from lmdbio.torch.dataset import Dataset, IterableDataset
+from lmdbio.torch.loader import Loader, ReaderLoader
+from lmdbio.torch.resume import state_of
 from lmdbio.torch.sampler import BatchSampler
 
 __all__ = ["BatchSampler", "Dataset", "IterableDataset", "Loader", "ReaderLoader", "state_of"]

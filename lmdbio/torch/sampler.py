@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
-from lmdbio.torch.course import Communicator, Course, State, Stretch, place
+from lmdbio.torch.resume import Communicator, Course, State, Stretch, place
 
 __all__ = ["BatchSampler"]
 

@@ -17,9 +17,9 @@ from cell import Cell
 from oracle import Oracle
 
 import lmdbio
-from lmdbio.collect import collect
-from lmdbio.convert import convert
-from lmdbio.verify import verify
+from lmdbio.convert.convert import convert
+from lmdbio.convert.on_close import collect
+from lmdbio.convert.verify import verify
 
 Use = Callable[[Cell, Oracle, random.Random], None]
 

@@ -1,4 +1,4 @@
-"""Makes the same drawn calls on py-lmdb and on lmdbio (tests/machine.py), very many of them.
+"""Makes the same drawn calls on py-lmdb and on lmdbio (tests/support/calls.py), very many of them.
 
     python tests/fuzz/lmdb_calls.py [--calls N] [--seed S]
 
@@ -15,11 +15,12 @@ import sys
 import time
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).resolve().parents[1])]
+sys.path[:0] = [str(Path(__file__).resolve().parents[2])]
 
 from hypothesis import HealthCheck, seed, settings  # noqa: E402
 from hypothesis.stateful import run_state_machine_as_test  # noqa: E402
-from machine import OPERATIONS, Machine  # noqa: E402
+
+from tests.support.calls import OPERATIONS, Machine  # noqa: E402
 
 #: Of one round, after which progress is shown.
 EXAMPLES = 300

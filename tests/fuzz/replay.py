@@ -17,9 +17,9 @@ from pathlib import Path
 
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-import histories
+from tests.support import histories
 
 
 def main() -> int:

@@ -13,8 +13,8 @@ import sys
 from data import FIXED, fixed_value
 from mpi4py import MPI
 
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import Mode
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 ITERATIONS, BATCH = 28, 8

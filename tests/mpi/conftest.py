@@ -10,7 +10,7 @@ import data
 import launch
 import pytest
 
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 SHM = Path("/dev/shm")
 #: How the files of shared windows are called: MPICH's, and Open MPI's.

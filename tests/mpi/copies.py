@@ -17,7 +17,7 @@ from data import fixed_value
 from mpi4py import MPI
 
 from lmdbio.errors import Error
-from lmdbio.reader import Reader
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size

@@ -16,8 +16,8 @@ from pathlib import Path
 from mpi4py import MPI
 
 from lmdbio.errors import PeerError
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import Mode
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 RANK = COMM.rank

@@ -34,10 +34,11 @@ from counting import communicators
 from data import FIXED, MIXED, fixed_value, mixed_value
 from mpi4py import MPI
 
-from lmdbio import _core, filling, roots
+from lmdbio import _core
 from lmdbio.errors import PeerError
-from lmdbio.mode import ALL_RANKS, Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.reader import root_thread, setup
+from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size
@@ -176,7 +177,7 @@ def broken() -> OSError:
 
 
 def while_opening(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(roots, "_work", at(0, broken, roots._work))
+    return replaced(setup, "_work", at(0, broken, setup._work))
 
 
 def while_reserving(count: int) -> contextlib.AbstractContextManager[None]:
@@ -185,12 +186,12 @@ def while_reserving(count: int) -> contextlib.AbstractContextManager[None]:
 
 
 def while_launching(count: int) -> contextlib.AbstractContextManager[None]:
-    launch = filling.Filler.launch
-    return replaced(filling.Filler, "launch", at(0, broken, launch))
+    launch = root_thread.Filler.launch
+    return replaced(root_thread.Filler, "launch", at(0, broken, launch))
 
 
 def while_planning(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(filling.Filler, "_plan", at(count, broken, filling.Filler._plan))
+    return replaced(root_thread.Filler, "_plan", at(count, broken, root_thread.Filler._plan))
 
 
 def while_reading(count: int) -> contextlib.AbstractContextManager[None]:

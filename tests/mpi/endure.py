@@ -24,7 +24,7 @@ import launch
 from rich.console import Console
 from rich.table import Table
 
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 #: What must not grow at all.
 EXACT = (

@@ -14,7 +14,7 @@ import data
 import launch
 from test_law import LAUNCHES
 
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 SECONDS_MAX = 1800
 

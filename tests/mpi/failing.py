@@ -19,8 +19,8 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.errors import PeerError
-from lmdbio.mode import ALL_RANKS, Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size

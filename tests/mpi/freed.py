@@ -14,7 +14,7 @@ import time
 from counting import communicators
 from mpi4py import MPI
 
-from lmdbio.reader import Reader
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 PATH, WHO = sys.argv[1:3]

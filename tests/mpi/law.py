@@ -19,9 +19,10 @@ from pathlib import Path
 from data import MIXED, mixed_value
 from mpi4py import MPI
 
-from lmdbio import _core, locate
-from lmdbio.mode import AHEAD, ALL_RANKS, ENGINES, LOCATE, USUAL_TOKENS, Mode
-from lmdbio.reader import Reader
+from lmdbio import _core
+from lmdbio.locate import source
+from lmdbio.planning.mode import AHEAD, ALL_RANKS, ENGINES, LOCATE, USUAL_TOKENS, Mode
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 ITERATIONS, BATCH, START = 4, 23, MIXED - 40
@@ -41,7 +42,7 @@ class Late:
 
     def __init__(self, path: str) -> None:
         self._content = (Path(path) / "data.mdb").read_bytes()
-        self._open = locate.Opened.open_engine
+        self._open = source.Opened.open_engine
 
     def __enter__(self) -> None:
         content = self._content
@@ -52,10 +53,10 @@ class Late:
             engine.kind = "pread"  # what a mode can be told to read with
             return engine
 
-        locate.Opened.open_engine = late  # type: ignore[assignment, method-assign]
+        source.Opened.open_engine = late  # type: ignore[assignment, method-assign]
 
     def __exit__(self, *_: object) -> None:
-        locate.Opened.open_engine = self._open  # type: ignore[method-assign]
+        source.Opened.open_engine = self._open  # type: ignore[method-assign]
 
 
 def read(path: str, mode: Mode, assignment: str, per_node: int) -> tuple[list[int], Mode]:

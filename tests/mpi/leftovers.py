@@ -13,7 +13,7 @@ from pathlib import Path
 from mpi4py import MPI
 
 from lmdbio.errors import PeerError
-from lmdbio.reader import Reader
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 READERS = 12

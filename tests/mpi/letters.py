@@ -11,7 +11,7 @@ import sys
 
 from mpi4py import MPI
 
-from lmdbio.reader import Reader
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 #: How long one Reader may take, seconds.

@@ -25,8 +25,8 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import Mode
+from lmdbio.reader.reader import Reader
 from lmdbio.share.memory import wait_unused
 
 COMM = MPI.COMM_WORLD

@@ -11,9 +11,10 @@ from typing import Any
 
 from mpi4py import MPI
 
-from lmdbio import reader as rooms, share
+from lmdbio import share
 from lmdbio.errors import IncompatibleError, PeerError
-from lmdbio.reader import Reader
+from lmdbio.reader import reader as rooms
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size

@@ -12,8 +12,8 @@ import sys
 from data import MIXED, mixed_value
 from mpi4py import MPI
 
-from lmdbio.mode import ALL_RANKS, Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.reader.reader import Reader
 
 ITERATIONS = 9
 

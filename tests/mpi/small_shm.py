@@ -12,8 +12,8 @@ from mpi4py import MPI
 
 from lmdbio import share
 from lmdbio.errors import PeerError
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import Mode
+from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
 if sys.argv[2] == "unknown":

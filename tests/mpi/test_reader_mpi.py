@@ -17,7 +17,7 @@ import launch
 import lmdb
 import pytest
 
-from lmdbio import timeline
+from lmdbio.observe import timeline
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 

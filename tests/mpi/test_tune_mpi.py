@@ -12,7 +12,7 @@ import data
 import launch
 import pytest
 
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 

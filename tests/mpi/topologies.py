@@ -22,8 +22,8 @@ from mpi4py import MPI
 
 from lmdbio.batch import Batch
 from lmdbio.errors import Error
-from lmdbio.mode import ALL_RANKS, Mode
-from lmdbio.reader import Reader
+from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
 RANK, SIZE = WORLD.rank, WORLD.size

@@ -18,11 +18,13 @@ from typing import Any
 
 from mpi4py import MPI
 
-from lmdbio import calibration, share, stagger
-from lmdbio.calibration import Staggering, TokenSample
+from lmdbio import share
 from lmdbio.cli import main
-from lmdbio.mode import Mode
-from lmdbio.reader import Reader
+from lmdbio.machine import calibration
+from lmdbio.machine.calibration import Staggering, TokenSample
+from lmdbio.planning.mode import Mode
+from lmdbio.reader.reader import Reader
+from lmdbio.tuning import stagger
 
 COMM = MPI.COMM_WORLD
 DATA, PLAIN, CACHES = sys.argv[1:]

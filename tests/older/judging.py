@@ -15,10 +15,10 @@ from stories import Contents, Name, Story
 
 import lmdbio
 from lmdbio.compact import compact
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
+from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance import Provenance
-from lmdbio.verify import verify
 
 FORMS = ("auto", "replay", "runs", "leaves", "explicit")
 Pairs = list[tuple[bytes, bytes]]

@@ -29,8 +29,10 @@ FLAGS = ("-fsanitize=thread", "-g", "-O1", "-fno-omit-frame-pointer")
 OPTIONS = "die_after_fork=0:report_signal_unsafe=0:halt_on_error=0:exitcode=66"
 #: The tests in which threads, forks and windows meet, but those that load MPI: the hooks of its
 #: libraries run in threads that the sanitizer has given up already, and die there.
-TESTS = ("engine", "window", "image", "records", "bypass", "provenance_file", "env", "lifetimes")
-TESTS += ("reader", "gather")
+TESTS = ("_core/test_engine", "_core/test_window", "reading/test_file_cache")
+TESTS += ("reading/test_direct_path", "records/test_records", "records/test_gather")
+TESTS += ("provenance/test_file", "dropin/test_environment", "reader/test_reader")
+TESTS += ("surfaces/test_lifetimes",)
 CHOSEN = "(thread or fork or child or window or image or under or flight) and not communicator"
 REPORT = "WARNING: ThreadSanitizer"
 
@@ -128,7 +130,7 @@ def python(folder: Path, compiler: str) -> tuple[bool, str]:
         "PYTHONPATH": str(copy),
         "TSAN_OPTIONS": f"{OPTIONS}:log_path={logs}",
     }
-    tests = [f"tests/test_{name}.py" for name in TESTS]
+    tests = [f"tests/{name}.py" for name in TESTS]
     done = subprocess.run(
         [*unrandomised(), sys.executable, "-m", "pytest", "-q", "-k", CHOSEN, *tests],
         cwd=copy,

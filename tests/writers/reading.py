@@ -25,7 +25,7 @@ import world
 from writer import Progress
 
 import lmdbio
-from lmdbio.convert import convert
+from lmdbio.convert.convert import convert
 
 #: What the documents say of reading without a reader slot beside a writer.
 DOCUMENTED = (

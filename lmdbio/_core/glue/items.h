@@ -1,0 +1,351 @@
+/* glue_items: an iterator over the records that a scan has read ahead.
+ *
+ *   class Iterator(Items):           C makes one object after another, in a loop of the
+ *       def advance(self): ...       interpreter without a call of Python; `advance` is called
+ *                                    where the block has ended: it returns the next item
+ *
+ * Objects are made one at a time, when they are wanted: one that was let go of gives its memory,
+ * still in the core's cache, to the next. Values are brought to memory by pieces
+ * (lio_scan_load), a large one into the object itself.
+ *
+ * Several threads may share one: while a piece is loaded without the GIL, others wait.
+ */
+
+/* cdef: skip */
+#ifndef LIO_GLUE_ITEMS_H
+#define LIO_GLUE_ITEMS_H
+#include <unistd.h>
+
+#include "lookup.h"
+/* cdef: resume */
+
+/* Puts the type into the list at address `list`, at 0. 0, or -1 when memory ran out. */
+static int lio_items_type(uintptr_t list);
+
+/* From now on `items`, the address of an object of that type, hands out records of `scan`: what is
+ * `wanted` of them (LIO_WANT_*). The objects `keep` (which owns scan and snapshot), `failed`,
+ * `verify` and `map` are as for lio_glue_lookup; and `buffers`. */
+static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snapshot,
+                            uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t map,
+                            uint32_t wanted, uint32_t buffers);
+
+/* The scan's block has just become current: hands out its `count` records. 0: what is handed out
+ * already stays so, also where a thread fails to read it; to be said before the scan goes on. */
+static void lio_items_block(uintptr_t items, size_t count);
+
+/* How many of them are not yet handed out. */
+static size_t lio_items_left(uintptr_t items);
+
+/* Hands out nothing more, and lets go of the scan. */
+static void lio_items_end(uintptr_t items);
+
+/* cdef: skip */
+
+/* Views that are lent before the snapshot is asked again. */
+enum { LIO_ITEMS_LENT = 16 };
+
+typedef struct {
+    PyObject_HEAD
+    lio_scan *scan; /* NULL: none; then nothing is left either */
+    lio_snapshot *snapshot;
+    PyObject *keep, *failed, *verify, *map; /* `map`: NULL when there is none */
+    size_t at, ready, end; /* of the block: the next record; up to here in memory; all */
+    uint64_t run;          /* counts the scans */
+    uint32_t wanted, buffers;
+    pid_t loader; /* the process of which a thread loads now; 0: none does */
+} lio_items;
+
+/* What a thread uses while others may end the run. */
+typedef struct {
+    lio_scan *scan;
+    lio_pages *pages;
+    lio_snapshot *snapshot;
+    PyObject *keep, *failed, *verify, *map;
+} lio_items_held;
+
+static lio_items_held lio_items_hold(const lio_items *s)
+{
+    lio_items_held h = {s->scan, lio_scan_pages(s->scan), s->snapshot,
+                        s->keep, s->failed, s->verify, s->map};
+    Py_INCREF(h.keep);
+    Py_INCREF(h.failed);
+    Py_INCREF(h.verify);
+    Py_XINCREF(h.map);
+    return h;
+}
+
+static void lio_items_let_go(lio_items_held *h)
+{
+    Py_XDECREF(h->map);
+    Py_DECREF(h->verify);
+    Py_DECREF(h->failed);
+    Py_DECREF(h->keep);
+}
+
+/* Whether what was read belongs to the snapshot; raises when not. */
+static bool lio_items_vouch(const lio_items_held *h)
+{
+    PyObject *done;
+    if (lio_glue_is_intact(h->snapshot, h->pages))
+        return true;
+    done = PyObject_CallObject(h->verify, NULL);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static bool lio_items_raise(const lio_items_held *h, int code, const lio_error *error)
+{
+    PyObject *done = PyErr_Occurred() ? NULL : lio_glue_fail(h->failed, code, error);
+    if (done != NULL)
+        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    Py_XDECREF(done);
+    return false;
+}
+
+/* Lent values are not read: only where they lie is asked for. */
+static bool lio_items_lend(lio_items *s, const lio_items_held *h)
+{
+    size_t rest = s->end - s->at, count = rest < LIO_ITEMS_LENT ? rest : LIO_ITEMS_LENT;
+    uint64_t run = s->run, bytes = 0;
+    lio_record record;
+    for (size_t i = 0; i < count; i++)
+        if (lio_scan_record(h->scan, s->at + i, &record, NULL) == LIO_OK)
+            bytes += record.value_size;
+    lio_snapshot_doubt(h->snapshot);
+    if (!lio_items_vouch(h))
+        return false;
+    if (s->run == run && s->end - s->at >= count) {
+        s->ready = s->at + count;
+        lio_engine_handed_out(lio_pages_engine(h->pages), 0, count, bytes);
+    }
+    return true;
+}
+
+/* Another thread changes what is in memory; what a parent process had begun, nobody ends here. */
+static bool lio_items_is_loading(const lio_items *s)
+{
+    return s->loader != 0 && s->loader == getpid();
+}
+
+/* Who loads has that lock meanwhile. */
+static void lio_items_wait(const lio_items_held *h)
+{
+    Py_BEGIN_ALLOW_THREADS
+    lio_pages_lock(h->pages);
+    lio_pages_unlock(h->pages);
+    Py_END_ALLOW_THREADS
+}
+
+/* Has the next records in memory; true also when that is to be looked at anew. */
+static bool lio_items_load(lio_items *s, const lio_items_held *h)
+{
+    size_t first = s->at, count = s->end - s->at;
+    uint64_t run = s->run;
+    bool fine = true;
+    lio_error error;
+    int code;
+    s->loader = getpid();
+    Py_BEGIN_ALLOW_THREADS
+    code = lio_scan_load(h->scan, first, &count, &error);
+    Py_END_ALLOW_THREADS
+    if (code != LIO_OK)
+        fine = lio_items_raise(h, code, &error);
+    else if (lio_items_vouch(h) && s->run == run && s->at == first)
+        s->ready = first + count;
+    else
+        fine = !PyErr_Occurred();
+    s->loader = 0;
+    return fine;
+}
+
+/* Reads a value into an object of its own. */
+static PyObject *lio_items_read(const lio_items_held *h, const lio_record *record)
+{
+    PyObject *value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)record->value_size);
+    lio_error error;
+    uint8_t *room;
+    int code;
+    if (value == NULL)
+        return NULL;
+    room = (uint8_t *)PyBytes_AsString(value);
+    Py_BEGIN_ALLOW_THREADS
+    uint64_t begun = lio_now_ns();
+    code = lio_value_read(h->pages, &record->where, room, &error);
+    lio_engine_stage(lio_pages_engine(h->pages), LIO_STAGE_WAIT, begun, record->value_size);
+    Py_END_ALLOW_THREADS
+    if (code == LIO_OK ? lio_items_vouch(h) : lio_items_raise(h, code, &error))
+        return value;
+    Py_DECREF(value);
+    return NULL;
+}
+
+/* A value as the user gets it. */
+static PyObject *lio_items_value(const lio_items_held *h, const lio_record *record)
+{
+    const uint8_t *lent = NULL, *map;
+    uint64_t size;
+    lio_error error;
+    int code;
+    if (h->map != NULL && record->where.length != 0) {
+        code = lio_value_lend(h->pages, &record->where, &lent, &error);
+        if (code != LIO_OK) {
+            (void)lio_items_raise(h, code, &error);
+            return NULL;
+        }
+    }
+    if (lent != NULL) {
+        map = lio_engine_map(lio_pages_engine(h->pages), &size);
+        return lio_lookup_slice(h->map, (uint64_t)(lent - map), record->where.length);
+    }
+    if (record->value == NULL && record->value_size != 0)
+        return lio_items_read(h, record);
+    return lio_glue_bytes(record->value, record->value_size);
+}
+
+/* Key and value of a record in memory, or what of these is wanted. What lies in memory that is
+ * used again (all but large values) is copied before anything can let another thread run. */
+static PyObject *lio_items_make(const lio_items_held *h, uint32_t wanted, uint32_t buffers,
+                                const lio_record *record)
+{
+    PyObject *key = NULL, *value = NULL, *item = NULL;
+    if (wanted & LIO_WANT_KEY)
+        key = PyBytes_FromStringAndSize((const char *)record->key, (Py_ssize_t)record->key_size);
+    if ((wanted & LIO_WANT_VALUE) && !PyErr_Occurred())
+        value = lio_items_value(h, record);
+    if (buffers && !PyErr_Occurred() && lio_lookup_view(&key) == LIO_OK)
+        (void)lio_lookup_view(&value);
+    if (PyErr_Occurred())
+        goto failed;
+    if (wanted == LIO_WANT_KEY)
+        return key;
+    if (wanted == LIO_WANT_VALUE)
+        return value;
+    item = PyTuple_Pack(2, key, value);
+failed:
+    Py_XDECREF(key);
+    Py_XDECREF(value);
+    return item;
+}
+
+/* The next record in memory. */
+static PyObject *lio_items_take(lio_items *s, const lio_items_held *h)
+{
+    uint64_t run = s->run;
+    size_t index = s->at;
+    lio_record record;
+    lio_error error;
+    PyObject *item;
+    int code = lio_scan_record(h->scan, index, &record, &error);
+    if (code != LIO_OK) {
+        (void)lio_items_raise(h, code, &error);
+        return NULL;
+    }
+    s->at++;
+    item = lio_items_make(h, s->wanted, s->buffers, &record);
+    if (item == NULL && s->run == run && s->at == index + 1)
+        s->at = index; /* nobody got it, and nobody has gone on: it comes again */
+    return item;
+}
+
+static PyObject *lio_items_next(PyObject *self)
+{
+    lio_items *s = (lio_items *)self;
+    PyObject *item = NULL;
+    while (s->at < s->end) {
+        lio_items_held h = lio_items_hold(s);
+        bool fine = true;
+        if (lio_items_is_loading(s))
+            lio_items_wait(&h);
+        else if (s->at < s->ready)
+            item = lio_items_take(s, &h);
+        else
+            fine = h.map != NULL ? lio_items_lend(s, &h) : lio_items_load(s, &h);
+        lio_items_let_go(&h);
+        if (item != NULL || !fine || PyErr_Occurred())
+            return item;
+    }
+    return PyObject_CallMethod(self, "advance", NULL);
+}
+
+static void lio_items_clear(lio_items *s)
+{
+    PyObject *held[] = {s->map, s->verify, s->failed, s->keep};
+    s->scan = NULL;
+    s->map = s->verify = s->failed = s->keep = NULL;
+    s->at = s->ready = s->end = 0;
+    s->run++;
+    for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
+        Py_XDECREF(held[i]);
+}
+
+static void lio_items_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    lio_items_clear((lio_items *)self);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int lio_items_type(uintptr_t list)
+{
+    static PyType_Slot slots[] = {{Py_tp_iter, PyObject_SelfIter},
+                                  {Py_tp_iternext, lio_items_next},
+                                  {Py_tp_dealloc, lio_items_free},
+                                  {0, NULL}};
+    static PyType_Spec spec = {.name = "lmdbio.Items",
+                               .basicsize = sizeof(lio_items),
+                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                               .slots = slots};
+    return lio_glue_type(&spec, list);
+}
+
+static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snapshot,
+                            uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t map,
+                            uint32_t wanted, uint32_t buffers)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_items *s = (lio_items *)items;
+    lio_items_clear(s);
+    s->scan = scan;
+    s->snapshot = snapshot;
+    s->keep = (PyObject *)keep;
+    s->failed = (PyObject *)failed;
+    s->verify = (PyObject *)verify;
+    s->map = (PyObject *)map == Py_None ? NULL : (PyObject *)map;
+    s->wanted = wanted;
+    s->buffers = buffers;
+    Py_INCREF(s->keep);
+    Py_INCREF(s->failed);
+    Py_INCREF(s->verify);
+    Py_XINCREF(s->map);
+    PyGILState_Release(state);
+}
+
+static void lio_items_block(uintptr_t items, size_t count)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_items *s = (lio_items *)items;
+    s->at = s->ready = 0;
+    s->end = s->scan != NULL ? count : 0;
+    s->run++;
+    PyGILState_Release(state);
+}
+
+static size_t lio_items_left(uintptr_t items)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    const lio_items *s = (const lio_items *)items;
+    size_t left = s->end - s->at;
+    PyGILState_Release(state);
+    return left;
+}
+
+static void lio_items_end(uintptr_t items)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_items_clear((lio_items *)items);
+    PyGILState_Release(state);
+}
+#endif
+/* cdef: resume */

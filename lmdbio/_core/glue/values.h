@@ -1,0 +1,389 @@
+/* glue_values: an iterator over values whose places are known, which makes one object at a time
+ * (see glue_items for why).
+ *
+ *   in memory    cut out of a block that was read
+ *   in the file  by pieces that stay in a core's cache, a large value straight into its object
+ *
+ * For one thread at a time. What raises has been handed out to nobody, and comes again.
+ */
+
+/* cdef: skip */
+#ifndef LIO_GLUE_VALUES_H
+#define LIO_GLUE_VALUES_H
+#include <string.h>
+
+#include "lookup.h"
+/* cdef: resume */
+
+/* Puts the type into the list at address `list`, at 0. 0, or -1 when memory ran out. */
+static int lio_values_type(uintptr_t list);
+
+/* `values`, the address of an object of that type, hands out what lies at `extents` of `memory`,
+ * and counts it for `engine`. `keep` owns all three. */
+static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uint8_t *memory,
+                                 const lio_extent *extents, size_t count, uintptr_t keep);
+
+/* The same for extents of the file of `engine`, which takes any offset. After each read `snapshot`,
+ * of `pages`, is asked; `verify` makes sure where it cannot say. Objects are as for
+ * lio_glue_lookup. Unless it `waits`, it ends before the first value that has to be waited for. */
+static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
+                               size_t count, lio_pages *pages, lio_snapshot *snapshot,
+                               bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify);
+
+/* Puts into the list at address `list`, at 0, a callable: of a list of indices, the values of these
+ * records of `table`, of that type, where nobody need wait for any of them; else None, also where
+ * one is no index of a record. One call for each small batch: what Python and cffi take to pass
+ * arrays costs more than that. `keep` owns all that is borrowed. 0, or -1 when memory ran out. */
+static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t records,
+                             lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
+                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list);
+
+/* How many values are not yet handed out; and where these lie. */
+static size_t lio_values_left(uintptr_t values);
+static void lio_values_rest(uintptr_t values, lio_extent *out);
+
+/* cdef: skip */
+
+enum {
+    LIO_VALUES_PIECE = 192 << 10,
+    LIO_VALUES_GAP_MAX = 16 << 10,  /* between values: headers, leaves; not worth a call */
+    LIO_VALUES_ALONE_MIN = 32 << 10,
+    LIO_VALUES_COUNTED = 64 /* records that are counted together */
+};
+
+typedef struct {
+    PyObject_HEAD
+    lio_engine *engine;
+    lio_pages *pages;
+    lio_snapshot *snapshot;
+    PyObject *keep, *failed, *verify;
+    const lio_extent *extents;
+    lio_extent *own; /* the extents, where nobody else owns them */
+    size_t at, ready, end; /* the next value; up to here in memory; all */
+    size_t apart;          /* up to here one by one: not all between them is at hand */
+    const uint8_t *memory; /* the byte at `begin` of the file, or of the memory given */
+    uint64_t begin;
+    uint8_t *piece;
+    uint64_t records, bytes; /* handed out, and not yet counted */
+    bool waits;
+} lio_values;
+
+static void lio_values_count(lio_values *s)
+{
+    if (s->records > 0)
+        lio_engine_handed_out(s->engine, 0, s->records, s->bytes);
+    s->records = s->bytes = 0;
+}
+
+static PyObject *lio_values_done(lio_values *s, PyObject *value)
+{
+    if (value == NULL)
+        return NULL;
+    s->bytes += s->extents[s->at++].length;
+    if (++s->records == LIO_VALUES_COUNTED)
+        lio_values_count(s);
+    return value;
+}
+
+/* How many values from the next one on lie close enough together for one piece. */
+static size_t lio_values_near(const lio_values *s)
+{
+    const lio_extent *e = s->extents;
+    uint64_t begin = e[s->at].offset, end = begin;
+    size_t i = s->at;
+    while (i < s->end && e[i].length < LIO_VALUES_ALONE_MIN && e[i].offset >= end &&
+           e[i].offset - end <= LIO_VALUES_GAP_MAX &&
+           lio_fits(e[i].offset - begin, e[i].length, LIO_VALUES_PIECE)) {
+        end = e[i].offset + e[i].length;
+        i++;
+    }
+    return i - s->at;
+}
+
+/* Reads [offset, offset + length); false: raised, or, if nothing was, it would have to wait. */
+static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uint8_t *into)
+{
+    uint64_t begun = lio_now_ns();
+    PyObject *done;
+    lio_error error;
+    bool fine;
+    int code = lio_glue_read(s->engine, offset, length, into, s->waits, &error);
+    if (code == LIO_PENDING)
+        return false;
+    lio_engine_stage(s->engine, LIO_STAGE_WAIT, begun, length);
+    if (code != LIO_OK) {
+        done = lio_glue_fail(s->failed, code, &error);
+        if (done != NULL)
+            PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+        Py_XDECREF(done);
+        return false;
+    }
+    if (lio_glue_is_still_intact(s->snapshot, s->pages))
+        return true;
+    done = PyObject_CallObject(s->verify, NULL);
+    fine = done != NULL;
+    Py_XDECREF(done);
+    return fine;
+}
+
+static PyObject *lio_values_alone(lio_values *s)
+{
+    const lio_extent *e = &s->extents[s->at];
+    PyObject *value = NULL;
+    if (e->length <= PY_SSIZE_T_MAX)
+        value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)e->length);
+    else
+        PyErr_NoMemory();
+    if (value != NULL && e->length > 0 &&
+        !lio_values_read(s, e->offset, e->length, (uint8_t *)PyBytes_AsString(value)))
+        Py_CLEAR(value);
+    if (value == NULL) {
+        lio_values_count(s); /* this may be the end */
+        return NULL;
+    }
+    lio_engine_planned(s->engine, e->length, 0);
+    return lio_values_done(s, value);
+}
+
+/* Brings the next `count` values to memory; false as for lio_values_read. */
+static bool lio_values_load(lio_values *s, size_t count)
+{
+    const lio_extent *first = &s->extents[s->at], *last = &s->extents[s->at + count - 1];
+    lio_extent all = {first->offset, last->offset + last->length - first->offset};
+    uint64_t span = all.length, wanted = 0;
+    for (const lio_extent *e = first; e <= last; e++)
+        wanted += e->length;
+    /* To try would have the kernel fetch what lies between, too. */
+    if (!s->waits && wanted < span && !lio_engine_holds(s->engine, &all, 1))
+        return false;
+    if (s->piece == NULL)
+        s->piece = PyMem_Malloc(LIO_VALUES_PIECE);
+    if (s->piece == NULL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    if (!lio_values_read(s, first->offset, span, s->piece))
+        return false;
+    lio_engine_planned(s->engine, span, span - wanted);
+    s->memory = s->piece;
+    s->begin = first->offset;
+    s->ready = s->at + count;
+    return true;
+}
+
+static PyObject *lio_values_next(PyObject *self)
+{
+    lio_values *s = (lio_values *)self;
+    const lio_extent *e = &s->extents[s->at];
+    size_t near;
+    if (s->at == s->end) {
+        lio_values_count(s);
+        return NULL;
+    }
+    if (s->at >= s->ready) {
+        near = s->at < s->apart ? 1 : lio_values_near(s);
+        if (near > 1 && !lio_values_load(s, near)) {
+            if (PyErr_Occurred())
+                return NULL;
+            s->apart = s->at + near;
+            near = 1;
+        }
+        if (near < 2)
+            return lio_values_alone(s);
+    }
+    return lio_values_done(s, lio_glue_bytes(s->memory + (e->offset - s->begin), e->length));
+}
+
+static void lio_values_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    lio_values *s = (lio_values *)self;
+    lio_values_count(s);
+    PyMem_Free(s->piece);
+    PyMem_Free(s->own);
+    Py_XDECREF(s->verify);
+    Py_XDECREF(s->failed);
+    Py_XDECREF(s->keep);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int lio_values_type(uintptr_t list)
+{
+    static PyType_Slot slots[] = {{Py_tp_iter, PyObject_SelfIter},
+                                  {Py_tp_iternext, lio_values_next},
+                                  {Py_tp_dealloc, lio_values_free},
+                                  {0, NULL}};
+    static PyType_Spec spec = {.name = "lmdbio.Values",
+                               .basicsize = sizeof(lio_values),
+                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                               .slots = slots};
+    return lio_glue_type(&spec, list);
+}
+
+static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uint8_t *memory,
+                                 const lio_extent *extents, size_t count, uintptr_t keep)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_values *s = (lio_values *)values;
+    s->engine = engine;
+    s->memory = memory;
+    s->extents = extents;
+    s->ready = s->end = count;
+    s->keep = (PyObject *)keep;
+    Py_INCREF(s->keep);
+    PyGILState_Release(state);
+}
+
+static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
+                               size_t count, lio_pages *pages, lio_snapshot *snapshot,
+                               bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify)
+{
+    PyGILState_STATE state;
+    lio_values *s = (lio_values *)values;
+    lio_values_of_memory(values, engine, NULL, extents, count, keep);
+    state = PyGILState_Ensure();
+    s->ready = 0;
+    s->waits = waits;
+    s->pages = pages;
+    s->snapshot = snapshot;
+    s->failed = (PyObject *)failed;
+    s->verify = (PyObject *)verify;
+    Py_INCREF(s->failed);
+    Py_INCREF(s->verify);
+    PyGILState_Release(state);
+}
+
+static size_t lio_values_left(uintptr_t values)
+{
+    const lio_values *s = (const lio_values *)values;
+    return s->end - s->at;
+}
+
+static void lio_values_rest(uintptr_t values, lio_extent *out)
+{
+    const lio_values *s = (const lio_values *)values;
+    memcpy(out, s->extents + s->at, (s->end - s->at) * sizeof *out);
+}
+
+/* --- of records that nobody need wait for ------------------------------------------------ */
+
+typedef struct {
+    lio_engine *engine;
+    const lio_extent *table;
+    size_t records;
+    lio_pages *pages;
+    lio_snapshot *snapshot;
+    PyObject *type, *keep, *failed, *verify;
+} lio_holder;
+
+static const char LIO_HOLDER[] = "lmdbio.holder";
+
+static void lio_holder_free(PyObject *capsule)
+{
+    lio_holder *h = PyCapsule_GetPointer(capsule, LIO_HOLDER);
+    Py_DECREF(h->verify);
+    Py_DECREF(h->failed);
+    Py_DECREF(h->keep);
+    Py_DECREF(h->type);
+    PyMem_Free(h);
+}
+
+/* The record of an object that is an index; `records` where it is none. */
+static size_t lio_holder_record(PyObject *index, size_t records)
+{
+    int overflow = 0;
+    long long number;
+    if (!PyLong_CheckExact(index))
+        return records;
+    number = PyLong_AsLongLongAndOverflow(index, &overflow);
+    if (overflow != 0 || number < -(long long)records || number >= (long long)records)
+        return records;
+    return (size_t)(number < 0 ? number + (long long)records : number);
+}
+
+/* Where the records of a list lie, in memory of their own; NULL: one is no record, or no memory. */
+static lio_extent *lio_holder_find(const lio_holder *h, PyObject *indices, size_t count)
+{
+    lio_extent *found = PyMem_Malloc(count * sizeof *found);
+    for (size_t i = 0; i < count && found != NULL; i++) {
+        size_t record =
+            lio_holder_record(PyList_GetItem(indices, (Py_ssize_t)i), h->records);
+        if (record < h->records) {
+            found[i] = h->table[record];
+        } else {
+            PyMem_Free(found);
+            found = NULL;
+        }
+    }
+    return found;
+}
+
+static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
+{
+    lio_holder *h = PyCapsule_GetPointer(self, LIO_HOLDER);
+    PyObject *values = NULL;
+    lio_extent *found = NULL;
+    size_t count = 0;
+    bool held = false;
+    if (PyList_CheckExact(indices)) {
+        count = (size_t)PyList_Size(indices);
+        found = count > 0 ? lio_holder_find(h, indices, count) : NULL;
+    }
+    if (found != NULL) {
+        Py_BEGIN_ALLOW_THREADS
+        held = lio_engine_holds(h->engine, found, count);
+        if (held)
+            lio_engine_prefault(h->engine, found, count);
+        Py_END_ALLOW_THREADS
+    }
+    if (!held) {
+        PyMem_Free(found);
+        Py_INCREF(Py_None);
+        return Py_None;
+    }
+    values = PyObject_CallObject(h->type, NULL);
+    if (values == NULL) {
+        PyMem_Free(found);
+        return NULL;
+    }
+    ((lio_values *)values)->own = found;
+    lio_values_of_file((uintptr_t)values, h->engine, found, count, h->pages, h->snapshot, false,
+                       (uintptr_t)h->keep, (uintptr_t)h->failed, (uintptr_t)h->verify);
+    return values;
+}
+
+static PyMethodDef LIO_HOLDER_METHOD = {"holder", lio_holder_call, METH_O, NULL};
+
+static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t records,
+                             lio_pages *pages, lio_snapshot *snapshot, uintptr_t type,
+                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_holder *h = PyMem_Malloc(sizeof *h);
+    PyObject *capsule = NULL, *callable = NULL;
+    int result = -1;
+    if (h != NULL) {
+        *h = (lio_holder){engine, table, records, pages, snapshot, (PyObject *)type,
+                          (PyObject *)keep, (PyObject *)failed, (PyObject *)verify};
+        capsule = PyCapsule_New(h, LIO_HOLDER, lio_holder_free);
+    }
+    if (capsule != NULL) {
+        Py_INCREF(h->type);
+        Py_INCREF(h->keep);
+        Py_INCREF(h->failed);
+        Py_INCREF(h->verify);
+        callable = PyCFunction_NewEx(&LIO_HOLDER_METHOD, capsule, NULL);
+        Py_DECREF(capsule);
+    } else {
+        PyMem_Free(h);
+    }
+    if (callable != NULL && PyList_SetItem((PyObject *)list, 0, callable) == 0)
+        result = 0;
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return result;
+}
+#endif
+/* cdef: resume */

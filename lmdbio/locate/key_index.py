@@ -1,0 +1,211 @@
+"""keyed: from key to record and back, by arithmetic where keys count, else by the tree.
+
+    pattern                     keys -> index, no page is read  (lmdbio/provenance/keys.py)
+    leaves, in key order        index -> leaf and place on it -> key
+    branch pages, cached        key -> leaf and place on it -> index
+
+LMDB's tree does not count what is below a branch, so the leaves are counted once: by the sidecar,
+where it names them, else by a walk over them, when the first key is asked for.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import SupportsIndex, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio._core import Database, Engine, Leaves, Meta, Move
+from lmdbio.errors import CorruptedError
+from lmdbio.provenance.keys import KeyPattern
+
+__all__ = ["Groups", "KeyTable", "Single"]
+
+#: Branch pages, and the leaves last used.
+CACHE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class _Leaves:
+    """Attributes:
+    pgnos, firsts: of each leaf in key order, its page and first record.
+    order, sorted: the leaves by their pages.
+    """
+
+    pgnos: npt.NDArray[np.uint64]
+    firsts: npt.NDArray[np.int64]
+    order: npt.NDArray[np.int64]
+    sorted: npt.NDArray[np.uint64]
+
+    @classmethod
+    def of(cls, leaves: Leaves) -> _Leaves:
+        pgnos = np.ascontiguousarray(leaves["pgno"])
+        firsts = np.cumsum(leaves["records"], dtype=np.int64) - leaves["records"]
+        order = np.argsort(pgnos)
+        return cls(pgnos, firsts, order, pgnos[order])
+
+
+class _Ranges(Sequence[range]):
+    """The records of each key, in key order."""
+
+    @abstractmethod
+    def _of(self, key: int) -> range:
+        """Those of a key by its number."""
+
+    @overload
+    def __getitem__(self, number: SupportsIndex) -> range: ...
+    @overload
+    def __getitem__(self, number: slice) -> list[range]: ...
+    def __getitem__(self, number: SupportsIndex | slice) -> range | list[range]:
+        keys = range(len(self))[number]
+        return self._of(keys) if isinstance(keys, int) else [self._of(key) for key in keys]
+
+
+class Groups(_Ranges):
+    """Where keys may have many.
+
+    Args:
+        each: gives how many each has, uint64; called once, unless threads meet.
+    """
+
+    def __init__(self, each: Callable[[], npt.NDArray[np.uint64]]) -> None:
+        self._make = each
+        self._ends: npt.NDArray[np.int64] | None = None
+
+    def _found(self) -> npt.NDArray[np.int64]:
+        """Where the records of each key end."""
+        if self._ends is None:
+            self._ends = np.cumsum(self._make(), dtype=np.int64)
+        return self._ends
+
+    def __len__(self) -> int:
+        return len(self._found())
+
+    def _of(self, key: int) -> range:
+        ends = self._found()
+        return range(int(ends[key - 1]) if key else 0, int(ends[key]))
+
+    def key_of(self, record: int) -> int:
+        """The key, by its number, of a record."""
+        return int(np.searchsorted(self._found(), record, side="right"))
+
+
+class Single(_Ranges):
+    """Where each key has one.
+
+    Args:
+        count: keys.
+        places: where the record of each is, shape (count,); None: in key order.
+    """
+
+    def __init__(self, count: int, places: npt.NDArray[np.int64] | None) -> None:
+        self._count, self._places = count, places
+
+    def __len__(self) -> int:
+        return self._count
+
+    def _of(self, key: int) -> range:
+        at = key if self._places is None else int(self._places[key])
+        return range(at, at + 1)
+
+
+class KeyTable:
+    """The keys of one database in one state, by their numbers. Threads may share one.
+
+    Args:
+        engine: of the data file, one that reads at any offset; it stays open.
+        meta, db: the state, and the database in it.
+        pattern: what its keys look like; None: they follow no pattern.
+        leaves: gives the leaves, with their keys counted (dtype ``LEAF``), in key order; called
+            once at most, unless threads meet.
+        groups: the records of each key; None: each has one.
+        guard: raises when what was read may be of another state.
+        pages: of the tree, to share; None: those of its own.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        meta: Meta,
+        db: Database,
+        *,
+        pattern: KeyPattern | None,
+        leaves: Callable[[], Leaves],
+        groups: Groups | None,
+        guard: Callable[[], None],
+        pages: _core.Pages | None = None,
+    ) -> None:
+        self._engine, self._meta, self._db, self._guard = engine, meta, db, guard
+        self.pattern, self._make_leaves, self.groups = pattern, leaves, groups
+        self._pages = pages
+        self._leaves: _Leaves | None = None
+
+    def key(self, record: int) -> bytes:
+        """The key of a record, which is there.
+
+        Raises:
+            OSError, Error: the tree cannot be read, or the file has moved on.
+        """
+        return self._key(record if self.groups is None else self.groups.key_of(record))
+
+    def record(self, key: bytes) -> int | None:
+        """The (first) record of a key; None: there is none.
+
+        Raises: as ``key``.
+        """
+        found = self._index(key)
+        return found if found is None or self.groups is None else self.groups[found].start
+
+    def _key(self, index: int) -> bytes:
+        """A key, by its number."""
+        if self.pattern is not None:
+            return self.pattern.key(index)
+        leaves = self._found()
+        leaf = int(np.searchsorted(leaves.firsts, index, side="right")) - 1
+        place = index - int(leaves.firsts[leaf])
+        with self._guarded():
+            return self._tree().key_at(int(leaves.pgnos[leaf]), place)
+
+    def _index(self, key: bytes) -> int | None:
+        """The number of a key; None: there is none."""
+        if self.pattern is not None:
+            return self.pattern.index(key)
+        with self._guarded():
+            cursor = _core.Cursor(self._tree(), self._db)
+            there = bool(key) and cursor.move(Move.SET, key)
+            pgno, place = cursor.place() if there else (0, 0)
+        if not there:
+            return None
+        leaves = self._found()
+        at = int(np.searchsorted(leaves.sorted, np.uint64(pgno)))
+        if at == len(leaves.sorted) or int(leaves.sorted[at]) != pgno:
+            raise CorruptedError(
+                f"{self._engine.path}: page {pgno} is a leaf that was not counted"
+            )
+        return int(leaves.firsts[leaves.order[at]]) + place
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Asks, after reads, whether they were of this state: another's page is no damage."""
+        try:
+            yield
+        except CorruptedError:
+            self._guard()
+            raise
+        self._guard()
+
+    def _tree(self) -> _core.Pages:
+        if self._pages is None:
+            self._pages = _core.Pages(self._engine, self._meta.layout, CACHE_BYTES)
+        return self._pages
+
+    def _found(self) -> _Leaves:
+        if self._leaves is None:
+            self._leaves = _Leaves.of(self._make_leaves())
+            self._guard()
+        return self._leaves

@@ -1,0 +1,200 @@
+"""How much memory a window may take, and how much its slots can need at most.
+
+The budget counts pages of shared memory too, for they are memory (tmpfs) and count in the
+job's control group. The bound is proven, not guessed: a slot sized by it can never turn out
+too small in the middle of an epoch.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.system import procfs
+
+__all__ = [
+    "DEFAULT_BYTES_MAX",
+    "ENVIRONMENT",
+    "FootprintBound",
+    "available_bytes",
+    "budget_bytes",
+    "parse_bytes",
+]
+
+#: Upper limit of the default budget, bytes per machine.
+DEFAULT_BYTES_MAX = 2_500_000_000
+#: Environment variable that replaces the default.
+ENVIRONMENT = "LMDBIO_MEMORY_BYTES"
+
+_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_bytes(text: str, what: str) -> int:
+    """An amount of bytes such as "4096", "64M" or "2.5G" (powers of 1024).
+
+    Raises:
+        ValueError: names ``what``.
+    """
+    number = text.strip().upper().removesuffix("B").removesuffix("I")
+    factor = _SUFFIXES.get(number[-1:], 0)
+    digits = number[:-1] if factor else number
+    try:
+        value = int(float(digits) * factor) if factor else int(digits)
+    except (ValueError, OverflowError):
+        value = 0
+    if value <= 0:
+        raise ValueError(f"{what} must be a positive number of bytes (such as 2G), not {text!r}")
+    return value
+
+
+def _statistic(path: str, pattern: str) -> int | None:
+    """The number in the line that the pattern describes."""
+    found = re.search(rf"^{pattern}\b", procfs.text(path) or "", re.MULTILINE)
+    return None if found is None else int(found[1])
+
+
+def _groups(root: str | os.PathLike[str]) -> Iterator[tuple[str, str, str, str]]:
+    """(folder, limit file, usage file, statistic of reclaimable pages) per control group.
+
+    From the process's own group up to the mount: a limit anywhere above holds too. Inside a
+    container the group's path is often not what is mounted; then only the mount's own counts.
+    """
+    for line in (procfs.text(f"{root}/proc/self/cgroup") or "").split("\n"):
+        _, first, rest = line.partition(":")
+        controllers, second, group = rest.partition(":")
+        if not (first and second):
+            continue  # the end, or the rest of a name with a line break in it
+        if controllers == "":
+            mount, files = f"{root}/sys/fs/cgroup", ("memory.max", "memory.current")
+            statistic = "inactive_file"
+        elif "memory" in controllers.split(","):
+            mount = f"{root}/sys/fs/cgroup/memory"
+            files = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+            statistic = "total_inactive_file"
+        else:
+            continue
+        folder = f"{mount}/{group.strip('/')}".rstrip("/")
+        while len(folder) > len(mount):
+            yield folder, *files, statistic
+            folder = folder.rpartition("/")[0].rstrip("/")
+        yield mount, *files, statistic
+
+
+def available_bytes(root: str | os.PathLike[str] = "") -> int:
+    """Memory that this process can still get, bytes: of the machine and of its control groups.
+
+    Args:
+        root: where ``proc`` and ``sys`` are; tests put their own here.
+    """
+    kib = _statistic(f"{root}/proc/meminfo", r"MemAvailable:\s*([0-9]{1,20})")
+    if kib is not None:
+        available = kib * 1024
+    else:
+        available = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for folder, limit_file, usage_file, statistic in _groups(root):
+        limit = procfs.number(f"{folder}/{limit_file}")
+        usage = None if limit is None else procfs.number(f"{folder}/{usage_file}")
+        if limit is not None and usage is not None:
+            reclaimable = _statistic(f"{folder}/memory.stat", rf"{statistic} ([0-9]{{1,20}})") or 0
+            available = min(available, max(0, limit - usage + reclaimable))
+    return available
+
+
+def budget_bytes(
+    memory_bytes_max: int | None,
+    environ: Mapping[str, str] = os.environ,
+    root: str | os.PathLike[str] = "",
+) -> int:
+    """The budget of one machine, bytes.
+
+    The keyword, else ``LMDBIO_MEMORY_BYTES``, else the smaller of 2.5 GB and a quarter of
+    ``available_bytes()``.
+
+    Raises:
+        ValueError: not a positive amount.
+    """
+    if memory_bytes_max is not None:
+        if memory_bytes_max < 1:
+            raise ValueError(f"memory_bytes_max must be positive, not {memory_bytes_max}")
+        return int(memory_bytes_max)
+    text = environ.get(ENVIRONMENT)
+    if text:
+        return parse_bytes(text, ENVIRONMENT)
+    return min(DEFAULT_BYTES_MAX, available_bytes(root) // 4)
+
+
+class FootprintBound:
+    """Bounds the bytes that any run of consecutive records can need, aligned, gaps excluded.
+
+    A record needs the aligned pieces of the file that it touches. A run needs at most all the
+    pieces of its first record and, of every other, those that the record before it does not
+    need too. Sliding-window sums of the latter over the circle of records, plus the largest
+    difference between the two, bound every run. Records that repeat are read once, so no set
+    of records needs more than the whole circle does.
+
+    Beyond ``CELLS`` records neighbours are summed up in cells, and a run is charged for all
+    cells that it can touch.
+
+    Args:
+        count: records.
+        alignment: bytes, a power of two.
+    """
+
+    CELLS = 2**22
+
+    def __init__(self, count: int, alignment: int) -> None:
+        self._alignment = alignment
+        self._cell = -(-count // self.CELLS)
+        self._sums: npt.NDArray[np.int64] = np.zeros(-(-count // self._cell), np.int64)
+        #: Sums of all cells before each; None: to be made.
+        self._before: npt.NDArray[np.int64] | None = None
+        self._count, self._seen = count, 0
+        self._last = (0, 0)
+        self._shared_max = 0
+        self.total = 0
+
+    def add(self, extents: npt.NDArray[Any]) -> None:
+        """Takes the extents (dtype ``EXTENT``) of the next records, in index order."""
+        if not len(extents):
+            return
+        count = len(extents)
+        if self._cell == 1:
+            needed = self._sums[self._seen : self._seen + count]
+        else:
+            needed = np.empty(count, np.int64)
+        self._last, shared_max, total = _core.footprint(
+            extents, self._alignment, self._last, needed
+        )
+        if self._cell > 1:
+            cells = np.arange(self._seen, self._seen + count) // self._cell
+            starts = np.flatnonzero(np.diff(cells, prepend=-1))
+            self._sums[cells[starts]] += np.add.reduceat(needed, starts)
+        self._before = None
+        self._shared_max = max(self._shared_max, shared_max)
+        self._seen += count
+        self.total += total
+
+    def run(self, length: int) -> int:
+        """Bytes that ``length`` consecutive records of the circle need at most."""
+        if self._seen != self._count:
+            raise RuntimeError(f"{self._seen} of {self._count} extents were seen")
+        if length <= 0:
+            return 0
+        # The last cell may be short, so a run over the seam can touch one more.
+        cells = -(-(length - 1) // self._cell) + 1 + (self._cell > 1)
+        if length >= self._count or cells >= len(self._sums):
+            return self.total
+        if self._before is None:
+            self._before = np.concatenate(([0], np.cumsum(self._sums)))
+        largest = _core.largest_run(self._before, cells)
+        return min(self.total, largest + self._shared_max)
+
+    def runs(self, lengths: tuple[int, ...], repeats: int) -> int:
+        """Bytes that ``repeats`` times a set of runs needs at most."""
+        return min(self.total, repeats * sum(map(self.run, lengths)))

@@ -1,0 +1,359 @@
+"""Calibration: what ``lmdbio tune`` measured of a file system, and where that is kept.
+
+By one process: ``Sample``, one way of making requests. By the ranks of a job: ``Staggering``, how
+many of its roots should read at a time. What several jobs measured is kept side by side.
+
+One small JSON file for each file system in the user's cache folder, under a name made of the
+file system's identity; it appears whole or not at all. Whoever opens a data set reads it
+(``find``) if there is one. One that is damaged, or of another version, is as good as none, and
+the note says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio.machine import storage
+from lmdbio.machine.storage import Storage
+from lmdbio.planning.schedule import ASSIGNMENTS
+
+__all__ = [
+    "Calibration",
+    "Pattern",
+    "Sample",
+    "Staggering",
+    "Stored",
+    "TokenSample",
+    "file_of",
+    "find",
+    "forget",
+    "identity",
+    "load",
+    "renewed",
+    "store",
+]
+
+#: Of the file's form and of what its figures mean: others are not used.
+VERSION = 1
+#: No storage is as fast, bytes per second.
+RATE_MAX = 1e15
+#: One is a few KiB; what is larger was not written here.
+FILE_BYTES_MAX = 1 << 20
+#: Jobs of so many shapes are remembered, the newest ones.
+STAGGERINGS_MAX = 32
+#: No job has as many roots, and no round of measuring as many runs.
+ROOTS_MAX, RUNS_MAX = 1 << 20, 1 << 10
+
+Pattern: TypeAlias = Literal["stream", "random"]
+Kind: TypeAlias = Literal["pread", "direct"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One way of reading, measured on cold data.
+
+    Attributes:
+        kind: "pread" (through the page cache) or "direct".
+        pattern: "stream" (each request follows the last one) or "random".
+        request_bytes: of each request.
+        depth: requests in flight.
+        requests: made.
+        seconds: that they took together.
+    """
+
+    kind: Kind
+    pattern: Pattern
+    request_bytes: int
+    depth: int
+    requests: int
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        return self.requests * self.request_bytes
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second."""
+        return self.bytes / self.seconds
+
+    @property
+    def latency(self) -> float:
+        """Seconds from asking to having, on average."""
+        return self.seconds * min(self.depth, self.requests) / self.requests
+
+
+@dataclass(frozen=True, slots=True)
+class TokenSample:
+    """What a job read with so many tokens, on cold data.
+
+    Attributes:
+        tokens: roots that may read at a time; 0: whoever can, reads.
+        rates: of its runs, bytes of values per second by all ranks together.
+    """
+
+    tokens: int
+    rates: tuple[float, ...]
+
+    @property
+    def rate(self) -> float:
+        """Bytes per second, the median."""
+        return float(np.median(self.rates))
+
+
+@dataclass(frozen=True, slots=True)
+class Staggering:
+    """How fast the roots of a job read together, by how many of them may at a time.
+
+    Attributes:
+        nodes, roots: of the job.
+        assignment: of its Readers.
+        measured: when, seconds since 1970.
+        samples: one for each number of tokens.
+    """
+
+    nodes: int
+    roots: int
+    assignment: str
+    measured: float
+    samples: tuple[TokenSample, ...]
+
+    @property
+    def job(self) -> tuple[int, int, str]:
+        """What it was measured for."""
+        return self.nodes, self.roots, self.assignment
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was measured of one file system.
+
+    Attributes:
+        identity: of the file system (``identity``).
+        measured: when, seconds since 1970.
+        samples: in the order measured.
+        staggerings: of jobs, one for each shape; the newest last.
+    """
+
+    identity: str
+    measured: float
+    samples: tuple[Sample, ...]
+    staggerings: tuple[Staggering, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """What is kept of a file system.
+
+    Attributes:
+        calibration: None if there is none that can be used.
+        file: where it is, or would be.
+        note: why one that is there is not used, else "".
+    """
+
+    calibration: Calibration | None
+    file: Path
+    note: str = ""
+
+
+def identity(storage: Storage) -> str:
+    """What stays the same of a file system from one mount to the next.
+
+    Local disks by their own number; others, whose numbers are given at mounting, by what is
+    mounted, so that all nodes that mount a store know it by the same name.
+    """
+    what = f"{storage.id:016x}" if storage.disk and storage.id else storage.source or "unknown"
+    return f"{storage.file_system or 'unknown'} {what}"
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path("~/.cache").expanduser()) / "lmdbio" / "tuned"
+
+
+def file_of(identity: str) -> Path:
+    """Where the calibration of a file system is kept.
+
+    Raises:
+        RuntimeError: this user has no home.
+    """
+    mark = hashlib.blake2b(os.fsencode(identity), digest_size=16).hexdigest()
+    return _folder() / f"{mark}.json"
+
+
+def find(engine: _core.Engine) -> Stored | None:
+    """What is kept of the file system of ``engine``'s file; None where nothing is.
+
+    For every open: it costs next to nothing where nothing was ever tuned.
+    """
+    try:
+        if not _folder().is_dir():
+            return None
+    except (OSError, RuntimeError):
+        return None
+    found = load(identity(storage.look(engine, cached=False, thorough=True)))
+    return found if found.calibration is not None or found.note else None
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def load(identity: str) -> Stored:
+    """What is kept of a file system. Never raises for what is in the file.
+
+    Raises:
+        RuntimeError: this user has no home.
+    """
+    file = file_of(identity)
+    try:
+        # A FIFO under that name would be waited for.
+        with open(file, "rb", opener=_at_once) as opened:
+            text = opened.read(FILE_BYTES_MAX + 1)
+    except FileNotFoundError:
+        return Stored(None, file)
+    except OSError as error:
+        return Stored(None, file, f"{file}: cannot be read ({error.strerror}), and is not used")
+    try:
+        return Stored(_decode(text, identity), file)
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
+        reason = " ".join(str(error).split()) or type(error).__name__
+        note = f"{file}: no calibration that can be used ({reason}); run lmdbio tune again"
+        return Stored(None, file, note)
+
+
+def store(calibration: Calibration) -> Path:
+    """Keeps a calibration; returns where.
+
+    Raises:
+        OSError, RuntimeError: the user's cache folder cannot be written to.
+    """
+    file = file_of(calibration.identity)
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = file.with_suffix(f".{os.getpid()}.part")
+    try:
+        part.write_text(json.dumps(_encode(calibration), indent=1), encoding="utf-8")
+        part.replace(file)
+    finally:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+    return file
+
+
+def forget(identity: str) -> bool:
+    """Removes what is kept of a file system; False where nothing was.
+
+    Raises:
+        OSError, RuntimeError: it cannot be removed.
+    """
+    try:
+        file_of(identity).unlink()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def renewed(kept: Sequence[Staggering], measured: Sequence[Staggering]) -> tuple[Staggering, ...]:
+    """What is kept of jobs once some were measured anew: others stay. Pure."""
+    jobs = {one.job for one in measured}
+    both = [*(one for one in kept if one.job not in jobs), *measured]
+    return tuple(both[-STAGGERINGS_MAX:])
+
+
+def _encode(calibration: Calibration) -> dict[str, Any]:
+    return {"version": VERSION, **asdict(calibration)}
+
+
+def _decode(text: bytes, identity: str) -> Calibration:
+    """Every value is checked: it decides how much memory is taken."""
+    if len(text) > FILE_BYTES_MAX:
+        raise ValueError(f"more than {FILE_BYTES_MAX} bytes")
+    found = json.loads(text)
+    if not isinstance(found, dict):
+        raise ValueError("not an object")
+    if found.get("version") != VERSION:
+        raise ValueError(f"version {found.get('version')!r}, not {VERSION}")
+    if found.get("identity") != identity:
+        raise ValueError("it is of another file system")
+    samples = found["samples"]
+    if not isinstance(samples, list) or not samples:
+        raise ValueError("no samples")
+    jobs = found.get("staggerings", [])  # not there in files of earlier versions
+    if not isinstance(jobs, list) or len(jobs) > STAGGERINGS_MAX:
+        raise ValueError("what jobs measured is no list, or too long a one")
+    return Calibration(
+        identity,
+        _positive(found, "measured"),
+        tuple(map(_sample, samples)),
+        tuple(map(_staggering, jobs)),
+    )
+
+
+def _sample(found: dict[str, Any]) -> Sample:
+    if found["kind"] not in get_args(Kind) or found["pattern"] not in get_args(Pattern):
+        raise ValueError(f"a sample of {found['kind']!r}, {found['pattern']!r}")
+    sample = Sample(
+        kind=found["kind"],
+        pattern=found["pattern"],
+        request_bytes=_count(found, "request_bytes", 1 << 30),
+        depth=_count(found, "depth", 256),
+        requests=_count(found, "requests", 1 << 40),
+        seconds=_positive(found, "seconds"),
+    )
+    if sample.rate > RATE_MAX:
+        raise ValueError(f"{sample.rate:g} bytes a second")
+    return sample
+
+
+def _staggering(found: dict[str, Any]) -> Staggering:
+    if found["assignment"] not in ASSIGNMENTS:
+        raise ValueError(f"a job that reads {found['assignment']!r}")
+    roots = _count(found, "roots", ROOTS_MAX)
+    samples = found["samples"]
+    if not isinstance(samples, list) or not samples:
+        raise ValueError("a job without samples")
+    made = tuple(_token_sample(sample, roots) for sample in samples)
+    if len({sample.tokens for sample in made}) < len(made):
+        raise ValueError("a number of tokens comes twice")
+    return Staggering(
+        nodes=_count(found, "nodes", ROOTS_MAX),
+        roots=roots,
+        assignment=found["assignment"],
+        measured=_positive(found, "measured"),
+        samples=made,
+    )
+
+
+def _token_sample(found: dict[str, Any], roots: int) -> TokenSample:
+    rates = found["rates"]
+    if not isinstance(rates, list) or not 1 <= len(rates) <= RUNS_MAX:
+        raise ValueError("tokens without rates, or with too many")
+    made = tuple(_positive({"rate": rate}, "rate") for rate in rates)
+    if max(made) > RATE_MAX:
+        raise ValueError(f"{max(made):g} bytes a second")
+    return TokenSample(_count(found, "tokens", roots, least=0), made)
+
+
+def _count(found: dict[str, Any], name: str, most: int, *, least: int = 1) -> int:
+    value = found[name]
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise ValueError(f"{name} is {value!r}")
+    return value
+
+
+def _positive(found: dict[str, Any], name: str) -> float:
+    value = found[name]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
+        raise ValueError(f"{name} is {value!r}")
+    return float(value)

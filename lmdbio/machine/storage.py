@@ -1,0 +1,265 @@
+"""Storage: what is under a file, as far as can be seen without reading it.
+
+A frozen value for others to choose by (``lmdbio.choice``). Looking never raises for want of
+information: what is not known is None. Nothing is written, and no program is started.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmdbio import _core
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.system import procfs
+
+__all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "look", "parse_stripes"]
+
+#: Names by statfs's f_type (linux/magic.h; those of Lustre, GPFS, ZFS and BeeGFS from their own
+#: headers). ext2 to ext4 share one, as do all that speak FUSE; the mount table tells them apart.
+FILE_SYSTEMS = {
+    0xEF53: "ext4",
+    0x58465342: "xfs",
+    0x9123683E: "btrfs",
+    0xCA451A4E: "bcachefs",
+    0x2FC12FC1: "zfs",
+    0xF2F52010: "f2fs",
+    0x73717368: "squashfs",
+    0x9660: "iso9660",
+    0x01021994: "tmpfs",
+    0x858458F6: "ramfs",
+    0x794C7630: "overlay",
+    0x65735546: "fuse",
+    0x01021997: "9p",
+    0x6969: "nfs",
+    0xFF534D42: "cifs",
+    0xFE534D42: "smb2",
+    0x00C36400: "ceph",
+    0x0BD00BD0: "lustre",
+    0x47504653: "gpfs",
+    0x19830326: "beegfs",
+    0x20030528: "orangefs",
+    0x01161970: "gfs2",
+    0x7461636F: "ocfs2",
+}
+#: File systems whose files are in memory and nowhere else.
+MEMORY = frozenset({"tmpfs", "ramfs"})
+
+#: Extended attribute of a file's layout on Lustre, and the two forms that have one striping for
+#: the whole file (lustre_user.h: LOV_USER_MAGIC_V1 and _V3). Composite layouts have several.
+_LUSTRE_LAYOUT = "lustre.lov"
+_LUSTRE_MAGICS = (0x0BD10BD0, 0x0BD30BD0)
+#: lmm_magic, lmm_pattern, lmm_oi, lmm_stripe_size, lmm_stripe_count, lmm_layout_gen
+_LUSTRE_HEADER = struct.Struct("<II16sIHH")
+#: Lustre's own limits: stripes are multiples of 64 KiB, on at most so many targets.
+_STRIPE_GRAIN, _STRIPES_MAX = 64 << 10, 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Stripes:
+    """How a file is spread over servers.
+
+    Attributes:
+        bytes: consecutive ones on one server.
+        count: servers (targets).
+    """
+
+    bytes: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """What is under a file. None: not known.
+
+    Attributes:
+        file_system: its type, such as "ext4", "nfs", "fuse.sshfs"; "0x..." for one that has no
+            name here.
+        id: the file system's own number, 0 where it has none.
+        source: what is mounted: a device, or a server and a path there.
+        block_bytes: what the file system likes to be asked for at a time.
+        disk: a disk of this machine is under it.
+        device: "major:minor" of the file system.
+        rotational: the kernel takes the disk for a turning one (virtual disks say so too).
+        readahead_bytes: how far the kernel reads ahead of an ordered stream.
+        direct: O_DIRECT reads are possible.
+        direct_alignment: of their offsets and lengths, bytes.
+        size_bytes: of the file.
+        cached_bytes: of the file, in the page cache.
+        stripes: over several servers, where that can be seen (Lustre).
+    """
+
+    file_system: str | None = None
+    id: int = 0
+    source: str | None = None
+    block_bytes: int | None = None
+    disk: bool = False
+    device: str | None = None
+    rotational: bool | None = None
+    readahead_bytes: int | None = None
+    direct: bool | None = None
+    direct_alignment: int | None = None
+    size_bytes: int | None = None
+    cached_bytes: int | None = None
+    stripes: Stripes | None = None
+
+    @property
+    def in_memory(self) -> bool:
+        """The file system keeps its files in memory."""
+        return self.file_system in MEMORY
+
+    @property
+    def cached_share(self) -> float | None:
+        """The part of the file that is in the page cache, 0 to 1."""
+        if self.cached_bytes is None or not self.size_bytes:
+            return None
+        return min(1.0, self.cached_bytes / self.size_bytes)
+
+
+def look(
+    engine: _core.Engine,
+    *,
+    cached: bool = True,
+    thorough: bool = False,
+    root: str | os.PathLike[str] = "",
+) -> Storage:
+    """What is under the file that ``engine`` has open.
+
+    Args:
+        cached: ask for the page cache as well, which costs up to a few milliseconds.
+        thorough: also read the mount table, and try O_DIRECT where the kernel does not say.
+        root: where ``proc`` and ``sys`` are; tests put their own here.
+    """
+    fd = engine.fd
+    ground = _core.look_at(fd)
+    mounted = _mount(root, ground.mount_id) if thorough else None
+    source = mounted[1] if mounted else None
+    device = _block_device(ground, source)
+    direct, alignment = _direct(engine, ground, probe=thorough)
+    name = mounted[0] if mounted else FILE_SYSTEMS.get(ground.magic)
+    return Storage(
+        file_system=name or (f"{ground.magic:#x}" if ground.magic else None),
+        id=ground.id,
+        source=source,
+        block_bytes=ground.block_bytes or None,
+        disk=ground.disk,
+        device=ground.device,
+        rotational=_rotational(root, device),
+        readahead_bytes=_readahead(root, ground.device, device),
+        direct=direct,
+        direct_alignment=alignment,
+        size_bytes=_size(engine),
+        cached_bytes=_cached(engine) if cached else None,
+        stripes=_stripes(fd) if ground.magic == 0x0BD00BD0 else None,
+    )
+
+
+def _size(engine: _core.Engine) -> int | None:
+    try:
+        return engine.size()
+    except (OSError, Error):
+        return None
+
+
+def _cached(engine: _core.Engine) -> int | None:
+    try:
+        return engine.cached_bytes()
+    except (OSError, Error):
+        return None
+
+
+def _direct(
+    engine: _core.Engine, ground: _core.Ground, *, probe: bool
+) -> tuple[bool | None, int | None]:
+    """Whether O_DIRECT reads are possible, and at which alignment."""
+    if ground.direct_alignment is not None:
+        return ground.direct_alignment > 0, ground.direct_alignment or None
+    if not probe:
+        return None, None
+    try:
+        with engine.again("direct", 1) as tried:
+            return True, tried.alignment
+    except IncompatibleError:
+        return False, None
+    except (OSError, Error, MemoryError):
+        return None, None
+
+
+# --- proc and sys -------------------------------------------------------------------------
+
+
+def _mount(root: str | os.PathLike[str], mount_id: int) -> tuple[str, str] | None:
+    """Type and source of a mount: fields after the hyphen of its line in mountinfo (proc(5))."""
+    if not mount_id:
+        return None
+    for line in (procfs.text(f"{root}/proc/self/mountinfo") or "").splitlines():
+        head, found, tail = line.partition(" - ")
+        fields = tail.split(" ")
+        if found and head.split(" ", 1)[0] == str(mount_id) and len(fields) >= 2:
+            return fields[0], _unescaped(fields[1])
+    return None
+
+
+def _unescaped(text: str) -> str:
+    """The mount table writes blanks and backslashes as octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def _block_device(ground: _core.Ground, source: str | None) -> str | None:
+    """ "major:minor" of the disk. What btrfs gives as its device is none; its source is."""
+    if not ground.disk:
+        return None
+    if not ground.device.startswith("0:"):
+        return ground.device
+    try:
+        number = Path(source).stat().st_rdev if source else 0
+    except (OSError, ValueError):
+        return None
+    return f"{os.major(number)}:{os.minor(number)}" if number else None
+
+
+def _queue(root: str | os.PathLike[str], device: str, name: str) -> int | None:
+    """A setting of a disk's queue; partitions have their disk's."""
+    place = f"{root}/sys/dev/block/{device}"
+    found = procfs.number(f"{place}/queue/{name}")
+    return found if found is not None else procfs.number(f"{place}/../queue/{name}")
+
+
+def _readahead(root: str | os.PathLike[str], file_system: str, device: str | None) -> int | None:
+    kib = procfs.number(f"{root}/sys/class/bdi/{file_system}/read_ahead_kb")
+    if kib is None and device is not None:
+        kib = _queue(root, device, "read_ahead_kb")
+    return None if kib is None else kib << 10
+
+
+def _rotational(root: str | os.PathLike[str], device: str | None) -> bool | None:
+    found = None if device is None else _queue(root, device, "rotational")
+    return None if found is None else bool(found)
+
+
+# --- Lustre -------------------------------------------------------------------------------
+
+
+def _stripes(fd: int) -> Stripes | None:
+    try:
+        return parse_stripes(os.getxattr(fd, _LUSTRE_LAYOUT))
+    except OSError:
+        return None
+
+
+def parse_stripes(layout: bytes) -> Stripes | None:
+    """The striping in a Lustre layout (struct lov_user_md_v1 or _v3); None for any other bytes.
+
+    Source: lustre_user.h.
+    """
+    if len(layout) < _LUSTRE_HEADER.size:
+        return None
+    magic, _pattern, _object, size, count, _generation = _LUSTRE_HEADER.unpack_from(layout)
+    if magic not in _LUSTRE_MAGICS or not 1 <= count <= _STRIPES_MAX:
+        return None
+    if size == 0 or size % _STRIPE_GRAIN:
+        return None
+    return Stripes(bytes=size, count=count)

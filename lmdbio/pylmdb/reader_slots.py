@@ -1,0 +1,183 @@
+"""Keeps the pages of a snapshot from being overwritten: reader slots, through py-lmdb.
+
+A writer reuses the pages of snapshot S from transaction S + 3 on, unless a reader slot in the
+lock file says that S is still read. Slots are taken by py-lmdb itself, so that its rules hold
+for both. What has to be known of it:
+
+* py-lmdb refuses to open a file twice in one process, so all of ours share one environment per
+  file (``Slots``), open while any of our environments on it is.
+* Closing *any* descriptor of the lock file drops the process's fcntl lock on it; hence this
+  module never opens the lock file itself.
+* Closing an environment inherited through fork clears the parent's slots; hence a child keeps
+  what it inherited until it exits. Beginning transactions on it works.
+
+The file is parsed (``_core.read_meta``) before py-lmdb sees it: it dies by SIGBUS on a file
+that is cut inside its meta pages.
+"""
+
+from __future__ import annotations
+
+import collections
+import errno
+import os
+import sys
+import threading
+from typing import Any
+
+from lmdbio.pylmdb.find import lmdb
+
+__all__ = ["Slot", "Slots", "acquire"]
+
+#: Refusals that mean "no lock file can be had here", where py-lmdb would give up.
+_NO_LOCK_FILE = {
+    errno.EACCES,
+    errno.EROFS,
+    errno.EPERM,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.ENOLCK,
+}
+
+#: What py-lmdb may map: address space alone, and what its users commonly ask for. When the file
+#: has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
+MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
+
+_guard = threading.Lock()
+_shared: dict[tuple[int, int], Slots] = {}
+#: Inherited through fork: neither closed nor collected.
+_inherited: list[Any] = []
+#: Released, but not yet taken note of.
+_released: collections.deque[Slots] = collections.deque()
+
+
+def _after_fork() -> None:
+    global _guard
+    _guard = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+class Slot:
+    """A reader slot that holds one snapshot.
+
+    Attributes:
+        txnid: of the snapshot.
+    """
+
+    __slots__ = ("_pid", "_txn", "txnid")
+
+    def __init__(self, txn: Any) -> None:
+        self._txn = txn
+        self._pid = os.getpid()
+        self.txnid = int(txn.id())
+
+    @property
+    def held(self) -> bool:
+        """False once released, and in a child: the slot is the parent's to release."""
+        return self._txn is not None and self._pid == os.getpid()
+
+    def release(self) -> None:
+        txn, self._txn = self._txn, None
+        if txn is None:
+            return
+        if self._pid == os.getpid():
+            txn.abort()
+        else:
+            _inherited.append(txn)
+
+
+class Slots:
+    """One py-lmdb environment, for the reader slots of one file."""
+
+    __slots__ = ("_env", "_key", "_pid", "_users")
+
+    def __init__(self, key: tuple[int, int], env: Any) -> None:
+        self._key, self._env = key, env
+        self._pid = os.getpid()
+        self._users = 0
+
+    @property
+    def env(self) -> Any:
+        """The environment: for what only the lock file knows."""
+        return self._env
+
+    def begin(self) -> Slot:
+        """Takes a slot on the newest snapshot.
+
+        Raises:
+            lmdb.ReadersFullError: all slots are taken.
+            lmdb.MapResizedError: the file has outgrown ``MAP_BYTES``.
+        """
+        return Slot(self._env.begin())
+
+    def release(self) -> None:
+        """Says that one user has ended; the last one closes the environment.
+
+        The garbage collector may call this at any moment, also while this very thread holds
+        the guard: then whoever holds it does the work when it is done.
+        """
+        _released.append(self)
+        _settle()
+
+    def _release(self) -> None:
+        self._users -= 1
+        if self._users > 0:
+            return
+        if _shared.get(self._key) is self:
+            del _shared[self._key]
+        if self._pid != os.getpid():
+            _inherited.append(self._env)
+        else:
+            self._env.close()
+
+
+def _settle() -> None:
+    """Takes note of what was released, unless somebody does already."""
+    while _released and _guard.acquire(blocking=False):
+        try:
+            while _released:
+                _released.popleft()._release()
+        finally:
+            _guard.release()
+
+
+def acquire(path: str, key: tuple[int, int], **options: Any) -> Slots | None:
+    """The slots of the file with ``key`` = (device, inode); ``release()`` them at the end.
+
+    Args:
+        path: as py-lmdb takes it.
+        key: of the data file, which the caller has found sound.
+        options: keywords of ``lmdb.open``, for when it is not yet open.
+
+    Returns:
+        None where there are none to be had: the file system knows no lock files, or the
+        process has the file open in py-lmdb itself.
+    """
+    try:
+        with _guard:
+            slots = _shared.get(key)
+            if slots is None:
+                env = _open(path, **options)
+                if env is None:
+                    return None
+                slots = _shared[key] = Slots(key, env)
+            slots._users += 1
+            return slots
+    finally:
+        _settle()
+
+
+def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> Any:
+    options.update(readonly=True, lock=True, create=False, readahead=False)
+    try:
+        return lmdb.open(path, map_size=map_bytes, **options)
+    except (lmdb.Error, MemoryError) as error:
+        if isinstance(error, MemoryError) or getattr(error, "code", 0) == errno.ENOMEM:
+            # The process may not have that much address space (ulimit -v).
+            return None if map_bytes == 1 else _open(path, map_bytes=1, **options)
+        if getattr(error, "code", 0) in _NO_LOCK_FILE:
+            return None
+        if "already open in this process" in str(error):
+            return None
+        raise

@@ -1,0 +1,176 @@
+"""Sizing: how many iterations a block has, and how large the slots are that hold it."""
+
+from __future__ import annotations
+
+import os
+
+from lmdbio import share
+from lmdbio.locate.cursor_walk import Walked
+from lmdbio.machine.budget import FootprintBound
+from lmdbio.planning.mode import AUTO
+from lmdbio.planning.schedule import Schedule
+from lmdbio.reader.root_thread import ROW_BYTES, grain
+from lmdbio.reader.setup import Work
+
+__all__ = ["SHARED_BLOCK_BYTES_TARGET", "Sizing"]
+
+#: What a block aims for where block_iterations is derived: several requests in flight, and a
+#: window whose pages are not a large part of what is read through it.
+BLOCK_BYTES_TARGET = 8 * 2**20
+#: The same where several roots share the storage: what lies out of place (LMDB uses pages again
+#: that a commit freed, some MiB back) is a request of its own less often, threads wake less, and a
+#: turn, which ends when the last request has begun, lasts longer than the token takes to go on.
+SHARED_BLOCK_BYTES_TARGET = 16 * 2**20
+#: Where roots take turns and records are strided, a block is one piece for each of its iterations,
+#: and whoever has the turn reads all of them: the fewer, the more nearly all roots together read
+#: the file in order. What is left must be worth a token's hop, 1-2 ms.
+TURN_BYTES_TARGET = 2**20
+#: Of that size, in the window: one is used, and two are read, for the storage has nothing to do
+#: between one block's last request and the next one's first. Compute that takes 1.2 times as long
+#: as I/O waited for 0.7-1.3 % of the time with one block read at once, and 0.4 % with two.
+BLOCKS_AHEAD = 3
+#: Small blocks have so many more slots that as much is read ahead as with large ones; not more.
+SLOTS_MAX = 16
+#: A slot may be so much larger than the bound, for gaps that are read over.
+GAP_ALLOWANCE = 1.25
+#: Extents asked of the source at once while the bound is computed.
+EXTENTS_CHUNK = 2**18
+
+
+class Sizing:
+    """Sizes a root's slots: by a proven bound, within the budget.
+
+    Args:
+        schedule: with blocks of one iteration.
+        team: whose root this is.
+        slots: at least.
+        budget: bytes, of which ``apart`` are taken already.
+        takes_turns: roots read in turn (``Mode.tokens``).
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        team: int,
+        slots: int,
+        budget: int,
+        apart: int,
+        *,
+        takes_turns: bool,
+    ) -> None:
+        self._schedule, self._team, self._slots = schedule, team, slots
+        self._budget, self._apart = budget, apart
+        self._rows = schedule.team_rows(team)
+        self._alignment = share.SLOT_ALIGNMENT
+        self.request_bytes_max = 0  # until it is measured
+        self._bound = FootprintBound(1, 1)
+        self._is_known = True
+        self._is_derived = False  # the number of iterations
+        self._target = BLOCK_BYTES_TARGET
+        if len(schedule.teams) > 1:
+            self._target = SHARED_BLOCK_BYTES_TARGET
+        self._ahead = BLOCKS_AHEAD * self._target
+        if takes_turns and schedule.assignment == "strided" and len(schedule.teams) > 1:
+            self._target = TURN_BYTES_TARGET
+
+    def measure(self, work: Work, free: int | None) -> None:
+        """Goes through all extents once, where they are known.
+
+        Args:
+            work: of this root.
+            free: shared memory that this root may take at most, bytes; None: nobody can tell.
+        """
+        step = grain(work.engine)
+        page = os.sysconf("SC_PAGE_SIZE")
+        self._alignment = max(share.SLOT_ALIGNMENT, page, step)
+        self.request_bytes_max = -(-work.choice.request_bytes_max // step) * step
+        if isinstance(work.source, Walked):
+            # Any block may be as large as the budget allows; memory is taken as it is filled.
+            self._is_known = False
+            self._budget = self._budget if free is None else min(self._budget, free)
+            self._set_apart_stages(work)
+            return
+        count = self._schedule.count
+        self._bound = FootprintBound(count, step)
+        for first in range(0, count, EXTENTS_CHUNK):
+            last = min(count, first + EXTENTS_CHUNK)
+            self._bound.add(work.source.run(first, last))
+        self._set_apart_stages(work)
+
+    def _set_apart_stages(self, work: Work) -> None:
+        """They count too; where there is no room for them, the page cache serves."""
+        stages = work.stage_bytes()
+        self._apart += stages
+        if stages and not self._fits(max(work.mode.block_iterations, 1)):
+            self._apart -= stages
+            work.end_bypass()
+
+    def _rounded(self, size: int) -> int:
+        return -(-max(size, 1) // self._alignment) * self._alignment
+
+    def _table_bytes(self, k: int) -> int:
+        return self._rounded(k * self._rows * ROW_BYTES)
+
+    def _data_bytes(self, k: int) -> int:
+        """What any block of ``k`` iterations needs at most, gaps excluded."""
+        schedule, bound = self._schedule, self._bound
+        if not self._is_known:
+            return self._alignment
+        if schedule.assignment == "blocked":
+            return self._rounded(bound.run(k * self._rows))
+        scattered = bound.runs(schedule.runs(self._team), k)
+        return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
+
+    def block_bytes(self, k: int) -> int:
+        """What a block of ``k`` iterations needs on average; 0: nobody knows."""
+        return (
+            0 if not self._is_known else self._bound.total * self._rows * k // self._schedule.count
+        )
+
+    def _fits(self, k: int) -> bool:
+        slot = self._table_bytes(k) + self._data_bytes(k)
+        return self._apart + self._slots * slot <= self._budget
+
+    def propose(self, k: int) -> int:
+        """``k`` if it fits the budget; where it is to be derived, a good one that fits."""
+        if not self._fits(max(k, 1)):
+            slot = self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1))
+            need = self._apart + self._slots * slot
+            what = "one iteration" if k <= 1 else f"a block of {k} iterations"
+            raise ValueError(
+                f"{what} needs {need} bytes of window on this root ({self._slots} slots), "
+                f"and its part of the memory budget is {self._budget} bytes: take a smaller "
+                "batch_size, fewer slots, or a larger memory_bytes_max"
+            )
+        self._is_derived = k == AUTO
+        if k != AUTO:
+            return k
+        schedule = self._schedule
+        each = max(1, self.block_bytes(1))
+        best = min(-(-self._target // each), schedule.count // schedule.batch_size)
+        if schedule.iterations is not None:
+            # Two blocks at least, or nothing is read ahead.
+            best = min(best, -(-schedule.iterations // 2))
+        best = max(1, best)
+        low = 1
+        while low < best:
+            middle = (low + best + 1) // 2
+            low, best = (middle, best) if self._fits(middle) else (low, middle - 1)
+        return low
+
+    def layout(self, k: int) -> share.Layout:
+        """How the part is cut for blocks of ``k`` iterations."""
+        table, data = self._table_bytes(k), self._data_bytes(k)
+        slots = self._more_slots(k, table + data)
+        spare = (self._budget - self._apart) // slots - table - data
+        allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
+        data += max(0, allowance) // self._alignment * self._alignment
+        return share.Layout(slots, table, data, self._alignment, self._is_known)
+
+    def _more_slots(self, k: int, slot_bytes: int) -> int:
+        """Slots, so many that as much is read ahead as with blocks of the usual size."""
+        if not self._is_derived:
+            return self._slots
+        wanted = self._ahead // max(1, self.block_bytes(k))
+        room = int((self._budget - self._apart) // (GAP_ALLOWANCE * slot_bytes))
+        return max(self._slots, min(wanted, room, SLOTS_MAX))

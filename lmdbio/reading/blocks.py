@@ -1,0 +1,268 @@
+"""Blocks: records in order, some at a time, the next ones being read meanwhile."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from itertools import chain, islice
+from time import monotonic_ns
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.batch import Batch
+from lmdbio.locate.source import Source
+from lmdbio.observe.stats import Tally
+from lmdbio.planning.reads import PlanOptions, plan_reads, spread
+from lmdbio.reading.direct_path import BATCH_BYTES_MIN, Bypass
+from lmdbio.system import fork
+
+__all__ = ["Block", "Blocks", "Slices"]
+
+#: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
+BLOCK_BYTES = 8 << 20
+#: What one thread asks the page cache for at once: a disk takes as much as it gets; other file
+#: systems see single requests, which must come in order (csrc/stretch.h).
+DISK_PIECE_BYTES = 2 << 20
+PIECE_BYTES = 128 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Blocks:
+    """A way of reading records in order.
+
+    Attributes:
+        source: says where they lie.
+        engine: through the page cache, or as it was asked for.
+        bypass: past it, while that is as good.
+        pool: memory of blocks.
+        options: of their plans.
+        tally: counts.
+    """
+
+    source: Source
+    engine: _core.Engine
+    bypass: Bypass
+    pool: _core.MemoryPool
+    options: PlanOptions
+    tally: Tally
+
+    def read(self, indices: npt.NDArray[np.uint64]) -> Generator[Iterator[bytes], None, None]:
+        """Values of ``indices`` in order, by blocks, the next one being read meanwhile.
+
+        Each is to be used up before the next one is asked for.
+        """
+        started: list[Block | _Direct] = []
+        stretch = self._open_stretch()
+        try:
+            for part in self.cut(indices):
+                started.append(self._begin(part, stretch))
+                if len(started) == 2:
+                    yield self._hand_out(started.pop(0))
+            while started:
+                yield self._hand_out(started.pop(0))
+        finally:
+            for block in started:
+                block.close()
+            stretch.close()
+
+    def _open_stretch(self) -> _core.Stretch:
+        piece = DISK_PIECE_BYTES if _core.look_at(self.engine.fd).disk else PIECE_BYTES
+        return _core.Stretch(self.engine, self.source.used_bytes, piece=piece)
+
+    def _begin(self, extents: _core.Extents, stretch: _core.Stretch) -> Block | _Direct:
+        """Past the page cache where that is as good; through it straight into the objects.
+
+        Records that do not lie dense are read by a plan, into memory from which they are cut.
+        """
+        plan = None
+        size = int(extents["length"].sum())
+        if self.bypass.engine(max(size, BATCH_BYTES_MIN)) is not None:
+            plan = self.plan(extents)
+            if self.bypass.engine(plan.totals.buffer_bytes) is not None:
+                return Block(self, extents, plan)
+        if stretch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
+            return _Direct(self, extents)
+        return Block(self, extents, plan or self.plan(extents))
+
+    def plan(self, extents: _core.Extents) -> _core.Plan:
+        begun = monotonic_ns()
+        plan = plan_reads(extents, self.options)
+        self.tally.planned(begun, plan.totals)
+        return plan
+
+    def cut(self, indices: npt.NDArray[np.uint64]) -> Iterator[_core.Extents]:
+        """Extents in pieces of about ``BLOCK_BYTES``, the first ones smaller.
+
+        With what is read around them, they take about twice that at most.
+        """
+        at, step, target = 0, 64, BLOCK_BYTES // 16
+        while at < len(indices):
+            begun = monotonic_ns()
+            extents = self.source.extents(indices[at : at + step])
+            ends = np.cumsum(extents["length"], dtype=np.uint64)
+            taken = np.cumsum(spread(extents, self.options.gap_bytes_max))
+            take = min(
+                int(np.searchsorted(ends, np.uint64(target), side="right")),
+                int(np.searchsorted(taken, 2 * target, side="right")),
+            )
+            take = max(1, take)
+            self.tally.located(begun, take)
+            yield extents[:take]
+            at += min(take, len(extents))
+            mean = max(1, int(ends[-1]) // len(extents))
+            target = min(2 * target, BLOCK_BYTES)
+            step = max(1, min(target // mean + 1, 1 << 16))
+
+    def _hand_out(self, block: Block | _Direct) -> Iterator[bytes]:
+        with block:
+            block.wait()
+            return block.values()
+
+
+class Block:
+    """Records under way into memory of their own."""
+
+    def __init__(self, blocks: Blocks, extents: _core.Extents, plan: _core.Plan) -> None:
+        self._blocks, self._plan, self._tally = blocks, plan, blocks.tally
+        begun = monotonic_ns()
+        self._lengths = np.ascontiguousarray(extents["length"])
+        self._memory = blocks.pool.take(plan.totals.buffer_bytes)
+        past = blocks.bypass.engine(plan.totals.buffer_bytes)
+        self._past = past is not None
+        self._ticket = (past or blocks.engine).submit_plan(
+            plan, self._memory.address, self._memory
+        )
+        self._tally.submitted(begun)
+
+    def wait(self) -> None:
+        begun = monotonic_ns()
+        self._ticket.wait()
+        self._tally.waited(begun)
+        if self._past:
+            self._blocks.bypass.took(self._plan.totals.buffer_bytes, self._ticket.times)
+        self._blocks.source.guard()
+
+    def values(self) -> Iterator[bytes]:
+        places = np.empty(len(self._lengths), _core.EXTENT)
+        places["offset"], places["length"] = self._plan.slices, self._lengths
+        return _core.Values.of_memory(self._blocks.engine, self._memory, places)
+
+    def batch(self, wanted: npt.NDArray[np.uint64]) -> Batch:
+        """The whole block as a batch, over its memory."""
+        self._tally.copied(monotonic_ns(), self._lengths)
+        return Batch.over(
+            self._memory.address,
+            self._plan.totals.buffer_bytes,
+            indices=wanted,
+            offsets=self._plan.slices,
+            lengths=self._lengths,
+            keep=self._memory,
+        )
+
+    def close(self) -> None:
+        self._ticket.close()
+
+    def __enter__(self) -> Block:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Direct:
+    """Records that are read where they are wanted; a stretch brings them to the page cache."""
+
+    def __init__(self, blocks: Blocks, extents: _core.Extents) -> None:
+        self._blocks, self._extents = blocks, extents
+
+    def wait(self) -> None:
+        pass
+
+    def values(self) -> Iterator[bytes]:
+        return self._blocks.source.values(self._blocks.engine, self._extents)
+
+    def close(self) -> None:
+        pass
+
+    def __enter__(self) -> _Direct:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Slices:
+    """Slices that follow one another, read as one stream.
+
+    The second of them begins it; the blocks that it has in hand or on their way wait for the next
+    slice, and are dropped if that begins elsewhere. Threads may share it: one has the stream.
+
+    Args:
+        blocks: read it.
+    """
+
+    def __init__(self, blocks: Blocks) -> None:
+        self._blocks = blocks
+        self._guard = threading.Lock()
+        self._stream: _Stream | None = None
+        self._end = 0  # of the last slice
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        self._guard = threading.Lock()
+
+    def read(self, start: int, stop: int) -> list[bytes]:
+        """The records from ``start`` to ``stop``, which are there and at least one."""
+        with self._guard:
+            follows, self._end = 0 < start == self._end, stop
+            stream, self._stream = self._stream, None
+        if stream is not None and not stream.begins_at(start):
+            stream.close()
+            stream = None
+        if stream is None:
+            if not follows:
+                indices = np.arange(start, stop, dtype=np.uint64)
+                return [value for part in self._blocks.read(indices) for value in part]
+            stream = _Stream(self._blocks, start)
+        try:
+            found = stream.take(stop - start)
+            with self._guard:
+                if self._stream is None and self._end == stop < self._blocks.source.count:
+                    self._stream, stream = stream, None
+        finally:
+            if stream is not None:
+                stream.close()
+        return found
+
+    def close(self) -> None:
+        """Drops what is under way. May be called twice."""
+        with self._guard:
+            self._end = 0
+            stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+
+class _Stream:
+    """The records from one on to the last, taken as many at a time as are asked for."""
+
+    def __init__(self, blocks: Blocks, start: int) -> None:
+        _core.keep_heap()
+        self._at, self._pid = start, os.getpid()
+        self._parts = blocks.read(np.arange(start, blocks.source.count, dtype=np.uint64))
+        self._values = chain.from_iterable(self._parts)
+
+    def begins_at(self, start: int) -> bool:
+        """Whether that is the next record; what a parent process began is not gone on with."""
+        return self._at == start and self._pid == os.getpid()
+
+    def take(self, count: int) -> list[bytes]:
+        self._at += count
+        return list(islice(self._values, count))
+
+    def close(self) -> None:
+        self._parts.close()

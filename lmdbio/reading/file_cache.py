@@ -1,0 +1,221 @@
+"""Image: a whole file brought to memory behind random reads, as far as they have earned it.
+
+A request for one record takes as long as reading ``gap_bytes_max`` more in a stream would. What
+a request costs beyond the bytes it brings is summed up: as long as that is less than the whole
+stream would cost, there is none, and whoever reads a few batches gets these at the disk's full
+speed. From then on it earns the stream a multiple of that: whoever reads all records gets the
+file at the speed of a stream, and large records, which are read at that speed anyway, earn
+nothing. What the page cache serves costs a copy, and earns its bytes.
+The stream runs while records are read the usual way; only its end, once all is earned, is
+waited for, since single requests in between would slow it down. Where it goes:
+
+    memory       the file fits the memory budget: once all of it is there, records are lent
+                 from it without a copy, a request or a system call
+    mapping      the engine is "mmap", and the page cache has nearly all of the file: it is there
+    page cache   it does not, but fits half of the memory that is available: records are then
+                 found in the page cache
+    nowhere      it is larger than that
+
+What was lent is never written again: the image is filled once, before the first record is
+lent from it. A stream that fails ends, and records are read as without one: whether a record
+can be read does not depend on the rest of the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+import threading
+import time
+from typing import Any, Literal
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio.errors import Error
+from lmdbio.machine.budget import available_bytes
+from lmdbio.system import fork
+
+__all__ = ["Image", "Place"]
+
+Place = Literal["memory", "mapping", "page cache", "nowhere"]
+
+#: Bytes asked for at a time; two such steps are under way.
+STEP_BYTES = 16 << 20
+STEPS = 3
+REQUEST_BYTES = 1 << 20
+#: Requests in flight, on threads of their own: single records must not queue behind them. They
+#: go through the page cache, so that the next process finds the file there.
+DEPTH = 8
+#: How many times its cost a request earns. With 4, once it has begun, one in sixty of the 3 KB
+#: records of a file earn all of it; it begins when one in sixteen was read.
+EARNED_TIMES = 4
+#: The end of the stream is waited for when it is no further off than this.
+WAIT_SECONDS_MAX = 1.0
+
+
+class Image:
+    """The stream behind the random reads of one file.
+
+    Threads may share it. After fork the child goes on with a copy of its own.
+
+    Args:
+        engine: reads the file; streams go through the page cache, so only "pread" has one, and
+            "mmap" what it maps.
+        size: bytes of the file that are in use.
+        memory_bytes_max: what the image may take.
+        wanted: False: never stream; True: from the first read on, and also into the page cache
+            of a small memory.
+    """
+
+    def __init__(
+        self, engine: _core.Engine, size: int, *, memory_bytes_max: int, wanted: bool | None
+    ) -> None:
+        self._size = size
+        self.place: Place = "nowhere"
+        if engine.kind == "pread" and size and wanted is not False:
+            if size <= memory_bytes_max:
+                self.place = "memory"
+            elif wanted or 2 * size <= available_bytes():
+                self.place = "page cache"
+        # The kernel counts each page for the answer, so it is asked only where that matters.
+        cached = (
+            (self.place == "page cache" or engine.kind == "mmap")
+            and size > 0
+            and 10 * (engine.cached_bytes() or 0) >= 9 * size
+        )
+        if self.place == "page cache" and cached:
+            self.place = "nowhere"  # it is there already
+        self._given = engine
+        self._engine: _core.Engine | None = None
+        self._map: mmap.mmap | None = None
+        self._lock = threading.Lock()
+        #: Requests, and where in the file they end; without gaps from ``_done`` on.
+        self._under_way: list[tuple[_core.Ticket, int]] = []
+        self._done = self._earned = 0
+        #: What the reads made so far have cost, in bytes of the stream, as far as that counts.
+        self._spent = size if wanted else 0
+        self._begun = 0.0
+        self.address = 0
+        self._keep: object = None
+        if cached and engine.kind == "mmap":
+            self._adopt(*engine.span())
+        fork.register(self)
+
+    def _adopt(self, address: int, size: int, keep: object) -> None:
+        """The engine's mapping is all there is to bring."""
+        if size >= self._size:
+            self.place, self._done = "mapping", self._size
+            self.address, self._keep = address, keep
+
+    def _after_fork(self) -> None:
+        # The reads under way were the parent's.
+        self._lock, self._under_way = threading.Lock(), []
+
+    @property
+    def keep(self) -> object:
+        """The owner of the memory, for those who lend from it."""
+        return self._keep
+
+    @property
+    def memory_bytes(self) -> int:
+        """What it will take in memory."""
+        return self._size if self.place == "memory" else 0
+
+    @property
+    def size(self) -> int:
+        """Bytes at ``address``."""
+        return self._size
+
+    def earn(self, size: int, *, anew: bool = False) -> None:
+        """Lets the stream go on for reads that cost as much as ``size`` bytes of it.
+
+        Args:
+            size: bytes.
+            anew: the file was read once already: it will be read again.
+        """
+        if size <= 0 or self._done == self._size:
+            return
+        self._spent = self._size if anew else self._spent + size
+        if self._spent < self._size:
+            return
+        with self._lock:
+            if self.place == "nowhere":
+                return
+            self._earned += EARNED_TIMES * size
+            try:
+                self._advance()
+                while self._nearly_there():
+                    self._under_way[0][0].wait()
+                    self._advance()
+            except (OSError, MemoryError, Error):
+                self._stop()
+
+    @property
+    def _at(self) -> int:
+        """Where the next request begins."""
+        return self._under_way[-1][1] if self._under_way else self._done
+
+    def _advance(self) -> None:
+        """Takes what has arrived and asks for what has been earned; never waits.
+
+        An exception between any two steps (Ctrl-C) loses or repeats a request at most.
+        """
+        while self._under_way and self._under_way[0][0].poll():
+            self._done = self._under_way[0][1]
+            del self._under_way[0]
+        while (
+            (at := self._at) < self._size
+            and len(self._under_way) < STEPS
+            and self._earned >= min(STEP_BYTES, self._size - at)
+        ):
+            step = min(STEP_BYTES, self._size - at)
+            self._earned -= step
+            self._under_way.append((self._start(at, step), at + step))
+
+    def _nearly_there(self) -> bool:
+        """All is earned, and the stream's own pace says that it ends soon."""
+        rest = self._size - self._done
+        if self.place != "memory" or not rest or not self._done or not self._under_way:
+            return False
+        pace = self._done / (time.monotonic() - self._begun)
+        return self._earned >= self._size - self._at and rest <= WAIT_SECONDS_MAX * pace
+
+    def complete(self) -> bool:
+        """The whole file is in memory, at ``address``; we do not write there again."""
+        return self._done == self._size and self.place in ("memory", "mapping")
+
+    def _start(self, at: int, step: int) -> _core.Ticket:
+        if self._engine is None:
+            self._engine = self._given.again("pread", DEPTH)
+            self._begun = time.monotonic()
+        if self.place == "page cache":
+            return self._engine.populate(at, step)
+        if self._map is None:
+            memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+            self.address = _core.address_of(memory)
+            self._map = self._keep = memory
+        offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
+        reads: Any = np.empty(len(offsets), _core.READ)
+        reads["offset"] = offsets
+        reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
+        reads["needed"] = reads["length"]
+        reads["into"] = offsets + np.uint64(self.address)
+        return self._engine.submit(reads, self._map)
+
+    def tally(self) -> _core.Tally:
+        """What the stream has read; also after ``close``."""
+        engine = self._engine
+        return _core.Tally() if engine is None else engine.tally()
+
+    def close(self) -> None:
+        """Stops the stream. What was lent stays. May be called twice."""
+        with self._lock:
+            self._stop()
+
+    def _stop(self) -> None:
+        self.place = "nowhere"
+        for ticket, _ in self._under_way:
+            ticket.close()
+        self._under_way = []
+        if self._engine is not None:
+            self._engine.close()

@@ -1,0 +1,232 @@
+"""What torch's DataLoader reads from: data sets that are asked, and data sets that go ahead."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+import numpy.typing as npt
+import torch
+import torch.utils.data
+from torch.utils.data import default_collate, get_worker_info
+
+from lmdbio.planning.order import Epoch
+from lmdbio.records.joined import BegunJoined, BegunJoinedValues, JoinedRecords, open_records
+from lmdbio.records.records import Begun, BegunValues, Records, read_ahead
+from lmdbio.torch.resume import NAMES, Communicator, Course, State, Stretch, place, worker
+
+__all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
+
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Source = Records | JoinedRecords
+_Begun = Begun | BegunValues | BegunJoined | BegunJoinedValues
+
+#: Batches that are read and nobody has asked for, beside those that threads work at.
+AHEAD = 2
+
+
+class Dataset(torch.utils.data.Dataset[Any]):
+    """A map-style data set; its sample i is record i.
+
+    A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
+    read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
+    that are forked or spawned.
+
+    Args:
+        source: one path or several, as ``Records`` takes them, or ``Records`` that are open.
+        transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
+            or the pair.
+        keys: hand out the keys as well.
+        buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
+            (torch's ``default_collate`` takes them for sequences of numbers.)
+        options: of ``Records``.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Source,
+        transform: Callable[..., Any] | None = None,
+        *,
+        keys: bool = False,
+        buffers: bool = False,
+        **options: Any,
+    ) -> None:
+        self.records = open_records(source, **options)
+        self.transform, self.keys, self.buffers = transform, keys, buffers
+        self._is_owner = self.records is not source
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __getitem__(self, index: SupportsIndex) -> Any:
+        value = self.records[index]
+        try:
+            return self._sample(index, memoryview(value) if self.buffers else value)
+        except StopIteration as error:
+            raise RuntimeError(f"the transform raised StopIteration for sample {index}") from error
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
+        return self.samples(self.begin(indices))
+
+    def begin(self, indices: npt.ArrayLike) -> _Begun:
+        """Begins to read records, for ``samples``."""
+        return self.records.begin(indices) if self.buffers else self.records.begin_values(indices)
+
+    def samples(self, begun: _Begun) -> list[Any]:
+        if self.transform is None and not self.keys:
+            return list(begun.values())
+        # One at a time, and no name that keeps it until there is the next: a value that was let
+        # go of leaves its memory, which is in a core's cache, to the next one.
+        values: Iterator[Any] = begun.values()
+        if self.transform is not None and not self.keys:
+            samples = list(map(self.transform, values))
+        else:
+            samples = list(map(self._sample, begun.indices.tolist(), values))
+        if len(samples) < len(begun):  # for map() that is the end, as for a DataLoader
+            index = begun.indices[len(samples)]
+            raise RuntimeError(f"the transform raised StopIteration for sample {index}")
+        return samples
+
+    def _sample(self, index: SupportsIndex, value: bytes | memoryview) -> Any:
+        transform = self.transform
+        if not self.keys:
+            return value if transform is None else transform(value)
+        key = self.records.key(index)
+        return (key, value) if transform is None else transform(key, value)
+
+    def close(self) -> None:
+        """Closes the files that it has opened. May be called twice; samples stay good."""
+        if self._is_owner:
+            self.records.close()
+
+
+class IterableDataset(torch.utils.data.IterableDataset[Any]):
+    """Batches of samples, each rank's and each worker's own, read ahead.
+
+        data = IterableDataset(path, 32, shuffle=True)
+        loader = DataLoader(data, batch_size=None, num_workers=2)
+        for epoch in range(epochs):
+            data.set_epoch(epoch)
+            for batch in loader:
+
+    Workers take a rank's batches in turns, so a loader gives the same ones in the same order
+    whatever ``num_workers`` is; all ranks get as many. A worker cannot know which epoch it is in:
+    as with torch's DistributedSampler, ``set_epoch`` says so.
+
+    Args:
+        source, transform, keys, buffers, options: as for ``Dataset``.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
+        collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
+        ahead: batches that are read while one is used.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Source,
+        batch_size: int = 1,
+        *,
+        transform: Callable[..., Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        keys: bool = False,
+        buffers: bool = False,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        even: bool = True,
+        ahead: int = AHEAD,
+        rank: int | None = None,
+        ranks: int | None = None,
+        comm: Communicator | None = None,
+        **options: Any,
+    ) -> None:
+        self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
+        self._collate = default_collate if collate_fn is None else collate_fn
+        self._ahead = ahead
+        self._course = Course(
+            len(self.dataset),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            even=even,
+            place=place(rank, ranks, comm),
+        )
+        # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
+        # epoch see it here.
+        self._begins = torch.zeros(3, dtype=torch.int64).share_memory_()
+        self._going: tuple[Stretch, int] | None = None  # this process's iteration, next step
+        self._resumes: tuple[Stretch, int] | None = None  # this worker's, as it was saved
+
+    def __len__(self) -> int:
+        """Batches of a rank that are left of the epoch."""
+        return len(self._stretch())
+
+    def _stretch(self) -> Stretch:
+        epoch, used, _ = self._begins.tolist()
+        return self._course.begin(epoch, used)
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        (first, workers), stretch = worker(), self._stretch()
+        resumes, self._resumes = self._resumes, None
+        if resumes is not None and (
+            resumes[0].number == stretch.number or not int(self._begins[2])
+        ):
+            stretch, first = resumes
+        self._going = stretch, first
+        return self._batches(stretch, range(first, len(stretch), workers))
+
+    def _batches(self, stretch: Stretch, steps: range) -> Generator[Any, None, None]:
+        read = read_ahead(self.dataset.begin, map(stretch.samples, steps), self._ahead)
+        for step, begun in zip(steps, read, strict=True):
+            self._going = stretch, step + steps.step
+            yield self._collate(self.dataset.samples(begun))
+        if steps.step == 1:
+            self._going = stretch, len(stretch.shard)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iterations are; one that a state was loaded for goes on."""
+        number = Epoch(self._course.count, None, operator.index(epoch)).number
+        used = int(self._begins[1]) if number == int(self._begins[0]) else 0
+        self._begins[:] = torch.tensor([number, used, 1])
+
+    def state_dict(self, batches: int | None = None) -> State:
+        """Where this data set is in the epoch.
+
+        Args:
+            batches: of this rank's, how many were used since the iteration began, by all workers
+                together: say so where there are any. None: without workers, those that were
+                handed out; in a worker, its own part of a state (``state_of``).
+        """
+        stretch, step = self._stretch(), worker()[0]
+        if batches is not None:
+            return stretch.state(self._course, batches)
+        if self._going is not None and self._going[0].number == stretch.number:
+            stretch, step = self._going
+        elif self._resumes is not None:
+            stretch, step = self._resumes
+        if get_worker_info() is None:
+            return stretch.state(self._course, step)
+        shard = stretch.shard
+        told = self._course.state(stretch.number, shard.used)
+        return {**told, "step": step, "steps": len(shard), "step_size": shard.step_size}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Iterations of this epoch go on where the state was saved, until ``set_epoch``.
+
+        Raises:
+            ValueError: it is of other data, or of another seed.
+        """
+        whole = {name: state[name] for name in NAMES if name in state}
+        if whole.get("seed", self._course.seed) != self._course.seed:
+            seed = self._course.seed
+            raise ValueError(
+                f"the state was saved with seed {whole['seed']}, and it is {seed} here"
+            )
+        self._course.load(whole)
+        self._going = self._resumes = None
+        if "step" in state:
+            self._resumes = self._course.begin(), int(state["step"])
+        else:
+            self._begins[:] = torch.tensor([self._course.epoch, self._course.used, 0])

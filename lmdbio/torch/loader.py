@@ -1,0 +1,265 @@
+"""Loaders whose batches threads of this process read and decode."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Generator, Mapping
+from concurrent import futures
+from functools import partial
+from itertools import repeat
+from typing import Any
+
+import torch
+from torch.utils.data import default_collate
+from torch.utils.data._utils.pin_memory import pin_memory
+
+from lmdbio.batch import Batch
+from lmdbio.reader.reader import Reader
+from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
+from lmdbio.torch.resume import STATE_VERSION, Communicator, Course, State, Stretch, place
+from lmdbio.torch.threads import Ahead, Crew, Ended
+
+__all__ = ["Loader", "ReaderLoader"]
+
+#: Threads of a Loader, unless it is told: more decode no faster where Python itself does it.
+THREADS_MAX = 8
+
+
+class Collate:
+    """Makes a batch of samples.
+
+    Args:
+        function: None: torch's own.
+        pins: tensors go to page-locked memory.
+    """
+
+    def __init__(self, function: Callable[[list[Any]], Any] | None, *, pins: bool) -> None:
+        self._function = default_collate if function is None else function
+        self._pins = pins and torch.cuda.is_available()
+        if pins and not self._pins:
+            warnings.warn("pin_memory: there is no GPU, so nothing is pinned", stacklevel=3)
+
+    def __call__(self, samples: list[Any]) -> Any:
+        batch = self._function(samples)
+        return pin_memory(batch) if self._pins else batch
+
+
+class Loader:
+    """Batches of samples, read and decoded by threads of this process.
+
+        with Loader(path, 32, shuffle=True, transform=decode) as loader:
+            for batch in loader:
+
+    Instead of worker processes, which each hold a copy of the program and send every batch through
+    shared memory. Decoders that are written in C or C++ (PIL, OpenCV, torchvision, NumPy) let
+    other threads run meanwhile; for those in Python, workers of a ``DataLoader`` do better.
+
+    Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. A batch
+    counts for ``state_dict`` when it was handed out.
+
+    Args:
+        source, transform, keys, buffers, options: as for ``Dataset``.
+        batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
+        collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
+        threads: that work at batches; None: one for each core that this process may use, at
+            least 2 and at most 8.
+        ahead: batches that wait to be asked for.
+        pin_memory: tensors go to page-locked memory, for transfers to a GPU.
+
+    Raises:
+        OSError, Error: the files cannot be opened.
+        ValueError: values that make no sense.
+    """
+
+    def __init__(
+        self,
+        source: Paths | Source,
+        batch_size: int = 1,
+        *,
+        transform: Callable[..., Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        keys: bool = False,
+        buffers: bool = False,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        even: bool = True,
+        threads: int | None = None,
+        ahead: int = AHEAD,
+        pin_memory: bool = False,
+        rank: int | None = None,
+        ranks: int | None = None,
+        comm: Communicator | None = None,
+        **options: Any,
+    ) -> None:
+        usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
+        self._crew = Crew(usual if threads is None else threads)
+        self._ahead = ahead
+        Ahead(self._crew, (), ahead)  # refuses what is none
+        self._collate = Collate(collate_fn, pins=pin_memory)
+        self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
+        self._course = Course(
+            len(self.dataset),
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            drop_last=drop_last,
+            even=even,
+            place=place(rank, ranks, comm),
+        )
+        self._latest: tuple[Stretch, int] | None = None  # the iteration, and steps of it
+
+    def __len__(self) -> int:
+        """Batches of a whole epoch."""
+        return len(self._course.begin(used=0))
+
+    def __iter__(self) -> Generator[Any, None, None]:
+        course = self._course
+        stretch = course.begin()
+        course.set_epoch(course.epoch + 1)
+        self._latest = going = stretch, 0
+        return self._batches(going)
+
+    def _batches(self, going: tuple[Stretch, int]) -> Generator[Any, None, None]:
+        stretch = going[0]
+        jobs = (partial(self._batch, stretch, step) for step in range(len(stretch)))
+        ahead = Ahead(self._crew, jobs, self._ahead)
+        try:
+            for step in range(len(stretch)):
+                batch = ahead.next()
+                if self._latest is going:  # else another one has begun, or a state was loaded
+                    self._latest = going = stretch, step + 1
+                yield batch
+                del batch  # while the next one is waited for
+        finally:
+            ahead.cancel()
+        if self._latest is going:
+            self._latest = stretch, len(stretch.shard)
+
+    def _batch(self, stretch: Stretch, step: int) -> Any:
+        dataset = self.dataset
+        return self._collate(dataset.samples(dataset.begin(stretch.samples(step))))
+
+    @property
+    def epoch(self) -> int:
+        """That the next iteration begins, or goes on with."""
+        return self._course.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Says which epoch the next iteration is; one that a state was loaded for goes on."""
+        self._course.set_epoch(epoch)
+        self._latest = None
+
+    def state_dict(self) -> State:
+        """Where the iteration is that was begun last; else where the next one begins."""
+        if self._latest is None:
+            return self._course.state(self._course.epoch, self._course.used)
+        stretch, steps = self._latest
+        return stretch.state(self._course, steps)
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The next iteration goes on where the state was saved.
+
+        Raises:
+            ValueError: it is of other data.
+        """
+        self._course.load(state)
+        self._latest = None
+
+    def close(self) -> None:
+        """Ends the threads and closes the files. May be called twice."""
+        self._crew.close()
+        self.dataset.close()
+
+    def __enter__(self) -> Loader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class ReaderLoader:
+    """Batches of samples out of a Reader's shared window, decoded ahead.
+
+        with lmdbio.Reader(path, 256, comm=comm) as reader:
+            for batch in ReaderLoader(reader, transform=decode):
+
+    The Reader says which records come when. A thread takes its batches and has ``threads`` others
+    decode them, while this rank computes. There is one sequence of batches: an iteration goes on
+    where the one before was left, and none is lost.
+
+    Args:
+        reader: from whose next iteration on; it is not closed. To be asked by nobody else.
+        transform: makes a sample of a value; None: the value.
+        collate_fn, ahead, pin_memory: as for ``Loader``.
+        buffers: values are memoryviews of the window, good until ``collate_fn`` returns, instead
+            of bytes.
+        threads: that decode the records of a batch.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        *,
+        transform: Callable[[Any], Any] | None = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        buffers: bool = False,
+        threads: int = 1,
+        ahead: int = AHEAD,
+        pin_memory: bool = False,
+    ) -> None:
+        self._reader, self._transform = reader, transform
+        self._kind = memoryview if buffers else bytes
+        self._collate = Collate(collate_fn, pins=pin_memory)
+        self._taking, self._decoding = Crew(1), Crew(threads)
+        self._batches = Ahead(self._taking, repeat(self._take), ahead)
+        self._used = reader.iteration
+
+    def __iter__(self) -> ReaderLoader:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = self._batches.next()
+        except Ended:
+            raise StopIteration from None
+        self._used += 1
+        return batch
+
+    def _take(self) -> Any:
+        try:
+            batch = next(self._reader)
+        except StopIteration:
+            raise Ended from None
+        size = -(-len(batch) // self._decoding.threads) or 1
+        parts = [range(at, min(at + size, len(batch))) for at in range(0, len(batch), size)]
+        begun = [self._decoding.submit(partial(self._decode, batch, part)) for part in parts]
+        futures.wait(begun)  # all, for they look at the window
+        try:
+            return self._collate([one for part in begun for one in part.result()])
+        except StopIteration as error:  # it would be taken for the end
+            raise RuntimeError("transform or collate_fn raised StopIteration") from error
+
+    def _decode(self, batch: Batch, part: range) -> list[Any]:
+        kind, transform = self._kind, self._transform
+        if transform is None:
+            return [kind(batch[i]) for i in part]
+        return [transform(kind(batch[i])) for i in part]
+
+    def state_dict(self) -> State:
+        """``start`` of a Reader that goes on where this one is, with as many ranks as it has."""
+        schedule = self._reader.schedule
+        start = (schedule.start + self._used * schedule.batch_size) % schedule.count
+        return {"lmdbio": STATE_VERSION, "count": schedule.count, "start": start}
+
+    def close(self) -> None:
+        """Ends the threads. May be called twice; the Reader stays open."""
+        self._taking.close()
+        self._decoding.close()
+
+    def __enter__(self) -> ReaderLoader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,378 @@
+"""Stagger: measures how many roots of a job should read at a time, with the job's own ranks.
+
+    mpiexec -n 16 lmdbio tune PATH
+
+Real Readers in mode "stag" read parts of the data set, with 1, 2, 4 and so on tokens, and without
+turns (0). In each round everybody reads as much, in another order than in the round before, and
+every run reads the records after those of the run before, so that no figure comes from a cache
+that another run has filled. Past the page cache, where all nodes have O_DIRECT; else what will be
+read is put out of it before, and it counts only if the kernel says that it was gone.
+
+Who does not read sleeps: ranks meet in steps that do not spin (``share.Job.together``).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from lmdbio import _core, share
+from lmdbio.errors import Error
+from lmdbio.locate.source import Source, open_source
+from lmdbio.machine import storage
+from lmdbio.machine.calibration import Staggering, TokenSample
+from lmdbio.machine.choice import Wish
+from lmdbio.planning.mode import Mode
+from lmdbio.planning.schedule import ASSIGNMENTS
+from lmdbio.provenance import data_file
+from lmdbio.reader.block_size import SHARED_BLOCK_BYTES_TARGET
+from lmdbio.reader.reader import Reader
+from lmdbio.tuning.tune import Progress, make_cold
+
+__all__ = [
+    "Pace",
+    "Staggered",
+    "Told",
+    "batch_size",
+    "counts",
+    "measure",
+    "obstacle",
+    "run_seconds",
+    "turn",
+]
+
+#: Runs with each number of tokens; and how many there are even if time is over before.
+ROUNDS, ROUNDS_MIN = 5, 3
+#: A rank's share of a batch, about: what training takes. Blocks hold as many batches as they need.
+SHARE_BYTES = 512 << 10
+#: Where records are large, a batch is no more than this part of the data set.
+BATCH_PART = 8
+#: A run reads so much for each root at least: four blocks of the usual size. When a run ends, the
+#: roots whose turn comes last read alone, which they do not where reading goes on.
+RUN_BYTES_MIN = 4 * SHARED_BLOCK_BYTES_TARGET
+#: Runs of a storage that is faster than time can be measured read no more for each root.
+RUN_BYTES_MAX = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Staggered:
+    """What was measured.
+
+    Attributes:
+        staggerings: one for each assignment.
+        reason: why there are none, else "".
+        batch_size: of the Readers; 0: there was none.
+        seconds: that all took.
+        bytes: of values, read by all ranks.
+    """
+
+    staggerings: tuple[Staggering, ...] = ()
+    reason: str = ""
+    batch_size: int = 0
+    seconds: float = 0.0
+    bytes: int = 0
+
+
+# --- planning: pure ------------------------------------------------------------------------
+
+
+def obstacle(*, nodes: int, roots: int, is_threaded: bool) -> str:
+    """Why a job cannot measure turns; "" if it can."""
+    if nodes < 2:
+        return "all ranks are on one node, and turns are for roots of several"
+    if roots < 2:
+        return "there is one root alone"
+    if not is_threaded:
+        return "this MPI was initialised for one thread alone, and turns are handed on by others"
+    return ""
+
+
+def counts(roots: int) -> tuple[int, ...]:
+    """Numbers of tokens to try: 1, 2, 4 and so on below ``roots``, and 0, with which nobody
+    waits."""
+    return (*(1 << i for i in range((roots - 1).bit_length())), 0)
+
+
+def turn(tokens: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """Who reads when in a round: the next one begins each time."""
+    first = number % len(tokens)
+    return tokens[first:] + tokens[:first]
+
+
+def batch_size(ranks: int, count: int, record_bytes: float) -> int:
+    """Records of a global batch, by their number and mean size; at least one for each rank."""
+    wanted = int(ranks * SHARE_BYTES / max(record_bytes, 1.0))
+    return max(ranks, min(wanted, count // BATCH_PART))
+
+
+class Pace:
+    """How much the runs of each round read, so that all of them take the time there is. Pure.
+
+    Args:
+        seconds: for all runs.
+        contestants: runs of a round.
+        roots: of the job.
+        batch_bytes: of a batch, about.
+        most: batches of the whole data set: a run reads nothing twice.
+    """
+
+    def __init__(
+        self, seconds: float, contestants: int, *, roots: int, batch_bytes: float, most: int
+    ) -> None:
+        self._seconds, self._contestants = seconds, contestants
+        self._roots, self._batch_bytes, self._most = roots, max(batch_bytes, 1.0), max(most, 1)
+        self._rate = self._beside_s = 0.0
+
+    def note(self, rate: float, beside_s: float) -> None:
+        """What the last run came to.
+
+        Args:
+            rate: bytes per second.
+            beside_s: that it took beside its reading, to begin and to end.
+        """
+        self._rate = (self._rate + rate) / 2 if self._rate else rate
+        self._beside_s = max(0.0, beside_s)
+
+    def plan(self, number: int, elapsed_s: float) -> int:
+        """Batches that each run of a round reads.
+
+        Args:
+            number: of the round, from 0.
+            elapsed_s: since the first run began.
+
+        Returns:
+            0: there is no time for another round.
+        """
+        rest_s = self._seconds - elapsed_s
+        if number >= ROUNDS or (rest_s <= 0 and number >= ROUNDS_MIN):
+            return 0
+        share_s = rest_s / (self._contestants * (ROUNDS - number)) - self._beside_s
+        wanted = min(
+            max(share_s * self._rate, RUN_BYTES_MIN * self._roots), RUN_BYTES_MAX * self._roots
+        )
+        return max(1, min(int(wanted / self._batch_bytes), self._most))
+
+
+# --- measuring -----------------------------------------------------------------------------
+
+
+class Told(NamedTuple):
+    """What one rank did in a run.
+
+    Attributes:
+        bytes: of values, that it was handed.
+        launched_s: when it began to read for others, by its node's clock; None: it does not.
+        ended_s: when it had its last batch.
+    """
+
+    bytes: int
+    launched_s: float | None
+    ended_s: float
+
+
+def run_seconds(nodes: Sequence[Sequence[int]], told: Sequence[Told]) -> float:
+    """How long a run took: on the slowest node, whose ranks share a clock. Pure.
+
+    Args:
+        nodes: their ranks.
+        told: by rank.
+    """
+    spans = []
+    for node in nodes:
+        launched = [told[rank].launched_s for rank in node]
+        began = min(one for one in launched if one is not None)
+        spans.append(max(told[rank].ended_s for rank in node) - began)
+    return max(1e-9, *spans)
+
+
+class _Seen(NamedTuple):
+    """What the first rank sees of the data set."""
+
+    records: int
+    record_bytes: float
+
+
+def measure(
+    path: str | os.PathLike[str],
+    comm: Any,
+    *,
+    seconds: float,
+    wish: Wish | None = None,
+    progress: Progress | None = None,
+) -> Staggered:
+    """Measures how many tokens are best for these ranks. Collective; keeps nothing.
+
+    Args:
+        path: the environment's folder, or its file; may differ between nodes.
+        comm: an mpi4py intracommunicator.
+        seconds: for all runs of an assignment together, as the first rank says.
+        wish: depth, and sizes of requests and gaps, of the Readers; as the first rank says. How
+            long a turn lasts depends on them, for it ends when the last request has begun.
+        progress: called with (runs done, runs, what is next).
+
+    Returns:
+        What was measured, or why nothing could be; the first rank's text is for people.
+    """
+    begun = time.monotonic()
+    job = share.connect(comm)
+    try:
+        per_node = job.together(share.ranks_per_node)
+        job.compare([{share.RANKS_PER_NODE: told} for told in per_node])
+        job.settle_nodes(per_node[0])
+        made = _Measuring(path, job, per_node[0], progress).measure(seconds, wish or Wish())
+    except BaseException as error:
+        job.fail(error)
+        if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
+            raise
+        made = Staggered(reason=" ".join(str(error).split()) or type(error).__name__)
+    finally:
+        job.free()
+    return replace(made, seconds=time.monotonic() - begun)
+
+
+class _Measuring:
+    """Measures on one job; each rank has one, and all of them take the same steps."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        job: share.Job,
+        ranks_per_node: int | None,
+        progress: Progress | None,
+    ) -> None:
+        self._path, self._job, self._per_node = path, job, ranks_per_node
+        self._progress = progress
+        self._mode = Mode.named("stag")
+        self._roots = sum(self._mode.roots(len(node)) for node in job.nodes)
+        self._tokens = counts(self._roots)
+        self._seen = _Seen(0, 0.0)
+        self._wish = Wish()
+        self._batch = 0
+        self._start = 0  # where the next run begins
+        self._bytes = 0
+        self._cleared: tuple[_core.Engine, Source] | None = None  # page cache, before each run
+
+    def measure(self, seconds: float, wish: Wish) -> Staggered:
+        """With each assignment in turn."""
+        job = self._job
+        lacking = obstacle(nodes=len(job.nodes), roots=self._roots, is_threaded=job.is_threaded)
+        if lacking:
+            return Staggered(reason=lacking)
+        seconds, self._wish = job.together(lambda: (seconds, wish))[0]
+        self._seen = job.together(lambda: self._look() if job.rank == 0 else self._seen)[0]
+        self._batch = batch_size(job.size, self._seen.records, self._seen.record_bytes)
+        if self._batch > self._seen.records:
+            return Staggered(
+                reason=f"there are {self._seen.records:,} records for {job.size} ranks"
+            )
+        past = all(job.together(self._has_direct))
+        self._mode = replace(self._mode, engine="direct" if past else "pread")
+        with ExitStack() as stack:
+            if not past and job.node_rank == 0:
+                source = stack.enter_context(self._open())
+                engine = stack.enter_context(_core.Engine(data_file(self._path)))
+                self._cleared = engine, source
+            found = tuple(self._stagger(assignment, seconds) for assignment in ASSIGNMENTS)
+        return Staggered(found, batch_size=self._batch, bytes=self._bytes)
+
+    def _open(self) -> Source:
+        return open_source(self._path, locate="provenance")
+
+    def _look(self) -> _Seen:
+        with self._open() as source:
+            return _Seen(source.count, source.used_bytes / max(1, source.count))
+
+    def _has_direct(self) -> bool:
+        if self._job.node_rank:
+            return True
+        with _core.Engine(data_file(self._path)) as engine:
+            return storage.look(engine, cached=False, thorough=True).direct is True
+
+    # --- rounds
+
+    def _stagger(self, assignment: str, seconds: float) -> Staggering:
+        """All runs with one assignment."""
+        pace = Pace(
+            seconds,
+            len(self._tokens),
+            roots=self._roots,
+            batch_bytes=self._batch * self._seen.record_bytes,
+            most=self._seen.records // self._batch,
+        )
+        begun = time.monotonic()
+        rates: dict[int, list[float]] = {tokens: [] for tokens in self._tokens}
+        self._tell(assignment, 0)
+        # Nobody's: it brings up to memory what all others need, and says how fast it is here.
+        self._run(assignment, self._tokens[0], pace.plan(0, 0.0), pace)
+        for number in range(ROUNDS):
+            # As the first rank's clock says.
+            planned = pace.plan(number, time.monotonic() - begun)
+            batches = self._job.together(partial(int, planned))[0]
+            if not batches:
+                break
+            for done, tokens in enumerate(turn(self._tokens, number)):
+                self._tell(assignment, number * len(self._tokens) + done)
+                rates[tokens].append(self._run(assignment, tokens, batches, pace))
+        samples = tuple(TokenSample(tokens, tuple(told)) for tokens, told in rates.items())
+        return Staggering(len(self._job.nodes), self._roots, assignment, time.time(), samples)
+
+    def _tell(self, assignment: str, done: int) -> None:
+        """Says how far it is, where somebody asked."""
+        if self._progress is not None:
+            runs = ROUNDS * len(self._tokens)
+            place = ASSIGNMENTS.index(assignment) * runs
+            self._progress(place + done, runs * len(ASSIGNMENTS), "turns")
+
+    # --- one run
+
+    def _run(self, assignment: str, tokens: int, batches: int, pace: Pace) -> float:
+        """All ranks read the next part of the data set together; bytes per second."""
+        begun = time.monotonic()
+        self._job.together(lambda: self._clear(batches))
+        told = self._job.together(lambda: self._read(assignment, tokens, batches))
+        self._start = (self._start + batches * self._batch) % self._seen.records
+        size, seconds = sum(one.bytes for one in told), run_seconds(self._job.nodes, told)
+        self._bytes += size
+        rate = max(size, 1) / seconds  # records may all be empty
+        pace.note(rate, time.monotonic() - begun - seconds)
+        return rate
+
+    def _read(self, assignment: str, tokens: int, batches: int) -> Told:
+        """This rank's part."""
+        with Reader(
+            self._path,
+            self._batch,
+            comm=self._job.comm,
+            mode=replace(self._mode, tokens=tokens),
+            assignment=assignment,
+            start=self._start,
+            iterations=batches,
+            ranks_per_node=self._per_node,
+            depth=self._wish.depth,
+            gap_bytes_max=self._wish.gap_bytes_max,
+            request_bytes_max=self._wish.request_bytes_max,
+        ) as reader:
+            size = sum(int(batch.lengths.sum()) for batch in reader)
+            return Told(size, reader.launched_s, time.monotonic())
+
+    def _clear(self, batches: int) -> None:
+        """Puts what the next run reads out of this node's page cache.
+
+        Raises:
+            NotColdError: it stays there.
+        """
+        if self._cleared is None:
+            return
+        engine, source = self._cleared
+        count, end = self._seen.records, self._start + batches * self._batch
+        for first, last in ((self._start, min(end, count)), (0, end - count)):
+            if last > first:
+                extents = source.run(first, last)
+                low = int(extents["offset"].min())
+                high = int((extents["offset"] + extents["length"]).max())
+                make_cold(engine, low, high - low)

@@ -1,0 +1,324 @@
+"""Tune: measures how one file's storage likes to be read, in bounded time and on cold data.
+
+Each trial keeps ``depth`` requests of one size in flight for a moment, somewhere else in the
+file than the others:
+
+    random, small     requests a second: what a gap may cost
+    random, medium    how many requests must be in flight
+    stream            how many, and how large
+
+through O_DIRECT, and the best of both patterns through the page cache as well. What is read
+through the page cache is put out of it before (POSIX_FADV_DONTNEED, those ranges only, which
+needs no rights), and counts only if the kernel says that it was gone: no figure here comes from
+memory. Storage on the other side (a server's cache, a hypervisor's) cannot be seen.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.machine import calibration, storage
+from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
+from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
+from lmdbio.machine.storage import Storage
+from lmdbio.provenance import data_file
+
+__all__ = [
+    "SECONDS",
+    "NotColdError",
+    "Progress",
+    "Trial",
+    "Tuning",
+    "make_cold",
+    "measure",
+    "trials",
+]
+
+#: Of all trials together, unless told otherwise.
+SECONDS = 10.0
+#: Others use the storage too: each trial is made so many times, far apart.
+PASSES = 2
+#: Requests are asked for in so many parts of ``depth``, and one part more.
+STEPS = 4
+#: One trial reads no more than this; a fast disk gives it in a fraction of its time.
+TRIAL_BYTES_MAX = 512 << 20
+#: Bytes in flight at once: 16 MiB requests are tried less deep than small ones. Memory is taken
+#: for twice that.
+FLIGHT_BYTES_MAX = 64 << 20
+#: A file of fewer bytes says nothing of its storage.
+FILE_BYTES_MIN = 1 << 20
+#: Pages in the page cache that are no reason to drop a figure: one in so many
+CACHED_SHARE = 50
+#: The largest piece in which the page cache keeps a file.
+FOLIO_BYTES = 2 << 20
+PAGE_BYTES = 4096
+
+Progress = Callable[[int, int, str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One way of reading, to be measured."""
+
+    kind: Kind
+    pattern: Pattern
+    request_bytes: int
+    depth: int
+
+    def __str__(self) -> str:
+        size = (
+            f"{self.request_bytes >> 20} MiB"
+            if self.request_bytes >= 1 << 20
+            else f"{self.request_bytes >> 10} KiB"
+        )
+        return f"{self.kind}, {self.pattern}, {self.depth} x {size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Tuning:
+    """What was measured.
+
+    Attributes:
+        storage: what is under the file.
+        calibration: the samples; None when no trial gave a figure.
+        left_out: trials that gave none, and why.
+        seconds: that all took.
+        bytes: read.
+    """
+
+    storage: Storage
+    calibration: Calibration | None
+    left_out: tuple[tuple[Trial, str], ...]
+    seconds: float
+    bytes: int
+
+
+def trials(file_bytes: int, *, direct: bool) -> tuple[Trial, ...]:
+    """What to measure on a file of this size, most telling first. Pure.
+
+    Args:
+        direct: O_DIRECT is possible; else all goes through the page cache.
+    """
+    kind: Kind = "direct" if direct else "pread"
+    medium, large = 128 << 10, 1 << 20
+    wanted = [
+        *(Trial(kind, "stream", large, depth) for depth in (8, 1, 32)),
+        *(Trial(kind, "random", medium, depth) for depth in (32, 1, 8, 64)),
+        *(Trial(kind, "random", PAGE_BYTES, depth) for depth in (32, 1)),
+        Trial(kind, "stream", FAR_STREAM_REQUEST_BYTES_MAX, FAR_STREAM_DEPTH),
+        *(Trial(kind, "stream", size << 10, 8) for size in (64, 256, 2048, 8192)),
+        Trial(kind, "stream", 16 << 20, 4),
+    ]
+    if direct:
+        wanted += [
+            Trial("pread", "stream", large, 8),
+            Trial("pread", "random", medium, 32),
+            Trial("pread", "random", PAGE_BYTES, 32),
+        ]
+    # At least two places in the file for each, and what is in flight fits memory.
+    return tuple(
+        trial
+        for trial in wanted
+        if 2 * trial.request_bytes <= file_bytes
+        and trial.request_bytes * trial.depth <= FLIGHT_BYTES_MAX
+    )
+
+
+def measure(
+    path: str | os.PathLike[str],
+    *,
+    seconds: float = SECONDS,
+    subdir: bool | None = None,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Measures how the storage of a data set likes to be read. Keeps nothing.
+
+    Args:
+        path: the environment's folder, or its file.
+        seconds: for all trials together.
+        progress: called with (trials done, trials, what is next).
+
+    Raises:
+        ValueError: the file is too small to tell anything, or ``seconds`` is not positive.
+        OSError, Error: it cannot be read.
+    """
+    if not seconds > 0:
+        raise ValueError(f"seconds must be positive, not {seconds}")
+    begun, read = time.monotonic(), 0
+    with _core.Engine(data_file(path, subdir)) as engine:
+        found = storage.look(engine, thorough=True)
+        size = engine.size()
+        if size < FILE_BYTES_MIN:
+            raise ValueError(
+                f"{engine.path}: {size} bytes are too few to measure storage with; take a data "
+                "set of some hundred MiB"
+            )
+        wanted = trials(size, direct=found.direct is not False)
+        memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
+        left: dict[Trial, str] = {}
+        done: dict[Trial, Sample] = {}
+        for number, trial in enumerate(todo := wanted * PASSES):
+            if progress is not None:
+                progress(number, len(todo), str(trial))
+            if trial in left:
+                continue
+            # What a trial leaves over, or takes too much, the others have more or less.
+            rest = seconds - (time.monotonic() - begun)
+            share = max(rest, 0.0) / (len(todo) - number)
+            try:
+                sample = _run(engine, trial, size, share, memory, seed=number)
+            except (IncompatibleError, NotColdError) as error:
+                left[trial] = " ".join(str(error).split())
+                continue
+            read += sample.bytes
+            before = done.get(trial)
+            done[trial] = sample if before is None else _sum(before, sample)
+        if progress is not None:
+            progress(len(todo), len(todo), "done")
+    made = None
+    if done:
+        made = Calibration(calibration.identity(found), time.time(), tuple(done.values()))
+    return Tuning(
+        storage=found,
+        calibration=made,
+        left_out=tuple(left.items()),
+        seconds=time.monotonic() - begun,
+        bytes=read,
+    )
+
+
+def _sum(one: Sample, other: Sample) -> Sample:
+    """Two samples of the same trial as one."""
+    return replace(
+        one, requests=one.requests + other.requests, seconds=one.seconds + other.seconds
+    )
+
+
+class NotColdError(Error):
+    """What would be read lies in the page cache and does not leave it."""
+
+
+def _run(
+    engine: _core.Engine,
+    trial: Trial,
+    size: int,
+    seconds: float,
+    memory: _core.Memory,
+    *,
+    seed: int,
+) -> Sample:
+    """One trial: a few requests at a time are asked for, so that ``depth`` are in flight.
+
+    Counted from the first one asked for to the last one that came: what a store gives in one go
+    after having saved it up is no rate.
+    """
+    step = -(-trial.depth // STEPS)
+    flying: deque[tuple[_core.Ticket, int]] = deque()
+    requests = 0
+    with engine.again(trial.kind, trial.depth) as own:
+        begun = ended = time.monotonic()
+        try:
+            for number, offsets in enumerate(_places(own, trial, size, step, seed)):
+                if number == 0:
+                    begun = time.monotonic()  # the data is cold now
+                at = number % (STEPS + 2) * step * trial.request_bytes
+                reads = _reads(trial, offsets, memory.address + at)
+                flying.append((own.submit(reads, memory), len(reads)))
+                if len(flying) * step <= trial.depth:
+                    continue
+                requests += _land(flying)
+                ended = time.monotonic()
+                if ended - begun >= seconds or requests * trial.request_bytes >= TRIAL_BYTES_MAX:
+                    break
+            while flying:
+                requests += _land(flying)
+                ended = time.monotonic()
+        finally:
+            for ticket, _ in flying:
+                ticket.close()
+    return Sample(
+        kind=trial.kind,
+        pattern=trial.pattern,
+        request_bytes=trial.request_bytes,
+        depth=trial.depth,
+        requests=requests,
+        seconds=max(ended - begun, 1e-9),
+    )
+
+
+def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
+    """Waits for the oldest requests; how many they were."""
+    ticket, count = flying[0]
+    ticket.wait()
+    ticket.close()
+    flying.popleft()
+    return count
+
+
+def _places(
+    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int
+) -> Iterator[npt.NDArray[np.uint64]]:
+    """Offsets of ``step`` requests after another; each trial begins elsewhere.
+
+    Through the page cache nothing comes twice, and it ends with the file or TRIAL_BYTES_MAX.
+
+    Raises:
+        NotColdError: what comes next cannot be put out of the page cache.
+    """
+    places = size // trial.request_bytes
+    chance = np.random.default_rng(seed)
+    through = trial.kind == "pread"
+    if trial.pattern == "stream":
+        span = min(places, TRIAL_BYTES_MAX // trial.request_bytes)
+        order = int(chance.integers(places - span + 1)) + np.arange(span)
+        if through:
+            # All at once: what the kernel reads ahead meanwhile is to stay.
+            make_cold(engine, int(order[0]) * trial.request_bytes, span * trial.request_bytes)
+    else:
+        order = chance.permutation(min(places, 1 << 20))
+        if through:
+            # As batches are read (lmdbio.locate).
+            os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
+    while True:
+        for at in range(0, len(order), step):
+            offsets = order[at : at + step].astype(np.uint64) * trial.request_bytes
+            if through and trial.pattern == "random":
+                for offset in offsets.tolist():
+                    make_cold(engine, offset, trial.request_bytes)
+            yield offsets
+        if through:
+            return
+
+
+def _reads(trial: Trial, offsets: npt.NDArray[np.uint64], address: int) -> npt.NDArray[np.void]:
+    reads = np.empty(len(offsets), _core.READ)
+    reads["offset"] = offsets
+    reads["length"] = reads["needed"] = trial.request_bytes
+    reads["into"] = address + np.arange(len(offsets)) * trial.request_bytes
+    return reads
+
+
+def make_cold(engine: _core.Engine, offset: int, length: int) -> None:
+    """Puts bytes out of the page cache, and makes sure that they are.
+
+    Raises:
+        NotColdError: they stay there, or the kernel does not say.
+    """
+    # A folio that is only partly in the range would stay whole.
+    start = offset // FOLIO_BYTES * FOLIO_BYTES
+    span = -(-(offset + length - start) // FOLIO_BYTES) * FOLIO_BYTES
+    os.posix_fadvise(engine.fd, start, span, os.POSIX_FADV_DONTNEED)
+    found = engine.cached_bytes_in(offset, length)
+    if found is None:
+        raise NotColdError("the kernel does not say what is in the page cache")
+    if found * CACHED_SHARE > length:
+        raise NotColdError("what would be read stays in the page cache")

@@ -1,0 +1,1 @@
+"""The tests mirror the packages of lmdbio; ``surfaces`` asks the same of all surfaces."""

@@ -1,0 +1,28 @@
+"""A short run of the fuzzer; ``make fuzz`` runs it for longer.
+
+Goal: no mutated database or sidecar block makes the C core crash, hang or take much memory.
+Method: tests/fuzz, built with AddressSanitizer and UndefinedBehaviorSanitizer. The random
+seed is today's and is printed, so that every day tries other mutations.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from tests.support import scripts
+
+
+def test_mutated_files_never_crash_hang_or_grow(tmp_path):
+    probe = tmp_path / "probe.c"
+    probe.write_text("int main(void) { return 0; }\n")
+    sanitizers = ["cc", "-fsanitize=address,undefined", str(probe), "-o", str(tmp_path / "probe")]
+    if subprocess.run(sanitizers, capture_output=True).returncode:
+        pytest.skip("this C compiler has no sanitizers")
+    seed = int(time.time()) // 86400
+    print(f"fuzz seed {seed}")
+    done = scripts.load("fuzz").run(3000, seed)
+    assert done.returncode == 0, f"seed {seed}\n{done.stdout}\n{done.stderr[-4000:]}"
+    assert "no fault" in done.stdout

@@ -1,0 +1,38 @@
+"""A short run under ThreadSanitizer; ``make tsan`` runs it for longer, and Python's tests too.
+
+Goal: what threads and processes share in csrc/ is ordered by locks and atomics. Method: many of
+them meet at one engine, the pages of one snapshot and one window (tests/tsan). The random seed
+is today's and is printed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import time
+
+import pytest
+
+from tests.support import scripts
+
+PROBE = """
+#include <pthread.h>
+static void *run(void *x) { return x; }
+int main(void) { pthread_t t; return pthread_create(&t, 0, run, 0) || pthread_join(t, 0); }
+"""
+
+
+def test_no_race_where_threads_forks_and_windows_meet(tmp_path):
+    tsan = scripts.load("tsan")
+    source, program = tmp_path / "probe.c", tmp_path / "probe"
+    source.write_text(PROBE)
+    command = ["cc", *tsan.FLAGS, str(source), "-o", str(program), "-pthread"]
+    if subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("this C compiler has no ThreadSanitizer")
+    if subprocess.run(
+        [*tsan.unrandomised(), str(program)], capture_output=True, check=False
+    ).returncode:
+        pytest.skip("ThreadSanitizer does not run on this machine")
+    seed = int(time.time()) // 86400
+    print(f"seed {seed}")
+    good, told = tsan.stress(tmp_path, seed, 2)
+    assert good, told[-6000:]

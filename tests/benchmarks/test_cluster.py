@@ -1,0 +1,347 @@
+"""The cluster on one machine measures what it says, and leaves nothing behind.
+
+Goal: shapes, turns, figures and verdicts are right; the command runs every kind of reader before
+both stores, all read the same bytes, and what it tells adds up; a signal ends it with everything
+that it started, mounted and attached.
+Method: made-up runs with known answers; the command on sets of a few megabytes, and its JSON held
+against what the data sets themselves say.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmdbio.records.records import Records
+from tests.support import ROOT
+
+CLUSTER = ROOT / "benchmarks" / "cluster"
+sys.path.insert(0, str(CLUSTER))
+
+import counters  # noqa: E402
+import judged  # noqa: E402
+import paper  # noqa: E402
+import sweep  # noqa: E402
+from results import CellResult, Figures, LaneResult  # noqa: E402
+from sweep import PY_LMDB, SETS, Cell, Lane, Shape  # noqa: E402
+
+MIB = 1 << 20
+SECONDS_MAX = 120
+
+# --- the plan ------------------------------------------------------------------------------
+
+
+def test_strong_scaling_keeps_the_batch_and_weak_scaling_the_share_of_a_rank() -> None:
+    shapes = [Shape(4, 2), Shape(8, 4)]
+    made = list(sweep.cells(SETS["3k"], 6400, shapes, ("strong", "weak"), ("blocked",), share=2))
+    sizes = {(one.scaling, one.shape.ranks): (one.batch, one.iterations) for one in made}
+    assert sizes == {
+        ("strong", 4): (100, 64), ("strong", 8): (100, 64),
+        ("weak", 4): (8, 800), ("weak", 8): (16, 400),
+    }  # fmt: skip
+    assert {one.records for one in made} == {6400}
+
+
+@pytest.mark.parametrize(("ranks", "nodes"), [(3, 2), (1, 2), (4, 0)])
+def test_ranks_that_nodes_cannot_share_evenly_are_no_shape(ranks: int, nodes: int) -> None:
+    with pytest.raises(ValueError, match="evenly"):
+        Shape(ranks, nodes)
+
+
+def test_lanes_are_turned_round_by_round_and_looked_at_first() -> None:
+    lanes = sweep.mode_lanes(("py-lmdb", "coal", "stag", "plain"), (1, 3), ("pread", "direct"))
+    names = [lane.name for lane in lanes]
+    assert names == [
+        PY_LMDB, "coal pread", "coal direct",
+        "stag/1 pread", "stag/3 pread", "stag/1 direct", "stag/3 direct",
+    ]  # fmt: skip
+    plain = sweep.candidates(Shape(4, 2))
+    assert len({lane.name for lane in plain}) == len(plain) == 16
+    runs = sweep.in_turns(0, [*lanes, plain[0]], 2, MIB)
+    assert [run.lane.name for run in runs if run.verifies] == names
+    assert [run.lane for run in runs if run.round == 0] == [*lanes, plain[0]]
+    assert [run.lane for run in runs if run.round == 1] == [plain[0], *reversed(lanes)]
+
+
+# --- figures and verdicts ------------------------------------------------------------------
+
+
+def rank(number: int, *, reads: bool = True, **changes: Any) -> dict[str, Any]:
+    phase = {"voluntary": 30, "involuntary": 2, "cpu_s": 0.5, "now": 4.0, "thread_cpu_s": 1.0}
+    plain = {
+        "rank": number, "node": number // 2, "reads": reads, "phase": phase, "seek_s": 1.0,
+        "io_s": 2.0, "turn_s": 0.0, "wait_s": 0.0, "skew_s": 0.5, "open_s": 0.25, "read_s": 4.0,
+        "sleep_s": 3.0, "early_switches": 3, "mode": {}, "stats": {}, "records": 50,
+        "bytes": 150_000, "sum": 1,
+    }  # fmt: skip
+    return plain | changes
+
+
+def told(seconds: float, **changes: Any) -> dict[str, Any]:
+    ranks = [rank(0), rank(1, reads=False), rank(2, seek_s=3.0), rank(3, reads=False)]
+    return {
+        "error": "", "seconds": seconds, "reading_s": seconds / 2, "records": 200, "sum": 4,
+        "value_bytes": 600_000, "needed": [400_000, 400_000], "delivered": [400_000, 404_000],
+        "requests": 8, "seeks": 4, "link_busy_s": [1.0, 1.0], "late_ms": 0.1, "resident": 0.0,
+        "ranks": ranks,
+    } | changes  # fmt: skip
+
+
+def lane(name: str, times: list[float], mode: str = "", **changes: Any) -> LaneResult:
+    kind = {"py-lmdb": "py-lmdb", "plain": "plain"}.get(name, "reader")
+    runs = [told(seconds, **changes) for seconds in times]
+    return LaneResult(Lane(name, kind, mode), runs, 4)
+
+
+def cell(*lanes: LaneResult, nodes: int = 4, dataset: str = "3k") -> CellResult:
+    return CellResult(Cell(dataset, Shape(16, nodes), "strong", "blocked", 50, 4), list(lanes))
+
+
+def test_figures_are_of_those_who_read_and_add_up() -> None:
+    one = Figures.of(told(8.0), plain=False)
+    assert (one.seconds, one.reading_s) == (8.0, 4.0)
+    assert one.seek_s == pytest.approx(2.0)  # of ranks 0 and 2
+    assert one.rate == pytest.approx(800_000 / 4.0 / 1e6)
+    assert one.amplified == pytest.approx(1.005)
+    assert one.request_bytes == pytest.approx(804_000 / 8)
+    assert one.switches == 4 * 35
+    assert one.switches_per_record == pytest.approx(140 / 200)
+    assert one.sleep_share == pytest.approx(0.75)
+    assert one.cpu_s == pytest.approx(2.0)
+    assert Figures.of(told(8.0), plain=True).needed == 600_000
+
+
+def test_a_scan_counts_as_seeking() -> None:
+    scans = told(8.0, ranks=[rank(0, mode={"locate": "scan"})])
+    assert Figures.of(scans, plain=False).seek_s == pytest.approx(1.25)
+
+
+def verdict_of(made: CellResult, words: str) -> judged.Verdict:
+    found = [one for one in judged.judge(made) if words in one.words]
+    assert len(found) == 1, [one.words for one in judged.judge(made)]
+    return found[0]
+
+
+@pytest.mark.parametrize(("seconds", "reached"), [(10.0, True), (11.2, False)])
+def test_the_best_number_of_tokens_is_judged_against_the_best_plain_reader(
+    seconds: float, reached: bool
+) -> None:
+    plain = lane("plain", [9.0, 9.0], value_bytes=800_000)
+    made = cell(
+        lane(PY_LMDB, [80.0, 90.0, 100.0]), lane("stag/1", [20.0], "stag"),
+        lane("stag/2", [seconds], "stag"), plain,
+    )  # fmt: skip
+    one = verdict_of(made, "plain reads")
+    assert (one.reached, one.bound) == (reached, ">= 0.9")
+    assert one.figure == pytest.approx(9.0 / seconds)
+    assert "stag/2" in one.note
+    assert verdict_of(made, "LMDB, reading").figure == pytest.approx(90.0 / seconds)
+
+
+def test_what_was_not_measured_is_no_figure_and_never_reached() -> None:
+    absent = LaneResult(Lane("stag/1", "reader", "stag"), error="no", absent=True)
+    one = verdict_of(cell(lane(PY_LMDB, [1.0]), absent), "LMDB, reading")
+    assert (one.state, one.figure, one.reached) == ("no figure", None, None)
+    assert "not in this version" in one.note
+
+
+def test_bytes_that_differ_and_traffic_over_the_bound_are_not_reached() -> None:
+    other = lane("prov", [1.0], "prov", delivered=[420_000, 404_000])
+    other.sum = 5
+    made = cell(lane(PY_LMDB, [1.0]), other)
+    assert verdict_of(made, "same bytes").reached is False
+    assert verdict_of(made, "needed, prov").reached is False
+    assert verdict_of(cell(lane("prov", [1.0], "prov")), "needed, prov").reached is True
+    (summed,) = [one for one in judged.summaries(judged.judge(made)) if "prov" in one.worst.words]
+    assert (summed.state, summed.missed) == ("NOT reached", 1)
+
+
+def test_the_papers_factors_are_found_where_they_were_measured() -> None:
+    cells = [
+        cell(lane(PY_LMDB, [90.0]), lane("stag/2", [10.0], "stag")),
+        cell(lane(PY_LMDB, [99.0]), lane("stag/2", [9.0], "stag"), nodes=8),
+    ]
+    found = {one.claim.words: one for one in paper.answers(cells)}
+    best = found["STAG over LMDB, reading"]
+    assert (best.value, best.where) == (pytest.approx(11.0), "16 ranks on 8 nodes")
+    assert best.claim.value == 81.05
+    assert found["LMM over LMDB, reading"].value is None
+
+
+def test_a_device_is_counted_in_requests_and_bytes() -> None:
+    text = "  120  0  2048  7  0 0 0 0  0  1500  9 0 0 0 0 0 0\n"
+    assert counters.of_device(text) == counters.Traffic(120, MIB, None, 1.5)
+
+
+# --- the command ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cluster-data")
+
+
+@functools.cache
+def missing(kind: str) -> str:
+    """What this machine lacks for a cluster with such a store; asked for in a process of its own,
+    since its modules find their neighbours by the path."""
+    script = "import sys; sys.path[:0] = sys.argv[1:3]; import cluster; print(cluster.missing(%r))"
+    done = subprocess.run(
+        [sys.executable, "-c", script % kind, str(CLUSTER), str(CLUSTER.parent)],
+        capture_output=True, text=True, env=environment(Path(tempfile.gettempdir())), check=True,
+    )  # fmt: skip
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def places(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Where temporary files go; skips where this machine cannot have such a store."""
+    lacking = missing(getattr(request, "param", "model"))
+    if lacking != "None":
+        pytest.skip(lacking)
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    return folder
+
+
+def environment(temporary: Path) -> dict[str, str]:
+    root = str(CLUSTER.parents[1])
+    path = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path, "TMPDIR": str(temporary)}
+
+
+def start(temporary: Path, data: Path, *words: str) -> subprocess.Popen[str]:
+    command = [sys.executable, str(CLUSTER / "run.py"), "--data", str(data), "--mib", "4",
+               "--ranks", "4", "--nodes", "2", "--sets", "3k", "--drop-data-only",
+               "--limit-seconds", "60", *words]  # fmt: skip
+    return subprocess.Popen(
+        command,
+        env=environment(temporary),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def nothing_left(temporary: Path) -> None:
+    """No mount, loop device or file of the run."""
+    assert str(temporary) not in Path("/proc/self/mountinfo").read_text(encoding="utf-8")
+    assert not list(temporary.iterdir())
+    for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+        try:
+            assert str(temporary) not in backing.read_text(encoding="utf-8")
+        except OSError:
+            continue  # detached by somebody meanwhile
+
+
+def report(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8")))
+
+
+@pytest.mark.mpi
+@pytest.mark.alone
+def test_everybody_reads_the_same_and_what_is_told_adds_up(
+    places: Path, data: Path, tmp_path: Path
+) -> None:
+    words = ("--modes", "py-lmdb,lmdb,prov,coal,stag", "--tokens", "1", "--rounds", "1")
+    files = (tmp_path / "out.json", tmp_path / "out.html")
+    process = start(places, data, *words, "--json", str(files[0]), "--html", str(files[1]))
+    out, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode in (0, 1), out  # so little data decides nothing
+    nothing_left(places)
+    (made,) = report(files[0])["cells"]
+    cell = made["cell"]
+    records = cell["batch"] * cell["iterations"]
+    with Records(data / "4-mib" / "3k") as source:
+        sizes = sum(len(source[i]) for i in range(records))
+    assert {one["lane"]["name"] for one in made["lanes"]} == {
+        PY_LMDB, "lmdb", "prov", "coal", "stag/1",
+    }  # fmt: skip
+    assert len({one["sum"] for one in made["lanes"]}) == 1
+    assert made["sums_agree"]
+    for one in made["lanes"]:
+        (run,) = one["runs"]
+        assert (run["records"], run["value_bytes"]) == (records, sizes)
+        assert sum(each["records"] for each in run["ranks"]) == records
+        # 3 KB in a page of its own each; nodes share no record.
+        assert sum(run["needed"]) == records * 4096
+        assert sum(run["delivered"]) >= sum(run["needed"])
+        assert run["requests"] > 0 and run["resident"] == 0.0
+        assert 0 < run["reading_s"] <= run["seconds"]
+        readers = sum(each["reads"] for each in run["ranks"])
+        assert readers == (4 if "lmdb" in one["lane"]["name"] else 2)
+    caffe = next(one for one in made["lanes"] if one["lane"]["name"] == PY_LMDB)
+    # Each node walks over what the other one needs: the paper's R x B, and the tree.
+    assert caffe["medians"]["amplified"] == pytest.approx(2.0, abs=0.1)
+    assert "Fig. 7" in files[1].read_text(encoding="utf-8")
+
+
+@pytest.mark.mpi
+@pytest.mark.alone
+@pytest.mark.parametrize("places", ["loop"], indirect=True)
+def test_loop_devices_show_the_same(places: Path, data: Path, tmp_path: Path) -> None:
+    words = ("--store", "loop", "--modes", "py-lmdb,prov", "--rounds", "1")
+    process = start(places, data, *words, "--json", str(tmp_path / "out.json"))
+    out, _ = process.communicate(timeout=SECONDS_MAX)
+    assert process.returncode in (0, 1), out
+    nothing_left(places)
+    (made,) = report(tmp_path / "out.json")["cells"]
+    assert made["sums_agree"] and all(one["runs"] for one in made["lanes"])
+    for one in made["lanes"]:
+        assert sum(one["runs"][0]["delivered"]) >= sum(one["runs"][0]["needed"])
+
+
+@pytest.mark.mpi
+@pytest.mark.alone
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_ranks_and_mounts(
+    places: Path, data: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    slow = ("--set", "server_mb_s=0.2", "--modes", "py-lmdb,plain", "--json", str(tmp_path / "j"))
+    process = start(places, data, *slow)
+    ranks: list[int] = []
+    end = time.monotonic() + SECONDS_MAX
+    while len(ranks) < 4 and time.monotonic() < end and process.poll() is None:
+        ranks = running(places)
+        time.sleep(0.05)
+    assert len(ranks) >= 4, process.communicate(timeout=SECONDS_MAX)
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+    nothing_left(places)
+    assert not running(places)
+
+
+def running(temporary: Path) -> list[int]:
+    """Ranks whose plan lies there."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = path.read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        is_rank = any(word.endswith(b"rank.py") for word in words) and b"mpiexec" not in words[0]
+        if is_rank and any(word.startswith(bytes(temporary)) for word in words):
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_what_lacks_is_said_in_one_line(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, str(CLUSTER / "run.py"), "--data", str(tmp_path / "data")],
+        env=environment(tmp_path) | {"CC": "a-compiler-that-is-not-there"},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 69, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "data").exists()

@@ -1,0 +1,159 @@
+"""Goal: whatever the job looks like, its ranks consume the circular sequence and nothing else.
+
+Method: the schedule is pure, so it is compared, for jobs drawn by hypothesis and for every
+combination of a small table, with a definition spelled out record by record.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from lmdbio.planning.schedule import Schedule, split_share
+
+
+def contiguous_teams(ranks: int, teams: int) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(split_share(ranks, teams, i)) for i in range(teams))
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    ranks = draw(st.integers(1, 8))
+    if draw(st.booleans()):
+        teams = contiguous_teams(ranks, draw(st.integers(1, ranks)))
+    else:  # ranks dealt to nodes in turn, as some launchers do
+        nodes = draw(st.integers(1, ranks))
+        teams = tuple(tuple(range(node, ranks, nodes)) for node in range(nodes))
+    return Schedule(
+        count=draw(st.integers(1, 50)),
+        batch_size=draw(st.integers(1, 40)),
+        teams=teams,
+        assignment=draw(st.sampled_from(["strided", "blocked"])),
+        block_iterations=draw(st.integers(1, 7)),
+        start=draw(st.integers(-100, 10**12)),
+        iterations=draw(st.integers(1, 20)),
+    )
+
+
+def sequence(schedule: Schedule, first: int, last: int) -> list[int]:
+    """Records of iterations [first, last), by the definition."""
+    size = schedule.batch_size
+    return [(schedule.start + i) % schedule.count for i in range(first * size, last * size)]
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules())
+def test_the_union_of_shares_is_the_circular_sequence_in_every_aligned_window(
+    schedule: Schedule,
+) -> None:
+    assert schedule.iterations is not None
+    k = 1 if schedule.assignment == "strided" else schedule.block_iterations
+    for first in range(0, schedule.iterations, k):
+        last = min(first + k, schedule.iterations)
+        got = [
+            int(i)
+            for t in range(first, last)
+            for rank in range(schedule.ranks)
+            for i in schedule.records(t, rank)
+        ]
+        assert sorted(got) == sorted(sequence(schedule, first, last))
+        if schedule.assignment == "strided":
+            assert got == sequence(schedule, first, last)
+
+
+@settings(max_examples=300, deadline=None)
+@given(schedules())
+def test_a_ranks_rows_of_its_teams_table_are_its_records(schedule: Schedule) -> None:
+    assert schedule.iterations is not None and schedule.blocks is not None
+    for rank in range(schedule.ranks):
+        team = schedule.team_of(rank)
+        tables = [schedule.team_records(block, team) for block in range(schedule.blocks)]
+        for t in range(schedule.iterations):
+            block, step = schedule.block_of(t)
+            rows = schedule.rows(step, rank)
+            assert len(tables[block]) == schedule.block_length(block) * schedule.team_rows(team)
+            np.testing.assert_array_equal(
+                tables[block][rows.start : rows.stop], schedule.records(t, rank)
+            )
+
+
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_blocked_gives_each_team_one_chunk_iteration_first_then_rank(schedule: Schedule) -> None:
+    assert schedule.iterations is not None and schedule.blocks is not None
+    if schedule.assignment != "blocked":
+        return
+    for block in range(schedule.blocks):
+        first = block * schedule.block_iterations
+        last = first + schedule.block_length(block)
+        chunks = [
+            [
+                int(i)
+                for t in range(first, last)
+                for rank in team
+                for i in schedule.records(t, rank)
+            ]
+            for team in schedule.teams
+        ]
+        assert list(itertools.chain(*chunks)) == sequence(schedule, first, last)
+
+
+@pytest.mark.parametrize("ranks", range(1, 9))
+@pytest.mark.parametrize("batch_size", [1, 3, 8, 12, 256])
+def test_shares_are_floors_as_documented_and_leave_nothing_out(
+    ranks: int, batch_size: int
+) -> None:
+    shares = [split_share(batch_size, ranks, p) for p in range(ranks)]
+    assert list(itertools.chain(*shares)) == list(range(batch_size))
+    assert all(s.start == p * batch_size // ranks for p, s in enumerate(shares))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+def test_the_drawing_in_the_modules_header_is_right() -> None:
+    def of(assignment: str) -> list[list[list[int]]]:
+        schedule = Schedule(100, 4, ((0,), (1,)), assignment, 2)
+        return [[schedule.records(t, p).tolist() for t in (0, 1)] for p in (0, 1)]
+
+    assert of("strided") == [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
+    assert of("blocked") == [[[0, 1], [2, 3]], [[4, 5], [6, 7]]]
+
+
+def test_an_endless_schedule_has_no_last_block() -> None:
+    schedule = Schedule(10, 4, ((0,),), block_iterations=3)
+    assert schedule.blocks is None
+    assert schedule.block_length(10**15) == 3
+    assert schedule.records(10**18, 0).tolist() == [(10**18 * 4 + i) % 10 for i in range(4)]
+
+
+def test_runs_are_the_contiguous_pieces_of_a_teams_batch() -> None:
+    dealt = Schedule(100, 8, ((0, 2), (1, 3)))
+    assert dealt.runs(0) == (2, 2)
+    packed = Schedule(100, 8, ((0, 1), (2, 3)))
+    assert packed.runs(0) == packed.runs(1) == (4,)
+    sparse = Schedule(100, 2, ((0, 1, 2), (3, 4, 5, 6, 7)))
+    assert sparse.runs(0) == ()
+    assert sum(map(sum, map(sparse.runs, (0, 1)))) == 2
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"count": 0}, "no records"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"block_iterations": 0}, "block_iterations"),
+        ({"iterations": -1}, "iterations"),
+        ({"assignment": "random"}, "strided"),
+        ({"teams": ((0,), (2,))}, "every rank once"),
+        ({"teams": ((0, 1), ())}, "every rank once"),
+        ({"teams": ((1,), (0,))}, "ascending"),
+    ],
+)
+def test_values_that_describe_no_schedule_are_refused(
+    wrong: dict[str, object], words: str
+) -> None:
+    good: dict[str, object] = {"count": 10, "batch_size": 4, "teams": ((0,), (1,))}
+    with pytest.raises(ValueError, match=words):
+        Schedule(**(good | wrong))  # type: ignore[arg-type]
