@@ -2,7 +2,7 @@
 
 A surface (surfaces.py) makes its calls through ``Cell.attempt``. A call that fails must fail
 with a documented exception that names the file, and must work when it is made again without
-faults. What calls return is compared with py-lmdb's through ``Cell.equal``.
+faults. The calls' results are compared with py-lmdb's through ``Cell.equal``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from kinds import Kind
 
 T = TypeVar("T")
 
-#: What reading may raise (README.md, ARCHITECTURE.md).
+#: The exceptions that reading may raise (README.md, ARCHITECTURE.md).
 DOCUMENTED = (OSError, lmdb.Error, MemoryError)
 #: Tries without faults after one failed; the first may still tell of the fault.
 TRIES = 4
@@ -27,11 +27,11 @@ CUT = re.compile(r"wanted \d+ bytes at offset \d+, got \d+")
 
 
 class BrokenError(Exception):
-    """What failed does not work any more; the breach is noted."""
+    """A call that failed keeps failing without a fault; the breach is noted."""
 
 
 class Fault(Protocol):
-    """What makes the faults of a kind (kinds.py)."""
+    """Make the faults of one kind (kinds.py)."""
 
     span: int
 

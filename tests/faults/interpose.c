@@ -4,7 +4,7 @@
  * how: the call with number `first`, counted from the moment the rule was made, and from there
  * on every `every`th (0: no further), `limit` at most (0: no limit). All others go through.
  *
- * Which calls are counted:
+ * The calls that are counted:
  *   reads, mappings, advice     of files that were named by faults_file()
  *   opening                     what lies in a folder named by faults_folder(), and /proc/self/fd
  *   memory, stat                only those made by the library named by faults_library(), so
@@ -115,7 +115,7 @@ EXPORTED void faults_arm(int call, int act, int error, uint64_t first, uint64_t 
     r->act = act;
 }
 
-/* What was cut is whole again. */
+/* Make the file that was cut whole again. */
 EXPORTED void faults_whole(void)
 {
     cut_file = -1;
@@ -240,7 +240,7 @@ static bool in_folder(const char *path)
            (strncmp(path, folder, bytes) == 0 || strncmp(path, "/proc/self/fd/", 14) == 0);
 }
 
-/* What shall happen to this call; sets errno for ACT_FAIL. `*number` tells calls apart. */
+/* Say what shall happen to this call; sets errno for ACT_FAIL. `*number` tells calls apart. */
 static int strike(int call, uint64_t *number)
 {
     rule *r = &rules[call];
@@ -276,7 +276,7 @@ static size_t part_of(size_t length, uint64_t number, bool sectors)
     return part < BLOCK ? BLOCK : part;
 }
 
-/* What was read ends in a page that the file is now cut in, as by the kernel: where, differs. */
+/* Cut the file inside the page in which a read ended, as the kernel would see it: where, differs. */
 static void cut_in_last_page(int fd, const struct iovec *into, ssize_t got, off_t offset)
 {
     uint64_t end, begin, from;

@@ -14,7 +14,7 @@ PRELOADED = "FAULTS_INTERPOSER"
 
 
 class Call(IntEnum):
-    """What can be made to fail (``enum call`` of interpose.c)."""
+    """The calls that can be made to fail (``enum call`` of interpose.c)."""
 
     READ = 0
     READ_DIRECT = 1

@@ -86,8 +86,8 @@ KINDS = (
 )
 
 
-#: How long a file stays cut. Long enough for who read meanwhile to see the size: made whole again
-#: at once, it shows nobody that the kernel gave zeros for its last page.
+#: How long a file stays cut. Long enough for a thread that reads meanwhile to see the size: made
+#: whole again at once, it shows nobody that the kernel gave zeros for its last page.
 CUT_SECONDS = 0.05
 
 

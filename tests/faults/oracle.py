@@ -53,6 +53,6 @@ def write(folder: Path, name: str) -> Oracle:
 
 
 def read(path: Path) -> Oracle:
-    """What py-lmdb reads from a database."""
+    """Return what py-lmdb reads from a database."""
     with lmdb.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
         return Oracle(path, list(txn.cursor()))

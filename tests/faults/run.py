@@ -89,7 +89,7 @@ def mpi_command(ranks: int, folder: Path, seed: int, turns: int) -> list[str] | 
 
 
 def lines(told: list[str], env: dict[str, str]) -> Iterator[dict[str, Any]]:
-    """What a process prints; a breach when it ends badly."""
+    """Yield what a process prints; a breach when it ends badly."""
     roots = os.pathsep.join({str(Path(folder).parent) for folder in lmdbio.__path__})
     env = {**env, "PYTHONPATH": os.pathsep.join([roots, env.get("PYTHONPATH", "")])}
     with tempfile.TemporaryFile("w+") as errors:
@@ -110,7 +110,7 @@ def lines(told: list[str], env: dict[str, str]) -> Iterator[dict[str, Any]]:
 
 
 def growth(holds: list[dict[str, int]], failures: int) -> tuple[dict[str, float], list[str]]:
-    """What a process held more at its end than after its second round, and what is a leak."""
+    """Return what a process held more at its end than after round two, and what is a leak."""
     if len(holds) < 2:
         return {}, []
     first, last = holds[1 if len(holds) > 2 else 0], holds[-1]
@@ -185,7 +185,7 @@ def table(soak: Soak) -> Table:
 
 
 def leaks(soak: Soak) -> Table:
-    """What each process held more at the end, per failure."""
+    """Return a table of what each process held more at the end, per failure."""
     shown = Table(title="held more per failure, second round to last", header_style="bold")
     names = list(next(iter(soak.held.values()), {}))
     for name in ("process", *names):

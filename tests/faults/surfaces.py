@@ -78,7 +78,7 @@ def cursors(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
 
 
 def _iterate(cell: Cell, oracle: Oracle, rng: random.Random, engine: str, start: int) -> None:
-    """All records from ``start`` on. What was handed out before a failure counts."""
+    """Iterate over all records from ``start`` on; those before a failure count."""
     keys = rng.random() < 0.8
     with _environment(cell, oracle, rng, engine) as txn:
         with cell.attempt(txn.cursor) as cursor:
@@ -154,7 +154,7 @@ def batches(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
 
 
 def readers(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
-    """``Reader``. What failed says so again; a new one works."""
+    """``Reader``: one that failed says so again; a new one works."""
     values = [value for _, value in oracle.items]
     size, start = rng.choice((5, 32, 200)), rng.randrange(len(values))
     mode = "auto" if rng.random() < 0.7 else lmdbio.Mode(engine=rng.choice(("pread", "direct")))
@@ -210,7 +210,7 @@ def converts(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
 
 
 def collects(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
-    """What follows py-lmdb's closing: a sidecar of this state, and no part of one."""
+    """py-lmdb's closing leaves a provenance file of this state, and no part of one."""
     del rng
     target = oracle.path / "collected.prov"
     cell.attempt(lambda: collect(oracle.file, target))

@@ -58,7 +58,7 @@ def shared_memory() -> tuple[int, int]:
 
 
 def held() -> dict[str, int]:
-    """What this process holds: exact, and the same again when nothing leaked."""
+    """Return what this process holds: exact, and the same again when nothing leaked."""
     gc.collect()
     count = threading.active_count
     wait_until(lambda: len(os.listdir("/proc/self/task")) <= count())  # noqa: PTH208
@@ -143,7 +143,7 @@ class Worker:
                 faulthandler.cancel_dump_traceback_later()
                 uses += 1
                 now = cell.injected
-                # What nobody notices strikes at every call: a use is one failure that was borne.
+                # An unnoticed fault strikes at every call: a use is one failure that was borne.
                 struck_uses += now != struck
                 failures = struck_uses if kind.borne else cell.raised
                 idle = idle + 1 if now == struck else 0

@@ -46,7 +46,7 @@ def rooms() -> set[str]:
 
 
 def knows(name: str) -> str:
-    """What the first line of a package's or module's docstring says after its name."""
+    """Return what the first line of a package's or module's docstring says after its name."""
     path = PACKAGE / name / "__init__.py"
     if not path.exists():
         path = PACKAGE / f"{name}.py"
@@ -77,7 +77,7 @@ def printed() -> str:
 
 
 def shown(text: str) -> str:
-    """What stands between the markers of a document.
+    """Return what stands between the markers of a document.
 
     Raises:
         ValueError: a marker is missing.

@@ -26,7 +26,7 @@ Pairs = list[tuple[bytes, bytes]]
 
 @dataclass(slots=True)
 class Verdict:
-    """What was found of one file.
+    """The verdict on one file.
 
     Attributes:
         rule: by which its pages are split, where its history was found; else "".
@@ -92,7 +92,7 @@ def _by_cursor(library: object, file: Path, name: Name) -> Pairs:
 
 
 def _by_lmdb(file: Path, name: Name, pairs: Pairs) -> Pairs:
-    """What py-lmdb reads; ``pairs`` where it refuses pages of LMDB before 0.9.17."""
+    """Return what py-lmdb reads; ``pairs`` where it refuses pages of LMDB before 0.9.17."""
     try:
         return _by_cursor(lmdb, file, name)
     except lmdb.CorruptedError as e:

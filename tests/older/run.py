@@ -72,7 +72,7 @@ def build(source: Path, folder: Path) -> Path:
 
 
 def try_one(writer: Path, page_bytes: int, story: Story) -> tuple[str, list[str]]:
-    """What came of it, in a word, and what is wrong."""
+    """Return the outcome in a word, and what is wrong."""
     with tempfile.TemporaryDirectory(prefix="lmdbio-older-") as folder:
         file = Path(folder) / "data.mdb"
         try:

@@ -1,4 +1,4 @@
-"""What is done to a database, told so that any LMDB can do it (writer.c), and what it then holds.
+"""The deeds that make a database, told so that any LMDB can do them (writer.c), and its content.
 
     story -> operations -> a file made by some LMDB
           -> contents    -> what every reader of that file has to find
@@ -20,7 +20,7 @@ OPEN, PUT, DELETE, COMMIT = range(4)
 REVERSE_KEY, DUP_SORT, INTEGER_KEY, DUP_FIXED = 0x02, 0x04, 0x08, 0x10
 INTEGER_DUP, REVERSE_DUP, CREATE, APPEND = 0x20, 0x40, 0x40000, 0x20000
 
-#: What is done: an operation, its flags, a key and a value.
+#: One deed: an operation, its flags, a key and a value.
 Deed = tuple[int, int, bytes, bytes]
 Name = bytes | None
 #: The keys of a database with their values.
@@ -53,7 +53,7 @@ class Story:
             raise RuntimeError(f"{writer.name}: {self.name}: {done.returncode}: {said}")
 
     def contents(self, page_bytes: int) -> tuple[Contents, dict[Name, int]]:
-        """What the databases hold, in their orders, and their flags."""
+        """Return what the databases hold, in their orders, and their flags."""
         held: Contents = {}
         kinds: dict[Name, int] = {}
         name: Name = None

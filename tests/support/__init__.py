@@ -1,4 +1,4 @@
-"""What several tests share: databases, programs, small data sets."""
+"""Helpers that several tests share: databases, programs, small data sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of the benchmarks share: a small data set, and figures with known answers."""
+"""Helpers of the benchmarks' tests: a small data set, and figures with known answers."""
 
 from __future__ import annotations
 

@@ -3,7 +3,8 @@
 Each example draws a database (both data formats; plain, duplicates of any and of one size, integer
 and reversed keys; the main one or a named one; updated, thinned out, compacted), opens it with
 both packages, and then makes calls: transactions, cursors and iterators by the several, all of
-them used in turns. What a call returns or raises, and where its cursor stands then, must be equal.
+them used in turns. The result or exception of a call, and where its cursor stands then,
+must be equal.
 
 Not drawn, for LMDB leaves it undefined, and py-lmdb reads what is not there: in a database with
 duplicates, after a search that failed, all but moves that place the cursor anew.
@@ -143,7 +144,7 @@ shapes = st.builds(
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call did, in a form that can be compared across the two packages."""
+    """Return what a call did, in a form that can be compared across the two packages."""
     try:
         return plain(call())
     except lmdb.Error as error:

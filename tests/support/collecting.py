@@ -1,4 +1,4 @@
-"""What the tests of environments that collect share: opening, writing, and what must be left."""
+"""Helpers of the tests of environments that collect: opening, writing, and what must be left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of compacting copies share: a source that is worth it, and looks at files."""
+"""Helpers of the tests of compacting copies: a source that is worth it, and looks at files."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def left_in(folder: Path) -> list[str]:
 
 
 def state(path: Path) -> dict[str, tuple[int, int, int]]:
-    """What changes when somebody writes to a folder or file; a lock file has readers' slots."""
+    """Return what a write to a folder or file changes; a lock file has readers' slots."""
     files = [path, *path.iterdir()] if path.is_dir() else [path]
     files = [each for each in files if each.name != "lock.mdb"]
     return {

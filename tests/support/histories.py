@@ -119,12 +119,12 @@ def make(rng: random.Random, folder: Path, version: int) -> Made:
 
 
 def shape(db: _core.Database) -> tuple[int, ...]:
-    """What a replay tells of a database."""
+    """Return what a replay tells of a database."""
     return db.depth, db.branch_pages, db.leaf_pages, db.overflow_pages, db.entries, db.root
 
 
 def differences(made: Made) -> list[str]:
-    """What a replay of its history has otherwise than the file; it should be nothing."""
+    """Return what a replay of its history has otherwise than the file; it should be nothing."""
     replayed = made.replay()
     assert replayed.extents is not None
     found = []

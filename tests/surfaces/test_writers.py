@@ -75,7 +75,7 @@ LAST = 45  # with a named database
 
 @pytest.fixture(params=[1, 3])
 def quiet(request: pytest.FixtureRequest, parts, tmp_path: Path):
-    """A database whose writer rests, its progress, and who reads it."""
+    """A database whose writer rests, its progress, and its reader."""
     world, writer, reading = parts
     folder = tmp_path / "data"
     folder.mkdir()

@@ -1,8 +1,8 @@
 """Drafts become their goal whole, or vanish, whoever else is at it.
 
 Method: both kinds, a file and a folder with a file, go through every end: published, left,
-refused, killed. What can only happen between two calls (a sweeper, a goal that comes to be) is
-put there.
+refused, killed. Events that can only happen between two calls (a sweeper, a goal that comes to
+be) are put there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What readers do beside the writer, and what becomes of each read.
+"""The reads that are made beside the writer, and what becomes of each.
 
 A *session* opens one snapshot by one surface and reads from it for a moment or for long. It learns
 which transaction it sees (from the surface, or from the stamp, which is the first record), makes
@@ -27,7 +27,7 @@ from writer import Progress
 import lmdbio
 from lmdbio.convert.convert import convert
 
-#: What the documents say of reading without a reader slot beside a writer.
+#: The exceptions that the documents name for reading without a reader slot beside a writer.
 DOCUMENTED = (
     "is no longer protected: transaction",
     "changed while it was read (transaction",
@@ -59,7 +59,7 @@ def shape(error: BaseException) -> str:
 
 @dataclass(slots=True)
 class Count:
-    """What became of the reads of one surface.
+    """The outcomes of one surface's reads.
 
     Attributes:
         sessions: snapshots opened.
@@ -95,7 +95,7 @@ def stamped(value: Any) -> int:
 
 
 class Bounds:
-    """Which transactions a snapshot may be of that is taken between two moments."""
+    """The transactions that a snapshot taken between two moments may be of."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress, self.low = progress, progress.committed

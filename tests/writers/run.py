@@ -76,7 +76,7 @@ class Child:
         self._lines.put((self, None))
 
     def end(self) -> str:
-        """What a process that has ended, or is to end now, leaves of complaints."""
+        """Return the complaints of a process that has ended, or end it."""
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -90,7 +90,7 @@ class Child:
 
 @dataclass(slots=True)
 class Sum:
-    """What became of the reads of one surface, over all threads."""
+    """The outcomes of one surface's reads, over all threads."""
 
     sessions: int = 0
     unheld: int = 0
@@ -161,7 +161,7 @@ def run_format(asked: argparse.Namespace, version: int, folder: Path, number: in
 def heard(
     lines: queue.Queue[Any], running: list[Child], soak: Soak
 ) -> Iterator[tuple[Child, Any]]:
-    """What the processes say, until all of ``running`` have ended or one hangs."""
+    """Yield what the processes say, until all of ``running`` have ended or one hangs."""
     left = list(running)
     while left:
         try:

@@ -1,6 +1,6 @@
-"""What a database holds after each transaction: a function of nothing but the transaction.
+"""The content of a database after each transaction: a function of nothing but the transaction.
 
-A writer makes it so (writer.py), and who reads a snapshot knows every key that is in it and every
+A writer makes it so (writer.py), and a reader of a snapshot knows every key in it and every
 byte of its values, without asking anybody (reading.py). Transaction 1 puts the first records; each
 later one touches those of some periods, and may bring new ones and make or drop named databases. A
 touch updates a record or deletes it. So
@@ -64,7 +64,7 @@ BIRTH = np.maximum(1, (INDEX - RECORDS + 1) * BIRTH_EVERY)
 
 @lru_cache(maxsize=4096)
 def value(database: bytes, i: int, g: int) -> bytes:
-    """What transaction ``g`` put under record ``i`` of a database."""
+    """Return what transaction ``g`` put under record ``i`` of a database."""
     length = LENGTHS[int(mix(i + 77, g)) % len(LENGTHS)]
     head = b"%s/%d/%d/%d " % (database, i, g, length)
     pattern = hashlib.blake2b(head, digest_size=PATTERN_BYTES).digest()

@@ -33,7 +33,7 @@ COUNTS = struct.Struct("<QQ")
 
 
 class Progress:
-    """Which transactions there are: the last that has returned, the last that was begun."""
+    """The transactions so far: the last that has returned, the last that was begun."""
 
     def __init__(self, folder: Path, *, create: bool = False) -> None:
         path = folder / "progress"
@@ -76,7 +76,7 @@ def abort(env: Any, rng: random.Random) -> None:
 
 
 def change(env: Any, txn: Any, txnid: int) -> None:
-    """What one transaction does."""
+    """Do what one transaction does."""
     touched = world.last_touch(txnid)
     there = world.is_there(touched)
     txn.put(world.STAMP, world.stamp(txnid))
