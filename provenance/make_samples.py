@@ -241,7 +241,7 @@ GOOD: dict[str, list[Section]] = {
 
 # Three values of two pages each, worked out by hand. One transaction: the leaf is page 2, then the
 # values as they come. Two records in the first of two: the second begins with a copy of the leaf,
-# to page 7, since page 2 is still needed by who reads the first.
+# to page 7, since a reader of the first still needs page 2.
 ONE = [(3 * PAGE + HEADER, 5000), (5 * PAGE + HEADER, 5000), (7 * PAGE + HEADER, 5000)]
 TWO = [*ONE[:2], (8 * PAGE + HEADER, 5000)]
 SECOND: dict[str, tuple[bytes, list[Section]]] = {

@@ -1,4 +1,4 @@
-"""What all tests share: the same surroundings on every machine, and a header that says which.
+"""Give all tests the same surroundings on every machine, and a header that says which.
 
 No test reads the user's settings: the variables that lmdbio looks at are unset, and what it
 remembers between runs goes to a folder that ends with the session.
@@ -23,8 +23,8 @@ from lmdbio import _core
 from lmdbio.errors import IncompatibleError
 from lmdbio.records import records
 
-# What a shell starts in the background is deaf to Ctrl-C, and so are its children, which some of
-# the tests interrupt.
+# A process that a shell starts in the background is deaf to Ctrl-C, and so are its children,
+# some of which the tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

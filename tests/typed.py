@@ -1,4 +1,4 @@
-"""What a type checker makes of programs that use lmdbio: checked by ``make lint``, never run."""
+"""Programs that use lmdbio, for a type checker: checked by ``make lint``, never run."""
 
 from __future__ import annotations
 

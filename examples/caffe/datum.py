@@ -30,7 +30,7 @@ import lmdbio
 
 __all__ = ["Datum", "decode", "parse"]
 
-#: What a record is handed out as: bytes by py-lmdb, a memoryview by lmdbio.
+#: A record as it is handed out: bytes by py-lmdb, a memoryview by lmdbio.
 Message: TypeAlias = "bytes | memoryview"
 U8 = npt.NDArray[np.uint8]
 I32 = npt.NDArray[np.int32]

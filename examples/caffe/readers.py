@@ -1,7 +1,7 @@
 """Two ways to read the same batches: lmdbio's, and the one of Caffe's data layer.
 
 Both are contexts that give an iterator over this rank's share of each global batch; a share is a
-sequence of messages. What a user of Caffe's pattern changes is ``by_cursor`` into ``by_lmdbio``.
+sequence of messages. A user of Caffe's pattern changes ``by_cursor`` into ``by_lmdbio``.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PREFETCH = 4
 def by_lmdbio(
     path: str, batch_size: int, *, comm: Any, mode: str, assignment: str, iterations: int
 ) -> lmdbio.Reader:
-    """What this example is about."""
+    """Return the Reader that this example is about."""
     return lmdbio.Reader(
         path,
         batch_size,

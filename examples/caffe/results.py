@@ -1,4 +1,4 @@
-"""What the runs came to: a line of the table for each, and whether they agree."""
+"""The results of the runs: a line of the table for each, and whether they agree."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PARTS = ("read", "decode", "compute", "allreduce")
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What one reader came to.
+    """The result of one reader.
 
     Attributes:
         reader: its name.

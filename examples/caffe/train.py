@@ -140,7 +140,7 @@ def train(name: str, asked: argparse.Namespace, ranks: Ranks, model: Model) -> R
 
 
 def blocked_order(reader: lmdbio.Reader) -> str:
-    """What a batch is made of depends on how many iterations a block has, and on the roots."""
+    """Say how the blocks' iterations and roots decide the records of a batch."""
     schedule = reader.schedule
     roots = len(schedule.teams)
     return f"blocked, {schedule.block_iterations} iterations a block, roots: {roots}"

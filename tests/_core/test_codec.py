@@ -153,7 +153,7 @@ def test_nothing_is_no_block():
             _core.decode_block(layout(), 1, b"\0" * 9, records)
 
 
-# What a block must refuse: lengths | runs | bytes of counts | counts | jumps.
+# Values that a block must refuse: lengths | runs | bytes of counts | counts | jumps.
 BAD_RUNS = {
     "more runs than counts": bytes([5, 0, 2, 1, 2, 2]),
     "an empty run": bytes([5, 0, 2, 2, 0, 2, 2, 2]),

@@ -325,7 +325,7 @@ def test_a_large_request_beyond_the_end_is_an_error(tmp_path, kind):
 
 
 def test_a_file_system_without_a_disk_is_read_ahead_by_reading(tmp_path):
-    """tmpfs stands for FUSE and the network: no block device. What is there is not read again."""
+    """tmpfs stands for FUSE and the network: no block device. Bytes there are not read twice."""
     shm = Path("/dev/shm")
     if not os.access(shm, os.W_OK):
         pytest.skip("no /dev/shm to write to")

@@ -31,7 +31,7 @@ ENOUGH = 200
 #: File systems that cut files in an order that a copy can notice (storage.c), as far as a test's
 #: folder may lie on one.
 MAPPED = ("ext4", "btrfs", "tmpfs")
-#: What one piece touches (PIECE_BYTES).
+#: The bytes that one piece touches (PIECE_BYTES).
 PIECE_BYTES = 256 << 10
 
 EXPECTED = {b"%08d" % i: databases.value(i, 3000) for i in range(COUNT)}
@@ -502,7 +502,7 @@ with open(sys.argv[1] + "/data.mdb", "rb") as file:
 
 
 def test_what_has_left_the_cache_is_not_fetched_by_mapping_ahead(large: Path) -> None:
-    """It is the reads that bring it, together. Who believed finds out by the first fault, which
+    """It is the reads that bring it, together. The first fault ends the belief; it
     brings what the kernel reads ahead (8 MiB here, of 28), and goes no further than that."""
     here = os.pathsep.join([str(ROOT), *sys.path])
     found = run(GONE, large, PYTHONPATH=here)

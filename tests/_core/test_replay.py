@@ -56,7 +56,7 @@ def test_a_replay_in_parts_is_the_same(records: int, monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize("version", [1, 3])
 def test_another_history_is_seen_to_differ(tmp_path: Path, version: int) -> None:
-    """What is compared record by record is never taken for right when it is not."""
+    """A history compared record by record is never taken for right when it is not."""
     seen = 0
     for turn in range(FEW):
         made = histories.make(random.Random(f"{TODAY}/{turn}"), tmp_path / str(turn), version)

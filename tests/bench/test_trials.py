@@ -1,4 +1,4 @@
-"""Who reads what, in which order: everybody the same records, or as many bytes.
+"""Trials say which reader reads what, in which order: all the same records, or as many bytes.
 
 Goal: no record twice and none left out, whatever the access and the number of processes; plain
 reads as IOR lays them out.

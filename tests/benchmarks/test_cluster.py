@@ -193,7 +193,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @functools.cache
 def missing(kind: str) -> str:
-    """What this machine lacks for a cluster with such a store; asked for in a process of its own,
+    """Return what this machine lacks for a cluster with such a store; a process of its own asks,
     since its modules find their neighbours by the path."""
     script = "import sys; sys.path[:0] = sys.argv[1:3]; import cluster; print(cluster.missing(%r))"
     done = subprocess.run(

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.alone
 
 MIB = 1 << 20
 PR_SET_TIMERSLACK = 29
-#: Measured over predicted. What FUSE and the processor take comes on top of the model.
+#: Measured over predicted. The time of FUSE and the processor comes on top of the model.
 FASTER, SLOWER = 0.93, 1.10
 #: A read of fio's wakes its mount's receiver, one of the store's threads twice (it has come, it is
 #: due), and fio.
@@ -258,7 +258,7 @@ def test_the_c_model_and_the_prediction_agree(model: ctypes.CDLL, seed: int) -> 
         )
         for _ in range(3)
     ]
-    # What differs is only that the C rounds each duration to a nanosecond.
+    # The only difference is that the C rounds each duration to a nanosecond.
     in_c = ModelInC(model, constants, clients)
     try:
         measured = in_c.seconds()
@@ -287,8 +287,8 @@ class FioJob:
 class Waking:
     """How late this machine wakes who sleeps: `late_s`, the mean while it is entered.
 
-    A host that lends its processors to others wakes late for minutes, which is no fault of who
-    counted on waking in time.
+    A host that lends its processors to others wakes late for minutes, which is no fault of a
+    program that counted on waking in time.
     """
 
     SLEEP_S = 2e-3

@@ -116,7 +116,7 @@ AWAY_S = 0.2
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """What the command tells of cases of two parts."""
+    """Return what the command tells of cases of two parts."""
     folder = tmp_path_factory.mktemp("waits")
     file = folder / "out.json"
     command = [

@@ -53,7 +53,7 @@ def call(*arguments: object) -> Result:
 
 
 def answer(*arguments: object) -> Any:
-    """What a command says with --json."""
+    """Return what a command says with --json."""
     done = call(*arguments, "--json")
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)

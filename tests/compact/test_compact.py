@@ -1,8 +1,8 @@
 """Compacting copies: equal to their source and smaller; the source is left alone.
 
 Method: every shape of database is copied and compared with its source through py-lmdb; others
-commit to the source meanwhile. What ends a copy is in test_compact_ends, what copies are compared
-by in test_comparison.
+commit to the source meanwhile. test_ends has the ends of copies, test_comparison
+how they are compared.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def put_all_sorts(env: lmdb.Environment) -> None:
 
 
 def put_fixed(env: lmdb.Environment) -> None:
-    """What is copied record by record."""
+    """Put values of one size, which are copied record by record."""
     fixed = env.open_db(b"fixed", dupsort=True, dupfixed=True)
     pairs = [(b"key-%d" % i, b"%d-%08d" % (i, 2 * n)) for i in range(3) for n in range(3000)]
     write(env, pairs, db=fixed)
@@ -123,7 +123,7 @@ def test_without_values_keys_alone_are_compared(
 
 
 def differing(one: Path, other: Path, *, values: bool = True) -> str | None:
-    """What ``compact`` would say if one were the copy of the other."""
+    """Return what ``compact`` would say if one were the copy of the other."""
     with _core.Engine(one / "data.mdb") as first, _core.Engine(other / "data.mdb") as second:
         sides = [
             Side(each, count(each, _core.read_meta(each), None, "")) for each in (first, second)

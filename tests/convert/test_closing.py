@@ -1,4 +1,4 @@
-"""Whatever closing meets, no provenance file is left that lies.
+"""No provenance file is left that lies, whatever closing meets.
 
 Goal: after ``close`` of an environment that collects, a provenance file describes the newest
 state, or there is none that passes its check, or a warning says why; and all records are there.
@@ -479,7 +479,7 @@ def test_killed_at_any_moment_it_leaves_no_file_or_one_that_is_refused(tmp_path,
     with open_collecting(path, version, map_size=1 << 28) as env:
         put(env, 10**6, 10**6 + 1)
     assert_described(path)
-    # What the killed ones were writing is swept up.
+    # The drafts of the killed ones are swept up.
     assert names_in(path) == ["data.mdb", "data.mdb.prov", "lock.mdb"]
 
 

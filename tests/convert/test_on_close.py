@@ -1,8 +1,8 @@
 """A provenance file is left where a database is made, and nothing else changes.
 
 Goal: ``lmdbio.open(path, provenance=True)`` is py-lmdb's environment in every call, and after
-``close`` a provenance file describes the newest state. What else closing can meet is in
-test_closing.
+``close`` a provenance file describes the newest state. test_closing has whatever else closing
+can meet.
 Method: the same scripts of calls are run on both packages, outcomes and then the data files
 compared byte by byte; what was left is proved by ``verify`` and read by ``Records`` on demand of a
 provenance file.

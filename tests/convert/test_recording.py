@@ -1,8 +1,8 @@
 """The order in which records were put is written down where a database is made.
 
-Goal: with ``lmdbio.open(path, provenance=True, order="insertion")`` records are numbered, for who
-asks for it, as they were put since they were last deleted: by whichever call, transaction, handle
-or session; and where that is not known, nothing is claimed.
+Goal: with ``lmdbio.open(path, provenance=True, order="insertion")`` records are numbered, where
+that is asked for, as they were put since they were last deleted: by whichever call, transaction,
+handle or session; and where that is not known, nothing is claimed.
 Method: a model (Python's dicts keep this very order) is driven with the same random calls; what
 another process puts, and databases of unknown order, are opened in between. That all calls end as
 py-lmdb's do is shown in test_collect.
@@ -209,7 +209,7 @@ def test_threads_take_turns_and_so_do_their_keys(tmp_path: Path) -> None:
 
 
 def test_an_order_that_the_keys_imply_goes_on(tmp_path: Path) -> None:
-    """Who put 0, 1, ..., 11 before, and then other keys."""
+    """A program put 0, 1, ..., 11 before, and then other keys."""
     with lmdb.open(str(tmp_path / "env"), map_size=1 << 24) as env, env.begin(write=True) as txn:
         for i in range(12):
             txn.put(b"%d" % i, b"%d" % i)

@@ -43,7 +43,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, int], Path
 
 
 def outcome(call: Callable[[], Any]) -> Any:
-    """What a call did, in a form that can be compared across the two packages."""
+    """Return what a call did, in a form that can be compared across the two packages."""
     try:
         return plain(call())
     except lmdb.Error as error:

@@ -3,8 +3,8 @@
 Goal: every name of py-lmdb's, every method and every parameter, in its place and with its default;
 classes that take either package's objects; programs that nobody changed.
 Method: py-lmdb's own stubs, which say what its C extension has, are read beside the signatures of
-lmdbio's classes; programs run in processes of their own. What the calls do,
-test_differential.py compares.
+lmdbio's classes; programs run in processes of their own. test_differential.py
+compares what the calls do.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is under a file.
+"""The facts of what is under a file.
 
 Goal: every fact comes from where the kernel tells it, what it does not tell is None, and nothing
 that stands there, however wrong, makes looking fail. Method: folders that look like /proc and

@@ -59,7 +59,7 @@ def test_a_place_far_out_is_computed_alone() -> None:
 def test_an_order_is_the_same_for_ever(
     count: int, seed: int, number: int, samples: list[int]
 ) -> None:
-    """What was resumed with another version goes on in the order that it began in."""
+    """An epoch resumed with another version goes on in the order that it began in."""
     assert whole(count, seed, number) == samples
 
 

@@ -177,7 +177,7 @@ def test_a_damaged_leaf_is_told_to_who_needs_it(path: Path) -> None:
 def test_commits_while_the_draft_is_compared_start_the_walk_again(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is overwritten meanwhile is no damage."""
+    """A leaf that is overwritten meanwhile is no damage."""
     version = lmdbio_version(path)
     turns = iter((0,))
     original = conversion._compare

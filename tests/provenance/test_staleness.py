@@ -1,4 +1,4 @@
-"""What becomes of a provenance file when its data file is changed, exchanged, copied or put back.
+"""A provenance file whose data file is changed, exchanged, copied or put back.
 
 Goal: whatever happens to the file, whichever form the provenance file has, however it is checked
 and by whatever it is read: right bytes, or a refusal that says why; ``lmdbio info`` says it
@@ -159,7 +159,7 @@ def pair(original: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pai
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What is to become of it.
+    """The fate that is expected of it.
 
     Attributes:
         world: what is there to be read, and where.
@@ -391,7 +391,7 @@ SURFACES = (by_records, by_reader)
 
 
 def info(world: World, sidecar: Path | None) -> tuple[dict[str, Any], str]:
-    """What ``lmdbio info`` says, as JSON and as text."""
+    """Return what ``lmdbio info`` says, as JSON and as text."""
     asked = ["info", str(world.folder)]
     asked += ["--provenance", str(sidecar)] if sidecar is not None else []
     told = CliRunner().invoke(cli, [*asked, "--json"], catch_exceptions=False)
@@ -427,7 +427,7 @@ def judge(outcome: Outcome, checks: tuple[str, ...] = CHECKS) -> None:
 
 
 def judge_info(outcome: Outcome) -> None:
-    """What will happen at the next open is said, with the reason."""
+    """``info`` says what will happen at the next open, with the reason."""
     forget()
     found, text = info(outcome.world, outcome.sidecar)
     if outcome.hashed:
@@ -494,7 +494,7 @@ def test_a_deep_check_is_remembered_for_the_copy_and_not_for_what_is_put_in_its_
             read(outcome.world, locate="provenance")
         with pytest.warns(UserWarning, match=DIGEST):
             read(outcome.world)
-    # What was refused is not remembered as good, and the file that was is, when it comes back.
+    # A refused file is not remembered as good; the good one is, when it comes back.
     assert info(copy, None)[0]["status"] == "unproven"
 
 

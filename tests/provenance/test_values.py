@@ -280,7 +280,7 @@ def test_a_change_inside_a_tree_is_noticed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["varying", "fixed"])
 def test_damage_is_told(tmp_path: Path, kind: str) -> None:
-    """Whatever byte of the tree is changed: an error, or records that lie in the file."""
+    """Any changed byte of the tree gives an error, or records that lie in the file."""
     found = make(tmp_path / "env", kind, 12, 700)
     data = tmp_path / "env" / "data.mdb"
     whole = data.read_bytes()

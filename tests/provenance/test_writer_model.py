@@ -300,7 +300,7 @@ def test_a_search_in_vain_ends(tmp_path: Path) -> None:
 
 
 def test_a_history_that_leads_elsewhere_is_refused(tmp_path: Path) -> None:
-    """What a replay gives is held to a checksum of what was walked; transactions are counted
+    """A replay is held to a checksum of what was walked; transactions are counted
     before it costs anything.
     """
     path = make(tmp_path / "env", 3000, 400, every=100)

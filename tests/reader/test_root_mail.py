@@ -37,7 +37,7 @@ def _clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 class Post:
-    """All letters, and who wrote to whom."""
+    """All letters, with their senders and receivers."""
 
     def __init__(self, roots: int) -> None:
         self.boxes: list[deque[tuple[float, Letter]]] = [deque() for _ in range(roots)]

@@ -53,7 +53,7 @@ def lies_on(monkeypatch, *, disk: bool) -> None:
 
 @pytest.fixture(autouse=True)
 def cold_local_disk(monkeypatch):
-    """What the file system of the temporary folder is like must not decide."""
+    """The file system of the temporary folder must not decide."""
     lies_on(monkeypatch, disk=True)
     monkeypatch.setattr(_core.Engine, "cached_bytes", lambda self: 0)
     # Nor must it depend on how fast this disk is.
@@ -188,7 +188,7 @@ def test_threads_that_come_first_together_open_it_once(path, monkeypatch, refuse
 
 
 def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_direct):
-    """What was read past it must count as read: else nobody looks at the meta pages again."""
+    """Bytes read past it must count as read: else nobody looks at the meta pages again."""
     if refuses_direct:
         pytest.skip(refuses_direct)
     writer = databases.open_writable(tmp_path / "env", 1)
@@ -206,7 +206,7 @@ def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_dir
                 for i in range(4):
                     databases.write(writer, [(b"%08d" % (COUNT - 1), b"%d" % i)])
                 writer.close()
-    # What is in hand, and a block that had come before that was last made sure of.
+    # The block in hand, and one that had come before the last check.
     assert seen <= COUNT // 2 + 2 * (lmdbio_env.BLOCK_BYTES_MAX // BYTES + 1) < COUNT
 
 

@@ -86,7 +86,7 @@ def test_numbers_of_every_kind_name_the_same_records(path, kind):
 
 
 def test_a_batch_of_which_a_part_is_not_cached_is_read(path):
-    """Whatever the first record that is missing may be. What is mapped stays cached."""
+    """The batch is read, whichever record is the first missing. Mapped pages stay cached."""
     data = path / "data.mdb"
     chance = random.Random(1)
     with lmdbio.Records(path, engine="pread", readahead=False) as records, data.open("rb") as file:
@@ -191,7 +191,7 @@ def commit(path: Path, times: int) -> None:
 
 @pytest.mark.parametrize("engine", ["mmap", "auto"])
 def test_a_batch_begun_before_a_writer_moved_on_is_right_or_refused(path, engine):
-    """What is lent from a mapping shows the writer's pages; it is made sure of at its turn."""
+    """Values lent from a mapping show the writer's pages; they are checked at their turn."""
     wanted = [list(range(at, at + 50)) for at in range(0, 300, 50)]
     with lmdbio.Records(path, engine=engine) as records:
         list(records)
@@ -248,7 +248,7 @@ def test_a_batch_that_is_cached_but_for_its_end_is_not_read_twice(path):
         before = records.stats()
         wanted = [*range(200, 400), COUNT - 1]
         assert [bytes(view) for view in records.read(wanted)] == [content(i) for i in wanted]
-        # What was copied in vain were 3 KB each; 16 KiB and more are asked about first.
+        # The copies in vain were 3 KB each; 16 KiB and more are asked about first.
         assert (records.stats() - before).read_bytes <= 3 * 200 * LENGTH
 
 
@@ -363,8 +363,8 @@ def test_values_read_what_is_missing_and_no_gaps_elsewhere(path, out, since, mos
         assert told.records == told.located_records == len(wanted)
         return told.read_bytes / (len(wanted) * LENGTH)
 
-    # What is mapped stays cached: nothing is. Others on this machine may put pages out meanwhile,
-    # but not every time.
+    # Mapped pages stay cached, and nothing is mapped. Others on this machine may put pages out
+    # meanwhile, but not every time.
     with lmdbio.Records(path, engine="pread", readahead=False, memory_bytes_max=1) as records:
         assert any(read(records) < most for _ in range(20))
 

@@ -32,7 +32,7 @@ def test_more_tokens_than_roots_give_everybody_one() -> None:
 
 
 class Play:
-    """One chain, its letters, and who reads when."""
+    """One chain, its letters, and the times of its reads."""
 
     def __init__(self, roots: int, seed: int) -> None:
         self.draw, self.time_s = random.Random(seed), 0.0
@@ -100,8 +100,8 @@ DRY_S = 10.0
 
 
 class Ring:
-    """Three roots whose letters come at once. Who ``waits`` asks before these have nothing under
-    way, else after that."""
+    """Three roots whose letters come at once. A root that ``waits`` asks before these have
+    nothing under way, else after that."""
 
     def __init__(self) -> None:
         self.turns = {root: Turns((1, 2, 3), root) for root in (1, 2, 3)}
@@ -128,7 +128,7 @@ class Ring:
         return passed is not None
 
     def turn(self, *, waits: bool = False) -> int | None:
-        """Who reads next, and has read."""
+        """Return the root that reads next, and has read."""
         self.pass_on(waits=waits)
         root = self.holder()
         if not self.turns[root].is_next(0.0 if waits else DRY_S):

@@ -11,7 +11,7 @@
  * window   a root publishes, ranks wait, check what they see and release; in threads, whose
  *          memory the sanitizer watches, and in processes, with the futex between them
  *
- * What is read is compared with the file, and what a slot holds with the number of its block, so
+ * Bytes read are compared with the file, and a slot's content with the number of its block, so
  * that a mistake shows also where the sanitizer sees no race. Ends with 0, or says what is wrong.
  */
 #include <errno.h>
@@ -345,7 +345,7 @@ static void cursors(uint64_t seed, double seconds)
 
 /* --- window --------------------------------------------------------------------------- */
 
-/* What ranks and their root share: the control area, and slots of plain words. */
+/* Memory that ranks and their root share: the control area, and slots of plain words. */
 typedef struct {
     uint64_t words[SLOTS][512];
     _Alignas(64) uint8_t control[4096];
