@@ -10,7 +10,7 @@ from lmdbio.machine.budget import FootprintBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_thread import ROW_BYTES, grain
-from lmdbio.reader.setup import Work
+from lmdbio.reader.roots import Work
 
 __all__ = ["SHARED_BLOCK_BYTES_TARGET", "Sizing"]
 

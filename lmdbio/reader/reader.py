@@ -37,7 +37,7 @@ from lmdbio.planning.schedule import ASSIGNMENTS, Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.root_mail import Links, count_tokens, link
 from lmdbio.reader.root_thread import ROW_BYTES, Filler, uncaught
-from lmdbio.reader.setup import DataSet, Work, open_roots
+from lmdbio.reader.roots import DataSet, Work, open_roots
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 
 __all__ = ["Reader"]

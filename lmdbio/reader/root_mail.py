@@ -26,7 +26,7 @@ from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
 from lmdbio.reader.flow_control import NAP_SHARE, Pace
-from lmdbio.reader.setup import Work
+from lmdbio.reader.roots import Work
 
 __all__ = ["Links", "count_tokens", "link"]
 

@@ -24,7 +24,7 @@ from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
 from lmdbio.reader.root_mail import Links
-from lmdbio.reader.setup import Work
+from lmdbio.reader.roots import Work
 
 __all__ = ["Filler", "ROW_BYTES", "grain", "uncaught"]
 

@@ -37,7 +37,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import root_thread, setup
+from lmdbio.reader import root_thread, roots
 from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
@@ -177,7 +177,7 @@ def broken() -> OSError:
 
 
 def while_opening(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(setup, "_work", at(0, broken, setup._work))
+    return replaced(roots, "_work", at(0, broken, roots._work))
 
 
 def while_reserving(count: int) -> contextlib.AbstractContextManager[None]:

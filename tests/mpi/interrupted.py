@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from lmdbio import share
 from lmdbio.errors import PeerError
-from lmdbio.reader import setup
+from lmdbio.reader import roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -41,7 +41,7 @@ def failures_are_told() -> None:
 
 
 failures_are_told()
-for where, name in ((setup, "_work"), (share, "open_mail")):
+for where, name in ((roots, "_work"), (share, "open_mail")):
     for rank in (0, COMM.size - 1):
         faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
         kept = getattr(where, name)

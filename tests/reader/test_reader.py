@@ -30,7 +30,7 @@ from lmdbio.errors import Error, IncompatibleError, ProvenanceError
 from lmdbio.machine.choice import Access, Choice, Wish, choose
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import reader, setup
+from lmdbio.reader import reader, roots
 from lmdbio.reader.reader import Reader
 
 COUNT = 211
@@ -388,9 +388,9 @@ class Source:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
-    seen = setup.Seen(source.path, 1, 1, 1, 1, 1, 1, source.count)
-    monkeypatch.setattr(setup, "open_source", lambda *_args, **_more: source)
-    monkeypatch.setattr(setup, "_look", lambda *_args: seen)
+    seen = roots.Seen(source.path, 1, 1, 1, 1, 1, 1, source.count)
+    monkeypatch.setattr(roots, "open_source", lambda *_args, **_more: source)
+    monkeypatch.setattr(roots, "_look", lambda *_args: seen)
 
 
 def test_an_error_of_the_filling_thread_is_raised_by_next_again_and_again(
