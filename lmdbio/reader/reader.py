@@ -61,8 +61,8 @@ share.before_finalize(_at_exit)
 class _Pins:
     """Which blocks this rank still needs: the current one, and those under live views."""
 
-    def __init__(self, seat: share.Seat) -> None:
-        self._seat = seat
+    def __init__(self, window: share.NodeWindow) -> None:
+        self._window = window
         self._current = self._told = 0
         self._pins: list[tuple[int, int, weakref.ref[Any]]] = []
 
@@ -99,7 +99,7 @@ class _Pins:
             self._told = self._current
 
     def release(self) -> None:
-        self._seat.release(min({self._current} | self.blocks()))
+        self._window.release(min({self._current} | self.blocks()))
 
 
 # --- the Reader --------------------------------------------------------------------------
@@ -385,14 +385,14 @@ class Reader:
                 roots_per_node=len(split[own_node]),
                 tokens=tokens,
             )
-            seat = share.take_seat(
+            window = share.attach_window(
                 job, split[own_node], room.layout(k) if work is not None else None
             )
             self.count, self.schedule = seen.count, schedule
             self._team = schedule.team_of(job.rank)
             if work is not None:
                 filler = Filler(
-                    seat, schedule, self._team, work, room.request_bytes_max, self._tally, links
+                    window, schedule, self._team, work, room.request_bytes_max, self._tally, links
                 )
                 work = None
         finally:
@@ -400,7 +400,7 @@ class Reader:
                 work.close()
             if filler is None and links is not None:
                 links.close()
-        self._seat, self._filler, self._pins = seat, filler, _Pins(seat)
+        self._window, self._filler, self._pins = window, filler, _Pins(window)
         self._next = 0
         self._batch: Batch | None = None
         self._rows = schedule.rows(0, job.rank)
@@ -410,7 +410,7 @@ class Reader:
             if filler is not None:
                 filler.stop()
                 filler.finish()
-            seat.abandon()  # all ranks are here
+            window.abandon()  # all ranks are here
             raise
         self._closed = False
         self._ended = False
@@ -439,7 +439,7 @@ class Reader:
         block, step = self.schedule.block_of(iteration)
         self._pins.advance(block)
         begun = monotonic_ns()
-        while not self._seat.control.wait_published(self._seat.root, block):
+        while not self._window.control.wait_published(self._window.root, block):
             self._check()
             self._check_filler(block)
         self._check()
@@ -460,7 +460,7 @@ class Reader:
         """Raises what ended the reading, here or on another rank of the node."""
         ended: Error | None = None
         try:
-            self._seat.check()
+            self._window.check()
         except Error as error:
             ended = error
         # After that, for the thread notes its own error first and then tells everybody of it.
@@ -475,7 +475,7 @@ class Reader:
         filler = self._filler
         if filler is None or filler.is_filling:
             return
-        if not self._seat.control.wait_published(self._seat.root, block):
+        if not self._window.control.wait_published(self._window.root, block):
             self._check()
             raise Error(f"{self._asked.path}: is read no more, for the main thread has ended")
 
@@ -509,16 +509,16 @@ class Reader:
         )
 
     def _take(self, iteration: int, block: int, step: int) -> Batch:
-        seat = self._seat
-        lender = seat.lender  # first: what is looked at below must not end meanwhile
+        window = self._window
+        lender = window.lender  # first: what is looked at below must not end meanwhile
         indices = self.schedule.records(iteration, self.rank)
         first = self._rows.start + step * self.schedule.team_rows(self._team)
-        slot = seat.addresses[block % seat.layout.slots]
-        rows = _core.split_rows(slot + first * ROW_BYTES, len(indices), seat.layout.data_bytes)
+        slot = window.addresses[block % window.layout.slots]
+        rows = _core.split_rows(slot + first * ROW_BYTES, len(indices), window.layout.data_bytes)
         if rows is None:
             raise RuntimeError(f"the table of block {block} points outside its slot")
         offsets, lengths, low, size = rows
-        address = slot + seat.layout.table_bytes + low
+        address = slot + window.layout.table_bytes + low
         if lender is None and size:
             lender = _core.Memory(size)
             _core.lend(lender.address, size)[:] = _core.lend(address, size)[:]
@@ -540,7 +540,7 @@ class Reader:
         if self._batch is not None and not self._batch._let_go():
             self._pin(self._batch)
         self._batch = None
-        self._seat.leave((), closes=False)
+        self._window.leave((), closes=False)
 
     def _pinned(self) -> list[tuple[int, int]]:
         """Ends the current batch; which addresses live views look at."""
@@ -555,12 +555,12 @@ class Reader:
             return
         self._closed = True
         if error is not None:
-            self._seat.abort(error)
+            self._window.abort(error)
         try:
-            self._seat.leave(self._pinned(), closes=False)
+            self._window.leave(self._pinned(), closes=False)
         finally:
-            self._seat.keep()
-            self._seat.bequeath(self._is_unused())
+            self._window.keep()
+            self._window.hand_over(self._is_unused())
 
     def _is_unused(self) -> Callable[[], bool]:
         """Says later, without this Reader, whether this rank fills its window no more."""
@@ -578,12 +578,12 @@ class Reader:
             return
         self._closed = True
         try:
-            self._seat.leave(self._pinned(), closes=True)
-            self._seat.close(self._finish, self._is_unused())
+            self._window.leave(self._pinned(), closes=True)
+            self._window.close(self._finish, self._is_unused())
         except BaseException as error:
-            self._seat.abort(error)
-            self._seat.keep()
-            self._seat.bequeath(self._is_unused())
+            self._window.abort(error)
+            self._window.keep()
+            self._window.hand_over(self._is_unused())
             raise
 
     def _finish(self) -> None:
@@ -641,10 +641,10 @@ class Reader:
         A rank that reads for others has their records among those it located and planned, and
         only its own among those handed out.
         """
-        return replace(self._tally.stats(), window_bytes=self._seat.window_bytes)
+        return replace(self._tally.stats(), window_bytes=self._window.window_bytes)
 
     def __repr__(self) -> str:
-        if not hasattr(self, "_seat"):
+        if not hasattr(self, "_window"):
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
         return f"<Reader of {self._asked.path}, rank {self.rank} of {self.size}, {state}>"

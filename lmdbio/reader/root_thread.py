@@ -122,7 +122,7 @@ class Filler(threading.Thread):
 
     def __init__(
         self,
-        seat: share.Seat,
+        window: share.NodeWindow,
         schedule: Schedule,
         team: int,
         work: Work,
@@ -131,7 +131,7 @@ class Filler(threading.Thread):
         links: Links,
     ) -> None:
         super().__init__(name="lmdbio-filler", daemon=False)
-        self._seat, self._schedule, self._team, self._work = seat, schedule, team, work
+        self._window, self._schedule, self._team, self._work = window, schedule, team, work
         self._gap, self._request = work.choice.gap_bytes_max, request_bytes_max
         self._links = links
         self._quit = threading.Event()
@@ -174,7 +174,7 @@ class Filler(threading.Thread):
             pass
         except BaseException as error:
             self.error = error
-            self._seat.abort(error)
+            self._window.abort(error)
         finally:
             # Once this is over the window may be gone. Nobody hears of what fails from here on.
             with contextlib.suppress(Exception):
@@ -247,12 +247,12 @@ class Filler(threading.Thread):
         if self._quit.is_set():
             raise _Stopped
         if not threading.main_thread().is_alive():
-            _retire(self._seat)
+            _retire(self._window)
         self._links.read()
         if self._links.failure is not None:
-            self._seat.abort_for(*self._links.failure)
+            self._window.abort_for(*self._links.failure)
         try:
-            self._seat.check()
+            self._window.check()
         except Error as error:
             raise _Stopped from error
 
@@ -298,14 +298,14 @@ class Filler(threading.Thread):
 
     def _plan(self, number: int, extents: _core.Extents) -> _core.Plan:
         """The reads of a block."""
-        plan, needed = self._fit(extents, self._seat.layout.data_bytes)
+        plan, needed = self._fit(extents, self._window.layout.data_bytes)
         if plan is not None:
             return plan
         raise ValueError(
             f"{self._work.source.path}: the records of block {number} need {needed} bytes of "
             f"window on this root, and its part of the memory budget has "
-            f"{self._seat.layout.data_bytes}: take a smaller batch_size, fewer slots, or a larger "
-            "memory_bytes_max"
+            f"{self._window.layout.data_bytes}: take a smaller batch_size, fewer slots, or a "
+            "larger memory_bytes_max"
         )
 
     def _fit(self, extents: _core.Extents, room: int) -> tuple[_core.Plan | None, int]:
@@ -323,9 +323,9 @@ class Filler(threading.Thread):
 
     def _slot_is_free(self, block: int, timeout_ms: int) -> bool:
         """Whether the slot of ``block`` may be filled."""
-        released = max(0, block - self._seat.layout.slots + 1)
-        ready = self._seat.control.wait_released(
-            self._seat.root, self._seat.team, released, timeout_ms
+        released = max(0, block - self._window.layout.slots + 1)
+        ready = self._window.control.wait_released(
+            self._window.root, self._window.team, released, timeout_ms
         )
         if ready is None:
             raise _Left
@@ -338,7 +338,7 @@ class Filler(threading.Thread):
         if ahead is not None:
             base = ahead.plan.totals.buffer_bytes
             places = ahead.guess.places(pending.extents, ahead.plan.slices)
-            room = self._seat.layout.data_bytes - base
+            room = self._window.layout.data_bytes - base
             plan, _ = self._fit(pending.extents[places < 0], room)
             if plan is None:  # beside what was guessed there is no room for the rest
                 base, places = 0, None
@@ -356,10 +356,10 @@ class Filler(threading.Thread):
             self._tally.planned(monotonic_ns(), plan.totals)
         address = self._slot(pending.number, size)
         past = self._work.bypass.engine(plan.totals.buffer_bytes)
-        into = address + self._seat.layout.table_bytes + base
+        into = address + self._window.layout.table_bytes + base
         begun = monotonic_ns()
         engine = past or self._work.engine
-        ticket = engine.submit_plan(plan, into, self._seat)
+        ticket = engine.submit_plan(plan, into, self._window)
         # From here on it is among those that are closed whatever happens.
         self._flying.append(
             _Flight(pending.number, ticket, address, slices, lengths, size, past is not None)
@@ -372,9 +372,9 @@ class Filler(threading.Thread):
 
     def _slot(self, block: int, size: int) -> int:
         """Address of a block's slot, backed by memory for ``size`` bytes of data."""
-        slot = block % self._seat.layout.slots
-        self._seat.back(slot, size)
-        return self._seat.fill_addresses[slot]
+        slot = block % self._window.layout.slots
+        self._window.reserve(slot, size)
+        return self._window.fill_addresses[slot]
 
     def _land(self) -> bool:
         """Publishes the oldest block if its reads have arrived."""
@@ -389,7 +389,7 @@ class Filler(threading.Thread):
         flight.ticket.close()
         self._work.source.guard()
         self._write_table(flight)
-        self._seat.control.publish(self._seat.root, flight.number + 1)
+        self._window.control.publish(self._window.root, flight.number + 1)
         self._tally.filled(begun, times, flight.bytes)
         if flight.past:
             self._work.bypass.took(flight.bytes, times)
@@ -421,11 +421,11 @@ class Filler(threading.Thread):
             request_bytes_max=self._request,
             alignment=grain(self._work.engine),
         )
-        if plan.totals.buffer_bytes > self._seat.layout.data_bytes:
+        if plan.totals.buffer_bytes > self._window.layout.data_bytes:
             return
         address = self._slot(pending.number, plan.totals.buffer_bytes)
-        into = address + self._seat.layout.table_bytes
-        ticket = self._work.engine.submit_plan(plan, into, self._seat)
+        into = address + self._window.layout.table_bytes
+        ticket = self._work.engine.submit_plan(plan, into, self._window)
         pending.ahead = _Ahead(guess, plan, ticket)
 
     def _seek(self, pending: _Pending, may_read: bool) -> None:
@@ -450,7 +450,7 @@ class Filler(threading.Thread):
 
     def _tell_failure(self) -> bool:
         """Tells other nodes that somebody on this one has failed, if so."""
-        failure = self._seat.aborted()
+        failure = self._window.aborted()
         if failure is not None:
             self._links.tell(failure)
         return failure is not None
@@ -460,7 +460,7 @@ class Filler(threading.Thread):
         while self._links.watches:
             self._alive()
             self._links.leave(self._alive)
-            if self._seat.control.wait_end(left=True, timeout_ms=self._links.slice_ms()):
+            if self._window.control.wait_end(left=True, timeout_ms=self._links.slice_ms()):
                 return
 
     def _say_goodbye(self) -> None:
@@ -531,10 +531,10 @@ def uncaught() -> BaseException | None:
     return error if isinstance(error, BaseException) else None
 
 
-def _retire(seat: share.Seat) -> None:
+def _retire(window: share.NodeWindow) -> None:
     """Says to the node that this rank's main thread has ended. Never blocks."""
     error = uncaught()
     if error is not None:
-        seat.abort(error)
-    seat.leave((), closes=False)
-    seat.keep()
+        window.abort(error)
+    window.leave((), closes=False)
+    window.keep()

@@ -4,7 +4,7 @@ Uses mpi4py, ``planning`` and ``_core``.
 
     job       all ranks of the communicator
     machine   ranks that share memory and its budget (one kernel)
-    node      ranks that share a window: what MPI's shared split gives, split further by
+    node      ranks that share a window: MPI's shared split, split further by
               ``ranks_per_node`` to play several nodes on one machine
     team      the ranks of a node that one root serves; the root is its first
 
@@ -14,12 +14,12 @@ root owns a part, and the part of node rank 0 begins with the control area (csrc
     [control][slot 0: table | data][slot 1: table | data] ...   [slot 0 ...]   ...
      part of node rank 0, a root                                 next root's part
 
-Collective calls are made when a Reader is made, and by main threads alone. Whatever can fail then
-fails on all ranks together (``Job.together``). Between, threads of roots send each other short
-letters (``Mail``): turns to read (``Turns``), cursors, and who has failed. Nobody depends on one:
-a rank that has failed, or does not get round to answering, hangs nobody. Closing is collective
-over a node, for its window. Without a communicator one process does all and mpi4py is not
-imported.
+Ranks make collective calls when they make a Reader, and from main threads alone. A step that fails
+there fails on all ranks together (``Job.together``). Between making and closing, threads of roots
+send each other short letters (``Mail``): turns to read (``Turns``), cursors, and which rank has
+failed. No root depends on a letter: a rank that has failed, or does not get round to answering,
+hangs no other. Closing is collective over a node, for its window. Without a communicator one
+process does all and does not import mpi4py.
 """
 
 from lmdbio.share.job import (
@@ -43,8 +43,15 @@ from lmdbio.share.mail import (
     open_mail,
 )
 from lmdbio.share.memory import SharedMemory
-from lmdbio.share.seat import SLOT_ALIGNMENT, Layout, Seat, control_bytes, shm_free, take_seat
 from lmdbio.share.turns import Pass, Turns, chain_of
+from lmdbio.share.window import (
+    SLOT_ALIGNMENT,
+    Layout,
+    NodeWindow,
+    attach_window,
+    control_bytes,
+    shm_free,
+)
 
 __all__ = [
     "Job",
@@ -53,12 +60,13 @@ __all__ = [
     "Layout",
     "Letter",
     "Mail",
+    "NodeWindow",
     "Pass",
     "RANKS_PER_NODE",
     "SLOT_ALIGNMENT",
-    "Seat",
     "SharedMemory",
     "Turns",
+    "attach_window",
     "before_finalize",
     "chain_of",
     "connect",
@@ -70,7 +78,6 @@ __all__ = [
     "open_mail",
     "ranks_per_node",
     "shm_free",
-    "take_seat",
     "teams",
     "world",
 ]

@@ -16,11 +16,11 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, PeerError
 from lmdbio.planning.schedule import split_share
-from lmdbio.share.memory import SHM, SharedMemory, free_left, left_windows
+from lmdbio.share.memory import SHM, SharedMemory, free_unfreed, unfreed_windows
 
 T = TypeVar("T")
 
-#: Sent per call: MPI counts in 32 bits.
+#: Bytes sent per call: MPI counts in 32 bits.
 SHARED_BYTES = 64 * 2**20
 
 #: Environment variable: splits each node's ranks further, to play several nodes on one.
@@ -28,18 +28,19 @@ RANKS_PER_NODE = "LMDBIO_RANKS_PER_NODE"
 #: Environment variables by which launchers say how many ranks they started: MPICH and its kin,
 #: Open MPI, MVAPICH2, Slurm's srun.
 LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS")
-#: Between two looks whether all ranks have come: this part of the time waited so far, from what
-#: a quick step takes to what nobody minds. (All must look several times, one after the other.)
+#: Between two looks whether all ranks have come, a rank sleeps this part of the time that it has
+#: waited so far: at least as long as a quick step takes, at most as long as no user notices. (A
+#: barrier takes several looks of every rank, one after the other.)
 NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 50e-6, 2e-3
 
 
 def describe(error: BaseException) -> str:
-    """An exception as other ranks are told about it."""
+    """Return an exception as one line for other ranks: its type and its message."""
     return f"{type(error).__name__}: {error}"
 
 
 def ranks_text(ranks: Iterable[int]) -> str:
-    """ "rank 3" or "ranks 0-2, 5"."""
+    """Return ranks as words: "rank 3" or "ranks 0-2, 5"."""
     runs: list[list[int]] = []
     for rank in sorted(ranks):
         if runs and runs[-1][1] == rank - 1:
@@ -51,7 +52,7 @@ def ranks_text(ranks: Iterable[int]) -> str:
 
 
 def machine_name() -> str:
-    """The same on all ranks that share /dev/shm, and on no others."""
+    """Return a name that all ranks that share /dev/shm have, and no others."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{Path(SHM).stat().st_dev}"
@@ -63,13 +64,20 @@ def machine_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where one rank of the job runs."""
+class NodeRank:
+    """Where one rank of the job runs.
+
+    Attributes:
+        machine: ``machine_name``.
+        shared: the lowest job rank that it shares memory with.
+        shared_rank: its rank among those that share memory.
+        is_threaded: its MPI serves several threads at once.
+    """
 
     machine: str
-    shared: int  # the lowest job rank that it shares memory with
+    shared: int
     shared_rank: int
-    is_threaded: bool  # its MPI serves several threads at once
+    is_threaded: bool
 
 
 class Job:
@@ -80,9 +88,9 @@ class Job:
         mpi: mpi4py's module, once it is needed.
         rank, size: of the job.
         node: job ranks of this rank's node, by node rank.
-        node_rank: this rank's place in ``node``.
-        machines: per job rank, which machine it is on.
-        nodes: all nodes, as ``node``, by lowest rank.
+        node_rank: this rank's index in ``node``.
+        nodes: all nodes, each as ``node``, by lowest rank.
+        has_told: all ranks know that one of them has failed.
     """
 
     def __init__(self, comm: Any = None) -> None:
@@ -94,25 +102,27 @@ class Job:
         self.node: tuple[int, ...] = (self.rank,)
         self.nodes: tuple[tuple[int, ...], ...] = (self.node,)
         self.node_rank = 0
-        self._places: list[Place] = []
-        self.has_told = False  # to all ranks that one has failed
+        self._node_ranks: list[NodeRank] = []  # by job rank; of one process without MPI: none
+        self.has_told = False
 
     @property
     def alone(self) -> bool:
-        """One process without MPI."""
+        """Whether this is one process without MPI."""
         return self.comm is None
 
     @property
     def is_threaded(self) -> bool:
         """Whether every rank's MPI serves several threads at once."""
-        return all(place.is_threaded for place in self._places)
+        return all(one.is_threaded for one in self._node_ranks)
 
     def together(self, step: Callable[[], T]) -> list[T]:
-        """Runs a step on every rank and gives all ranks the results of all, by rank.
+        """Run a step on every rank and return the results of all ranks, by rank. Collective.
+
+        The ranks wait for each other after the step, so the step itself may take long.
 
         Raises:
-            The step's own exception where it failed; ``PeerError`` naming the ranks that
-            failed, and why, where it did not. Nobody goes on.
+            The step's own exception on ranks where it failed; ``PeerError`` on all others, naming
+            the ranks that failed, and why. No rank goes on.
         """
         if self.comm is None:
             return [step()]
@@ -123,8 +133,8 @@ class Job:
         except BaseException as error:
             own = error
         own = self._meet(own)
-        told = (result, None) if own is None else (None, describe(own))
-        answers = self.comm.allgather(told)
+        answer = (result, None) if own is None else (None, describe(own))
+        answers = self.comm.allgather(answer)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         self.has_told = bool(failed)
         if own is not None:
@@ -136,11 +146,11 @@ class Job:
         return [value for value, _ in answers]
 
     def _meet(self, own: BaseException | None) -> BaseException | None:
-        """Waits until all ranks are here, without the core that a collective call would burn.
+        """Wait until all ranks are here, asleep: a collective call that blocks burns a core.
 
         Returns:
-            Why this rank cannot go on: ``own``, or what interrupted it meanwhile (Ctrl-C, a
-            handler of SIGTERM), which the others are to be told of first.
+            Why this rank cannot go on: ``own``, or the exception that interrupted it meanwhile
+            (Ctrl-C, a handler of SIGTERM). The caller tells the others of it before it raises it.
         """
         everybody = self.comm.Ibarrier()
         began = time.monotonic()
@@ -153,7 +163,7 @@ class Job:
         return own
 
     def fail(self, error: BaseException) -> None:
-        """Takes part in the others' next step together, which fails; unless they know."""
+        """Fail in the next step that the other ranks take together, unless they know already."""
         if self.comm is None or self.has_told:
             return
 
@@ -164,17 +174,17 @@ class Job:
             self.together(step)
 
     def together_local(self, step: Callable[[], T]) -> T:
-        """As ``together``, for results that stay on their rank."""
+        """Run a step on every rank as ``together``, and return this rank's own result."""
         kept: list[T] = []
         self.together(lambda: kept.append(step()))
         return kept[0]
 
     def share_array(self, array: npt.NDArray[Any] | None, takes: Sequence[bool]) -> Any:
-        """Sends an array of rank 0 to some ranks. Collective over the job.
+        """Send an array of rank 0 to some ranks. Collective over the job.
 
         Args:
-            array: on rank 0; of any other rank it is ignored.
-            takes: per rank, whether it wants it; the same list on all ranks.
+            array: on rank 0; other ranks' is ignored.
+            takes: per rank, whether it takes the array; the same list on all ranks.
 
         Returns:
             The array, on those ranks and on rank 0; None elsewhere.
@@ -195,11 +205,11 @@ class Job:
         return array
 
     def compare(self, asked: Sequence[dict[str, Any]], *, per_node: Sequence[str] = ()) -> None:
-        """Checks that all ranks asked for the same.
+        """Check that all ranks gave the same arguments. Not collective.
 
         Args:
             asked: arguments by name, per rank; the same list on all ranks.
-            per_node: names that need only agree within each node.
+            per_node: names whose values need to agree within each node only.
 
         Raises:
             ValueError: on all ranks alike, naming the argument, the ranks and their values.
@@ -211,11 +221,15 @@ class Job:
                 for rank in group:
                     by_value.setdefault(repr(asked[rank].get(name)), []).append(rank)
                 if len(by_value) > 1:
-                    told = "; ".join(f"{v} on {ranks_text(r)}" for v, r in by_value.items())
-                    raise ValueError(f"{name} differs between ranks: {told}")
+                    values = "; ".join(f"{v} on {ranks_text(r)}" for v, r in by_value.items())
+                    raise ValueError(f"{name} differs between ranks: {values}")
 
     def settle_nodes(self, ranks_per_node: int | None) -> None:
-        """Forms the nodes. Collective; ``ranks_per_node`` is the same on all ranks."""
+        """Form the nodes. Collective over the ranks that share memory.
+
+        Args:
+            ranks_per_node: splits each node further; None: not. The same on all ranks.
+        """
         if self.comm is None:
             return
         shared = self._node_comm
@@ -224,30 +238,34 @@ class Job:
             self._node_comm = shared.Split(shared.rank // split, shared.rank)
             shared.Free()
         members: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for rank, place in enumerate(self._places):
-            key = (place.shared, place.shared_rank // split if ranks_per_node else 0)
-            members.setdefault(key, []).append((place.shared_rank, rank))
+        for rank, one in enumerate(self._node_ranks):
+            key = (one.shared, one.shared_rank // split if ranks_per_node else 0)
+            members.setdefault(key, []).append((one.shared_rank, rank))
         nodes = [tuple(rank for _, rank in sorted(node)) for node in members.values()]
         self.nodes = tuple(sorted(nodes, key=min))
         self.node = next(node for node in nodes if self.rank in node)
         self.node_rank = self.node.index(self.rank)
 
     def free(self) -> None:
-        """Gives back what ``connect`` took, where no window came of it. Collective."""
+        """Free the communicator that ``connect`` made, unless a window has it. Collective."""
         if self._node_comm:
             self._node_comm.Free()
 
     def same_machine(self) -> list[int]:
-        """Job ranks on this rank's machine."""
-        if self.comm is None:
-            return [0]
-        here = self._places[self.rank].machine
-        return [rank for rank, place in enumerate(self._places) if place.machine == here]
+        """Return the job ranks on this rank's machine."""
+        return next((ranks for ranks in self.machines() if self.rank in ranks), [0])
+
+    def machines(self) -> list[list[int]]:
+        """Return the job ranks of each machine; of one process without MPI, no machine."""
+        machines: dict[str, list[int]] = {}
+        for rank, one in enumerate(self._node_ranks):
+            machines.setdefault(one.machine, []).append(rank)
+        return list(machines.values())
 
     def allocate(self, size: int) -> SharedMemory:
-        """This rank's part of the node's window. Collective over the node.
+        """Allocate this rank's part of the node's window. Collective over the node.
 
-        A rank alone on its node has memory of its own: nobody else needs to know when it ends.
+        A rank alone on its node gets private memory: no other rank needs to know when it ends.
         """
         if len(self.node) == 1:
             memory = _core.Memory(size)
@@ -256,7 +274,7 @@ class Job:
                 size,
                 comm=self._node_comm,
                 finalized=self.mpi.Is_finalized if self.mpi else lambda: False,
-                keep=memory,
+                private=memory,
             )
         window = self.mpi.Win.Allocate_shared(size, 1, comm=self._node_comm)
         window.Lock_all(self.mpi.MODE_NOCHECK)
@@ -271,7 +289,9 @@ class Job:
 
 
 def connect(comm: Any) -> Job:
-    """The job of an mpi4py communicator, or of this process alone (None). Collective.
+    """Return the job of an mpi4py communicator, or of this process alone (None).
+
+    Collective over the communicator. Frees the windows that these ranks have handed over.
 
     Raises:
         TypeError: not an mpi4py intracommunicator.
@@ -284,32 +304,32 @@ def connect(comm: Any) -> Job:
         raise TypeError(f"comm must be an mpi4py intracommunicator or None, not {comm!r}")
     job = Job(comm)
     job.mpi = MPI
-    # What follows keeps Python's lock until all ranks are there. Some may still read with an
-    # earlier Reader, for which a thread of this process needs the lock.
+    # The collective calls below keep Python's lock until all ranks are there. Some may still read
+    # with an earlier Reader, for which a thread of this process needs the lock.
     interrupted = job._meet(None)
     shared = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     job._node_comm = shared
     lowest = shared.allgather(comm.rank)[0]
-    left = left_windows()
+    unfreed = unfreed_windows()
     is_threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
-    place = Place(machine_name(), lowest, shared.rank, is_threaded)
-    told = comm.allgather((place, sorted(left)))
-    job._places = [place for place, _ in told]
+    own = NodeRank(machine_name(), lowest, shared.rank, is_threaded)
+    gathered = comm.allgather((own, sorted(unfreed)))
+    job._node_ranks = [one for one, _ in gathered]
     if interrupted is not None:
         job.fail(interrupted)
         job.free()
         raise interrupted
-    free_left(left, [names for _, names in told])
+    free_unfreed(unfreed, [names for _, names in gathered])
     return job
 
 
 def world() -> Any:
-    """mpi4py's communicator of all ranks that a launcher started; None: this process is alone.
+    """Return mpi4py's communicator of the ranks that a launcher started; None: just one.
 
-    For programs that run with or without ``mpiexec``. MPI starts only where there are several.
+    For programs that run with or without ``mpiexec``. MPI starts only where several ranks run.
 
     Raises:
-        IncompatibleError: there are several, and this Python cannot speak to them.
+        IncompatibleError: several ranks run, and this Python cannot speak to them.
     """
     sizes = [os.environ.get(name, "").strip() for name in LAUNCHED]
     started = max((int(text) for text in sizes if text.isdecimal()), default=1)
@@ -328,7 +348,7 @@ def world() -> Any:
 
 
 def ranks_per_node() -> int | None:
-    """What ``LMDBIO_RANKS_PER_NODE`` says, None when it says nothing.
+    """Return the number that ``LMDBIO_RANKS_PER_NODE`` holds; None where it is not set.
 
     Raises:
         ValueError: not a positive whole number.
@@ -342,5 +362,5 @@ def ranks_per_node() -> int | None:
 
 
 def teams(node: Sequence[int], roots: int) -> list[range]:
-    """Splits a node's ranks (by node rank) into the contiguous teams of its roots."""
+    """Split a node's ranks (by node rank) into the contiguous teams of its roots."""
     return [split_share(len(node), roots, root) for root in range(roots)]

@@ -1,15 +1,16 @@
 """Short letters between the roots of a job, from thread to thread.
 
-One thread of each root sends and receives; nothing waits. Letters travel over a duplicate of the
-user's communicator, made once and kept as long as that one lives, so that a Reader's end needs
-nobody else: a letter that comes too late is recognised by the number of its Reader and dropped.
+One thread of each root sends and receives; no call here waits. Letters travel over a duplicate of
+the user's communicator (``_Channel``), made once and kept as long as that communicator lives. So
+the end of a Reader needs no other rank: a letter that comes too late carries the number of its
+Reader, and the receiver drops it.
 
-When the user frees the communicator no letter is sent or taken any more, also of Readers that go
-on. To free the duplicate as well, all ranks must know that nothing is under way. Nobody waits for
-that: each tells how much it has sent, and looks whether all others have, whenever it makes another
-Reader or frees another communicator, and when the process ends.
+When the user frees the communicator, ranks send and take no more letters, also for Readers that
+go on. To free the duplicate as well, all ranks must know that no letter is under way. No rank
+waits for that: each tells how many letters it has sent, and looks whether all others have told,
+whenever it makes another Reader or frees another communicator, and when the process ends.
 
-A thread that waits for a letter probes and sleeps: a receive that blocks would burn a core.
+A thread that expects a letter probes and sleeps: a receive that blocks would burn a core.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ __all__ = [
 
 
 class Kind(IntEnum):
-    """What a letter is about."""
+    """The subject of a letter."""
 
     ABORT = 1  # a rank of another node failed
-    TOKEN = 2  # a turn to read (``share.turns``)
-    CURSOR = 3  # a place to seek on from (``lmdbio.seeking``)
-    DEMAND = 4  # how far somebody needs that to go
-    WISH = 5  # for a turn
+    TOKEN = 2  # the token of a chain: a turn to read (``share.turns``)
+    CURSOR = 3  # a place to seek on from (``locate.cursor_walk``)
+    DEMAND = 4  # the block up to which a root needs the cursor to go
+    WISH = 5  # a root asks for the token
 
 
 class Letter(NamedTuple):
-    """One letter that has come."""
+    """One letter that has come, and the job rank that sent it."""
 
     kind: Kind
     sender: int
@@ -60,55 +61,61 @@ class Letter(NamedTuple):
 
 
 def failure_letter(rank: int, cause: str) -> bytes:
-    """What to send of a rank that failed."""
+    """Return the body of a letter that tells which job rank failed, and why."""
     return _FAILURE.pack(rank) + cause.encode("utf-8", "replace")
 
 
 def failure_of(body: bytes) -> tuple[int, str]:
-    """(rank, cause) of such a letter."""
+    """Return (rank, cause) from the body of such a letter."""
     return _FAILURE.unpack_from(body)[0], body[_FAILURE.size :].decode("utf-8", "replace")
 
 
 _FAILURE = struct.Struct("<I")
 _HEAD = struct.Struct("<QB")  # number of the Reader, kind
-#: No letter is longer: a cursor's place, or a number for each root.
+#: No letter is longer: the longest hold a cursor's place, or three numbers for each root.
 LETTER_BYTES_MAX = 1 << 20
-#: A letter that has come is found by so many probes.
+#: So many probes find a letter that has come: MPICH looks first, and takes in what has come after.
 PROBES = 2
-#: Every MPI has so many tags.
+#: Every MPI has so many tags (MPI_TAG_UB is at least 32767).
 TAGS = 1 << 15
-#: How long the end of the process waits for ranks that free a communicator later, or never.
+#: The end of the process waits so long for ranks that free a communicator later, or never.
 EXIT_SECONDS_MAX = 1.0
 
 
-class _Office:
-    """What letters of all Readers on one communicator travel over.
+class _Channel:
+    """The duplicate of one communicator, over which the letters of all its Readers travel.
 
-    It counts what is sent and received, so that nothing is under way when it ends: an MPI may
-    hand an old letter to whatever communicator comes next. Threads of several Readers share it.
+    It counts the letters sent and received, so that none is under way when it ends: an MPI may
+    hand an old letter to the communicator that comes next. Threads of several Readers share it.
+
+    Attributes:
+        readers: that were numbered.
+        users: Readers that have not ended.
     """
 
     def __init__(self, size: int, mpi: Any) -> None:
         self.mpi = mpi
         self._pid = os.getpid()
-        self.readers = 0  # that were numbered
-        self.users = 0  # that have not ended
+        self.readers = 0
+        self.users = 0
         self._made: list[Any] = []  # the duplicate, from when it is made until it is freed
         self._is_closed = False
         self._sent = np.zeros(size, np.int64)
         self._received = np.zeros(size, np.int64)
         self._sending: deque[tuple[Any, bytes]] = deque()
-        self._wanted = np.zeros(size, np.int64)  # what others have sent, once they have told
-        self._telling: list[Any] = []  # the request that tells so
+        self._expected = np.zeros(size, np.int64)  # letters that others have sent, once they told
+        self._telling: list[Any] = []  # the request of the Ialltoall that tells it
         self._status = mpi.Status()
-        # Mail that is collected closes at any moment of any thread, and so of one that is here.
+        # The collector may close a Mail at any moment of any thread, so also of one that is here.
         self._lock = threading.RLock()
 
     @property
     def is_open(self) -> bool:
+        """Whether letters can be sent and taken."""
         return not (self._is_closed or _is_over or self.mpi.Is_finalized())
 
     def send(self, to: int, tag: int, text: bytes) -> None:
+        """Send a letter to a rank; return at once. Drop it where the channel is closed."""
         with self._lock:
             if self.is_open:
                 request = self._made[0].Isend([text, self.mpi.BYTE], to, tag)
@@ -121,12 +128,11 @@ class _Office:
             self._sending.popleft()
 
     def receive(self, tag: int) -> tuple[int, bytes] | None:
-        """(sender, text) of a letter that has come, and has this tag."""
+        """Return (sender, text) of a letter with this tag, None if none has come."""
         with self._lock:
             return self._take(tag) if self.is_open else None
 
     def _take(self, tag: int) -> tuple[int, bytes] | None:
-        # MPICH looks first and takes in what has come after that, one letter each time.
         for _ in range(PROBES):
             found = self._made[0].Improbe(self.mpi.ANY_SOURCE, tag, self._status)
             if found is not None:
@@ -139,9 +145,9 @@ class _Office:
         return sender, bytes(text)
 
     def begin(self, comm: Any, number: int) -> None:
-        """A new Reader, of that number. What came too late for those before is thrown away.
+        """Begin a Reader of that number. Collective over ``comm`` the first time.
 
-        Collective the first time.
+        Where no other Reader is open, drop letters that came too late for those before.
         """
         if not self._made:
             _keep(self._made, comm.Dup, None)
@@ -152,28 +158,32 @@ class _Office:
             self.users += 1
 
     def leave(self) -> None:
-        """A Reader has ended."""
-        if self._pid == os.getpid():  # a forked child may find the lock held for ever
+        """Note that a Reader has ended."""
+        if self._pid == os.getpid():  # in a forked child the lock may be held for ever
             with self._lock:
                 self.users -= 1
 
     def close(self) -> None:
-        """No letter is sent or taken any more: the user's communicator is freed, on all ranks."""
+        """Send and take no more letters: the user frees the communicator, on all ranks."""
         with self._lock:
             if not self.is_open or not self._made:
                 return
             self._is_closed = True
-            _keep(self._telling, self._made[0].Ialltoall, self._sent, self._wanted)
+            _keep(self._telling, self._made[0].Ialltoall, self._sent, self._expected)
         _closed.append(self)
-        sweep()
+        free_closed()
 
     def end(self) -> bool:
-        """Frees the duplicate if nothing is under way; whether it is freed. Never waits."""
+        """Free the duplicate if no letter is under way. Never waits.
+
+        Returns:
+            Whether it is freed.
+        """
         with self._lock:
             if self._made and not self.mpi.Is_finalized():
                 if not self._telling[0].Test():
                     return False
-                while (self._received < self._wanted).any():
+                while (self._received < self._expected).any():
                     if self._take(self.mpi.ANY_TAG) is None:
                         return False
                 self._forget_sent()
@@ -184,23 +194,23 @@ class _Office:
 
 
 def _keep(kept: list[Any], call: Callable[..., Any], *arguments: Any) -> None:
-    """Puts what a call makes into a list.
+    """Append the result of a call to a list, in one step of Python's.
 
-    In one step of Python's: Ctrl-C, which comes between two of them, cannot lose it.
+    Ctrl-C comes between two such steps, so that it cannot lose the result.
     """
     kept.extend(map(call, *((argument,) for argument in arguments)))
 
 
-#: Offices whose communicators the user has freed, and that are not yet.
-_closed: list[_Office] = []
+#: Channels whose communicators the user has freed, and that still have their duplicate.
+_closed: list[_Channel] = []
 os.register_at_fork(after_in_child=_closed.clear)  # MPI is the parent's alone
 
 
-def sweep() -> None:
-    """Frees what letters of earlier communicators went over, where all ranks are done with it."""
-    for office in list(_closed):
-        if office.end() and office in _closed:
-            _closed.remove(office)
+def free_closed() -> None:
+    """Free the duplicates of freed communicators that all ranks are done with. Never waits."""
+    for channel in list(_closed):
+        if channel.end() and channel in _closed:
+            _closed.remove(channel)
 
 
 _is_over = False  # the process ends, or MPI does
@@ -208,14 +218,14 @@ _is_over = False  # the process ends, or MPI does
 
 @atexit.register
 def _finish() -> None:
-    """Sweeps for the last time: nothing may be under way when MPI ends."""
+    """Free what can be freed for the last time: no letter may be under way when MPI ends."""
     global _is_over
     _is_over = True
     deadline = time.monotonic() + EXIT_SECONDS_MAX
-    sweep()
+    free_closed()
     while _closed and time.monotonic() < deadline:
         time.sleep(0.001)
-        sweep()
+        free_closed()
 
 
 #: Called when MPI is finalized.
@@ -223,20 +233,24 @@ _before_finalize: list[Callable[[], None]] = []
 
 
 def before_finalize(call: Callable[[], None]) -> None:
-    """Has Readers ended when MPI is finalized, before anything of it is gone."""
+    """Register a call that ends Readers when MPI is finalized, before any part of MPI is gone."""
     _before_finalize.append(call)
 
 
 _keyval: int | None = None
 
 
-def _attend(mpi: Any) -> int:
-    """The key under which a communicator holds its office; sees to it that they end."""
+def _register(mpi: Any) -> int:
+    """Return the key under which a communicator holds its channel.
+
+    The first call registers with MPI what ends channels: when the user frees their communicator,
+    and when MPI is finalized.
+    """
     global _keyval
     if _keyval is None:
 
-        def freed(_comm: Any, _key: int, office: _Office) -> None:
-            office.close()
+        def freed(_comm: Any, _key: int, channel: _Channel) -> None:
+            channel.close()
 
         def finalized(_comm: Any, _key: int, _nothing: object) -> None:
             for call in _before_finalize:
@@ -244,26 +258,26 @@ def _attend(mpi: Any) -> int:
             wait_unused()  # its windows end with MPI
             _finish()
 
-        # This one's attributes are the first that MPI deletes when it is finalized.
+        # MPI_Finalize deletes the attributes of COMM_SELF before it does anything else.
         mpi.COMM_SELF.Set_attr(mpi.Comm.Create_keyval(None, finalized), None)
         _keyval = int(mpi.Comm.Create_keyval(None, freed))
     return _keyval
 
 
-def _office(comm: Any, mpi: Any) -> _Office:
-    """The office of a communicator."""
-    key = _attend(mpi)
-    office: _Office | None = comm.Get_attr(key)
-    if office is None:
-        office = _Office(comm.size, mpi)
-        comm.Set_attr(key, office)
-    return office
+def _channel(comm: Any, mpi: Any) -> _Channel:
+    """Return the channel of a communicator; make it the first time."""
+    key = _register(mpi)
+    channel: _Channel | None = comm.Get_attr(key)
+    if channel is None:
+        channel = _Channel(comm.size, mpi)
+        comm.Set_attr(key, channel)
+    return channel
 
 
 class Mail:
-    """One Reader's letters. For one thread, but that another makes it.
+    """One Reader's letters. One thread uses it; another one may make it.
 
-    It closes when nobody refers to it any more, if not before.
+    It closes when nothing refers to it any more, if not before.
 
     Args:
         number: of the Reader among those of the communicator; the same on all ranks.
@@ -272,25 +286,25 @@ class Mail:
     def __init__(self, comm: Any, mpi: Any, number: int) -> None:
         self._closed = True  # until it is open
         self._number, self._tag = number, number % TAGS
-        self._office = _office(comm, mpi)
-        self._office.begin(comm, number)
+        self._channel = _channel(comm, mpi)
+        self._channel.begin(comm, number)
         self._closed = False
 
     def __del__(self) -> None:
         self.close()
 
     def send(self, to: int, kind: Kind, body: bytes) -> None:
-        """Sends a letter to the root of job rank ``to``; returns at once."""
+        """Send a letter to the root of job rank ``to``; return at once."""
         text = _HEAD.pack(self._number, kind) + body
         if len(text) > LETTER_BYTES_MAX:
             raise RuntimeError(f"a letter of {len(text)} bytes")
-        if not self._closed and self._office.is_open:
-            self._office.send(to, self._tag, text)
+        if not self._closed and self._channel.is_open:
+            self._channel.send(to, self._tag, text)
 
     def receive(self) -> Letter | None:
-        """A letter that has come; None: there is none."""
-        while not self._closed and self._office.is_open:
-            found = self._office.receive(self._tag)
+        """Return a letter that has come, None if there is none."""
+        while not self._closed and self._channel.is_open:
+            found = self._channel.receive(self._tag)
             if found is None:
                 return None
             sender, text = found
@@ -303,30 +317,34 @@ class Mail:
 
     @property
     def is_open(self) -> bool:
-        """False once no letter can come any more."""
-        return not self._closed and self._office.is_open
+        """Whether letters can still come."""
+        return not self._closed and self._channel.is_open
 
     def close(self) -> None:
-        """Sends and receives no more. Never blocks; may be called twice."""
+        """Send and receive no more. Never blocks; may be called twice."""
         if not self._closed:
             self._closed = True
-            self._office.leave()
+            self._channel.leave()
 
 
 def next_number(job: Job) -> int:
-    """The lowest number that this rank knows no Reader of.
+    """Return the lowest number that this rank knows no Reader of.
 
-    Ranks may differ, where one was interrupted: the largest is free on all.
+    Ranks may differ, where one was interrupted: the largest of all ranks is free on all.
     """
-    sweep()
-    office = None if job.alone else job.comm.Get_attr(_attend(job.mpi))
-    return 0 if office is None else int(office.readers)
+    free_closed()
+    channel = None if job.alone else job.comm.Get_attr(_register(job.mpi))
+    return 0 if channel is None else int(channel.readers)
 
 
 def open_mail(job: Job, number: int) -> Mail | None:
-    """This rank's mail; collective over the job. None: its MPI serves one thread alone.
+    """Open this rank's mail. Collective over the job.
 
-    Threads send letters while the main thread may be in a call of its own.
+    The first time on a communicator all ranks duplicate it.
+
+    Returns:
+        None where a rank's MPI serves one thread alone: a root's thread sends letters while the
+        main thread may be in a call of its own.
 
     Args:
         number: the largest ``next_number`` of all ranks.

@@ -1,4 +1,4 @@
-"""The memory that the ranks of a node share, and what becomes of it when nobody frees it."""
+"""The memory that the ranks of a node share, and windows that no rank has freed."""
 
 from __future__ import annotations
 
@@ -11,9 +11,19 @@ from typing import Any
 
 from lmdbio import _core
 
+__all__ = [
+    "SHM",
+    "Name",
+    "SharedMemory",
+    "free_unfreed",
+    "hand_over_window",
+    "unfreed_windows",
+    "wait_unused",
+]
+
 #: Where MPI libraries keep shared windows on Linux.
 SHM = "/dev/shm"
-#: Populated per call, bytes: so that signals are seen between.
+#: Bytes populated per call: few enough that Python sees signals between two of them.
 POPULATE_BYTES = 256 * 2**20
 
 #: (machine, process, number): no two windows of a job have the same.
@@ -21,14 +31,14 @@ Name = tuple[str, int, int]
 
 
 class SharedMemory:
-    """This node's memory: the parts of its ranks, as this process sees them.
+    """One node's shared memory: the parts of its ranks, as this process sees them.
 
     Attributes:
         parts: address of each node rank's part.
         size: bytes of this rank's part.
         ranks: how many share it.
-        name: the same on all of them, and no other window's there; set by ``take_seat``.
-        keep: what it is, where it belongs to this process alone; None: a window of MPI's.
+        name: the same on all of them, and no other window's; ``attach_window`` sets it.
+        private: the memory itself where this process alone has it; None: MPI has a window.
     """
 
     def __init__(
@@ -39,31 +49,34 @@ class SharedMemory:
         window: Any = None,
         comm: Any = None,
         finalized: Callable[[], bool] = lambda: False,
-        keep: object = None,
+        private: _core.Memory | None = None,
     ) -> None:
         self.parts, self.size, self.ranks = parts, size, len(parts)
         self.name: Name = "", 0, 0
         self._finalized = finalized
         self._window, self._comm = window, comm
-        self.keep = keep
+        self.private = private
 
     @property
     def is_of_job(self) -> bool:
-        """Whether there is something that only all its ranks together can free."""
+        """Whether it holds something of MPI's that only all its ranks together can free."""
         return self._comm is not None
 
     @property
-    def gone(self) -> bool:
-        """True once the window is unmapped: freed here, or MPI was finalized."""
-        if self.keep is not None:
+    def is_gone(self) -> bool:
+        """Whether the window is unmapped: freed here, or by the end of MPI."""
+        if self.private is not None:
             return False
         return self._window is None or self._finalized()
 
     def reserve(self, address: int, size: int) -> None:
-        """Backs some of this rank's part with memory, so that no touch can fail.
+        """Back some of this rank's part with memory, so that no touch of it can fail.
+
+        Args:
+            address, size: of the bytes to back.
 
         Raises:
-            MemoryError: there is not enough.
+            MemoryError: the machine has too little.
         """
         if not self.is_of_job:
             return
@@ -72,7 +85,7 @@ class SharedMemory:
             step = min(POPULATE_BYTES, size - done)
             try:
                 if not _core.populate(address + done, step):
-                    return  # an old kernel; the free space was compared before
+                    return  # an old kernel; ``check_shm`` has compared the free space before
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                     raise
@@ -84,9 +97,9 @@ class SharedMemory:
             done += step
 
     def free(self) -> None:
-        """Unmaps the window. Collective over the node."""
+        """Unmap and free the window. Collective over the node."""
         window, comm = self._window, self._comm
-        self._window = self._comm = self.keep = None
+        self._window = self._comm = self.private = None
         if window is not None:
             window.Unlock_all()
             window.Free()
@@ -94,42 +107,47 @@ class SharedMemory:
             comm.Free()
 
 
-# --- windows that nobody freed -----------------------------------------------------------
+# --- windows that no rank has freed ------------------------------------------------------
 
-#: Windows of Readers that ended without being closed, after an error say, and when their memory
-#: is used no more. To free one is collective, so it waits for the next collective moment.
-_left: list[tuple[SharedMemory, Callable[[], bool]]] = []
+#: Memory of Readers that ended without being closed, after an error say, each with a function
+#: that returns whether this process has stopped filling it. To free a window is collective, so
+#: it waits for the next collective moment of the same ranks.
+_unfreed: list[tuple[SharedMemory, Callable[[], bool]]] = []
 
 
-def leave_window(memory: SharedMemory, is_unused: Callable[[], bool]) -> None:
-    """Leaves a window to whoever makes the next one with its ranks.
+def hand_over_window(memory: SharedMemory, is_unused: Callable[[], bool]) -> None:
+    """Leave a window to be freed when its ranks make their next one.
 
     Args:
         memory: of the window.
-        is_unused: says whether this process fills it no more.
+        is_unused: returns whether this process has stopped filling it.
     """
-    _left.append((memory, is_unused))
+    _unfreed.append((memory, is_unused))
 
 
 def wait_unused() -> None:
-    """Waits until this process fills none of them any more: until all have left them."""
-    while not all(is_unused() for memory, is_unused in _left):
+    """Wait until this process has stopped filling the windows that were handed over.
+
+    A root fills a window on until all ranks of its team have left.
+    """
+    while not all(is_unused() for memory, is_unused in _unfreed):
         time.sleep(_core.SLICE_MS / 1000)
 
 
-def left_windows() -> dict[Name, SharedMemory]:
-    """Those that this rank uses no more, by name."""
-    _left[:] = [one for one in _left if not one[0].gone]
-    return {memory.name: memory for memory, is_unused in _left if is_unused()}
+def unfreed_windows() -> dict[Name, SharedMemory]:
+    """Return the windows that were handed over and that this rank has stopped using, by name."""
+    _unfreed[:] = [one for one in _unfreed if not one[0].is_gone]
+    return {memory.name: memory for memory, is_unused in _unfreed if is_unused()}
 
 
-def free_left(own: dict[Name, SharedMemory], told: Sequence[Sequence[Any]]) -> None:
-    """Frees the windows that all their ranks are here for. Collective.
+def free_unfreed(own: dict[Name, SharedMemory], unused: Sequence[Sequence[Any]]) -> None:
+    """Free the windows whose ranks are all here and have stopped using them. Collective.
 
     Args:
-        told: names of the windows that each rank uses no more.
+        own: ``unfreed_windows`` of this rank.
+        unused: names of these windows on each rank; the same list on all ranks.
     """
-    ranks = Counter(name for names in told for name in names)
+    ranks = Counter(name for names in unused for name in names)
     for name in sorted(own):
         if ranks[name] == own[name].ranks:
             own[name].free()

@@ -18,7 +18,7 @@ import pytest
 
 from lmdbio import _core
 from lmdbio._core import Window
-from lmdbio.share.seat import pages_of
+from lmdbio.share.window import pages_of
 
 #: Waits are timed to some milliseconds.
 pytestmark = pytest.mark.alone
