@@ -40,7 +40,6 @@ from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceEr
 from lmdbio.provenance import (
     MAGIC,
     PROVENANCE_DIR,
-    Hints,
     Name,
     Provenance,
     data_file,
@@ -61,6 +60,7 @@ from lmdbio.provenance.values import DUPSORT, Part, walk
 from lmdbio.provenance.writer import Form, Made, Writer
 from lmdbio.provenance.writer_model import RECORDS_MAX, Evidence, find_history
 from lmdbio.system.background import Beside
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft, unwritable
 
 __all__ = ["ConvertReport", "Form", "convert"]
@@ -317,7 +317,7 @@ class _Converter:
     ) -> None:
         self._engine, self._form = engine, form
         self._told, self._ordered = told, False
-        self._hints = Hints.of(os.fstat(engine.fd))
+        self._hints = FileIdentity.of(os.fstat(engine.fd))
         self._meta = _core.read_meta(engine)
         self.writer = Writer(draft, self._meta.layout, form, engine.path)
         self.trees: list[bytes] = []
@@ -345,7 +345,7 @@ class _Converter:
         it), because what describes an older state would be refused by ``check`` at once.
         """
         newest = _core.newest_txnid(self._engine, self._meta.layout)
-        now = Hints.of(os.fstat(self._engine.fd))
+        now = FileIdentity.of(os.fstat(self._engine.fd))
         return newest != self._meta.txnid or now != self._hints
 
     def finish(self) -> int:

@@ -45,6 +45,7 @@ from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.values import DUPSORT, walk
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["CollectingEnvironment", "collect", "open_collecting"]
 
@@ -230,7 +231,7 @@ class CollectingEnvironment:
         for name in FORWARDED:
             setattr(self, name, getattr(environment, name))
         self._data, self._output = data, output
-        self._identity = _identity(data)
+        self._identity = FileIdentity.of(data.stat())
         self._report: ConvertReport | None = None
         self._note = ""
         #: The process that has yet to collect; 0: done.
@@ -273,7 +274,7 @@ class CollectingEnvironment:
         if owner != os.getpid():
             return
         try:
-            if _identity(self._data) != self._identity:
+            if not self._identity.is_same_inode(FileIdentity.of(self._data.stat())):
                 raise Error(f"{self._data}: was moved or replaced while it was open")
             self._report = self._collect()
         except (Error, OSError, LookupError, MemoryError) as error:
@@ -400,8 +401,3 @@ def _with_any_transaction(call: Callable[..., Any]) -> Callable[..., Any]:
         )
 
     return wrapped
-
-
-def _identity(data: Path) -> tuple[int, int]:
-    status = data.stat()
-    return status.st_dev, status.st_ino

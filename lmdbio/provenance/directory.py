@@ -7,11 +7,7 @@ Pure: bytes in, values out, and back.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import hashlib
-import os
-import socket
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
@@ -37,6 +33,7 @@ from lmdbio._core import (
 from lmdbio.errors import ProvenanceError
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.provenance.writer_model import RECORDS_MAX as REPLAYED_MAX
+from lmdbio.system.file_identity import FileIdentity
 
 __all__ = [
     "ALL_KEY_RUNS_MAX",
@@ -46,7 +43,6 @@ __all__ = [
     "DIRECTORY_BYTES_MAX",
     "Entry",
     "Facts",
-    "Hints",
     "MAGIC",
     "NUMBERS_MAX",
     "Name",
@@ -118,34 +114,6 @@ DIGEST_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Hints:
-    """What tells cheaply that a file is still the one that was converted.
-
-    Attributes:
-        mtime_ns, ctime_ns: of the data file.
-        dev, ino: of the data file, meaningful on ``host`` alone.
-        host: 16 bytes that identify the machine.
-    """
-
-    mtime_ns: int
-    ctime_ns: int
-    dev: int
-    ino: int
-    host: bytes
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> Hints:
-        return cls(status.st_mtime_ns, status.st_ctime_ns, status.st_dev, status.st_ino, _host())
-
-    def differences(self, now: Hints) -> tuple[str, ...]:
-        """The names of the hints that differ; the device and inode only on the same host."""
-        names = ["mtime_ns", "ctime_ns"]
-        if self.host == now.host:
-            names += ["dev", "ino"]
-        return tuple(name for name in names if getattr(self, name) != getattr(now, name))
-
-
-@dataclass(frozen=True, slots=True)
 class Facts:
     """The state of the database that a provenance file describes.
 
@@ -168,7 +136,7 @@ class Facts:
     extents_end: int
     free_db: Database
     main_db: Database
-    hints: Hints
+    hints: FileIdentity
     digest: bytes
 
     @property
@@ -180,14 +148,6 @@ class Facts:
             self.env_flags,
             self.last_pgno + 1,
         )
-
-
-def _host() -> bytes:
-    machine = b""
-    with contextlib.suppress(OSError):
-        machine = Path("/etc/machine-id").read_bytes().strip()
-    mark = machine + b"\0" + os.fsencode(socket.gethostname())
-    return hashlib.blake2b(mark, digest_size=16).digest()
 
 
 def pack_database(db: Database) -> bytes:
@@ -481,6 +441,7 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
 
 def pack_directory(facts: Facts, entries: Sequence[Entry]) -> bytes:
     """The directory before compression; ``parse_directory`` is its inverse."""
+    hints = facts.hints
     return b"".join(
         [
             _FACTS.pack(
@@ -494,7 +455,7 @@ def pack_directory(facts: Facts, entries: Sequence[Entry]) -> bytes:
             ),
             pack_database(facts.free_db),
             pack_database(facts.main_db),
-            _HINTS.pack(*(getattr(facts.hints, name) for name in Hints.__dataclass_fields__)),
+            _HINTS.pack(hints.mtime_ns, hints.ctime_ns, hints.dev, hints.ino, hints.host),
             facts.digest,
             *(entry.pack() for entry in entries),
         ]
@@ -568,7 +529,7 @@ def parse_directory(
     parser = _Parser(raw, path, blocks_bytes)
     version, page_size, env_flags, sections, txnid, last_pgno, end = parser.items(_FACTS)
     free_db, main_db = parser.database(), parser.database()
-    hints = Hints(*parser.items(_HINTS))
+    hints = FileIdentity(*parser.items(_HINTS))
     digest = parser.bytes(DIGEST_BYTES)
     facts = Facts(
         version, page_size, env_flags, txnid, last_pgno, end, free_db, main_db, hints, digest

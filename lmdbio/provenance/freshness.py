@@ -27,13 +27,13 @@ from lmdbio._core import Database, Engine, Meta
 from lmdbio.errors import Error, StaleError
 from lmdbio.provenance import (
     DIGEST_BYTES,
-    Hints,
     Name,
     Provenance,
     name_text,
     pack_database,
     values,
 )
+from lmdbio.system.file_identity import FileIdentity
 
 __all__ = [
     "Check",
@@ -106,7 +106,7 @@ def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") ->
     elif status is None:
         reasons = ("no file status",)
     else:
-        reasons = provenance.facts.hints.differences(Hints.of(status))
+        reasons = provenance.facts.hints.differences(FileIdentity.of(status))
     known = (
         bool(reasons)
         and check != "always"
@@ -146,7 +146,11 @@ def check(
     if due.due:
         _check_digest(engine, meta, provenance, progress)
         after = _status(engine)
-        if before is not None and after is not None and Hints.of(before) == Hints.of(after):
+        if (
+            before is not None
+            and after is not None
+            and FileIdentity.of(before) == FileIdentity.of(after)
+        ):
             _remember(provenance.facts.digest, after)
     return CheckReport(how, due.reasons, due.bytes if due.due else 0, time.monotonic() - began)
 
@@ -262,11 +266,7 @@ def _memory_folder() -> Path:
 
 
 def _memory_file(digest: bytes, status: os.stat_result) -> Path:
-    hints = Hints.of(status)
-    identity = struct.pack(
-        "<QQQqq", hints.dev, hints.ino, status.st_size, hints.mtime_ns, hints.ctime_ns
-    )
-    mark = hashlib.blake2b(digest + identity + hints.host, digest_size=24).hexdigest()
+    mark = hashlib.blake2b(digest + FileIdentity.of(status).mark(), digest_size=24).hexdigest()
     return _memory_folder() / mark
 
 

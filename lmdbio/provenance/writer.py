@@ -30,7 +30,6 @@ from lmdbio.provenance.directory import (
     NUMBERS_MAX,
     Entry,
     Facts,
-    Hints,
     Name,
     compress,
     extents_crc,
@@ -39,6 +38,7 @@ from lmdbio.provenance.directory import (
     pack_preamble,
     zigzag,
 )
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 
 __all__ = ["Form", "Made", "Writer"]
@@ -265,7 +265,7 @@ class Writer:
         row = (records, raw_size, len(stored), zlib.crc32(stored), form)
         self.made[-1].rows.append(row)
 
-    def finish(self, meta: Meta, hints: Hints, digest: bytes) -> int:
+    def finish(self, meta: Meta, hints: FileIdentity, digest: bytes) -> int:
         """Writes the directory and the preamble; returns the file's size."""
         facts = Facts(
             version=meta.layout.version,

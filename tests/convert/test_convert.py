@@ -28,7 +28,6 @@ from lmdbio.convert.verify import verify
 from lmdbio.errors import Error, IncompatibleError, InvalidError, ProvenanceError
 from lmdbio.locate.source import open_source
 from lmdbio.provenance import (
-    Hints,
     Provenance,
     data_file,
     find_sidecar,
@@ -37,6 +36,7 @@ from lmdbio.provenance import (
 )
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer import Writer
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 
 FORMATS = [0, 1]  # py-lmdb's lib_version: LMDB 0.9 and 1.0
@@ -231,7 +231,7 @@ def write_simulated(tmp_path: Path, extents: _core.Extents, layout: _core.Layout
             writer.add(extents[start : start + 10_000])
         writer.end()
         stamp = time.time_ns()
-        hints = Hints(stamp, stamp + 1, 66, 12345, os.urandom(16))
+        hints = FileIdentity(stamp, stamp + 1, 66, 12345, os.urandom(16))
         size = writer.finish(meta, hints, os.urandom(32))
         draft.publish(True)
     with Provenance.open(path) as opened:

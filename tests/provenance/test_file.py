@@ -20,10 +20,11 @@ import pytest
 from lmdbio import _core
 from lmdbio.convert.verify import verify
 from lmdbio.errors import ProvenanceError, StaleError
-from lmdbio.provenance import Hints, Provenance, freshness
+from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
 from lmdbio.provenance.writer import Writer
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 from tests.support import ROOT
 
@@ -300,7 +301,7 @@ def test_opening_reads_little_of_a_large_file(tmp_path, monkeypatch):
         writer.begin(None, db)
         writer.add(extents)
         writer.end()
-        size = writer.finish(meta, Hints(0, 0, 0, 0, bytes(16)), bytes(32))
+        size = writer.finish(meta, FileIdentity(0, 0, 0, 0, bytes(16)), bytes(32))
         draft.publish(True)
     read = []
     original = os.pread

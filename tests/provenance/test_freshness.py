@@ -17,12 +17,14 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lmdbio import _core, provenance
+from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, ProvenanceError, StaleError
-from lmdbio.provenance import Hints, Provenance, freshness
+from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.freshness import CheckReport, DeepCheck
+from lmdbio.system import file_identity
+from lmdbio.system.file_identity import FileIdentity
 
 Lengths = list[int]
 LENGTHS = [3000 + 7 * i for i in range(400)]
@@ -97,11 +99,11 @@ def test_a_copy_elsewhere_is_checked_deeply_once(pair, tmp_path):
 
 def test_device_and_inode_count_on_their_own_host_alone(pair, monkeypatch):
     data, sidecar = pair
-    hints = Hints.of(data.stat())
+    hints = FileIdentity.of(data.stat())
     moved = dataclasses.replace(hints, dev=hints.dev + 1, ino=hints.ino + 1)
     assert hints.differences(moved) == ("dev", "ino")
     assert hints.differences(dataclasses.replace(moved, host=bytes(16))) == ()
-    monkeypatch.setattr(provenance.directory, "_host", lambda: bytes(16))
+    monkeypatch.setattr(file_identity, "_host", lambda: bytes(16))
     assert run_check(data, sidecar).how == "fast"
 
 

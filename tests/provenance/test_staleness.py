@@ -26,11 +26,13 @@ import pytest
 from click.testing import CliRunner
 
 import lmdbio
-from lmdbio import _core, provenance
+from lmdbio import _core
 from lmdbio.cli import cli
 from lmdbio.convert.convert import convert
 from lmdbio.errors import Error, StaleError
-from lmdbio.provenance import Hints, Provenance, freshness
+from lmdbio.provenance import Provenance, freshness
+from lmdbio.system import file_identity
+from lmdbio.system.file_identity import FileIdentity
 from tests.support import databases
 
 FORMS = ("replay", "runs", "leaves", "explicit")
@@ -457,7 +459,7 @@ def test_right_bytes_or_a_refusal_that_says_why(
 def test_on_another_host_inodes_say_nothing_and_nothing_wrong_is_read(
     case: Callable[[Pair], Outcome], pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(provenance.directory, "_host", lambda: b"another machine!")
+    monkeypatch.setattr(file_identity, "_host", lambda: b"another machine!")
     outcome = case(pair)
     judge_info(outcome)
     judge(outcome)
@@ -470,7 +472,7 @@ def test_hints_that_lie_do_not_deceive_a_check_that_was_asked_for(
     with Provenance.open(pair.world.sidecar) as opened:
         recorded = opened.facts.hints
     outcome = exchanged_in_place(pair)
-    monkeypatch.setattr(Hints, "of", classmethod(lambda cls, status: recorded))
+    monkeypatch.setattr(FileIdentity, "of", classmethod(lambda cls, status: recorded))
     judge(outcome, ("deep", "always"))
 
 

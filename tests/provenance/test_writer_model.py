@@ -21,10 +21,11 @@ from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.locate.source import open_source
-from lmdbio.provenance import Hints, Provenance, writer_model
+from lmdbio.provenance import Provenance, writer_model
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer import Writer
 from lmdbio.provenance.writer_model import Evidence, find_history
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 from tests.support import databases, histories
 
@@ -222,7 +223,7 @@ def test_an_imagenet_of_one_size_takes_less_than_a_kilobyte(tmp_path: Path) -> N
         writer = Writer(draft, layout)
         writer.begin(None, meta.main_db)
         writer.replay(found, [replayed.extents])
-        size = writer.finish(meta, Hints(1, 2, 3, 4, bytes(range(16))), bytes(range(32)))
+        size = writer.finish(meta, FileIdentity(1, 2, 3, 4, bytes(range(16))), bytes(range(32)))
         draft.publish(True)
     assert size <= 1024
     with Provenance.open(tmp_path / "x.prov") as opened:
