@@ -11,8 +11,10 @@ from rich.table import Table
 from lmdbio.cli.output import plural, size, wide_console
 from lmdbio.machine import calibration
 from lmdbio.machine.calibration import Staggering, Stored
-from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose, choose_tokens, wished
+from lmdbio.machine.choice import ACCESSES, Choice, Reason, choose
+from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.machine.storage import Storage
+from lmdbio.machine.tokens import choose_tokens
 
 #: Who reads in which way, and which of the choices concern it.
 USERS = {"stream": "Reader", "batch": "Records", "single": "lmdbio.open"}
@@ -39,7 +41,7 @@ def calibration_status(under: Storage) -> Stored | None:
 
 def choices(under: Storage, tuned: Stored | None) -> dict[str, Choice]:
     """How the file would be read, for each use."""
-    environment = wished()
+    environment = overrides_from_env()
     measured = tuned.calibration if tuned is not None else None
     return {use: choose(use, under, measured, environment=environment) for use in ACCESSES}
 

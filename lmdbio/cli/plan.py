@@ -17,10 +17,11 @@ from rich.table import Table
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.output import PATH, json_option, plural, print_json, provenance_option, size
 from lmdbio.locate.source import Source, open_source
-from lmdbio.machine.choice import Wish
+from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.provenance import name_text
+from lmdbio.reading.engines import choose_reading
 
 #: Reads that ``plan`` prints as text unless told ``--all``.
 ROWS_MAX = 40
@@ -132,13 +133,13 @@ def plan(
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if batch_size is not None and count is not None:
         raise click.UsageError("--batch-size says how many: no --count")
-    wish = Wish(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
+    wish = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with warnings.catch_warnings():
         # Why a provenance file is not used, the answer says.
         warnings.simplefilter("ignore")
         source = open_source(path, db=name, provenance=sidecar)
     with source:
-        way = source.choose_way("batch" if batch_size is None else "stream", wish)
+        way = choose_reading(source.pages, "batch" if batch_size is None else "stream", wish)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")

@@ -35,7 +35,8 @@ from lmdbio.cli.output import (
 )
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Stored
-from lmdbio.machine.choice import Choice, Wish, choose, wished
+from lmdbio.machine.choice import Choice, choose
+from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.stagger import Staggered
 from lmdbio.tuning.tune import Tuning
@@ -120,15 +121,15 @@ def _forget(path: Path, as_json: bool) -> None:
 
 def _measure_requests(
     path: Path, seconds: float, ranks: Any, progress: tuning.Progress | None
-) -> tuple[Tuning | None, Wish | None]:
+) -> tuple[Tuning | None, Overrides | None]:
     """By the first rank, and how Readers will read by that; others sleep, and get None."""
 
-    def measure() -> tuple[Tuning | None, Wish | None]:
+    def measure() -> tuple[Tuning | None, Overrides | None]:
         if ranks.rank:
             return None, None
         made = tuning.measure(path, seconds=seconds, progress=progress)
-        way = choose("stream", made.storage, made.calibration, environment=wished())
-        return made, Wish(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
+        way = choose("stream", made.storage, made.calibration, environment=overrides_from_env())
+        return made, Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
 
     job = share.connect(ranks)
     try:

@@ -61,16 +61,18 @@ from lmdbio.errors import (
     lmdb_error,
 )
 from lmdbio.locate.key_index import KeyTable
-from lmdbio.locate.source import Counted, Order, choose_way, count_keys, open_engine
+from lmdbio.locate.source import Counted, Order, count_keys
 from lmdbio.machine import storage
 from lmdbio.machine.budget import budget_bytes
-from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice, Wish
+from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
+from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.system import fork
 
 __all__ = ["Cursor", "Environment", "Transaction", "open"]
@@ -216,13 +218,13 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
                 "writes nothing: lmdbio convert makes one"
             )
         self = super().__new__(cls)
-        self._open(path, Wish(engine, depth), cache_bytes, block_bytes_max, theirs)
+        self._open(path, Overrides(engine, depth), cache_bytes, block_bytes_max, theirs)
         return self
 
     def _open(
         self,
         path: str | bytes,
-        wish: Wish,
+        wish: Overrides,
         cache_bytes: int,
         block_bytes_max: int,
         theirs: dict[str, Any],
@@ -296,14 +298,14 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
             self.close()
             raise
 
-    def _choose(self, wish: Wish) -> Choice:
+    def _choose(self, wish: Overrides) -> Choice:
         """How to read: opens the engine that was chosen instead of the first one."""
         first = self._open_engine()
         found = storage.look(first, cached=False)
         self._advised = (found.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
         # A disk of this machine is passed by, or does not mind the order.
         self._dense = self._advised and not found.disk
-        choice = choose_way(first, "single", wish)
+        choice = choose_reading(first, "single", wish)
         if (choice.engine, choice.depth) != (first.kind, first.depth):
             self._engine = open_engine(first, choice)
             first.close()

@@ -29,8 +29,6 @@ from lmdbio.errors import (
     ShortReadError,
 )
 from lmdbio.locate.key_index import Groups, KeyTable, Single
-from lmdbio.machine import calibration, storage
-from lmdbio.machine.choice import Access, Choice, Wish, choose, wished
 from lmdbio.provenance import freshness, values
 from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
@@ -45,9 +43,7 @@ __all__ = [
     "Order",
     "Source",
     "Told",
-    "choose_way",
     "count_keys",
-    "open_engine",
     "open_source",
     "open_told",
     "opening",
@@ -129,14 +125,6 @@ class Opened:
                 f"{self.path}: was cut while it was read: wanted {self._size} bytes at offset 0, "
                 f"got {size}"
             )
-
-    def choose_way(self, access: Access, keyword: Wish | None = None) -> Choice:
-        """How to read these records (``choose_way``)."""
-        return choose_way(self._pages, access, keyword)
-
-    def open_engine(self, choice: Choice) -> _core.Engine:
-        """The engine that reads these records (``open_engine``)."""
-        return open_engine(self._pages, choice)
 
     def map_metas(self) -> None:
         """Lets guarding copy the meta pages out of a mapping, where they are in the page cache."""
@@ -716,49 +704,3 @@ def _leaves(
     if section is not None and groups is not None and len(groups) != keys:
         raise section.damaged(f"it counts {len(groups):,} keys, {pages.path} has {keys:,}")
     return leaves
-
-
-def choose_way(engine: _core.Engine, access: Access, keyword: Wish | None = None) -> Choice:
-    """How to read the file of ``engine``: by what was asked for, measured, and is under it.
-
-    Args:
-        access: what for.
-        keyword: what the caller asked for.
-
-    Raises:
-        ValueError: a variable of the environment makes no sense.
-    """
-    environment = wished()
-    kept = calibration.find(engine)
-    if kept is not None and kept.note:
-        warnings.warn(kept.note, stacklevel=3)
-    found = storage.look(engine, cached=False)
-    if access == "stream" and not found.disk:
-        found = storage.look(engine)
-    return choose(
-        access,
-        found,
-        kept.calibration if kept is not None else None,
-        keyword=keyword,
-        environment=environment,
-    )
-
-
-def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
-    """Opens the engine that reads records, on the very file that ``pages`` has open.
-
-    By its name it could be another one by now: data sets are replaced by rename. Where nobody
-    asked for O_DIRECT by name and the file system refuses it, the page cache serves.
-    """
-    try:
-        engine = pages.again(choice.engine, choice.depth)
-    except IncompatibleError:
-        if choice.demanded:
-            raise
-        engine = pages.again("pread", choice.depth)
-    if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
-        # Plans ask for what they need, gaps included; what the kernel would add to each read
-        # of a batch of images was two fifths of it. Advice may be refused.
-        with contextlib.suppress(OSError):
-            os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
-    return engine

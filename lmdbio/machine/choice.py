@@ -1,6 +1,4 @@
-"""Choice: engine, depth, size of requests and gaps, for one way of using a file. Pure.
-
-And how many roots of a job may read at a time (``choose_tokens``).
+"""Choose engine, depth, size of requests and gaps, for one way of using a file. Pure.
 
     keyword  >  environment variable  >  what ``lmdbio tune`` measured  >  what is under the file
 
@@ -15,13 +13,12 @@ All defaults stand here, each with its reason; none of them changes what is read
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
 
-from lmdbio.machine.budget import parse_bytes
-from lmdbio.machine.calibration import Calibration, Pattern, Sample, Staggering, TokenSample
+from lmdbio.machine.calibration import Calibration, Pattern, Sample, TokenSample
+from lmdbio.machine.overrides import FIELDS, VARIABLES, Overrides
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.reads import GAP_BYTES_MAX, PAGE_BYTES, REQUEST_BYTES_MAX
 
@@ -29,26 +26,18 @@ __all__ = [
     "ACCESSES",
     "Access",
     "Choice",
-    "ENGINES",
     "FAR_STREAM_DEPTH",
     "FAR_STREAM_REQUEST_BYTES_MAX",
     "READAHEAD_BYTES_LARGE",
     "Reason",
-    "VARIABLES",
-    "Wish",
     "choose",
-    "choose_tokens",
-    "wished",
+    "rate_text",
 ]
 
 Access: TypeAlias = Literal["stream", "batch", "single"]
 ACCESSES: tuple[Access, ...] = get_args(Access)
 Origin: TypeAlias = Literal["keyword", "environment", "tune", "facts"]
 
-ENGINES = ("auto", "pread", "direct", "uring", "staged", "mmap")
-DEPTH_MAX = 256  # csrc/engine_pool.h
-#: More than this is no gap but a file.
-GAP_BYTES_LARGEST = 1 << 40
 #: Of streams: one 16 MiB request alone was measured at a third of the speed of four in flight,
 #: so blocks are cut; below 2 MiB their memory's huge pages are not used.
 STREAM_REQUEST_BYTES_MAX = 2 << 20
@@ -80,29 +69,6 @@ BETTER = 1.1
 BETTER_PAST_CACHE = 1.25
 #: The least depth, and the smallest request, that give so much of the best.
 ENOUGH = 0.95
-#: What was measured for so many times as many roots, or as few, says something of these.
-ROOTS_FACTOR = 1.5
-
-#: Variables of the environment, by the field that they set.
-VARIABLES = {
-    "engine": "LMDBIO_ENGINE",
-    "depth": "LMDBIO_DEPTH",
-    "request_bytes_max": "LMDBIO_REQUEST_BYTES",
-    "gap_bytes_max": "LMDBIO_GAP_BYTES",
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What somebody asked for; None: no wish."""
-
-    engine: str | None = None
-    depth: int | None = None
-    request_bytes_max: int | None = None
-    gap_bytes_max: int | None = None
-
-
-FIELDS = tuple(field.name for field in fields(Wish))
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,58 +118,6 @@ class Choice:
         return self.engine == "pread" and self.access != "stream" and not self.demanded
 
 
-# --- wishes -------------------------------------------------------------------------------
-
-
-def wished(environ: Mapping[str, str] = os.environ) -> Wish:
-    """What the environment asks for.
-
-    Raises:
-        ValueError: a value makes no sense; names the variable.
-    """
-    found: dict[str, Any] = {}
-    for field, variable in VARIABLES.items():
-        text = environ.get(variable, "").strip()
-        if text:
-            found[field] = _PARSERS[field](text, variable)
-    return Wish(**found)
-
-
-def _parse_engine(text: str, variable: str) -> str | None:
-    if text.casefold() not in ENGINES:
-        raise ValueError(f"{variable} must be one of {', '.join(ENGINES)}, not {text!r}")
-    return None if text.casefold() == "auto" else text.casefold()
-
-
-def _parse_depth(text: str, variable: str) -> int:
-    depth = int(text) if text.isascii() and text.isdecimal() else 0
-    if not 1 <= depth <= DEPTH_MAX:
-        raise ValueError(f"{variable} must be a number from 1 to {DEPTH_MAX}, not {text!r}")
-    return depth
-
-
-def _parse_request(text: str, variable: str) -> int:
-    size = parse_bytes(text, variable)
-    if size % PAGE_BYTES:
-        raise ValueError(f"{variable} must be a multiple of {PAGE_BYTES} bytes, not {text!r}")
-    return size
-
-
-def _parse_gap(text: str, variable: str) -> int:
-    size = 0 if text == "0" else parse_bytes(text, variable)
-    if size > GAP_BYTES_LARGEST:
-        raise ValueError(f"{variable} must be at most {GAP_BYTES_LARGEST} bytes, not {text!r}")
-    return size
-
-
-_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
-    "engine": _parse_engine,
-    "depth": _parse_depth,
-    "request_bytes_max": _parse_request,
-    "gap_bytes_max": _parse_gap,
-}
-
-
 # --- choosing -----------------------------------------------------------------------------
 
 
@@ -221,8 +135,8 @@ def choose(
     storage: Storage,
     tuned: Calibration | None = None,
     *,
-    keyword: Wish | None = None,
-    environment: Wish | None = None,
+    keyword: Overrides | None = None,
+    environment: Overrides | None = None,
 ) -> Choice:
     """How to read a file.
 
@@ -231,7 +145,7 @@ def choose(
         storage: what is under it (``lmdbio.storage.look``).
         tuned: what was measured there.
         keyword: what the caller asked for.
-        environment: what ``wished`` found.
+        environment: what ``overrides_from_env`` found.
     """
     found = _from_facts(access, storage)
     if tuned is not None:
@@ -240,7 +154,10 @@ def choose(
     values = {name: found[name].value for name in FIELDS}
     reasons = {name: found[name].reason for name in FIELDS}
     for name in FIELDS:
-        asked, named = getattr(keyword or Wish(), name), getattr(environment or Wish(), name)
+        asked, named = (
+            getattr(keyword or Overrides(), name),
+            getattr(environment or Overrides(), name),
+        )
         if asked is not None and asked != "auto":
             values[name], reasons[name] = asked, Reason("keyword", "asked for")
         elif named is not None:
@@ -369,7 +286,7 @@ def _engine_from_samples(
         return None
     if facts.value == "pread" and (storage.cached_share or 0.0) >= CACHED_SHARE:
         return None
-    told = f"measured {_rate(past)} past the page cache, {_rate(through)} through it"
+    told = f"measured {rate_text(past)} past the page cache, {rate_text(through)} through it"
     if storage.disk:
         pays = past.rate >= PAST_CACHE_RATE_MIN and past.rate >= BETTER * through.rate
         more = "large reads pass by it" if pays else "too little to give up the cache"
@@ -403,7 +320,7 @@ def _depth_from_samples(samples: tuple[Sample, ...], usual: int) -> _Found | Non
     enough = min((s for s in series if s.rate >= ENOUGH * best.rate), key=lambda s: s.depth)
     return _measured(
         enough.depth,
-        f"measured {_rate(enough)} at this depth, {_rate(best)} at best (at {best.depth})",
+        f"measured {rate_text(enough)} at this depth, {rate_text(best)} at best (at {best.depth})",
     )
 
 
@@ -424,8 +341,8 @@ def _stream_from_samples(
         key=lambda sample: sample.depth * sample.request_bytes,
     )
     text = (
-        f"measured {_rate(enough)} with {enough.depth} requests of {_size(enough.request_bytes)}, "
-        f"{_rate(best)} at best"
+        f"measured {rate_text(enough)} with {enough.depth} requests of "
+        f"{_size(enough.request_bytes)}, {rate_text(best)} at best"
     )
     return {
         "depth": _measured(enough.depth, text),
@@ -450,63 +367,8 @@ def _gap_from_samples(samples: tuple[Sample, ...]) -> _Found | None:
     )
 
 
-# --- tokens -------------------------------------------------------------------------------
-
-
-def choose_tokens(
-    measured: Sequence[Staggering],
-    *,
-    nodes: int,
-    roots: int,
-    assignment: str,
-    may_be_none: bool,
-) -> tuple[int, Reason] | None:
-    """How many roots may read at a time: the fewest that are fast enough.
-
-    Args:
-        measured: by jobs, on the file system that is read.
-        nodes, roots: of this job.
-        assignment: of its Reader.
-        may_be_none: turns were not asked for by name: there are none where these gain nothing.
-            Else there are none only where they cost something.
-
-    Returns:
-        The tokens, 0 for no turns, and why; None where no job of about as many roots, and with
-        this assignment, was measured.
-    """
-    near = [
-        one
-        for one in measured
-        if one.assignment == assignment
-        and max(one.roots, roots) <= ROOTS_FACTOR * min(one.roots, roots)
-    ]
-    if not near:
-        return None
-    # The nearest, and of equals the newest.
-    job = min(
-        near, key=lambda one: (abs(one.roots - roots), abs(one.nodes - nodes), -one.measured)
-    )
-    best = max(job.samples, key=lambda sample: sample.rate)
-    enough = [sample for sample in job.samples if sample.rate >= ENOUGH * best.rate]
-    # Without turns as many read as there are roots; but it saves the waiting.
-    most = -1 if may_be_none else job.roots
-    taken = min(enough, key=lambda sample: sample.tokens or most)
-    told = [f"{_rate(taken)} {_turns(taken, job)}"]
-    if best is not taken:
-        told.append(f"{_rate(best)} at best, {_turns(best, job)}")
-    none = next((sample for sample in job.samples if not sample.tokens), taken)
-    if none not in (taken, best):
-        told.append(f"{_rate(none)} {_turns(none, job)}")
-    return taken.tokens, Reason("tune", f"measured {'; '.join(told)}")
-
-
-def _turns(sample: TokenSample, job: Staggering) -> str:
-    if not sample.tokens:
-        return "without turns"
-    return f"with {sample.tokens} of {job.roots} roots at a time"
-
-
-def _rate(sample: Sample | TokenSample) -> str:
+def rate_text(sample: Sample | TokenSample) -> str:
+    """Return what was measured, for people."""
     return f"{sample.rate / 2**20:,.0f} MiB/s"
 
 

@@ -29,7 +29,7 @@ from lmdbio.batch import Batch
 from lmdbio.errors import Error, IncompatibleError, PeerError
 from lmdbio.locate.source import Check, Order
 from lmdbio.machine.budget import budget_bytes
-from lmdbio.machine.choice import Wish
+from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.planning.mode import AHEAD, USUAL_TOKENS, Mode
@@ -330,7 +330,7 @@ class Reader:
                 asked.provenance,
                 asked.check,
                 asked.order,
-                Wish(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
+                Overrides(None, asked.depth, asked.request_bytes_max, asked.gap_bytes_max),
             )
             work, seen, is_shared = open_roots(job, data, is_root=is_root, roots=len(teams))
             plain = Schedule(

@@ -21,7 +21,8 @@ from lmdbio import _core, share
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.cursor_walk import Relay, Walked
 from lmdbio.machine.calibration import Staggering
-from lmdbio.machine.choice import Reason, choose_tokens
+from lmdbio.machine.choice import Reason
+from lmdbio.machine.tokens import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation

@@ -27,10 +27,12 @@ from lmdbio.locate.cursor_walk import Walked, open_walked
 from lmdbio.locate.source import Check, Locate, Order, Source, Told, open_source, open_told
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Staggering
-from lmdbio.machine.choice import Choice, Wish
+from lmdbio.machine.choice import Choice
+from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
 
 __all__ = ["DataSet", "Seen", "Work", "open_roots"]
@@ -89,7 +91,7 @@ class DataSet:
     provenance: str | None
     check: Check
     order: Order
-    wish: Wish
+    wish: Overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,8 +239,8 @@ def _work(data: DataSet, roots: int, source: Source | Told | Walked) -> Work:
         has_sidecar = isinstance(source, Source) and source.locate == "provenance"
         mode = Mode.resolve(data.mode, provenance=has_sidecar)
         wish = data.wish if auto else replace(data.wish, engine=mode.engine)
-        choice = source.choose_way("stream", wish)
-        engine = source.open_engine(choice)
+        choice = choose_reading(source.pages, "stream", wish)
+        engine = open_engine(source.pages, choice)
         bypass = Bypass(
             engine,
             source.used_bytes,

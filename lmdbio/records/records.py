@@ -21,12 +21,13 @@ from lmdbio.batch import Batch
 from lmdbio.errors import Error
 from lmdbio.locate.source import Check, Locate, Order, open_source
 from lmdbio.machine.budget import budget_bytes
-from lmdbio.machine.choice import Wish
+from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, Slices
 from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.reading.file_cache import Image
 
 __all__ = ["Begun", "Records", "as_indices", "read_ahead"]
@@ -187,10 +188,10 @@ class Records(Sequence[bytes]):
             subdir=subdir,
         )
         try:
-            wish = Wish(engine, depth, request_bytes_max, gap_bytes_max)
-            choice = self.choice = self._source.choose_way("batch", wish)
+            wish = Overrides(engine, depth, request_bytes_max, gap_bytes_max)
+            choice = self.choice = choose_reading(self._source.pages, "batch", wish)
             self._options = PlanOptions(choice.gap_bytes_max, choice.request_bytes_max)
-            self._engine = self._source.open_engine(choice)
+            self._engine = open_engine(self._source.pages, choice)
             size = self._source.used_bytes
             self._bypass = Bypass(self._engine, size, depth=choice.depth, wanted=choice.past_cache)
             budget = budget_bytes(memory_bytes_max)

@@ -26,7 +26,7 @@ from lmdbio.errors import Error
 from lmdbio.locate.source import Source, open_source
 from lmdbio.machine import storage
 from lmdbio.machine.calibration import Staggering, TokenSample
-from lmdbio.machine.choice import Wish
+from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.provenance import data_file
@@ -202,7 +202,7 @@ def measure(
     comm: Any,
     *,
     seconds: float,
-    wish: Wish | None = None,
+    wish: Overrides | None = None,
     progress: Progress | None = None,
 ) -> Staggered:
     """Measures how many tokens are best for these ranks. Collective; keeps nothing.
@@ -224,7 +224,7 @@ def measure(
         per_node = job.together(share.ranks_per_node)
         job.compare([{share.RANKS_PER_NODE: told} for told in per_node])
         job.settle_nodes(per_node[0])
-        made = _Measuring(path, job, per_node[0], progress).measure(seconds, wish or Wish())
+        made = _Measuring(path, job, per_node[0], progress).measure(seconds, wish or Overrides())
     except BaseException as error:
         job.fail(error)
         if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
@@ -251,13 +251,13 @@ class _Measuring:
         self._roots = sum(self._mode.roots(len(node)) for node in job.nodes)
         self._tokens = counts(self._roots)
         self._seen = _Seen(0, 0.0)
-        self._wish = Wish()
+        self._wish = Overrides()
         self._batch = 0
         self._start = 0  # where the next run begins
         self._bytes = 0
         self._cleared: tuple[_core.Engine, Source] | None = None  # page cache, before each run
 
-    def measure(self, seconds: float, wish: Wish) -> Staggered:
+    def measure(self, seconds: float, wish: Overrides) -> Staggered:
         """With each assignment in turn."""
         job = self._job
         lacking = obstacle(nodes=len(job.nodes), roots=self._roots, is_threaded=job.is_threaded)

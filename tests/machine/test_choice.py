@@ -14,9 +14,10 @@ import lmdb
 import pytest
 
 import lmdbio
-from lmdbio.machine import choice
+from lmdbio.machine import choice, overrides
 from lmdbio.machine.calibration import Calibration, Sample
-from lmdbio.machine.choice import ACCESSES, Choice, Wish, choose, wished
+from lmdbio.machine.choice import ACCESSES, Choice, choose
+from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.machine.storage import Storage, Stripes
 from lmdbio.planning.mode import ENGINES
 from lmdbio.planning.reads import REQUEST_BYTES_MAX, PlanOptions
@@ -98,10 +99,10 @@ def test_every_choice_has_a_reason_and_can_be_read_with():
     for access, storage in itertools.product(ACCESSES, storages):
         found = choose(access, storage)
         assert found.engine in ENGINES
-        assert set(found.reasons) == set(choice.VARIABLES)
+        assert set(found.reasons) == set(overrides.VARIABLES)
         assert all(reason.text and reason.origin == "facts" for reason in found.reasons.values())
         PlanOptions(found.gap_bytes_max, found.request_bytes_max)
-        assert 1 <= found.depth <= choice.DEPTH_MAX
+        assert 1 <= found.depth <= overrides.DEPTH_MAX
 
 
 # --- what was measured --------------------------------------------------------------------
@@ -202,8 +203,8 @@ TUNED = measured(
     sample("pread", "random", 1 << 17, 32, 100),
 )
 WISHES = {
-    "keyword": Wish("direct", 3, 12 << 10, 1),
-    "environment": Wish("mmap", 5, 8 << 10, 0),
+    "keyword": Overrides("direct", 3, 12 << 10, 1),
+    "environment": Overrides("mmap", 5, 8 << 10, 0),
 }
 
 
@@ -228,7 +229,9 @@ def test_keyword_before_environment_before_tune_before_facts(access):
 
 
 def test_each_field_is_asked_for_by_itself():
-    found = choose("batch", DISK, TUNED, keyword=Wish(depth=2), environment=Wish(gap_bytes_max=7))
+    found = choose(
+        "batch", DISK, TUNED, keyword=Overrides(depth=2), environment=Overrides(gap_bytes_max=7)
+    )
     assert origins(found) == {
         "engine": "tune",
         "depth": "keyword",
@@ -239,14 +242,14 @@ def test_each_field_is_asked_for_by_itself():
 
 
 def test_who_names_an_engine_gets_it_and_nothing_passes_by():
-    for wish in (Wish("pread"), Wish("direct")):
+    for wish in (Overrides("pread"), Overrides("direct")):
         assert not choose("batch", DISK, keyword=wish).past_cache
         assert choose("batch", DISK, environment=wish).demanded
-    assert choose("batch", DISK, keyword=Wish("auto")).past_cache
+    assert choose("batch", DISK, keyword=Overrides("auto")).past_cache
 
 
 def test_the_environment_is_read_under_its_names():
-    found = wished(
+    found = overrides_from_env(
         {
             "LMDBIO_ENGINE": "Direct",
             "LMDBIO_DEPTH": " 16 ",
@@ -254,8 +257,12 @@ def test_the_environment_is_read_under_its_names():
             "LMDBIO_GAP_BYTES": "0",
         }
     )
-    assert found == Wish("direct", 16, 4 << 20, 0)
-    assert wished({}) == wished({"LMDBIO_ENGINE": "auto", "LMDBIO_DEPTH": ""}) == Wish()
+    assert found == Overrides("direct", 16, 4 << 20, 0)
+    assert (
+        overrides_from_env({})
+        == overrides_from_env({"LMDBIO_ENGINE": "auto", "LMDBIO_DEPTH": ""})
+        == Overrides()
+    )
 
 
 @pytest.mark.parametrize(
@@ -275,7 +282,7 @@ def test_the_environment_is_read_under_its_names():
 )
 def test_a_variable_that_makes_no_sense_is_refused_by_its_name(variable, text):
     with pytest.raises(ValueError, match=variable):
-        wished({variable: text})
+        overrides_from_env({variable: text})
 
 
 # --- where it acts ------------------------------------------------------------------------

@@ -20,8 +20,8 @@ from data import MIXED, mixed_value
 from mpi4py import MPI
 
 from lmdbio import _core
-from lmdbio.locate import source
 from lmdbio.planning.mode import AHEAD, ALL_RANKS, ENGINES, LOCATE, USUAL_TOKENS, Mode
+from lmdbio.reader import roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -42,21 +42,21 @@ class Late:
 
     def __init__(self, path: str) -> None:
         self._content = (Path(path) / "data.mdb").read_bytes()
-        self._open = source.Opened.open_engine
+        self._open = roots.open_engine
 
     def __enter__(self) -> None:
         content = self._content
 
-        def late(_self: object, choice: object) -> _core.Engine:
+        def late(_pages: object, choice: object) -> _core.Engine:
             engine = _core.Engine.memory(content)
             engine.script(delay_us=LATE_US)
             engine.kind = "pread"  # what a mode can be told to read with
             return engine
 
-        source.Opened.open_engine = late  # type: ignore[assignment, method-assign]
+        roots.open_engine = late  # type: ignore[assignment]
 
     def __exit__(self, *_: object) -> None:
-        source.Opened.open_engine = self._open  # type: ignore[method-assign]
+        roots.open_engine = self._open
 
 
 def read(path: str, mode: Mode, assignment: str, per_node: int) -> tuple[list[int], Mode]:

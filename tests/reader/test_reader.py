@@ -27,7 +27,8 @@ import pytest
 from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.errors import Error, IncompatibleError, ProvenanceError
-from lmdbio.machine.choice import Access, Choice, Wish, choose
+from lmdbio.machine.choice import Access, Choice, choose
+from lmdbio.machine.overrides import Overrides
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
 from lmdbio.reader import reader, roots
@@ -374,11 +375,9 @@ class Source:
     def run(self, start: int, stop: int) -> np.ndarray:
         return self.extents(np.arange(start, stop, dtype=np.uint64))
 
-    def choose_way(self, access: Access, keyword: Wish) -> Choice:
-        return choose(access, Storage(), keyword=keyword)
-
-    def open_engine(self, choice: Choice) -> _core.Engine:
-        return _core.Engine(self.path, choice.engine, choice.depth)
+    @property
+    def pages(self) -> Source:
+        return self
 
     def guard(self) -> None:
         pass
@@ -391,6 +390,15 @@ def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
     seen = roots.Seen(source.path, 1, 1, 1, 1, 1, 1, source.count)
     monkeypatch.setattr(roots, "open_source", lambda *_args, **_more: source)
     monkeypatch.setattr(roots, "_look", lambda *_args: seen)
+
+    def choose_unseen(_engine: object, access: Access, keyword: Overrides) -> Choice:
+        return choose(access, Storage(), keyword=keyword)
+
+    def open_flat(_engine: object, choice: Choice) -> _core.Engine:
+        return _core.Engine(source.path, choice.engine, choice.depth)
+
+    monkeypatch.setattr(roots, "choose_reading", choose_unseen)
+    monkeypatch.setattr(roots, "open_engine", open_flat)
 
 
 def test_an_error_of_the_filling_thread_is_raised_by_next_again_and_again(

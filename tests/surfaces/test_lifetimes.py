@@ -18,9 +18,10 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio.machine.choice import Wish
+from lmdbio.machine.overrides import Overrides
 from lmdbio.pylmdb import reader_slots
 from lmdbio.reading import file_cache
+from lmdbio.reading.engines import choose_reading, open_engine
 from tests.support import ROOT, databases
 
 COUNT = 1500
@@ -301,8 +302,8 @@ def test_reads_under_way_end_before_the_memory_they_fill(path):
             request_bytes_max=4096,
             alignment=4096,
         )
-        choice = records._source.choose_way("batch", Wish("direct", depth=1))
-        engine = records._source.open_engine(choice)
+        choice = choose_reading(records._source.pages, "batch", Overrides("direct", depth=1))
+        engine = open_engine(records._source.pages, choice)
         memory = Memory(plan.totals.buffer_bytes)
         ticket = engine.submit_plan(plan, memory.address, memory)
         engine.close()

@@ -18,7 +18,7 @@ from lmdbio.cli.choices import turn_choices
 from lmdbio.errors import IncompatibleError
 from lmdbio.machine import calibration
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.choice import choose_tokens
+from lmdbio.machine.tokens import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import count_tokens, usual_tokens

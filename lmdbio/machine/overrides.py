@@ -1,0 +1,100 @@
+"""Hold what somebody asked for by name, and read it from the variables of the environment. Pure.
+
+    LMDBIO_ENGINE=direct LMDBIO_DEPTH=16   ->   Overrides(engine="direct", depth=16)
+
+``choice.choose`` lets them win over what was measured, and over what is under the file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from lmdbio.machine.budget import parse_bytes
+from lmdbio.planning.reads import PAGE_BYTES
+
+__all__ = ["DEPTH_MAX", "ENGINES", "FIELDS", "Overrides", "VARIABLES", "overrides_from_env"]
+
+ENGINES = ("auto", "pread", "direct", "uring", "staged", "mmap")
+DEPTH_MAX = 256  # csrc/engine_pool.h
+#: More than this is no gap but a file.
+GAP_BYTES_LARGEST = 1 << 40
+
+#: Variables of the environment, by the field that they set.
+VARIABLES = {
+    "engine": "LMDBIO_ENGINE",
+    "depth": "LMDBIO_DEPTH",
+    "request_bytes_max": "LMDBIO_REQUEST_BYTES",
+    "gap_bytes_max": "LMDBIO_GAP_BYTES",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What a caller, or the environment, asks for instead of what would be chosen.
+
+    Attributes:
+        engine: "pread", "direct", "uring", "staged" or "mmap"; None: none is asked for, and so on.
+        depth: requests in flight.
+        request_bytes_max: largest single request, bytes, a multiple of ``PAGE_BYTES``.
+        gap_bytes_max: bytes nobody asked for that are read to save a request.
+    """
+
+    engine: str | None = None
+    depth: int | None = None
+    request_bytes_max: int | None = None
+    gap_bytes_max: int | None = None
+
+
+FIELDS = tuple(field.name for field in fields(Overrides))
+
+
+def _parse_engine(text: str, variable: str) -> str | None:
+    if text.casefold() not in ENGINES:
+        raise ValueError(f"{variable} must be one of {', '.join(ENGINES)}, not {text!r}")
+    return None if text.casefold() == "auto" else text.casefold()
+
+
+def _parse_depth(text: str, variable: str) -> int:
+    depth = int(text) if text.isascii() and text.isdecimal() else 0
+    if not 1 <= depth <= DEPTH_MAX:
+        raise ValueError(f"{variable} must be a number from 1 to {DEPTH_MAX}, not {text!r}")
+    return depth
+
+
+def _parse_request(text: str, variable: str) -> int:
+    size = parse_bytes(text, variable)
+    if size % PAGE_BYTES:
+        raise ValueError(f"{variable} must be a multiple of {PAGE_BYTES} bytes, not {text!r}")
+    return size
+
+
+def _parse_gap(text: str, variable: str) -> int:
+    size = 0 if text == "0" else parse_bytes(text, variable)
+    if size > GAP_BYTES_LARGEST:
+        raise ValueError(f"{variable} must be at most {GAP_BYTES_LARGEST} bytes, not {text!r}")
+    return size
+
+
+_PARSERS: Mapping[str, Callable[[str, str], Any]] = {
+    "engine": _parse_engine,
+    "depth": _parse_depth,
+    "request_bytes_max": _parse_request,
+    "gap_bytes_max": _parse_gap,
+}
+
+
+def overrides_from_env(environ: Mapping[str, str] = os.environ) -> Overrides:
+    """Read what the environment asks for.
+
+    Raises:
+        ValueError: a value makes no sense; names the variable.
+    """
+    found: dict[str, Any] = {}
+    for field, variable in VARIABLES.items():
+        text = environ.get(variable, "").strip()
+        if text:
+            found[field] = _PARSERS[field](text, variable)
+    return Overrides(**found)

@@ -1,0 +1,73 @@
+"""Choose how to read a file, and open the engine that reads it so.
+
+``machine.choice`` decides, and is pure; here the environment, the calibration and the storage
+that it judges by are looked up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import warnings
+
+from lmdbio import _core
+from lmdbio.errors import IncompatibleError
+from lmdbio.machine import calibration, storage
+from lmdbio.machine.choice import Access, Choice, choose
+from lmdbio.machine.overrides import Overrides, overrides_from_env
+
+__all__ = ["choose_reading", "open_engine"]
+
+
+def choose_reading(
+    engine: _core.Engine, access: Access, keyword: Overrides | None = None
+) -> Choice:
+    """Choose how to read the file that ``engine`` has open.
+
+    Args:
+        engine: any of the file; it is asked for the file's descriptor alone.
+        access: what the file is read for.
+        keyword: what the caller asked for.
+
+    Raises:
+        ValueError: a variable of the environment makes no sense.
+    """
+    environment = overrides_from_env()
+    kept = calibration.find(engine)
+    if kept is not None and kept.note:
+        warnings.warn(kept.note, stacklevel=3)
+    found = storage.look(engine, cached=False)
+    if access == "stream" and not found.disk:
+        # Only there does the share that is cached decide, and mincore costs milliseconds.
+        found = storage.look(engine)
+    return choose(
+        access,
+        found,
+        kept.calibration if kept is not None else None,
+        keyword=keyword,
+        environment=environment,
+    )
+
+
+def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
+    """Open the engine that reads records, on the very file that ``pages`` has open.
+
+    By its name it could be another file by now: data sets are replaced by rename. Where nobody
+    asked for O_DIRECT by name and the file system refuses it, the page cache serves.
+
+    Raises:
+        IncompatibleError: the engine was asked for by name, and this file cannot be read so.
+        OSError, MemoryError: the engine cannot be opened.
+    """
+    try:
+        engine = pages.again(choice.engine, choice.depth)
+    except IncompatibleError:
+        if choice.demanded:
+            raise
+        engine = pages.again("pread", choice.depth)
+    if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
+        # Plans ask for what they need, gaps included; what the kernel would add to each read
+        # of a batch of images was two fifths of it. Advice may be refused.
+        with contextlib.suppress(OSError):
+            os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
+    return engine
