@@ -45,15 +45,15 @@ __version__ = "0.1.0"
 #: uses begins sooner.
 _LATER = {
     "Batch": "batch",
-    "Cursor": "dropin.environment",
+    "Cursor": "dropin.cursor",
     "Environment": "dropin.environment",
     "JoinedRecords": "records.joined",
     "Mode": "planning.mode",
     "Reader": "reader.reader",
     "Records": "records.records",
     "Stats": "observe.stats",
-    "Transaction": "dropin.environment",
-    "_Database": "dropin.environment",
+    "Transaction": "dropin.transaction",
+    "_Database": "dropin.database",
     "open": "dropin.environment",
     "trace": "observe.tracing",
 }

@@ -1,4 +1,11 @@
 """dropin: py-lmdb's Environment, Transaction and Cursor, reading by explicit reads.
 
+    environment  ``lmdbio.open``, and what one environment does
+    data_file    the open file that all of its transactions share, its snapshots and slots
+    database     handles of named databases
+    transaction  a snapshot, and gets in it
+    cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator``
+    run          records that an iterator hands out from blocks read ahead
+
 Uses ``reading``, ``locate``, ``convert``, ``pylmdb`` and ``_core``.
 """

@@ -20,7 +20,11 @@ __all__ = ["choose_reading", "open_engine"]
 
 
 def choose_reading(
-    engine: _core.Engine, access: Access, keyword: Overrides | None = None
+    engine: _core.Engine,
+    access: Access,
+    keyword: Overrides | None = None,
+    *,
+    facts: storage.Storage | None = None,
 ) -> Choice:
     """Choose how to read the file that ``engine`` has open.
 
@@ -28,6 +32,7 @@ def choose_reading(
         engine: any of the file; it is asked for the file's descriptor alone.
         access: what the file is read for.
         keyword: what the caller asked for.
+        facts: of the storage under the file, where the caller has looked already.
 
     Raises:
         ValueError: a variable of the environment makes no sense.
@@ -36,7 +41,7 @@ def choose_reading(
     kept = calibration.find(engine)
     if kept is not None and kept.note:
         warnings.warn(kept.note, stacklevel=3)
-    found = storage.look(engine, cached=False)
+    found = facts or storage.look(engine, cached=False)
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.
         found = storage.look(engine)

@@ -159,7 +159,7 @@ def test_blocks_of_any_size_give_the_same_records(tmp_path, version, advised, bl
         with lmdbio_env.open(
             str(folder), readonly=True, lock=False, block_bytes_max=block_bytes_max, engine=kind
         ) as env:
-            env._advised = advised
+            env._file.advised = advised
             with env.begin() as txn:
                 assert list(txn.cursor()) == databases.content(folder)
 
@@ -169,13 +169,13 @@ def test_keys_alone_read_no_values(tmp_path):
     with databases.open_writable(folder, 1) as env:
         databases.write(env, [(b"%08d" % i, bytes(100_000)) for i in range(200)])
     with lmdbio_env.open(str(folder), readonly=True, lock=False) as env, env.begin() as txn:
-        before = env._engine.counters().bytes
+        before = env._file.engine.counters().bytes
         assert len(list(txn.cursor().iternext(values=False))) == 200
-        assert env._engine.counters().bytes - before < 100_000
+        assert env._file.engine.counters().bytes - before < 100_000
         cursor = txn.cursor()
         while cursor.next():
             cursor.key()
-        assert env._engine.counters().bytes - before < 200_000
+        assert env._file.engine.counters().bytes - before < 200_000
 
 
 def test_a_short_look_reads_little(tmp_path):
@@ -183,11 +183,11 @@ def test_a_short_look_reads_little(tmp_path):
     with databases.open_writable(folder, 1) as env:
         databases.write(env, [(b"%08d" % i, bytes(3000)) for i in range(5000)])
     with lmdbio_env.open(str(folder), readonly=True, lock=False) as env, env.begin() as txn:
-        before = env._engine.counters().bytes
+        before = env._file.engine.counters().bytes
         for number, _ in enumerate(txn.cursor()):
             if number == 20:
                 break
-        assert env._engine.counters().bytes - before < 400_000
+        assert env._file.engine.counters().bytes - before < 400_000
 
 
 # --- snapshots ---------------------------------------------------------------------------
@@ -589,8 +589,8 @@ def test_a_scan_of_a_deep_tree_reads_each_leaf_about_once(tmp_path):
         assert stat["depth"] >= 4
         pages = stat["leaf_pages"] + stat["branch_pages"]
         assert sum(1 for _ in txn.cursor()) == stat["entries"]
-        assert env._engine.counters().bytes <= 1.1 * pages * stat["psize"]
-        assert env._engine.counters().requests <= pages / 4
+        assert env._file.engine.counters().bytes <= 1.1 * pages * stat["psize"]
+        assert env._file.engine.counters().requests <= pages / 4
 
 
 def test_values_and_the_leaves_between_them_come_in_one_stretch_without_a_disk(tmp_path):
@@ -604,7 +604,7 @@ def test_values_and_the_leaves_between_them_come_in_one_stretch_without_a_disk(t
         databases.write(env, ((b"%08d" % i, b"%08d" % i * 400) for i in range(12_000)))
         env.close()
         with lmdbio_env.open(path, readonly=True, lock=False) as env, env.begin() as txn:
-            assert env._dense
+            assert env._file.dense
             count = 0
             for key, value in txn.cursor():
                 assert value == key * 400

@@ -300,12 +300,12 @@ def test_iterating_over_a_mapping_gives_views_of_every_record(
 
 def test_what_a_file_grew_by_since_it_was_mapped_is_read(path: Path) -> None:
     with lmdbio.open(str(path), readonly=True, lock=False, engine="mmap") as env:
-        before = env._engine.size()
+        before = env._file.engine.size()
         later = [(b"later%04d" % i, bytes([i]) * 50_000) for i in range(40)]
         writer = lmdb.open(str(path), map_size=1 << 28)
         databases.write(writer, later)
         writer.close()
-        assert env._engine.size() > before
+        assert env._file.engine.size() > before
         with env.begin(buffers=True) as txn:
             assert [txn.get(key) for key, _ in later] == [data for _, data in later]
             assert [(bytes(k), bytes(v)) for k, v in txn.cursor()] == [

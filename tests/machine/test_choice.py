@@ -308,7 +308,7 @@ def test_readers_do_what_the_environment_says(path, monkeypatch):
         assert reader.mode.engine == "mmap"
         assert [bytes(view) for batch in reader for view in batch.copy()][19] == b"00000019" * 500
     with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
-        assert (env._engine.kind, env._engine.depth) == ("mmap", 3)
+        assert (env._file.engine.kind, env._file.engine.depth) == ("mmap", 3)
         assert txn.get(b"%08d" % 7) == b"%08d" % 7 * 500
 
 
@@ -320,7 +320,7 @@ def test_readers_do_what_their_keywords_say_whatever_the_environment_does(path, 
     with lmdbio.Reader(path, 10, iterations=1, mode="dio") as reader:
         assert reader.mode.engine == "pread"
     with lmdbio.open(str(path), readonly=True, lock=False, engine="pread", depth=4) as env:
-        assert (env._engine.kind, env._engine.depth) == ("pread", 4)
+        assert (env._file.engine.kind, env._file.engine.depth) == ("pread", 4)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.dropin import environment as lmdbio_env
+from lmdbio.dropin import data_file
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.machine import storage
 from lmdbio.planning.reads import plan_reads
@@ -201,13 +201,13 @@ def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_dir
             assert data == value(seen)
             seen += 1
             if seen == COUNT // 2:
-                assert env._bypass.counters().requests > 0
+                assert env._file.bypass.counters().requests > 0
                 writer = databases.open_writable(tmp_path / "env", 1)
                 for i in range(4):
                     databases.write(writer, [(b"%08d" % (COUNT - 1), b"%d" % i)])
                 writer.close()
     # The block in hand, and one that had come before the last check.
-    assert seen <= COUNT // 2 + 2 * (lmdbio_env.BLOCK_BYTES_MAX // BYTES + 1) < COUNT
+    assert seen <= COUNT // 2 + 2 * (data_file.BLOCK_BYTES_MAX // BYTES + 1) < COUNT
 
 
 def test_what_lies_between_the_values_counts_as_memory_of_a_block(tmp_path, refuses_direct):
@@ -235,7 +235,8 @@ def test_what_lies_between_the_values_counts_as_memory_of_a_block(tmp_path, refu
                 break
         # Two blocks ahead, each with as much again around its values and one gap; and leaves.
         used = at * (28_000 + 2 * 4096)
-        assert env._engine.counters().bytes < used + 2 * (2 * block + (36 << 10)) + (256 << 10)
+        read = env._file.engine.counters().bytes
+        assert read < used + 2 * (2 * block + (36 << 10)) + (256 << 10)
 
 
 @pytest.mark.parametrize("depth", [4, 64])
@@ -332,6 +333,6 @@ def test_leaves_that_are_the_data_pass_by_too(tmp_path, refuses_direct):
         for i, (key, read) in enumerate(txn.cursor()):
             assert key == b"%08d" % i and read == b"%09d" % i * 100
         assert i == count - 1
-        past, through = env._bypass.counters().bytes, env._engine.counters().bytes
+        past, through = env._file.bypass.counters().bytes, env._file.engine.counters().bytes
         assert past > count * size / 2
         assert past + through <= 1.2 * (tmp_path / "env" / "data.mdb").stat().st_size

@@ -1,0 +1,326 @@
+"""data_file: the data file of one environment, open, as all of its transactions share it.
+
+    DataFile -> engine        reads pages and values, chosen by lmdbio.machine.choice
+             -> direct path   reads of long iterations past the page cache
+             -> reader slots  where ``lock=True`` and they can be had
+             -> state         the newest snapshot's meta page, and its pages in memory
+
+An environment is py-lmdb's surface over it; a transaction takes a snapshot of it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from lmdbio import _core
+from lmdbio.dropin.arguments import LmdbKeywords
+from lmdbio.errors import (
+    MDB_INVALID,
+    MDB_IS_READONLY,
+    CorruptedError,
+    closed_error,
+    lmdb_error,
+)
+from lmdbio.locate.source import Counted, count_keys
+from lmdbio.machine import storage
+from lmdbio.machine.budget import budget_bytes
+from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
+from lmdbio.machine.overrides import Overrides
+from lmdbio.observe.stats import Stats
+from lmdbio.pylmdb import reader_slots
+from lmdbio.pylmdb.find import lmdb
+from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.engines import choose_reading, open_engine
+
+__all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
+
+#: Data formats by the first number of LMDB's version.
+_FORMATS = {0: 1, 1: 3}
+CACHE_BYTES = 64 << 20
+BLOCK_BYTES_MAX = 8 << 20
+#: Bytes of the budget that an environment takes besides those it copies out of a mapping.
+OWN_BYTES = CACHE_BYTES + 4 * BLOCK_BYTES_MAX
+
+
+class DataFile:
+    """One open data file.
+
+    Threads may share it. Its engines end with the last call that uses them, so a call under way
+    in another thread outlives ``close``.
+
+    Attributes:
+        path: of the environment, as the caller gave it.
+        subdir: whether ``path`` is a folder.
+        max_readers: slots of a lock file, as asked for.
+        wants_slots: whether transactions shall hold reader slots (``lock=True``).
+        slots: of the lock file; None: none could be had, or were asked for.
+        engine: reads pages and values; None: closed.
+        bypass: reads past the page cache; None: closed.
+        version, page_size: of the data format, 1 or 3, and bytes.
+        cache_bytes: bound of the page cache of one snapshot.
+        block_bytes_max: bytes of a block that an iteration reads ahead.
+        advised: whether the kernel's own readahead is small, so that reads ahead are announced.
+        dense: whether readers ahead should bring whole stretches of the file, in order.
+
+    Args:
+        path: folder, or file with ``subdir=False``.
+        keywords: of ``lmdb.open``.
+        overrides: how to read, as the caller asked.
+
+    Raises:
+        lmdb.Error: no such file, as in py-lmdb.
+        InvalidError, VersionMismatchError, CorruptedError: not a readable LMDB file.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_guard",
+        "_last",
+        "_numbered",
+        "_state",
+        "advised",
+        "block_bytes_max",
+        "bypass",
+        "cache_bytes",
+        "dense",
+        "engine",
+        "max_readers",
+        "page_size",
+        "path",
+        "slots",
+        "subdir",
+        "version",
+        "wants_slots",
+    )
+
+    def __init__(
+        self,
+        path: str,
+        keywords: LmdbKeywords,
+        overrides: Overrides,
+        *,
+        cache_bytes: int,
+        block_bytes_max: int,
+    ) -> None:
+        self.path, self.subdir = path, keywords.subdir
+        self.max_readers, self.wants_slots = keywords.max_readers, bool(keywords.lock)
+        self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
+        self.engine: _core.Engine | None = None
+        self.bypass: Bypass | None = None
+        self.slots: reader_slots.Slots | None = None
+        self._guard = threading.Lock()
+        self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
+        #: The state whose keys are numbered, and the numbers of each database.
+        self._numbered: tuple[tuple[int, int], dict[bytes | None, Counted]] = (0, 0), {}
+        self._last = Stats()
+        try:
+            self._open(keywords.lib_version, overrides)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(self, lib_version: int | None, overrides: Overrides) -> None:
+        if lib_version is not None and lib_version not in _FORMATS:
+            raise lmdb_error(
+                f"lib_version={lib_version}: this build has no LMDB {lib_version}.x engine."
+            )
+        data = os.path.join(self.path, "data.mdb") if self.subdir else self.path  # noqa: PTH118
+        try:
+            self.engine = _core.Engine(data)
+        except OSError as error:
+            raise lmdb_error(self.path, error.errno or 0) from error
+        choice = self._choose(overrides)
+        meta = _core.read_meta(self.open_engine())
+        self.version, self.page_size = meta.layout.version, meta.layout.page_size
+        if lib_version is not None and self.version != _FORMATS[lib_version]:
+            raise lmdb_error(
+                f"{self.path}: the file has data format {self.version}, which "
+                f"lib_version={lib_version} does not read",
+                MDB_INVALID,
+            )
+        self.bypass = Bypass(
+            self.open_engine(),
+            (meta.last_pgno + 1) * self.page_size,
+            depth=choice.depth,
+            wanted=choice.past_cache,
+        )
+        if self.wants_slots:
+            self.acquire_slots()
+
+    def _choose(self, overrides: Overrides) -> Choice:
+        """Choose how to read, and open the engine that was chosen instead of the first one."""
+        first = self.open_engine()
+        facts = storage.look(first, cached=False)
+        self.advised = (facts.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
+        # A disk of this machine is passed by, or does not mind the order.
+        self.dense = self.advised and not facts.disk
+        choice = choose_reading(first, "single", overrides, facts=facts)
+        if (choice.engine, choice.depth) != (first.kind, first.depth):
+            self.engine = open_engine(first, choice)
+            first.close()
+        if choice.maps_cached:
+            self.open_engine().map_cached(max(0, budget_bytes(None) - OWN_BYTES))
+        return choice
+
+    def after_fork(self) -> None:
+        """Make anew, in a child process, what a thread of the parent may have held."""
+        self._guard = threading.Lock()
+
+    # --- what transactions read with
+
+    def open_engine(self) -> _core.Engine:
+        """Return the engine.
+
+        Raises:
+            lmdb.Error: the environment is closed.
+        """
+        if self.engine is None:
+            raise closed_error()
+        return self.engine
+
+    def open_bypass(self) -> Bypass:
+        """Return the way past the page cache.
+
+        Raises:
+            lmdb.Error: the environment is closed.
+        """
+        if self.bypass is None:
+            raise closed_error()
+        return self.bypass
+
+    # --- reader slots
+
+    def acquire_slots(self) -> None:
+        """Get at the reader slots, if there are any to be had."""
+        status = os.fstat(self.open_engine().fd)
+        options: dict[str, Any] = {"subdir": self.subdir, "max_readers": self.max_readers}
+        self.slots = reader_slots.acquire(self.path, (status.st_dev, status.st_ino), **options)
+
+    def lock_file(self) -> Any:
+        """Return py-lmdb's environment, which maps the file: it would die of one that was cut.
+
+        Raises:
+            ShortReadError: the file ends inside its meta pages.
+        """
+        assert self.slots is not None
+        engine = self.open_engine()
+        if engine.size() < 2 * self.page_size:
+            _core.read_meta(engine)
+        return self.slots.env
+
+    def release_slots(self) -> None:
+        """Give the reader slots back. May be called twice, and of a file that never opened."""
+        slots, self.slots = getattr(self, "slots", None), None
+        if slots is not None:
+            slots.release()
+
+    # --- snapshots
+
+    def hold_newest(self) -> tuple[_core.Meta, _core.Pages, reader_slots.Slot | None]:
+        """Return the newest state, and the reader slot that holds it, where one can be had.
+
+        Raises:
+            ReadersFullError: all slots are taken.
+            lmdb.Error: the environment is closed, or writers commit faster than we look.
+        """
+        if self.slots is None:
+            self.acquire_slots()  # what was in the way may have gone
+        if self.slots is None:
+            return (*self.newest(None), None)
+        for _ in range(1000):
+            self.lock_file()
+            try:
+                slot = self.slots.begin()
+            except lmdb.MapResizedError:
+                return (*self.newest(None), None)
+            try:
+                meta, pages = self.newest(slot.txnid)
+            except LookupError:
+                slot.release()  # a commit in between
+                continue
+            except BaseException:
+                slot.release()
+                raise
+            return meta, pages, slot
+        raise lmdb_error(f"{self.path}: writers commit faster than a snapshot can be taken")
+
+    def newest(self, txnid: int | None) -> tuple[_core.Meta, _core.Pages]:
+        """Return the state of ``txnid`` (None: the newest), and its pages.
+
+        Raises:
+            LookupError: the file has moved past ``txnid``: then the next commit but one may be
+                writing over its meta page at this moment.
+        """
+        engine = self.engine
+        if engine is None:  # not by open_engine: each begin comes here
+            raise closed_error()
+        with self._guard:
+            if self._state is not None:
+                raw, meta, pages = self._state
+                if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
+                    return meta, pages
+            meta = _core.read_meta(engine, txnid)
+            pages = _core.Pages(engine, meta.layout, self.cache_bytes)
+            raw = _core.meta_bytes(engine, meta.layout)
+            if _core.newest_txnid(engine, meta.layout) == meta.txnid:
+                self._state = raw, meta, pages
+            elif txnid is not None:
+                raise LookupError(f"{engine.path}: moved past transaction {txnid}")
+            return meta, pages
+
+    def counted(
+        self,
+        meta: _core.Meta,
+        db: _core.Database,
+        name: bytes | None,
+        verify: Callable[[], None],
+    ) -> Counted:
+        """Return the numbers of a database's keys; kept for the state last asked of.
+
+        Args:
+            meta, db: the state, and the database ``name`` in it.
+            verify: raises where a writer may have overwritten that state: the walk reads by an
+                engine of its own, so the snapshot does not see its reads.
+
+        Raises:
+            OSError, Error: the tree cannot be read.
+        """
+        state = meta.txnid, meta.mark
+        with self._guard:
+            if self._numbered[0] != state:
+                self._numbered = state, {}
+            known = self._numbered[1]
+        counted = known.get(name)
+        if counted is None:
+            try:
+                counted = count_keys(self.open_engine(), meta, db, name)
+            except CorruptedError:
+                verify()  # a page of another state is no damage
+                raise
+        verify()
+        known[name] = counted
+        return counted
+
+    # --- counts, and the end
+
+    def counts(self) -> Stats:
+        """Return what the engines counted; also after ``close``."""
+        engine, bypass = self.engine, self.bypass
+        if engine is not None and bypass is not None:
+            self._last = Stats.of(engine.tally() + bypass.tally())
+        return self._last
+
+    def read_only(self, what: str) -> lmdb.Error:
+        """Return the refusal to write, under the code of the LMDB that writes this format."""
+        return lmdb_error(what, errno.EACCES if self.version == 1 else MDB_IS_READONLY)
+
+    def close(self) -> None:
+        """Give back the reader slots and close the file. May be called twice."""
+        self._state = None
+        self.release_slots()
+        self.counts()
+        self.engine = self.bypass = None  # closed with the last call that uses them
