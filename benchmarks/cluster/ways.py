@@ -108,7 +108,7 @@ class Way(Protocol):
 
 
 #: The thread of a root that reads (lmdbio/reader/root_thread.py).
-FILLER = "lmdbio-filler"
+FILLER = "lmdbio-root"
 
 
 def begun_since(name: str) -> float:

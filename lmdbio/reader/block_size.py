@@ -1,4 +1,4 @@
-"""Sizing: how many iterations a block has, and how large the slots are that hold it."""
+"""Block size: how many iterations a block has, and how large the slots are that hold it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,34 @@ from lmdbio.locate.cursor_walk import Walked
 from lmdbio.machine.budget import FootprintBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.root_thread import ROW_BYTES, grain
-from lmdbio.reader.roots import Work
+from lmdbio.reader.roots import RootSource
+from lmdbio.reader.table import ROW_BYTES
 
 __all__ = ["SHARED_BLOCK_BYTES_TARGET", "Sizing"]
 
-#: What a block aims for where block_iterations is derived: several requests in flight, and a
-#: window whose pages are not a large part of what is read through it.
+#: Bytes that a block aims for where block_iterations is derived: several requests in flight, and
+#: a window whose pages are few beside the bytes that pass through it.
 BLOCK_BYTES_TARGET = 8 * 2**20
-#: The same where several roots share the storage: what lies out of place (LMDB uses pages again
-#: that a commit freed, some MiB back) is a request of its own less often, threads wake less, and a
-#: turn, which ends when the last request has begun, lasts longer than the token takes to go on.
+#: The same where several roots share the storage: records out of place (LMDB uses pages again
+#: that a commit freed, some MiB back) are a request of their own less often, threads wake less,
+#: and a turn, which ends when the last request has begun, lasts longer than the token takes to go
+#: on.
 SHARED_BLOCK_BYTES_TARGET = 16 * 2**20
 #: Where roots take turns and records are strided, a block is one piece for each of its iterations,
-#: and whoever has the turn reads all of them: the fewer, the more nearly all roots together read
-#: the file in order. What is left must be worth a token's hop, 1-2 ms.
+#: and the root that has the turn reads all of them: the fewer, the more nearly all roots together
+#: read the file in order. A turn must still be worth a token's hop, 1-2 ms.
 TURN_BYTES_TARGET = 2**20
-#: Of that size, in the window: one is used, and two are read, for the storage has nothing to do
-#: between one block's last request and the next one's first. Compute that takes 1.2 times as long
-#: as I/O waited for 0.7-1.3 % of the time with one block read at once, and 0.4 % with two.
+#: Blocks of that size in the window: ranks use one while the root reads two, for the storage has
+#: nothing to do between one block's last request and the next one's first. Compute that takes 1.2
+#: times as long as I/O waited for 0.7-1.3 % of the time with one block read at once, and 0.4 %
+#: with two.
 BLOCKS_AHEAD = 3
-#: Small blocks have so many more slots that as much is read ahead as with large ones; not more.
+#: Small blocks get more slots, so that a root reads as much ahead as with large ones; at most
+#: so many.
 SLOTS_MAX = 16
-#: A slot may be so much larger than the bound, for gaps that are read over.
+#: A slot may be so much larger than the bound, for gaps that a root reads over.
 GAP_ALLOWANCE = 1.25
-#: Extents asked of the source at once while the bound is computed.
+#: Extents that ``measure`` asks of the source at once.
 EXTENTS_CHUNK = 2**18
 
 
@@ -42,10 +45,14 @@ class Sizing:
 
     Args:
         schedule: with blocks of one iteration.
-        team: whose root this is.
+        team: of this root, by its index in the schedule.
         slots: at least.
-        budget: bytes, of which ``apart`` are taken already.
+        budget: bytes of this root's part of the window.
+        apart: bytes of the budget that slots cannot have.
         takes_turns: roots read in turn (``Mode.tokens``).
+
+    Attributes:
+        request_bytes_max: bytes per request; 0 before ``measure``.
     """
 
     def __init__(
@@ -73,37 +80,38 @@ class Sizing:
         if takes_turns and schedule.assignment == "strided" and len(schedule.teams) > 1:
             self._target = TURN_BYTES_TARGET
 
-    def measure(self, work: Work, free: int | None) -> None:
-        """Goes through all extents once, where they are known.
+    def measure(self, source: RootSource, free: int | None) -> None:
+        """Go through all extents once, where the source knows them, to bound a block's bytes.
 
         Args:
-            work: of this root.
-            free: shared memory that this root may take at most, bytes; None: nobody can tell.
+            source: what this root reads with.
+            free: shared memory that this root may take at most, bytes; None: the machine does not
+                say.
         """
-        step = grain(work.engine)
+        step = source.read_alignment
         page = os.sysconf("SC_PAGE_SIZE")
         self._alignment = max(share.SLOT_ALIGNMENT, page, step)
-        self.request_bytes_max = -(-work.choice.request_bytes_max // step) * step
-        if isinstance(work.source, Walked):
+        self.request_bytes_max = -(-source.choice.request_bytes_max // step) * step
+        if isinstance(source.source, Walked):
             # Any block may be as large as the budget allows; memory is taken as it is filled.
             self._is_known = False
             self._budget = self._budget if free is None else min(self._budget, free)
-            self._set_apart_stages(work)
+            self._set_apart_stages(source)
             return
         count = self._schedule.count
         self._bound = FootprintBound(count, step)
         for first in range(0, count, EXTENTS_CHUNK):
             last = min(count, first + EXTENTS_CHUNK)
-            self._bound.add(work.source.run(first, last))
-        self._set_apart_stages(work)
+            self._bound.add(source.source.run(first, last))
+        self._set_apart_stages(source)
 
-    def _set_apart_stages(self, work: Work) -> None:
-        """They count too; where there is no room for them, the page cache serves."""
-        stages = work.stage_bytes()
+    def _set_apart_stages(self, source: RootSource) -> None:
+        """Count the stages of direct reads; without room for them, read through the page cache."""
+        stages = source.stage_bytes()
         self._apart += stages
-        if stages and not self._fits(max(work.mode.block_iterations, 1)):
+        if stages and not self._fits(max(source.mode.block_iterations, 1)):
             self._apart -= stages
-            work.end_bypass()
+            source.end_bypass()
 
     def _rounded(self, size: int) -> int:
         return -(-max(size, 1) // self._alignment) * self._alignment
@@ -112,7 +120,7 @@ class Sizing:
         return self._rounded(k * self._rows * ROW_BYTES)
 
     def _data_bytes(self, k: int) -> int:
-        """What any block of ``k`` iterations needs at most, gaps excluded."""
+        """Return the bytes that any block of ``k`` iterations needs at most, gaps excluded."""
         schedule, bound = self._schedule, self._bound
         if not self._is_known:
             return self._alignment
@@ -122,7 +130,7 @@ class Sizing:
         return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
 
     def block_bytes(self, k: int) -> int:
-        """What a block of ``k`` iterations needs on average; 0: nobody knows."""
+        """Return the bytes that a block of ``k`` iterations needs on average; 0: unknown."""
         return (
             0 if not self._is_known else self._bound.total * self._rows * k // self._schedule.count
         )
@@ -132,7 +140,14 @@ class Sizing:
         return self._apart + self._slots * slot <= self._budget
 
     def propose(self, k: int) -> int:
-        """``k`` if it fits the budget; where it is to be derived, a good one that fits."""
+        """Return how many iterations a block should have.
+
+        Args:
+            k: ``block_iterations`` of the mode; AUTO: derive it.
+
+        Raises:
+            ValueError: ``k`` iterations do not fit the budget, or not even one does.
+        """
         if not self._fits(max(k, 1)):
             slot = self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1))
             need = self._apart + self._slots * slot
@@ -159,7 +174,7 @@ class Sizing:
         return low
 
     def layout(self, k: int) -> share.Layout:
-        """How the part is cut for blocks of ``k`` iterations."""
+        """Return how to cut this root's part of the window for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
         slots = self._more_slots(k, table + data)
         spare = (self._budget - self._apart) // slots - table - data
@@ -168,7 +183,7 @@ class Sizing:
         return share.Layout(slots, table, data, self._alignment, self._is_known)
 
     def _more_slots(self, k: int, slot_bytes: int) -> int:
-        """Slots, so many that as much is read ahead as with blocks of the usual size."""
+        """Return a number of slots with which a root reads as far ahead as with usual blocks."""
         if not self._is_derived:
             return self._slots
         wanted = self._ahead // max(1, self.block_bytes(k))

@@ -1,8 +1,8 @@
-"""Pace: what a root has under way, and when there is room for more.
+"""Flow control: what a root has under way, and when there is room for more.
 
-A turn to read is not wanted before as many requests could begin at once: those that wait here for
-others to end would keep the token from roots whose requests could. And as long as something is
-under way, it costs nothing to wait for who comes first in the file.
+A root does not want a turn to read before as many requests could begin at once: requests that
+wait here for others to end would keep the token from roots whose requests could. And as long as
+something is under way, it costs nothing to wait for a root whose block comes first in the file.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import time
 from collections import deque
 from typing import NamedTuple, Protocol
 
-__all__ = ["NAP_SHARE", "Pace", "Ticket"]
+__all__ = ["NAP_SHARE", "FlowControl", "Ticket"]
 
-#: A block is looked after in steps of so much of the time that it takes.
+#: A root looks after a block in steps of so much of the time that it takes.
 NAP_SHARE = 1 / 8
 #: Where a block's requests fill an engine's depth, there is room for the next when no more than
 #: this share of them is under way; and so much of a block's time before it lands, the next one
@@ -25,11 +25,11 @@ class Ticket(Protocol):
     """Requests that an engine has taken."""
 
     def left(self) -> float:
-        """The share of them that have not ended."""
+        """Return the share of them that have not ended."""
 
 
 class _Flying(NamedTuple):
-    """A block whose requests are under way, since when, and of how many there may be."""
+    """A block whose requests are under way, since when, and how many an engine has at most."""
 
     ticket: Ticket
     requests: int
@@ -37,13 +37,13 @@ class _Flying(NamedTuple):
     since_s: float
 
 
-class Pace:
-    """Blocks that were submitted and have not landed.
+class FlowControl:
+    """The blocks that a root has submitted and that have not landed.
 
     Attributes:
-        flight_s: that a block takes, about; 0: not known yet.
+        flight_s: how long a block takes, about; 0: not known yet.
         room_s: when there probably is room for one more (``time.monotonic``), as ``has_room`` last
-            found; None: there was, or nobody has asked.
+            found; None: there was, or it has not been called.
     """
 
     __slots__ = ("_flying", "flight_s", "room_s")
@@ -54,40 +54,41 @@ class Pace:
         self.room_s: float | None = None
 
     def submitted(self, ticket: Ticket, requests: int, depth: int) -> None:
-        """A block more is under way.
+        """Note that a block more is under way.
 
         Args:
-            requests: the ticket's.
-            depth: that the engine has under way at most.
+            ticket: of its requests.
+            requests: how many.
+            depth: how many the engine has under way at most.
         """
         self._flying.append(_Flying(ticket, requests, depth, time.monotonic()))
         self.room_s = None
 
     def landed(self, seconds: float) -> None:
-        """The oldest block has arrived, which took so long."""
+        """Note that the oldest block has arrived, and how long it took."""
         self.flight_s = (self.flight_s + seconds) / 2 if self.flight_s else seconds
         if self._flying:
             self._flying.popleft()
 
     def clear(self) -> None:
-        """All that was submitted was given up."""
+        """Forget all blocks: the root has given them up."""
         self._flying.clear()
 
     @property
     def each_s(self) -> float:
-        """Between two blocks that land."""
+        """Seconds between two blocks that land, about."""
         return self.flight_s / max(1, len(self._flying))
 
     @property
     def busy_s(self) -> float:
-        """How long it takes about until the block that was submitted last is nearly there."""
+        """Seconds until the block that was submitted last is nearly there, about."""
         if not self._flying:
             return 0.0
         lands_s = self._flying[-1].since_s + (1 - LEFT_SHARE) * self.flight_s
         return max(0.0, lands_s - time.monotonic())
 
     def has_room(self) -> bool:
-        """Whether requests that were submitted now would soon begin."""
+        """Return whether requests that the root submits now would soon begin."""
         self.room_s = None
         if not self._flying:
             return True

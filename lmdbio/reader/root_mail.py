@@ -1,4 +1,4 @@
-"""Linking: what ties each root to the others, by the job's mode and nodes.
+"""Root mail: what one root writes to the others, and hears from them, by the job's mode and nodes.
 
     nodes > 1                 letters between one root of each node: a rank has failed
     tokens, roots > 1         letters along chains: turns to read
@@ -6,55 +6,57 @@
 
 A job of one node whose roots read on their own has no letters.
 
-Letters are read by threads, which a main thread can keep from running: many calls of mpi4py's
-that make a communicator hold Python's lock until all ranks are there. So nobody waits for a letter
-for ever: whose turn does not come reads out of turn, and whoever does not get the cursor seeks
-alone. Both cost time and change nothing else.
+Threads read letters, and a main thread can keep them from running: many calls of mpi4py's that
+make a communicator hold Python's lock until all ranks are there. So no root waits for a letter
+for ever: one whose turn does not come reads out of turn, and one that does not get the cursor
+seeks alone. Both cost time and change nothing else.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from lmdbio import _core, share
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.cursor_walk import Relay, Walked
-from lmdbio.machine.calibration import Staggering
-from lmdbio.machine.choice import Reason
-from lmdbio.machine.tokens import choose_tokens
-from lmdbio.planning.mode import USUAL_TOKENS, Mode
+from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
-from lmdbio.reader.flow_control import NAP_SHARE, Pace
-from lmdbio.reader.roots import Work
+from lmdbio.reader.flow_control import NAP_SHARE, FlowControl
+from lmdbio.reader.roots import RootSource
 
-__all__ = ["Links", "count_tokens", "link"]
+__all__ = ["RootMail", "open_root_mail"]
 
-#: Records looked up for all roots, before the first guess, at most.
+#: The first root looks up at most so many records for all roots, before the first guess.
 SAMPLE_RECORDS_MAX = 4096
-#: Tokens where nobody has measured.
-ROOTS_PER_TOKEN = 8
-#: Between two looks into the mail, where a letter may come: ``NAP_SHARE`` of the time that nothing
-#: has come or gone, or in which this root reads a block.
+#: Bounds of the time between two looks into the mail, where a letter may come: ``NAP_SHARE`` of
+#: the time since a letter came or went, or of that in which this root reads a block.
 NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.001, 0.05
-#: The same share where the cursor is awaited, which comes by once in each iteration.
+#: The same share where the root expects the cursor, which comes by once in each iteration.
 CURSOR_NAP_SHARE = 1 / 6
-#: Who has waited so long for the cursor asks for it; and so long, seeks alone.
+#: A root asks for the cursor when it has waited so long for it, and seeks alone after so long.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
-#: Whose turn has not come while all others could have had so many, but not sooner and not later,
-#: reads.
+#: A root reads out of turn when all others could have had so many turns since it asked for one,
+#: clamped to these bounds.
 TURN_ROUNDS, TURN_SECONDS_MIN, TURN_SECONDS_MAX = 4, 0.25, 2.0
 
 
-class Links:
-    """One root's letters to the others; for its filling thread.
+class RootMail:
+    """One root's letters to the others. The root's thread uses it.
+
+    Args:
+        mail: None: no letters.
+        roots: of the job, by team.
+        team: of this root.
+        node_leaders: a rank of each other node, which hears of failures; none where another rank
+            of this node tells them.
 
     Attributes:
         turns: its part in its chain; None: it reads whenever it can.
         relay: its part in seeking with one cursor; None: it locates records itself.
         speculation: guesses where records lie, until the cursor has come by them.
-        failure: (rank, cause) that another node has told of.
+        failure: (rank, cause) that another node has told.
     """
 
     def __init__(
@@ -66,36 +68,38 @@ class Links:
         speculation: Speculation | None = None,
         roots: tuple[int, ...] = (),
         team: int = 0,
-        heralds: tuple[int, ...] = (),
+        node_leaders: tuple[int, ...] = (),
     ) -> None:
         self._mail, self.turns, self.relay = mail, turns, relay
         self.speculation = speculation
         self._others = roots[:team] + roots[team + 1 :]
-        self._roots, self._heralds = roots, heralds
+        self._roots, self._node_leaders = roots, node_leaders
         self.failure: tuple[int, str] | None = None
-        self._ticket: _core.Ticket | None = None  # whose requests are begun in this turn
+        self._ticket: _core.Ticket | None = None  # requests that the engine begins in this turn
         self._has_read_all = False
-        self._active_s = time.monotonic()  # when a letter last went, or came and was waited for
-        self._pace = Pace()
-        self._no_turn_s: float | None = None  # since when it is wanted
-        self._no_cursor_s: float | None = None
-        self._has_asked = False
+        self._active_s = time.monotonic()  # when a letter last went, or an expected one came
+        self._flow = FlowControl()
+        self._no_turn_s: float | None = None  # since when this root waits for a turn
+        self._no_cursor_s: float | None = None  # since when it waits for the cursor
+        self._has_asked = False  # for the cursor
 
     @property
     def watches(self) -> bool:
-        """Whether this root hears from other nodes, and tells them, when somebody fails."""
-        return bool(self._heralds)
+        """Whether this root tells other nodes of failures, and hears of theirs."""
+        return bool(self._node_leaders)
 
     @property
     def awaits_wish(self) -> bool:
-        """Whether the token lies here, for whoever wants it."""
+        """Whether the token lies here, for a root that may ask for it."""
         turns = self.turns
         return turns is not None and turns.holds and not self.in_turn and turns.others > 0
 
     @property
     def awaits_turn(self) -> bool:
-        """Whether the token may come, for it was asked for; also when that was in vain, and what
-        it was wanted for has been read."""
+        """Whether the token may come, for this root has asked for it.
+
+        Also where it came too late, and the root has read its block out of turn.
+        """
         turns = self.turns
         if turns is None or turns.holds or turns.is_out:
             return False
@@ -103,18 +107,18 @@ class Links:
 
     @property
     def awaits_cursor(self) -> bool:
-        """Whether the cursor, or somebody's wish for it, may come."""
+        """Whether the cursor may come, or another root's demand for it."""
         return self.relay is not None and not self.relay.is_out and self._mail is not None
 
     @property
     def _hears(self) -> bool:
-        """Whether any letter may come."""
+        """Whether any letter can come."""
         return self._mail is not None and self._mail.is_open
 
     # --- letters
 
     def read(self) -> None:
-        """Takes in what has come."""
+        """Take in all letters that have come."""
         while self._mail is not None:
             letter = self._mail.receive()
             if letter is None:
@@ -125,7 +129,7 @@ class Links:
                 self.failure = share.failure_of(letter.body)
             elif letter.kind == share.Kind.TOKEN and self.turns is not None:
                 self.turns.come(letter.body)
-                self._no_turn_s = None  # who has waited in vain does not wait again until here
+                self._no_turn_s = None  # a root that waited in vain waits no more until here
             elif letter.kind == share.Kind.WISH and self.turns is not None:
                 self.turns.hear(letter.sender, letter.body, time.monotonic())
             elif letter.kind == share.Kind.CURSOR and self.relay is not None:
@@ -134,7 +138,7 @@ class Links:
                 self.relay.hear(letter.body)
 
     def _concerns(self, kind: share.Kind) -> bool:
-        """Whether this root has waited for such a letter, and the next one may come soon."""
+        """Return whether this root expected such a letter, and the next one may come soon."""
         if kind == share.Kind.WISH:
             return self.turns is not None and self.turns.holds
         if kind == share.Kind.DEMAND:
@@ -147,42 +151,45 @@ class Links:
             self._active_s = time.monotonic()
 
     def tell(self, failure: tuple[int, str]) -> None:
-        """Tells other nodes of a rank of this one that failed; not of what they told."""
+        """Tell other nodes of a rank of this one that failed; not of a failure that they told."""
         if self.failure is None:
-            for rank in self._heralds:
+            for rank in self._node_leaders:
                 self._send(rank, share.Kind.ABORT, share.failure_letter(*failure))
 
     def slice_ms(self) -> int:
-        """How long to wait at once: not long where a letter may come."""
+        """Return how long to wait at once, ms: not long where a letter may come."""
         now_s = time.monotonic()
         if self.awaits_turn or self.awaits_wish or self.awaits_cursor:
-            nap_s = NAP_SHARE * max(now_s - self._active_s, self._pace.each_s)
+            nap_s = NAP_SHARE * max(now_s - self._active_s, self._flow.each_s)
             if self.awaits_cursor:
                 nap_s = CURSOR_NAP_SHARE * (now_s - self._active_s)
             nap_s = min(nap_s, NAP_SECONDS_MAX)
-        elif self._pace.room_s is not None:
-            nap_s = self._pace.room_s - now_s
+        elif self._flow.room_s is not None:
+            nap_s = self._flow.room_s - now_s
         else:
             return _core.SLICE_MS
         return min(int(1000 * max(nap_s, NAP_SECONDS_MIN)), _core.SLICE_MS)
 
     def landed(self, seconds: float) -> None:
-        """The oldest block that was submitted has arrived, which took so long."""
-        self._pace.landed(seconds)
+        """Note that the oldest block under way has arrived, and how long it took."""
+        self._flow.landed(seconds)
 
     def close(self) -> None:
-        """Writes no more letters, and takes none. May be called twice."""
+        """Send and take no more letters. May be called twice."""
         if self._mail is not None:
             self._mail.close()
 
     # --- turns
 
     def may_read(self, block: int) -> bool:
-        """Whether it is this root's turn, or it has waited for that in vain; else asks for it."""
+        """Return whether this root may read a block; if not, ask for the turn.
+
+        It may in its turn, or when it has waited for one in vain.
+        """
         turns = self.turns
         if turns is None or not self._hears or not turns.others:
             return True
-        if self._ticket is not None or not self._pace.has_room():
+        if self._ticket is not None or not self._flow.has_room():
             return False
         self._wish(block)
         now_s = time.monotonic()
@@ -193,64 +200,67 @@ class Links:
         return now_s - self._no_turn_s > self._patience()
 
     def _patience(self) -> float:
-        """How long this root waits for its turn: all others may want one, or two."""
+        """Return how long this root waits for its turn, s: all others may want one, or two."""
         roots = self.turns.others + 1 if self.turns is not None else 1
-        patience_s = TURN_ROUNDS * roots * self._pace.flight_s
+        patience_s = TURN_ROUNDS * roots * self._flow.flight_s
         return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
     def read_by(self, block: int, ticket: _core.Ticket, requests: int, depth: int) -> None:
-        """A block's requests were handed over; the turn, if it is one, lasts until all have begun.
+        """Note that an engine has taken a block's requests.
+
+        The turn, if it is one, lasts until all of them have begun.
 
         Args:
-            requests: the ticket's.
-            depth: that the engine has under way at most.
+            block, ticket: of these requests.
+            requests: how many.
+            depth: how many the engine has under way at most.
         """
         if self.turns is None:
             return
-        self._pace.submitted(ticket, requests, depth)
+        self._flow.submitted(ticket, requests, depth)
         self.turns.read(block)
         if self.turns.holds:
             self._ticket = ticket
 
     def _wish(self, block: int | None) -> None:
-        """Asks for the token, to read a block or to leave, unless it was asked for."""
+        """Ask for the token, to read a block or to leave, unless this root has asked."""
         if self.turns is not None:
-            for letter in self.turns.wish(block, time.monotonic(), self._pace.busy_s):
+            for letter in self.turns.wish(block, time.monotonic(), self._flow.busy_s):
                 self._send(letter.to, share.Kind.WISH, letter.body)
 
     def drop_turn(self) -> None:
-        """What was submitted was given up."""
+        """Forget the requests under way: the root has given them up."""
         self._ticket = None
-        self._pace.clear()
+        self._flow.clear()
 
     @property
     def in_turn(self) -> bool:
-        """Whether requests are being begun in this turn."""
+        """Whether an engine still begins requests of this turn."""
         return self._ticket is not None
 
     def end_turn(self, timeout_ms: int = 0, older: _core.Ticket | None = None) -> None:
-        """Passes the token on when the last request of the block has begun.
+        """Pass the token on when the last request of the block has begun.
 
-        Not when it has ended: the next root's requests then reach the storage while it still
-        has these to serve, in the order of the file, and it is never idle between two turns.
+        Not when it has ended: the next root's requests reach the storage while it still serves
+        these, in the order of the file, and it is never idle between two turns.
 
         Args:
-            timeout_ms: to wait for that, at most.
-            older: other reads of the same engine; when they end, this waits no longer.
+            timeout_ms: how long to wait for it at most.
+            older: other reads of the same engine; when they end, this call waits no longer.
         """
         if self._ticket is not None and self._ticket.poll_begun(timeout_ms, older):
             self._ticket = None
-            self.read()  # who wants it
+            self.read()  # which roots want it
             self.give_turn()
 
     def give_turn(self, *, gives_up: bool = False) -> None:
-        """Passes the token on to who wants it, if it is here and nothing is begun under it.
+        """Pass the token on, if it is here and the engine begins no request under it.
 
-        Who has read all leaves with it; but keeps it while nobody wants it, for it would come
-        where nobody expects it.
+        It goes to a root that wants it. A root that has read all leaves the chain with it, but
+        keeps it while no root wants it: it would come where no root expects it.
 
         Args:
-            gives_up: this root listens no more: whoever is left gets the token.
+            gives_up: this root listens no more: any root that is left gets the token.
         """
         turns = self.turns
         if turns is None or not turns.holds or self._ticket is not None:
@@ -261,7 +271,7 @@ class Links:
             self._send(passed.to, share.Kind.TOKEN, passed.body)
 
     def leave_turns(self) -> None:
-        """This root has read all that it will: it leaves its chain as soon as it has the token."""
+        """Leave the chain as soon as the token comes: this root has read all that it will."""
         self._has_read_all = True
         self._wish(None)
         self.give_turn()
@@ -269,16 +279,16 @@ class Links:
     # --- the cursor
 
     def seek(self, block: int, *, is_due: bool, is_found: bool, alive: Callable[[], None]) -> bool:
-        """Goes on with the cursor if it is here, and hands it over.
+        """Go on with the cursor if it is here, and hand it over.
 
         Args:
             block: that this root reads next.
-            is_due: it would, now; else only what others ask for is sought.
-            is_found: its records of ``block`` were taken already.
+            is_due: it could read it now; else it seeks only records that others ask for.
+            is_found: it has taken its records of ``block`` already.
             alive: see ``Relay.seek``.
 
         Returns:
-            Whether all of this root's records of ``block`` are found.
+            Whether it has found all of its records of ``block``.
         """
         assert self.relay is not None
         self._hand_over(block if is_due else block - 1, alive)
@@ -296,7 +306,7 @@ class Links:
             self._send(self._roots[handover.to], share.Kind.CURSOR, handover.body)
 
     def _miss_cursor(self, relay: Relay, block: int, alive: Callable[[], None]) -> None:
-        """Asks for the cursor, if it has not come for a while; does without it in the end."""
+        """Ask for the cursor if it has not come for a while; in the end, seek without it."""
         now_s = time.monotonic()
         if self._no_cursor_s is None:
             self._no_cursor_s, self._has_asked = now_s, False
@@ -311,10 +321,10 @@ class Links:
     # --- the end
 
     def leave(self, alive: Callable[[], None]) -> bool:
-        """Says to the others, as token and cursor come by, that this root wants nothing more.
+        """Tell the others, as token and cursor come by, that this root wants nothing more.
 
         Returns:
-            Whether nobody depends on it any more.
+            Whether no root depends on it any more.
         """
         if self.relay is not None and not self.relay.is_out:
             self.relay.leave()
@@ -325,64 +335,20 @@ class Links:
         return not (self.awaits_turn or self.awaits_wish or self.awaits_cursor)
 
 
-def usual_tokens(roots: int) -> int:
-    """Tokens where nobody has measured: one for eight roots.
+def open_root_mail(
+    job: share.Job, schedule: Schedule, mode: Mode | None, tokens: int, source: RootSource | None
+) -> RootMail:
+    """Open the mail of this rank's root, so that it can write to the others. Collective.
 
-    One token brings a block for each hop: 8 MiB in 1.5 ms are 5 GB/s, which is more than the
-    links of a few nodes carry together. The fewer, the more nearly the file is read in order.
-    """
-    return max(1, roots // ROOTS_PER_TOKEN)
-
-
-def count_tokens(
-    job: share.Job,
-    schedule: Schedule,
-    mode: Mode,
-    measured: Sequence[Staggering] = (),
-    *,
-    suggested: bool,
-) -> tuple[int, Reason]:
-    """How many tokens there are, and why; 0: whoever can, reads. The same on all ranks.
-
-    Args:
-        schedule: says which roots have records at all.
-        mode: that was asked for.
-        measured: by jobs on the first root's storage; the same on all ranks.
-        suggested: nobody asked for them by name: there are none where MPI cannot hand them on,
-            or where they were measured to gain nothing.
-    """
-    readers = sum(schedule.team_rows(i) > 0 for i in range(len(schedule.teams)))
-    tokens, reason = mode.tokens, Reason("keyword", "as the mode says")
-    if mode.tokens == USUAL_TOKENS:
-        reason = Reason("facts", f"one for {ROOTS_PER_TOKEN} roots, for nobody has measured")
-        tokens, reason = choose_tokens(
-            measured,
-            nodes=len(job.nodes),
-            roots=readers,
-            assignment=schedule.assignment,
-            may_be_none=suggested,
-        ) or (usual_tokens(readers), reason)
-    elif suggested:
-        reason = Reason("facts", "turns are for several nodes that read one file far away")
-    if tokens >= readers:
-        return 0, Reason("facts", "every root would have a turn of its own")
-    if tokens and suggested and not job.is_threaded:
-        return 0, Reason("facts", "this MPI was initialised for one thread alone")
-    return tokens, reason
-
-
-def link(
-    job: share.Job, schedule: Schedule, mode: Mode | None, tokens: int, work: Work | None
-) -> Links:
-    """Links this rank's root to the others. Collective over the job.
+    All ranks of the job meet once; the first time on a communicator they duplicate it.
 
     Args:
         mode: of the first root, whose choices of what spans nodes count for all.
         tokens: ``count_tokens``.
-        work: of this root; None where this rank is none.
+        source: what this root reads with; None where this rank is none.
 
     Raises:
-        IncompatibleError: they need letters, and this MPI serves one thread alone.
+        IncompatibleError: the roots need letters, and this MPI serves one thread alone.
     """
     assert mode is not None
     roots = tuple(team[0] for team in schedule.teams)
@@ -390,12 +356,12 @@ def link(
     takes_turns = tokens > 0
     relays = mode.locate == "speculate"
 
-    def first() -> tuple[_core.Extents | None, int]:
+    def sample_and_number() -> tuple[_core.Extents | None, int]:
         has_sample = relays and job.rank == 0
-        return _sample(schedule, work) if has_sample else None, share.next_number(job)
+        return _sample(schedule, source) if has_sample else None, share.next_number(job)
 
-    told = job.together(first)
-    sample, number = told[0][0], max(number for _, number in told)
+    answers = job.together(sample_and_number)
+    sample, number = answers[0][0], max(number for _, number in answers)
     needs_mail = takes_turns or (relays and len(readers) > 1)
     mail = None
     if needs_mail or len(job.nodes) > 1:
@@ -406,29 +372,31 @@ def link(
                 "by a thread of its own, and this MPI was initialised for one thread alone: "
                 "initialise it with MPI_THREAD_MULTIPLE (mpi4py does so by itself)"
             )
-    if work is None:
+    if source is None:
         if mail is not None:
             mail.close()
-        return Links()
-    links = Links(
+        return RootMail()
+    # One rank of each node tells the others' first ranks of failures, which pass them on.
+    leads = job.node_rank == 0
+    team = schedule.team_of(job.rank)
+    root_mail = RootMail(
         mail,
         roots=roots,
-        team=schedule.team_of(job.rank),
-        heralds=tuple(node[0] for node in job.nodes if node != job.node)
-        if job.node_rank == 0
-        else (),
+        team=team,
+        node_leaders=tuple(node[0] for node in job.nodes if leads and node != job.node),
     )
     if takes_turns and job.rank in readers:
-        links.turns = share.Turns(share.chain_of(readers, job.rank, tokens), job.rank)
+        root_mail.turns = share.Turns(share.chain_of(readers, job.rank, tokens), job.rank)
     if relays:
-        assert isinstance(work.source, Walked) and sample is not None
-        links.relay = Relay(work.source, schedule, schedule.team_of(job.rank))
-        links.speculation = Speculation(schedule.count, work.source.pages.size(), sample)
-    return links
+        assert isinstance(source.source, Walked) and sample is not None
+        root_mail.relay = Relay(source.source, schedule, team)
+        pages = source.source.pages
+        root_mail.speculation = Speculation(schedule.count, pages.size(), sample)
+    return root_mail
 
 
-def _sample(schedule: Schedule, work: Work | None) -> _core.Extents:
-    """Extents of the first records."""
-    assert work is not None and isinstance(work.source, Walked)
+def _sample(schedule: Schedule, source: RootSource | None) -> _core.Extents:
+    """Return the extents of the first records."""
+    assert source is not None and isinstance(source.source, Walked)
     wanted = min(schedule.count, max(2, schedule.batch_size), SAMPLE_RECORDS_MAX)
-    return work.source.again().first(wanted)
+    return source.source.again().first(wanted)

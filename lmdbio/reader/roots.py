@@ -1,12 +1,12 @@
-"""What each root opens, and how all make sure that it is the same data set.
+"""Roots open the data set, and make sure that all of them see the same one.
 
-    first root    opens all: checks the sidecar, or walks the tree (scan)
-        | what it sees; by a scan: all extents, sent to the roots that see the same file
-    other roots   open what they see at their place of it
+    first root    opens it: checks the provenance file, or walks the tree (scan)
+        | tells what it sees; after a scan it sends all extents to roots that see the same file
+    other roots   open the file under their own names for it
 
 Two names stand for one file where its inode, size, time of change and both meta pages are equal,
 whatever the mount; then the first root's check and its walk count for all. Else the data set was
-copied: each copy is checked, or walked, by itself, and all must be alike.
+copied: each root checks, or walks, its own copy, and all copies must be alike.
 
 Source: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
 """
@@ -31,11 +31,12 @@ from lmdbio.machine.choice import Choice
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
+from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.reading.direct_path import Bypass
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
 
-__all__ = ["DataSet", "Seen", "Work", "open_roots"]
+__all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
 #: Records whose bytes roots compare where they read copies.
 SAMPLES = 8
@@ -44,11 +45,15 @@ SAMPLE_BYTES = 4096
 
 
 @dataclass(slots=True)
-class Work:
-    """What a root reads with, and from.
+class RootSource:
+    """The data set as one root has opened it, and the engines that read it.
 
     Attributes:
-        source: ``Walked``: where records lie is found out while they are read.
+        source: knows where records lie; a ``Walked`` finds it out while the root reads.
+        engine: reads through the page cache, or as the mode says.
+        bypass: reads past the page cache, while that pays.
+        mode: of this root, every choice made.
+        choice: engine, depth and sizes.
     """
 
     source: Source | Told | Walked
@@ -58,7 +63,7 @@ class Work:
     choice: Choice
 
     def stats(self) -> Stats:
-        """What the engines counted; also after ``close``."""
+        """Return the engines' counts; also after ``close``."""
         pages = self.source.tally()
         return replace(
             Stats.of(self.engine.tally() + self.bypass.tally()),
@@ -66,16 +71,27 @@ class Work:
             page_bytes=pages.bytes,
         )
 
+    @property
+    def read_alignment(self) -> int:
+        """Bytes to which reads are aligned: whole pages, also where the engine asks for less.
+
+        The page cache reads nothing less, and values in pages of their own lie next to each other
+        only if the rest of their last page is read as well.
+        """
+        return max(PAGE_BYTES, self.engine.alignment)
+
     def stage_bytes(self) -> int:
-        """What reads that pass by the page cache need of memory, beside the window."""
+        """Return the memory that reads past the page cache need beside the window, bytes."""
         engine = self.bypass.engine()
         return 0 if engine is None else engine.depth * _core.Memory.HUGE_PAGE
 
     def end_bypass(self) -> None:
+        """Read through the page cache from now on."""
         self.bypass.close()
         self.mode = replace(self.mode, engine=self.engine.kind)
 
     def close(self) -> None:
+        """Close the engines and the file."""
         self.bypass.close()
         self.engine.close()
         self.source.close()
@@ -83,7 +99,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """What is to be opened; arguments of ``Reader``."""
+    """The data set to open, and how to read it; arguments of ``Reader``."""
 
     path: str
     db: bytes | None
@@ -95,18 +111,18 @@ class DataSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What a root sees of the data set.
+class DataSetFacts:
+    """The facts by which roots compare the data sets that they see.
 
     Attributes:
-        path: by which it is opened.
+        path: by which the root has opened it.
         inode, size, changed_ns: of the file.
-        device: which holds it, as this node numbers them.
-        meta: of both meta pages, crc32.
-        txnid, count: of the state, and its records.
-        is_far: it lies neither on a disk of this machine nor in its memory.
-        digest: of the sidecar's; None: there is none.
-        staggerings: what jobs have measured there; of the first root, whose word counts for all.
+        device: that holds it, as this node numbers devices.
+        meta: crc32 of both meta pages.
+        txnid, count: of the state that the root sees, and its records.
+        is_far: the file lies neither on a disk of this machine nor in its memory.
+        digest: of the provenance file; None: there is none.
+        staggerings: what jobs have measured there; only the first root's count.
     """
 
     path: str
@@ -121,8 +137,8 @@ class Seen:
     digest: bytes | None = None
     staggerings: tuple[Staggering, ...] = ()
 
-    def is_same_file(self, other: Seen) -> bool:
-        """Whether both names stand for one file."""
+    def is_same_file(self, other: DataSetFacts) -> bool:
+        """Return whether both names stand for one file."""
         return (self.inode, self.size, self.changed_ns, self.meta) == (
             other.inode,
             other.size,
@@ -133,24 +149,27 @@ class Seen:
 
 def open_roots(
     job: Job, data: DataSet, *, is_root: bool, roots: int
-) -> tuple[Work | None, Seen, bool]:
-    """Opens the data set on all roots. Collective over the job.
+) -> tuple[RootSource | None, DataSetFacts, bool]:
+    """Open the data set on all roots. Collective over the job.
+
+    All ranks meet three times, and once more where roots read copies; between the second meeting
+    and the third, roots that take the first one's extents receive them.
 
     Args:
         data: the same on all ranks, but for ``path`` and ``provenance``.
-        is_root: this rank reads.
-        roots: how many do.
+        is_root: this rank is a root.
+        roots: how many ranks are.
 
     Returns:
-        What this root reads with, None where it is none; what the first root sees; and whether
-        all roots read one and the same file on storage that nodes share.
+        What this root reads with, None where this rank is none; what the first root sees; and
+        whether all roots read one and the same file on storage that nodes share.
 
     Raises:
-        ValueError, Error: what roots see differs.
-        OSError, Error: it cannot be read here.
-        PeerError: it cannot be read by another root.
+        ValueError, Error: roots see different data sets.
+        OSError, Error: this root cannot read it.
+        PeerError: another root cannot.
     """
-    opened: list[Work] = []  # by this rank
+    opened: list[RootSource] = []  # on this rank: one, or none
     try:
         is_first = job.rank == 0  # the lowest rank is always the first of its team
         first = job.together(lambda: _open_first(data, roots, opened) if is_first else None)[0]
@@ -171,8 +190,8 @@ def open_roots(
         )
         is_one_file = _agree(job, seen, opened)
     except BaseException:
-        for work in opened:
-            work.close()
+        for each in opened:
+            each.close()
         raise
     return (opened[0] if opened else None), first, is_one_file and first.is_far
 
@@ -181,23 +200,25 @@ def open_roots(
 
 
 def _is_walked(data: DataSet) -> bool:
+    """Return whether a cursor finds the records while roots read them."""
     return Mode.resolve(data.mode, provenance=False).locate in ("seek", "speculate")
 
 
-def _open_first(data: DataSet, roots: int, opened: list[Work]) -> Seen:
+def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetFacts:
+    """Open the data set on the first root; put what it reads with into ``opened``."""
     if _is_walked(data):
         source: Source | Walked = open_walked(data.path, db=data.db)
     else:
         source = _open_source(data, None)
-    opened.append(_work(data, roots, source))
+    opened.append(_root_source(data, roots, source))
     kept = calibration.find(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
-    return replace(_seen(opened[0]), staggerings=jobs)
+    return replace(_facts(opened[0]), staggerings=jobs)
 
 
-def _takes(data: DataSet, first: Seen) -> bool:
-    """Whether this root takes what the first one has found by a walk."""
+def _takes(data: DataSet, first: DataSetFacts) -> bool:
+    """Return whether this root takes the extents that the first one has found by a walk."""
     if first.digest is not None or _is_walked(data):
         return False
     with open_walked(data.path, db=data.db) as source:
@@ -205,8 +226,19 @@ def _takes(data: DataSet, first: Seen) -> bool:
 
 
 def _open_other(
-    data: DataSet, roots: int, first: Seen, table: _core.Extents | None, opened: list[Work]
-) -> Seen:
+    data: DataSet,
+    roots: int,
+    first: DataSetFacts,
+    table: _core.Extents | None,
+    opened: list[RootSource],
+) -> DataSetFacts:
+    """Open the data set on another root.
+
+    Args:
+        first: what the first root sees.
+        table: all extents, if this root takes the first one's.
+        opened: receives what this root reads with.
+    """
     if _is_walked(data):
         source: Source | Told | Walked = open_walked(data.path, db=data.db)
     elif table is not None:
@@ -215,11 +247,16 @@ def _open_other(
         with open_walked(data.path, db=data.db) as found:
             is_same = _look(found.path, found).is_same_file(first)
         source = _open_source(data, first.digest if is_same else None)
-    opened.append(_work(data, roots, source))
-    return _seen(opened[0])
+    opened.append(_root_source(data, roots, source))
+    return _facts(opened[0])
 
 
 def _open_source(data: DataSet, vouched: bytes | None) -> Source:
+    """Open the data set by its provenance file, or by a scan.
+
+    Args:
+        vouched: digest of a provenance file that the first root has checked against this file.
+    """
     auto = Mode.is_auto(data.mode)
     locate = "auto" if auto else Mode.resolve(data.mode, provenance=False).locate
     return open_source(
@@ -233,11 +270,12 @@ def _open_source(data: DataSet, vouched: bytes | None) -> Source:
     )
 
 
-def _work(data: DataSet, roots: int, source: Source | Told | Walked) -> Work:
+def _root_source(data: DataSet, roots: int, source: Source | Told | Walked) -> RootSource:
+    """Choose how to read an open data set, and open the engines. Owns ``source`` from now on."""
     auto = Mode.is_auto(data.mode)
     try:
-        has_sidecar = isinstance(source, Source) and source.locate == "provenance"
-        mode = Mode.resolve(data.mode, provenance=has_sidecar)
+        has_provenance = isinstance(source, Source) and source.locate == "provenance"
+        mode = Mode.resolve(data.mode, provenance=has_provenance)
         wish = data.wish if auto else replace(data.wish, engine=mode.engine)
         choice = choose_reading(source.pages, "stream", wish)
         engine = open_engine(source.pages, choice)
@@ -253,17 +291,18 @@ def _work(data: DataSet, roots: int, source: Source | Told | Walked) -> Work:
     except BaseException:
         source.close()
         raise
-    return Work(source, engine, bypass, mode, choice)
+    return RootSource(source, engine, bypass, mode, choice)
 
 
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(path: str, source: Source | Told | Walked) -> Seen:
+def _look(path: str, source: Source | Told | Walked) -> DataSetFacts:
+    """Return what a root sees of an open data set, without its provenance file."""
     status = os.fstat(source.pages.fd)
     metas = _core.meta_bytes(source.pages, source.meta.layout)
     found = storage.look(source.pages, cached=False)
-    return Seen(
+    return DataSetFacts(
         path=path,
         inode=status.st_ino,
         size=status.st_size,
@@ -276,14 +315,15 @@ def _look(path: str, source: Source | Told | Walked) -> Seen:
     )
 
 
-def _seen(work: Work) -> Seen:
-    source = work.source
+def _facts(opened: RootSource) -> DataSetFacts:
+    """Return what a root sees of the data set that it has opened."""
+    source = opened.source
     digest = source.digest if isinstance(source, Source) else None
     return replace(_look(source.path, source), digest=digest)
 
 
 def _sampled(source: Source | Told | Walked, *, whole: bool) -> int:
-    """crc32 over where records lie, where that is known, and how some of them begin."""
+    """Return a crc32 over where records lie, where that is known, and how some of them begin."""
     crc = 0
     if isinstance(source, Walked):  # copies are rare, and one walk by levels is quick
         with open_source(source.path, db=source.db, locate="scan") as scanned:
@@ -299,8 +339,12 @@ def _sampled(source: Source | Told | Walked, *, whole: bool) -> int:
     return crc
 
 
-def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> bool:
-    """Makes sure that all roots see the same. Collective over the job.
+def _agree(job: Job, seen: Sequence[DataSetFacts | None], opened: Sequence[RootSource]) -> bool:
+    """Make sure that all roots see the same. Collective over the job where roots read copies.
+
+    Args:
+        seen: by each rank; None where it is no root. The same list on all ranks.
+        opened: on this rank.
 
     Returns:
         Whether they read one and the same file.
@@ -328,7 +372,8 @@ def _agree(job: Job, seen: Sequence[Seen | None], opened: Sequence[Work]) -> boo
     return False
 
 
-def _compare(first: Seen, rank: int, one: Seen) -> None:
+def _compare(first: DataSetFacts, rank: int, one: DataSetFacts) -> None:
+    """Raise ValueError or Error where a root sees another data set than the first one."""
     if one.count != first.count:
         raise ValueError(
             "the data set's number of records differs between roots: "
@@ -346,10 +391,10 @@ def _compare(first: Seen, rank: int, one: Seen) -> None:
     ):
         if mine != theirs:
             raise ValueError(
-                f"the data set differs between roots: {what} {_told(mine)} in {first.path} by "
-                f"rank 0, {_told(theirs)} in {one.path} by rank {rank}"
+                f"the data set differs between roots: {what} {_text(mine)} in {first.path} by "
+                f"rank 0, {_text(theirs)} in {one.path} by rank {rank}"
             )
 
 
-def _told(value: Any) -> str:
+def _text(value: Any) -> str:
     return str(value.hex() if isinstance(value, bytes) else value)

@@ -37,7 +37,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import root_thread, roots
+from lmdbio.reader import lent, root_thread, roots, supply
 from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
@@ -177,7 +177,7 @@ def broken() -> OSError:
 
 
 def while_opening(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(roots, "_work", at(0, broken, roots._work))
+    return replaced(roots, "_root_source", at(0, broken, roots._root_source))
 
 
 def while_reserving(count: int) -> contextlib.AbstractContextManager[None]:
@@ -186,16 +186,16 @@ def while_reserving(count: int) -> contextlib.AbstractContextManager[None]:
 
 
 def while_launching(count: int) -> contextlib.AbstractContextManager[None]:
-    launch = root_thread.Filler.launch
-    return replaced(root_thread.Filler, "launch", at(0, broken, launch))
+    launch = root_thread.RootThread.launch
+    return replaced(root_thread.RootThread, "launch", at(0, broken, launch))
 
 
 def while_planning(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(root_thread.Filler, "_plan", at(count, broken, root_thread.Filler._plan))
+    return replaced(supply.FileSupply, "_plan", at(count, broken, supply.FileSupply._plan))
 
 
 def while_reading(count: int) -> contextlib.AbstractContextManager[None]:
-    """The engine fails, in the thread that fills."""
+    """The engine fails, in the root's thread."""
     poll, left = _core.Ticket.poll, [count]
 
     def fails(self: Any, timeout_ms: int = 0) -> bool:
@@ -211,7 +211,7 @@ def while_reading(count: int) -> contextlib.AbstractContextManager[None]:
 
 
 def in_next(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(Reader, "_take", at(count, Injected, Reader._take))
+    return replaced(lent.LentBatches, "take", at(count, Injected, lent.LentBatches.take))
 
 
 #: Where the rank's own loop raises; how, it finds in ``USER``.

@@ -41,7 +41,7 @@ def failures_are_told() -> None:
 
 
 failures_are_told()
-for where, name in ((roots, "_work"), (share, "open_mail")):
+for where, name in ((roots, "_root_source"), (share, "open_mail")):
     for rank in (0, COMM.size - 1):
         faulthandler.dump_traceback_later(SECONDS_MAX, exit=True)
         kept = getattr(where, name)

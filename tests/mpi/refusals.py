@@ -13,8 +13,8 @@ from mpi4py import MPI
 
 from lmdbio import share
 from lmdbio.errors import IncompatibleError, PeerError
-from lmdbio.reader import reader as rooms
 from lmdbio.reader.reader import Reader
+from lmdbio.share import memory as rooms
 
 COMM = MPI.COMM_WORLD
 RANK, SIZE = COMM.rank, COMM.size

@@ -122,7 +122,7 @@ def test_a_trace_of_a_reader_shows_its_thread_and_its_blocks(path, tmp_path):
         stats = reader.stats()
     read = sound(trace.path)
     names = {event["args"]["name"] for event in events(read, ph="M", name="thread_name")}
-    assert "lmdbio-filler" in names
+    assert "lmdbio-root" in names
     assert len(events(read, ph="b", name="block")) == stats.blocks == 6
     filled = total(read, "wait for reads") + total(read, "publish")
     assert filled == pytest.approx(stats.fill_seconds, abs=1e-5)

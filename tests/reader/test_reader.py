@@ -68,7 +68,7 @@ def no_thread_is_left() -> Iterator[None]:
     gc.collect()
     deadline = time.monotonic() + 5
     while time.monotonic() < deadline:
-        if not any(t.name == "lmdbio-filler" for t in threading.enumerate()):
+        if not any(t.name == "lmdbio-root" for t in threading.enumerate()):
             return
         time.sleep(0.02)
     raise AssertionError("a filling thread is still alive")
@@ -387,7 +387,7 @@ class Source:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
-    seen = roots.Seen(source.path, 1, 1, 1, 1, 1, 1, source.count)
+    seen = roots.DataSetFacts(source.path, 1, 1, 1, 1, 1, 1, source.count)
     monkeypatch.setattr(roots, "open_source", lambda *_args, **_more: source)
     monkeypatch.setattr(roots, "_look", lambda *_args: seen)
 

@@ -1,8 +1,8 @@
 """Goal: roots that take turns read in the file's order, hold nobody up, starve nobody and end.
 
-Method: the real ``Links`` of several roots on a clock of the test's own. Letters take half a
+Method: the real ``RootMail`` of several roots on a clock of the test's own. Letters take half a
 millisecond; a storage shares its rate among whoever has requests there, each behind a link; a root
-goes round as ``filling.Filler`` does. Fuzzed plays have their seed in the test's name.
+goes round as ``RootThread`` does. Fuzzed plays have their seed in the test's name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from lmdbio.reader import flow_control, root_mail
-from lmdbio.reader.root_mail import Links
+from lmdbio.reader.root_mail import RootMail
 from lmdbio.share import Kind, Turns, chain_of
 from lmdbio.share.mail import Letter
 
@@ -127,7 +127,7 @@ class Root:
     ) -> None:
         self.play, self.number, self.blocks, self.use_s = play, number, blocks, use_s
         mail: Any = Mail(play.post, number)
-        self.links = Links(mail, turns=Turns(chain, number))
+        self.mail = RootMail(mail, turns=Turns(chain, number))
         self.pending: int | None = 0
         self.flying: deque[Ticket] = deque()
         self.landed = self.used = 0
@@ -142,30 +142,30 @@ class Root:
         if self.gone_s or (now_s < self.wakes_s and not self.wakes()):
             return
         for _ in range(100):
-            self.links.read()
+            self.mail.read()
             if not (self._fill() if not self.goodbye_s else self._say_goodbye()):
                 return
         pytest.fail(f"root {self.number} goes round without a rest")
 
     def _fill(self) -> bool:
-        links = self.links
-        links.end_turn()
+        mail = self.mail
+        mail.end_turn()
         if self.flying and self.flying[0].ended_s:
             ticket = self.flying.popleft()
-            links.end_turn()
-            links.landed(ticket.ended_s - ticket.begun_s)
+            mail.end_turn()
+            mail.landed(ticket.ended_s - ticket.begun_s)
             self.landed += 1
             return True
         if self.pending is None:
             if not self.flying:
                 self.goodbye_s = now_s
                 return True
-            links.give_turn()
-        elif self._is_free() and links.may_read(self.pending):
+            mail.give_turn()
+        elif self._is_free() and mail.may_read(self.pending):
             self._submit(self.pending)
             return True
         else:
-            links.give_turn()
+            mail.give_turn()
         self._rest()
         return False
 
@@ -176,17 +176,17 @@ class Root:
         ticket: Any = Ticket(self.play.requests, self.play.size)
         self.play.storage.blocks.setdefault(self.number, []).append(ticket)
         self.flying.append(ticket)
-        assert self.links.turns is not None
-        self.read.append((now_s, block, self.links.turns.holds))
-        self.links.read_by(block, ticket, self.play.requests, DEPTH)
+        assert self.mail.turns is not None
+        self.read.append((now_s, block, self.mail.turns.holds))
+        self.mail.read_by(block, ticket, self.play.requests, DEPTH)
         self.pending = block + 1 if block + 1 < self.blocks else None
         if self.pending is None:
-            self.links.leave_turns()
+            self.mail.leave_turns()
 
     def _rest(self) -> None:
         first, last = (self.flying[0], self.flying[-1]) if self.flying else (None, None)
-        self.wakes_s = now_s + self.links.slice_ms() / 1000
-        if self.links.in_turn and last is not None:
+        self.wakes_s = now_s + self.mail.slice_ms() / 1000
+        if self.mail.in_turn and last is not None:
             self.wakes = lambda: not last.waiting or (first is not last and bool(first.ended_s))
         elif first is not None:
             self.wakes = lambda: bool(first.ended_s)
@@ -196,11 +196,11 @@ class Root:
                 self.wakes = self._is_free
 
     def _say_goodbye(self) -> bool:
-        if self.links.leave(lambda: None):
+        if self.mail.leave(lambda: None):
             self.gone_s = now_s
         elif now_s > self.goodbye_s + GOODBYE_S:
             pytest.fail(f"nobody gives root {self.number} a last turn")
-        self.wakes_s = now_s + self.links.slice_ms() / 1000
+        self.wakes_s = now_s + self.mail.slice_ms() / 1000
         self.wakes = lambda: False
         return False
 

@@ -21,7 +21,7 @@ from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSam
 from lmdbio.machine.tokens import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.root_mail import count_tokens, usual_tokens
+from lmdbio.reader.tokens import count_tokens, usual_tokens
 from lmdbio.tuning import stagger
 from lmdbio.tuning.stagger import ROUNDS, ROUNDS_MIN, RUN_BYTES_MAX, RUN_BYTES_MIN, Pace, Told
 

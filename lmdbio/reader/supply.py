@@ -1,0 +1,377 @@
+"""Supply: reads the rows of a block, from the file, into a slot.
+
+    prepare    finds where the block's records lie, and plans their reads
+    submit     starts them; the block is in flight then
+    landed     takes the oldest block out of flight, once its reads have arrived
+    write      writes its table: the slot is ready to be published
+
+A root's thread asks for one block after the other and decides when: it knows of turns, of free
+slots and of ranks that wait; the supply of none of them.
+
+Where one cursor goes from root to root (mode "dm"), the supply guesses where records lie until the
+cursor has come by them, reads there at once, and afterwards only the records that it missed.
+
+Source: LMDBIO (ACM TOPC 2019): sequential and speculative access, direct I/O, coalesced blocks.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core, share
+from lmdbio.locate.cursor_walk import Walked
+from lmdbio.observe.stats import Stats, Tally
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.speculation import Guess
+from lmdbio.reader.root_mail import RootMail
+from lmdbio.reader.roots import RootSource
+from lmdbio.reader.table import write_table
+
+__all__ = ["FileSupply", "Flight", "PendingBlock"]
+
+#: A plan that does not fit its slot is made again with these parts of the allowed gap: gaps that
+#: are read over take memory.
+GAP_PARTS = (1, 4, 16)
+
+
+@dataclass(frozen=True, slots=True)
+class _Speculated:
+    """A guess whose reads are in flight, or done."""
+
+    guess: Guess
+    plan: _core.Plan
+    ticket: _core.Ticket
+
+
+@dataclass(slots=True)
+class PendingBlock:
+    """The block that the root reads next.
+
+    Attributes:
+        extents: of its records; None: not known yet.
+        plan: of its reads; None: not made yet.
+        speculated: reads that began before the supply knew where the records lie.
+        is_guessed: the supply has tried to guess.
+    """
+
+    number: int
+    extents: _core.Extents | None = None
+    plan: _core.Plan | None = None
+    speculated: _Speculated | None = None
+    is_guessed: bool = False
+
+    def is_speculation_read(self, timeout_ms: int = 0) -> bool:
+        """Return whether speculated reads, if there are any, have arrived."""
+        return self.speculated is None or self.speculated.ticket.poll(timeout_ms)
+
+
+class Flight(NamedTuple):
+    """A block whose reads are under way.
+
+    Attributes:
+        address: of its slot.
+        offsets: where each record begins in the slot's data, bytes, uint64.
+        lengths: of the records, bytes, uint64.
+        bytes: that were planned.
+        past: the reads pass by the page cache.
+        requests, depth: how many reads, and how many the engine has under way at most.
+    """
+
+    number: int
+    ticket: _core.Ticket
+    address: int
+    offsets: npt.NDArray[np.uint64]
+    lengths: npt.NDArray[np.uint64]
+    bytes: int
+    past: bool
+    requests: int
+    depth: int
+
+
+class FileSupply:
+    """Reads the blocks of one root's team from the file. Owns ``source``.
+
+    Args:
+        source: what the root reads with, and from.
+        schedule: says which records a block has.
+        team: of the root, by its index in the schedule.
+        window: whose slots it fills.
+        mail: brings the cursor, where roots share one.
+        request_bytes_max: bytes per request.
+        tally: counts what is located, planned, submitted and guessed.
+
+    Attributes:
+        path: of the file.
+        flights: blocks whose reads are under way, oldest first.
+    """
+
+    def __init__(
+        self,
+        source: RootSource,
+        schedule: Schedule,
+        team: int,
+        window: share.NodeWindow,
+        mail: RootMail,
+        request_bytes_max: int,
+        tally: Tally,
+    ) -> None:
+        self._source, self._schedule, self._team = source, schedule, team
+        self._window, self._mail, self._tally = window, mail, tally
+        self._gap, self._request = source.choice.gap_bytes_max, request_bytes_max
+        self.path = source.source.path
+        self.flights: deque[Flight] = deque()
+
+    def close(self) -> None:
+        """Close what the root reads with."""
+        self._source.close()
+
+    def engines(self) -> Stats:
+        """Return the engines' counts; also after ``close``."""
+        return self._source.stats()
+
+    # --- a block is prepared
+
+    def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
+        """Find where the block's records lie, and plan its reads, if that can be done by now.
+
+        Args:
+            pending: the block.
+            alive: called now and then while records are sought, which may take long; may raise.
+            may_read: there is a slot and a turn for the block: guesses may be read.
+
+        Returns:
+            Whether the block can be submitted as soon as speculated reads have arrived.
+
+        Raises:
+            ValueError: the block does not fit its slot.
+            OSError, Error: the records cannot be found.
+        """
+        if self._mail.relay is not None:
+            if may_read:
+                self._guess(pending)
+            self._seek(pending, alive, may_read=may_read)
+        if pending.extents is None:
+            begun = monotonic_ns()
+            pending.extents = self._locate(pending.number, alive)
+            if pending.extents is None:
+                return False
+            self._tally.located(begun, len(pending.extents))
+        if pending.plan is None and pending.speculated is None:
+            begun = monotonic_ns()
+            pending.plan = self._plan(pending.number, pending.extents)
+            self._tally.planned(begun, pending.plan.totals)
+        return True
+
+    def _locate(self, number: int, alive: Callable[[], None]) -> _core.Extents | None:
+        """Return the extents of a block's records; None: the cursor has not come by them yet."""
+        relay, source = self._mail.relay, self._source.source
+        if relay is not None:
+            return relay.found(number, alive)
+        records = self._schedule.team_records(number, self._team)
+        if isinstance(source, Walked):
+            return source.extents(records, alive)
+        return source.extents(records)
+
+    def _plan(self, number: int, extents: _core.Extents) -> _core.Plan:
+        """Return the reads of a block, which fit a slot.
+
+        Raises:
+            ValueError: they do not.
+        """
+        room = self._window.layout.data_bytes
+        plan, needed = self._fit(extents, room)
+        if plan is not None:
+            return plan
+        raise ValueError(
+            f"{self.path}: the records of block {number} need {needed} bytes of "
+            f"window on this root, and its part of the memory budget has "
+            f"{room}: take a smaller batch_size, fewer slots, or a larger "
+            "memory_bytes_max"
+        )
+
+    def _fit(self, extents: _core.Extents, room: int) -> tuple[_core.Plan | None, int]:
+        """Return the reads of some records.
+
+        Args:
+            extents: of the records.
+            room: bytes that the reads may fill.
+
+        Returns:
+            The plan, None where it does not fit; and the bytes that it fills, or fills at least.
+        """
+        for gap in (*(self._gap // part for part in GAP_PARTS), 0):
+            plan = _core.make_plan(
+                extents,
+                gap_bytes_max=gap,
+                request_bytes_max=self._request,
+                alignment=self._source.read_alignment,
+            )
+            if plan.totals.buffer_bytes <= room:
+                return plan, plan.totals.buffer_bytes
+        return None, plan.totals.buffer_bytes
+
+    # --- its reads begin
+
+    def submit(self, pending: PendingBlock) -> Flight:
+        """Start the reads of a prepared block into its slot.
+
+        Raises:
+            MemoryError: there is no memory for the slot.
+            OSError, Error: the engine refuses the reads.
+        """
+        assert pending.extents is not None
+        speculated, base, places, plan = pending.speculated, 0, None, pending.plan
+        if speculated is not None:
+            # The slot holds what was guessed; records that it misses are read behind it.
+            base = speculated.plan.totals.buffer_bytes
+            places = speculated.guess.places(pending.extents, speculated.plan.slices)
+            room = self._window.layout.data_bytes - base
+            plan, _ = self._fit(pending.extents[places < 0], room)
+            if plan is None:  # there is no room behind it: all is read anew
+                base, places = 0, None
+        if plan is None:
+            plan = self._plan(pending.number, pending.extents)
+        size = base + plan.totals.buffer_bytes
+        offsets = plan.slices
+        if places is not None:
+            offsets = places.astype(np.uint64)
+            offsets[places < 0] = plan.slices + np.uint64(base)
+        lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
+        if speculated is not None:
+            hits = 0 if places is None else int((places >= 0).sum())
+            self._tally.guessed(speculated.plan.totals.buffer_bytes, hits)
+            self._tally.planned(monotonic_ns(), plan.totals)
+        flight = self._start(pending.number, plan, base, size, offsets, lengths)
+        if speculated is not None:
+            speculated.ticket.close()
+            pending.speculated = None
+        return flight
+
+    def _start(
+        self,
+        number: int,
+        plan: _core.Plan,
+        base: int,
+        size: int,
+        offsets: npt.NDArray[np.uint64],
+        lengths: npt.NDArray[np.uint64],
+    ) -> Flight:
+        """Hand a plan to the engine that it suits.
+
+        Args:
+            number: of the block.
+            base: bytes of the slot's data that are read already.
+            size: bytes of data that the slot holds then.
+            offsets, lengths: see ``Flight``.
+        """
+        address = self._slot(number, size)
+        past = self._source.bypass.engine(plan.totals.buffer_bytes)
+        into = address + self._window.layout.table_bytes + base
+        begun = monotonic_ns()
+        engine = past or self._source.engine
+        ticket = engine.submit_plan(plan, into, self._window)
+        flight = Flight(
+            number,
+            ticket,
+            address,
+            offsets,
+            lengths,
+            size,
+            past is not None,
+            plan.totals.requests,
+            engine.depth,
+        )
+        # From here on ``drop`` closes it, whatever happens.
+        self.flights.append(flight)
+        self._tally.submitted(begun)
+        return flight
+
+    def _slot(self, number: int, size: int) -> int:
+        """Return the address of a block's slot, with memory for ``size`` bytes of data."""
+        slot = number % self._window.layout.slots
+        self._window.reserve(slot, size)
+        return self._window.fill_addresses[slot]
+
+    # --- its reads arrive
+
+    def landed(self) -> Flight | None:
+        """Return the oldest block, if its reads have arrived; it is in flight no more.
+
+        Raises:
+            OSError, Error: a read failed.
+        """
+        if not self.flights or not self.flights[0].ticket.poll():
+            return None
+        return self.flights.popleft()
+
+    def write(self, flight: Flight) -> None:
+        """Make the slot of a block that has landed ready for its ranks: check it, write its table.
+
+        Raises:
+            Error: the file has changed while it was read.
+        """
+        self._source.source.guard()
+        write_table(flight.address, flight.offsets, flight.lengths)
+
+    def judge(self, flight: Flight, times: tuple[float, float]) -> None:
+        """Note how long a block took, so that the direct path sees whether it pays.
+
+        Args:
+            times: of its ticket (``Ticket.times``).
+        """
+        if flight.past:
+            self._source.bypass.took(flight.bytes, times)
+
+    def drop(self, pending: PendingBlock | None) -> None:
+        """Give up all reads that are under way, those for ``pending`` included."""
+        if pending is not None and pending.speculated is not None:
+            pending.speculated.ticket.close()
+        for flight in self.flights:
+            flight.ticket.close()
+
+    # --- guessing, and seeking with the other roots
+
+    def _guess(self, pending: PendingBlock) -> None:
+        """Start to read where the block's records probably lie."""
+        speculation = self._mail.speculation
+        if speculation is None or pending.is_guessed or pending.extents is not None:
+            return
+        pending.is_guessed = True
+        runs = [run for run in self._schedule.course(pending.number) if run.team == self._team]
+        guess = speculation.guess(runs, self._schedule.start)
+        if guess is None:
+            return
+        plan = _core.make_plan(
+            guess.ranges,
+            gap_bytes_max=0,
+            request_bytes_max=self._request,
+            alignment=self._source.read_alignment,
+        )
+        if plan.totals.buffer_bytes > self._window.layout.data_bytes:
+            return
+        address = self._slot(pending.number, plan.totals.buffer_bytes)
+        into = address + self._window.layout.table_bytes
+        ticket = self._source.engine.submit_plan(plan, into, self._window)
+        pending.speculated = _Speculated(guess, plan, ticket)
+
+    def _seek(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> None:
+        """Seek with the other roots; not before speculated reads have arrived."""
+        relay, speculation = self._mail.relay, self._mail.speculation
+        assert relay is not None
+        is_due = may_read and pending.is_speculation_read()
+        begun, before = monotonic_ns(), relay.sought
+        is_found = self._mail.seek(
+            pending.number, is_due=is_due, is_found=pending.extents is not None, alive=alive
+        )
+        if relay.sought != before:
+            self._tally.located(begun, 0)
+        if is_found and pending.extents is None and speculation is not None:
+            for first, extents in relay.peek(pending.number):
+                speculation.learn(first, extents)
