@@ -104,7 +104,9 @@ def _tune(
             turns: Staggered | None = None
         else:
             made, wish = _measure_requests(path, seconds, ranks, progress)
-            turns = stagger.measure(path, ranks, seconds=seconds, wish=wish, progress=progress)
+            turns = stagger.measure(
+                path, ranks, seconds=seconds, overrides=wish, progress=progress
+            )
     if made is not None:
         _keep(path, made, turns, dry_run, as_json)
 

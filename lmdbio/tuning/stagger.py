@@ -1,14 +1,15 @@
-"""Stagger: measures how many roots of a job should read at a time, with the job's own ranks.
+"""Stagger: measure how many roots of a job should read at a time, with the job's own ranks.
 
     mpiexec -n 16 lmdbio tune PATH
 
 Real Readers in mode "stag" read parts of the data set, with 1, 2, 4 and so on tokens, and without
-turns (0). In each round everybody reads as much, in another order than in the round before, and
+turns (0). In each round every run reads as much, in another order than in the round before, and
 every run reads the records after those of the run before, so that no figure comes from a cache
-that another run has filled. Past the page cache, where all nodes have O_DIRECT; else what will be
-read is put out of it before, and it counts only if the kernel says that it was gone.
+that another run has filled. Readers pass by the page cache where all nodes have O_DIRECT; else a
+rank of each node puts the part out of it before, and a run counts only if the kernel says that
+the part was gone.
 
-Who does not read sleeps: ranks meet in steps that do not spin (``share.Job.together``).
+Ranks that do not read sleep: they meet in steps that do not spin (``share.Job.together``).
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from lmdbio.reader.reader import Reader
 from lmdbio.tuning.tune import Progress, make_cold
 
 __all__ = [
-    "Pace",
+    "RunLength",
     "Staggered",
-    "Told",
+    "RankRun",
     "batch_size",
-    "counts",
     "measure",
     "obstacle",
+    "round_order",
     "run_seconds",
-    "turn",
+    "token_counts",
 ]
 
-#: Runs with each number of tokens; and how many there are even if time is over before.
+#: Runs with each number of tokens; and how many of them even where time is over before.
 ROUNDS, ROUNDS_MIN = 5, 3
-#: A rank's share of a batch, about: what training takes. Blocks hold as many batches as they need.
+#: A rank's share of a batch, about: as training has it. Blocks hold as many batches as they need.
 SHARE_BYTES = 512 << 10
 #: Where records are large, a batch is no more than this part of the data set.
 BATCH_PART = 8
@@ -61,14 +62,14 @@ RUN_BYTES_MAX = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Staggered:
-    """What was measured.
+    """The result of measuring turns.
 
     Attributes:
         staggerings: one for each assignment.
         reason: why there are none, else "".
-        batch_size: of the Readers; 0: there was none.
-        seconds: that all took.
-        bytes: of values, read by all ranks.
+        batch_size: of the Readers, records; 0: no Reader was made.
+        seconds: that all runs took, and the steps between them.
+        bytes: of values, that all ranks read.
     """
 
     staggerings: tuple[Staggering, ...] = ()
@@ -82,7 +83,7 @@ class Staggered:
 
 
 def obstacle(*, nodes: int, roots: int, is_threaded: bool) -> str:
-    """Why a job cannot measure turns; "" if it can."""
+    """Return why a job cannot measure turns; "" if it can."""
     if nodes < 2:
         return "all ranks are on one node, and turns are for roots of several"
     if roots < 2:
@@ -92,26 +93,37 @@ def obstacle(*, nodes: int, roots: int, is_threaded: bool) -> str:
     return ""
 
 
-def counts(roots: int) -> tuple[int, ...]:
-    """Numbers of tokens to try: 1, 2, 4 and so on below ``roots``, and 0, with which nobody
-    waits."""
+def token_counts(roots: int) -> tuple[int, ...]:
+    """Return the numbers of tokens to try: 1, 2, 4 and so on below ``roots``, and 0.
+
+    With 0 no root waits for a turn.
+    """
     return (*(1 << i for i in range((roots - 1).bit_length())), 0)
 
 
-def turn(tokens: tuple[int, ...], number: int) -> tuple[int, ...]:
-    """Who reads when in a round: the next one begins each time."""
+def round_order(tokens: tuple[int, ...], number: int) -> tuple[int, ...]:
+    """Return the numbers of tokens in the order of a round.
+
+    Each round begins with the next one.
+    """
     first = number % len(tokens)
     return tokens[first:] + tokens[:first]
 
 
 def batch_size(ranks: int, count: int, record_bytes: float) -> int:
-    """Records of a global batch, by their number and mean size; at least one for each rank."""
+    """Return the records of a global batch; at least one for each rank.
+
+    Args:
+        ranks: of the job.
+        count: records of the data set.
+        record_bytes: mean size of a record.
+    """
     wanted = int(ranks * SHARE_BYTES / max(record_bytes, 1.0))
     return max(ranks, min(wanted, count // BATCH_PART))
 
 
-class Pace:
-    """How much the runs of each round read, so that all of them take the time there is. Pure.
+class RunLength:
+    """Computes how much the runs of each round read, so that all fill the time there is. Pure.
 
     Args:
         seconds: for all runs.
@@ -129,17 +141,17 @@ class Pace:
         self._rate = self._beside_s = 0.0
 
     def note(self, rate: float, beside_s: float) -> None:
-        """What the last run came to.
+        """Note the speed of the last run.
 
         Args:
             rate: bytes per second.
-            beside_s: that it took beside its reading, to begin and to end.
+            beside_s: seconds that it took beside its reading, to begin and to end.
         """
         self._rate = (self._rate + rate) / 2 if self._rate else rate
         self._beside_s = max(0.0, beside_s)
 
     def plan(self, number: int, elapsed_s: float) -> int:
-        """Batches that each run of a round reads.
+        """Return the batches that each run of a round reads.
 
         Args:
             number: of the round, from 0.
@@ -161,12 +173,12 @@ class Pace:
 # --- measuring -----------------------------------------------------------------------------
 
 
-class Told(NamedTuple):
-    """What one rank did in a run.
+class RankRun(NamedTuple):
+    """One rank's part in a run.
 
     Attributes:
-        bytes: of values, that it was handed.
-        launched_s: when it began to read for others, by its node's clock; None: it does not.
+        bytes: of the values that it got.
+        launched_s: when it began to read for its team, by its node's clock; None: it is no root.
         ended_s: when it had its last batch.
     """
 
@@ -175,23 +187,23 @@ class Told(NamedTuple):
     ended_s: float
 
 
-def run_seconds(nodes: Sequence[Sequence[int]], told: Sequence[Told]) -> float:
-    """How long a run took: on the slowest node, whose ranks share a clock. Pure.
+def run_seconds(nodes: Sequence[Sequence[int]], parts: Sequence[RankRun]) -> float:
+    """Return how long a run took: on the slowest node, whose ranks share a clock. Pure.
 
     Args:
         nodes: their ranks.
-        told: by rank.
+        parts: each rank's part, by rank.
     """
     spans = []
     for node in nodes:
-        launched = [told[rank].launched_s for rank in node]
+        launched = [parts[rank].launched_s for rank in node]
         began = min(one for one in launched if one is not None)
-        spans.append(max(told[rank].ended_s for rank in node) - began)
+        spans.append(max(parts[rank].ended_s for rank in node) - began)
     return max(1e-9, *spans)
 
 
-class _Seen(NamedTuple):
-    """What the first rank sees of the data set."""
+class _DataSize(NamedTuple):
+    """The size of the data set, as the first rank sees it."""
 
     records: int
     record_bytes: float
@@ -202,29 +214,31 @@ def measure(
     comm: Any,
     *,
     seconds: float,
-    wish: Overrides | None = None,
+    overrides: Overrides | None = None,
     progress: Progress | None = None,
 ) -> Staggered:
-    """Measures how many tokens are best for these ranks. Collective; keeps nothing.
+    """Measure how many tokens are best for these ranks. Collective over ``comm``; keeps nothing.
 
     Args:
         path: the environment's folder, or its file; may differ between nodes.
         comm: an mpi4py intracommunicator.
         seconds: for all runs of an assignment together, as the first rank says.
-        wish: depth, and sizes of requests and gaps, of the Readers; as the first rank says. How
-            long a turn lasts depends on them, for it ends when the last request has begun.
-        progress: called with (runs done, runs, what is next).
+        overrides: depth, and sizes of requests and gaps, of the Readers; the first rank's count.
+            How long a turn lasts depends on them, for it ends when the last request has begun.
+        progress: called with (runs done, runs, name of the next).
 
     Returns:
-        What was measured, or why nothing could be; the first rank's text is for people.
+        The figures, or why there are none; the first rank's text is for people.
     """
     begun = time.monotonic()
     job = share.connect(comm)
     try:
         per_node = job.together(share.ranks_per_node)
-        job.compare([{share.RANKS_PER_NODE: told} for told in per_node])
+        job.compare([{share.RANKS_PER_NODE: number} for number in per_node])
         job.settle_nodes(per_node[0])
-        made = _Measuring(path, job, per_node[0], progress).measure(seconds, wish or Overrides())
+        made = _Measuring(path, job, per_node[0], progress).measure(
+            seconds, overrides or Overrides()
+        )
     except BaseException as error:
         job.fail(error)
         if not isinstance(error, (Error, OSError, ValueError, LookupError, MemoryError)):
@@ -236,7 +250,7 @@ def measure(
 
 
 class _Measuring:
-    """Measures on one job; each rank has one, and all of them take the same steps."""
+    """Measures on one job. Each rank has one, and all ranks take the same steps."""
 
     def __init__(
         self,
@@ -249,26 +263,26 @@ class _Measuring:
         self._progress = progress
         self._mode = Mode.named("stag")
         self._roots = sum(self._mode.roots(len(node)) for node in job.nodes)
-        self._tokens = counts(self._roots)
-        self._seen = _Seen(0, 0.0)
-        self._wish = Overrides()
+        self._tokens = token_counts(self._roots)
+        self._data = _DataSize(0, 0.0)
+        self._overrides = Overrides()
         self._batch = 0
         self._start = 0  # where the next run begins
         self._bytes = 0
         self._cleared: tuple[_core.Engine, Source] | None = None  # page cache, before each run
 
-    def measure(self, seconds: float, wish: Overrides) -> Staggered:
-        """With each assignment in turn."""
+    def measure(self, seconds: float, overrides: Overrides) -> Staggered:
+        """Measure with each assignment in turn."""
         job = self._job
         lacking = obstacle(nodes=len(job.nodes), roots=self._roots, is_threaded=job.is_threaded)
         if lacking:
             return Staggered(reason=lacking)
-        seconds, self._wish = job.together(lambda: (seconds, wish))[0]
-        self._seen = job.together(lambda: self._look() if job.rank == 0 else self._seen)[0]
-        self._batch = batch_size(job.size, self._seen.records, self._seen.record_bytes)
-        if self._batch > self._seen.records:
+        seconds, self._overrides = job.together(lambda: (seconds, overrides))[0]
+        self._data = job.together(lambda: self._look() if job.rank == 0 else self._data)[0]
+        self._batch = batch_size(job.size, self._data.records, self._data.record_bytes)
+        if self._batch > self._data.records:
             return Staggered(
-                reason=f"there are {self._seen.records:,} records for {job.size} ranks"
+                reason=f"there are {self._data.records:,} records for {job.size} ranks"
             )
         past = all(job.together(self._has_direct))
         self._mode = replace(self._mode, engine="direct" if past else "pread")
@@ -283,9 +297,9 @@ class _Measuring:
     def _open(self) -> Source:
         return open_source(self._path, locate="provenance")
 
-    def _look(self) -> _Seen:
+    def _look(self) -> _DataSize:
         with self._open() as source:
-            return _Seen(source.count, source.used_bytes / max(1, source.count))
+            return _DataSize(source.count, source.used_bytes / max(1, source.count))
 
     def _has_direct(self) -> bool:
         if self._job.node_rank:
@@ -296,33 +310,34 @@ class _Measuring:
     # --- rounds
 
     def _stagger(self, assignment: str, seconds: float) -> Staggering:
-        """All runs with one assignment."""
-        pace = Pace(
+        """Make all runs with one assignment."""
+        length = RunLength(
             seconds,
             len(self._tokens),
             roots=self._roots,
-            batch_bytes=self._batch * self._seen.record_bytes,
-            most=self._seen.records // self._batch,
+            batch_bytes=self._batch * self._data.record_bytes,
+            most=self._data.records // self._batch,
         )
         begun = time.monotonic()
         rates: dict[int, list[float]] = {tokens: [] for tokens in self._tokens}
-        self._tell(assignment, 0)
-        # Nobody's: it brings up to memory what all others need, and says how fast it is here.
-        self._run(assignment, self._tokens[0], pace.plan(0, 0.0), pace)
+        self._report(assignment, 0)
+        # This run counts for no number of tokens: it brings to memory what all others need, and
+        # says how fast reading is here.
+        self._run(assignment, self._tokens[0], length.plan(0, 0.0), length)
         for number in range(ROUNDS):
             # As the first rank's clock says.
-            planned = pace.plan(number, time.monotonic() - begun)
+            planned = length.plan(number, time.monotonic() - begun)
             batches = self._job.together(partial(int, planned))[0]
             if not batches:
                 break
-            for done, tokens in enumerate(turn(self._tokens, number)):
-                self._tell(assignment, number * len(self._tokens) + done)
-                rates[tokens].append(self._run(assignment, tokens, batches, pace))
-        samples = tuple(TokenSample(tokens, tuple(told)) for tokens, told in rates.items())
+            for done, tokens in enumerate(round_order(self._tokens, number)):
+                self._report(assignment, number * len(self._tokens) + done)
+                rates[tokens].append(self._run(assignment, tokens, batches, length))
+        samples = tuple(TokenSample(tokens, tuple(each)) for tokens, each in rates.items())
         return Staggering(len(self._job.nodes), self._roots, assignment, time.time(), samples)
 
-    def _tell(self, assignment: str, done: int) -> None:
-        """Says how far it is, where somebody asked."""
+    def _report(self, assignment: str, done: int) -> None:
+        """Report progress, where the caller wants it."""
         if self._progress is not None:
             runs = ROUNDS * len(self._tokens)
             place = ASSIGNMENTS.index(assignment) * runs
@@ -330,20 +345,20 @@ class _Measuring:
 
     # --- one run
 
-    def _run(self, assignment: str, tokens: int, batches: int, pace: Pace) -> float:
-        """All ranks read the next part of the data set together; bytes per second."""
+    def _run(self, assignment: str, tokens: int, batches: int, length: RunLength) -> float:
+        """Read the next part of the data set, all ranks together; return bytes per second."""
         begun = time.monotonic()
         self._job.together(lambda: self._clear(batches))
-        told = self._job.together(lambda: self._read(assignment, tokens, batches))
-        self._start = (self._start + batches * self._batch) % self._seen.records
-        size, seconds = sum(one.bytes for one in told), run_seconds(self._job.nodes, told)
+        parts = self._job.together(lambda: self._read(assignment, tokens, batches))
+        self._start = (self._start + batches * self._batch) % self._data.records
+        size, seconds = sum(one.bytes for one in parts), run_seconds(self._job.nodes, parts)
         self._bytes += size
         rate = max(size, 1) / seconds  # records may all be empty
-        pace.note(rate, time.monotonic() - begun - seconds)
+        length.note(rate, time.monotonic() - begun - seconds)
         return rate
 
-    def _read(self, assignment: str, tokens: int, batches: int) -> Told:
-        """This rank's part."""
+    def _read(self, assignment: str, tokens: int, batches: int) -> RankRun:
+        """Read this rank's part of a run."""
         with Reader(
             self._path,
             self._batch,
@@ -353,15 +368,15 @@ class _Measuring:
             start=self._start,
             iterations=batches,
             ranks_per_node=self._per_node,
-            depth=self._wish.depth,
-            gap_bytes_max=self._wish.gap_bytes_max,
-            request_bytes_max=self._wish.request_bytes_max,
+            depth=self._overrides.depth,
+            gap_bytes_max=self._overrides.gap_bytes_max,
+            request_bytes_max=self._overrides.request_bytes_max,
         ) as reader:
             size = sum(int(batch.lengths.sum()) for batch in reader)
-            return Told(size, reader.launched_s, time.monotonic())
+            return RankRun(size, reader.launched_s, time.monotonic())
 
     def _clear(self, batches: int) -> None:
-        """Puts what the next run reads out of this node's page cache.
+        """Put the part that the next run reads out of this node's page cache.
 
         Raises:
             NotColdError: it stays there.
@@ -369,7 +384,7 @@ class _Measuring:
         if self._cleared is None:
             return
         engine, source = self._cleared
-        count, end = self._seen.records, self._start + batches * self._batch
+        count, end = self._data.records, self._start + batches * self._batch
         for first, last in ((self._start, min(end, count)), (0, end - count)):
             if last > first:
                 extents = source.run(first, last)

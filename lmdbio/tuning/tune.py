@@ -1,4 +1,4 @@
-"""Tune: measures how one file's storage likes to be read, in bounded time and on cold data.
+"""Tune: measure how one file's storage likes to be read, in bounded time and on cold data.
 
 Each trial keeps ``depth`` requests of one size in flight for a moment, somewhere else in the
 file than the others:
@@ -7,10 +7,10 @@ file than the others:
     random, medium    how many requests must be in flight
     stream            how many, and how large
 
-through O_DIRECT, and the best of both patterns through the page cache as well. What is read
-through the page cache is put out of it before (POSIX_FADV_DONTNEED, those ranges only, which
-needs no rights), and counts only if the kernel says that it was gone: no figure here comes from
-memory. Storage on the other side (a server's cache, a hypervisor's) cannot be seen.
+through O_DIRECT, and the best of both patterns through the page cache as well. A trial that reads
+through the page cache puts its ranges out of it before (POSIX_FADV_DONTNEED, those ranges only,
+which needs no rights), and counts only if the kernel says that they were gone: no figure here
+comes from memory. Caches on the other side (a server's, a hypervisor's) cannot be seen.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ __all__ = [
     "trials",
 ]
 
-#: Of all trials together, unless told otherwise.
+#: Seconds of all trials together, unless the caller says otherwise.
 SECONDS = 10.0
-#: Others use the storage too: each trial is made so many times, far apart.
+#: Others use the storage too: each trial runs so many times, far apart.
 PASSES = 2
-#: Requests are asked for in so many parts of ``depth``, and one part more.
+#: A trial asks for requests in so many parts of ``depth``, and one part more.
 STEPS = 4
 #: One trial reads no more than this; a fast disk gives it in a fraction of its time.
 TRIAL_BYTES_MAX = 512 << 20
-#: Bytes in flight at once: 16 MiB requests are tried less deep than small ones. Memory is taken
+#: Bytes in flight at once: 16 MiB requests run less deep than small ones. The trials take memory
 #: for twice that.
 FLIGHT_BYTES_MAX = 64 << 20
 #: A file of fewer bytes says nothing of its storage.
@@ -67,7 +67,7 @@ Progress = Callable[[int, int, str], None]
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One way of reading, to be measured."""
+    """One way of reading to measure: ``depth`` requests of one size in flight."""
 
     kind: Kind
     pattern: Pattern
@@ -85,14 +85,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
-    """What was measured.
+    """The result of measuring one file's storage.
 
     Attributes:
-        storage: what is under the file.
+        storage: that is under the file.
         calibration: the samples; None when no trial gave a figure.
         left_out: trials that gave none, and why.
-        seconds: that all took.
-        bytes: read.
+        seconds: that all trials took.
+        bytes: that they read.
     """
 
     storage: Storage
@@ -103,7 +103,7 @@ class Tuning:
 
 
 def trials(file_bytes: int, *, direct: bool) -> tuple[Trial, ...]:
-    """What to measure on a file of this size, most telling first. Pure.
+    """Return the trials for a file of this size, most telling first. Pure.
 
     Args:
         direct: O_DIRECT is possible; else all goes through the page cache.
@@ -140,12 +140,12 @@ def measure(
     subdir: bool | None = None,
     progress: Progress | None = None,
 ) -> Tuning:
-    """Measures how the storage of a data set likes to be read. Keeps nothing.
+    """Measure how the storage of a data set likes to be read. Keeps nothing.
 
     Args:
         path: the environment's folder, or its file.
         seconds: for all trials together.
-        progress: called with (trials done, trials, what is next).
+        progress: called with (trials done, trials, name of the next).
 
     Raises:
         ValueError: the file is too small to tell anything, or ``seconds`` is not positive.
@@ -153,7 +153,7 @@ def measure(
     """
     if not seconds > 0:
         raise ValueError(f"seconds must be positive, not {seconds}")
-    begun, read = time.monotonic(), 0
+    begun = time.monotonic()
     with _core.Engine(data_file(path, subdir)) as engine:
         found = storage.look(engine, thorough=True)
         size = engine.size()
@@ -162,28 +162,8 @@ def measure(
                 f"{engine.path}: {size} bytes are too few to measure storage with; take a data "
                 "set of some hundred MiB"
             )
-        wanted = trials(size, direct=found.direct is not False)
-        memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
-        left: dict[Trial, str] = {}
-        done: dict[Trial, Sample] = {}
-        for number, trial in enumerate(todo := wanted * PASSES):
-            if progress is not None:
-                progress(number, len(todo), str(trial))
-            if trial in left:
-                continue
-            # What a trial leaves over, or takes too much, the others have more or less.
-            rest = seconds - (time.monotonic() - begun)
-            share = max(rest, 0.0) / (len(todo) - number)
-            try:
-                sample = _run(engine, trial, size, share, memory, seed=number)
-            except (IncompatibleError, NotColdError) as error:
-                left[trial] = " ".join(str(error).split())
-                continue
-            read += sample.bytes
-            before = done.get(trial)
-            done[trial] = sample if before is None else _sum(before, sample)
-        if progress is not None:
-            progress(len(todo), len(todo), "done")
+        todo = trials(size, direct=found.direct is not False) * PASSES
+        done, left = _run_all(engine, todo, size, begun + seconds, progress)
     made = None
     if done:
         made = Calibration(calibration.identity(found), time.time(), tuple(done.values()))
@@ -192,19 +172,53 @@ def measure(
         calibration=made,
         left_out=tuple(left.items()),
         seconds=time.monotonic() - begun,
-        bytes=read,
+        bytes=sum(sample.bytes for sample in done.values()),
     )
 
 
+def _run_all(
+    engine: _core.Engine,
+    todo: tuple[Trial, ...],
+    size: int,
+    until_s: float,
+    progress: Progress | None,
+) -> tuple[dict[Trial, Sample], dict[Trial, str]]:
+    """Run trials until a moment (``time.monotonic``), each several times.
+
+    Returns:
+        The sum of each trial's samples; and of trials that gave none, why.
+    """
+    memory = _core.Memory(2 * FLIGHT_BYTES_MAX)
+    left: dict[Trial, str] = {}
+    done: dict[Trial, Sample] = {}
+    for number, trial in enumerate(todo):
+        if progress is not None:
+            progress(number, len(todo), str(trial))
+        if trial in left:
+            continue
+        # Time that a trial leaves over, or takes too much, is more or less for the others.
+        seconds = max(until_s - time.monotonic(), 0.0) / (len(todo) - number)
+        try:
+            sample = _run(engine, trial, size, seconds, memory, seed=number)
+        except (IncompatibleError, NotColdError) as error:
+            left[trial] = " ".join(str(error).split())
+            continue
+        before = done.get(trial)
+        done[trial] = sample if before is None else _sum(before, sample)
+    if progress is not None:
+        progress(len(todo), len(todo), "done")
+    return done, left
+
+
 def _sum(one: Sample, other: Sample) -> Sample:
-    """Two samples of the same trial as one."""
+    """Return two samples of the same trial as one."""
     return replace(
         one, requests=one.requests + other.requests, seconds=one.seconds + other.seconds
     )
 
 
 class NotColdError(Error):
-    """What would be read lies in the page cache and does not leave it."""
+    """The bytes to read lie in the page cache and do not leave it."""
 
 
 def _run(
@@ -216,10 +230,10 @@ def _run(
     *,
     seed: int,
 ) -> Sample:
-    """One trial: a few requests at a time are asked for, so that ``depth`` are in flight.
+    """Run one trial: ask for a few requests at a time, so that ``depth`` are in flight.
 
-    Counted from the first one asked for to the last one that came: what a store gives in one go
-    after having saved it up is no rate.
+    Time counts from the first request to the last answer: bytes that a store has saved up and
+    gives in one go are no rate.
     """
     step = -(-trial.depth // STEPS)
     flying: deque[tuple[_core.Ticket, int]] = deque()
@@ -256,7 +270,7 @@ def _run(
 
 
 def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
-    """Waits for the oldest requests; how many they were."""
+    """Wait for the oldest requests; return how many they were."""
     ticket, count = flying[0]
     ticket.wait()
     ticket.close()
@@ -267,12 +281,12 @@ def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
 def _places(
     engine: _core.Engine, trial: Trial, size: int, step: int, seed: int
 ) -> Iterator[npt.NDArray[np.uint64]]:
-    """Offsets of ``step`` requests after another; each trial begins elsewhere.
+    """Yield the offsets of ``step`` requests at a time; each trial begins elsewhere.
 
-    Through the page cache nothing comes twice, and it ends with the file or TRIAL_BYTES_MAX.
+    Through the page cache no offset comes twice, and they end with the file or TRIAL_BYTES_MAX.
 
     Raises:
-        NotColdError: what comes next cannot be put out of the page cache.
+        NotColdError: the next bytes cannot be put out of the page cache.
     """
     places = size // trial.request_bytes
     chance = np.random.default_rng(seed)
@@ -281,12 +295,12 @@ def _places(
         span = min(places, TRIAL_BYTES_MAX // trial.request_bytes)
         order = int(chance.integers(places - span + 1)) + np.arange(span)
         if through:
-            # All at once: what the kernel reads ahead meanwhile is to stay.
+            # All at once: pages that the kernel reads ahead meanwhile are to stay.
             make_cold(engine, int(order[0]) * trial.request_bytes, span * trial.request_bytes)
     else:
         order = chance.permutation(min(places, 1 << 20))
         if through:
-            # As batches are read (lmdbio.locate).
+            # As Records reads batches.
             os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
     while True:
         for at in range(0, len(order), step):
@@ -308,7 +322,7 @@ def _reads(trial: Trial, offsets: npt.NDArray[np.uint64], address: int) -> npt.N
 
 
 def make_cold(engine: _core.Engine, offset: int, length: int) -> None:
-    """Puts bytes out of the page cache, and makes sure that they are.
+    """Put bytes out of the page cache, and make sure that they are gone.
 
     Raises:
         NotColdError: they stay there, or the kernel does not say.

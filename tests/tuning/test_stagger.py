@@ -23,7 +23,14 @@ from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.tokens import count_tokens, usual_tokens
 from lmdbio.tuning import stagger
-from lmdbio.tuning.stagger import ROUNDS, ROUNDS_MIN, RUN_BYTES_MAX, RUN_BYTES_MIN, Pace, Told
+from lmdbio.tuning.stagger import (
+    ROUNDS,
+    ROUNDS_MIN,
+    RUN_BYTES_MAX,
+    RUN_BYTES_MIN,
+    RankRun,
+    RunLength,
+)
 
 MIB = 1 << 20
 
@@ -44,12 +51,12 @@ MIB = 1 << 20
     ],
 )
 def test_tokens_are_doubled_up_to_the_roots_and_then_nobody_waits(roots, tried):
-    assert stagger.counts(roots) == tried
+    assert stagger.token_counts(roots) == tried
 
 
 @pytest.mark.parametrize("tokens", [(1, 0), (1, 2, 0), (1, 2, 4, 0)])
 def test_everybody_reads_once_in_a_round_and_begins_one_as_often(tokens):
-    rounds = [stagger.turn(tokens, number) for number in range(len(tokens))]
+    rounds = [stagger.round_order(tokens, number) for number in range(len(tokens))]
     assert all(sorted(one) == sorted(tokens) for one in rounds)
     assert sorted(one[0] for one in rounds) == sorted(tokens)
 
@@ -86,8 +93,8 @@ def test_batches_are_what_training_takes_and_each_rank_has_a_record(
     assert stagger.batch_size(ranks, count, record_bytes) == size
 
 
-def pace(seconds: float = 10.0, most: int = 10**9, contestants: int = 4) -> Pace:
-    return Pace(seconds, contestants, roots=4, batch_bytes=MIB, most=most)
+def length(seconds: float = 10.0, most: int = 10**9, contestants: int = 4) -> RunLength:
+    return RunLength(seconds, contestants, roots=4, batch_bytes=MIB, most=most)
 
 
 @pytest.mark.parametrize(
@@ -108,28 +115,28 @@ def pace(seconds: float = 10.0, most: int = 10**9, contestants: int = 4) -> Pace
     ],
 )
 def test_runs_read_as_much_as_there_is_time_for(number, elapsed_s, rate, beside_s, batches):
-    planned = pace()
+    planned = length()
     if rate:
         planned.note(rate, beside_s)
     assert planned.plan(number, elapsed_s) == batches
 
 
 def test_a_run_reads_the_data_set_once_at_most_and_a_batch_at_least():
-    fast = pace(most=7)
+    fast = length(most=7)
     fast.note(1e12, 0.0)
     assert fast.plan(0, 0.0) == 7
-    assert Pace(1.0, 2, roots=2, batch_bytes=1e12, most=1).plan(0, 0.0) == 1
+    assert RunLength(1.0, 2, roots=2, batch_bytes=1e12, most=1).plan(0, 0.0) == 1
 
 
 def test_a_run_takes_as_long_as_its_slowest_node_by_that_nodes_clock():
     told = [
-        Told(1, 100.0, 100.5),
-        Told(1, None, 101.0),  # another one reads for it
-        Told(1, 7.0, 7.2),
-        Told(1, 7.1, 8.5),
+        RankRun(1, 100.0, 100.5),
+        RankRun(1, None, 101.0),  # another one reads for it
+        RankRun(1, 7.0, 7.2),
+        RankRun(1, 7.1, 8.5),
     ]
     assert stagger.run_seconds([(0, 1), (2, 3)], told) == pytest.approx(1.5)
-    assert stagger.run_seconds([(0,)], [Told(0, 5.0, 5.0)]) > 0
+    assert stagger.run_seconds([(0,)], [RankRun(0, 5.0, 5.0)]) > 0
 
 
 # --- choosing -----------------------------------------------------------------------------
