@@ -35,6 +35,7 @@ from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.reading.direct_path import Bypass
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
+from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
@@ -107,7 +108,7 @@ class DataSet:
     provenance: str | None
     check: Check
     order: Order
-    wish: Overrides
+    overrides: Overrides
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +117,7 @@ class DataSetFacts:
 
     Attributes:
         path: by which the root has opened it.
-        inode, size, changed_ns: of the file.
-        device: that holds it, as this node numbers devices.
+        identity: of the file.
         meta: crc32 of both meta pages.
         txnid, count: of the state that the root sees, and its records.
         is_far: the file lies neither on a disk of this machine nor in its memory.
@@ -126,10 +126,7 @@ class DataSetFacts:
     """
 
     path: str
-    inode: int
-    size: int
-    changed_ns: int
-    device: int
+    identity: FileIdentity
     meta: int
     txnid: int
     count: int
@@ -139,12 +136,7 @@ class DataSetFacts:
 
     def is_same_file(self, other: DataSetFacts) -> bool:
         """Return whether both names stand for one file."""
-        return (self.inode, self.size, self.changed_ns, self.meta) == (
-            other.inode,
-            other.size,
-            other.changed_ns,
-            other.meta,
-        )
+        return self.meta == other.meta and self.identity.is_same_file(other.identity)
 
 
 def open_roots(
@@ -276,8 +268,8 @@ def _root_source(data: DataSet, roots: int, source: Source | Told | Walked) -> R
     try:
         has_provenance = isinstance(source, Source) and source.locate == "provenance"
         mode = Mode.resolve(data.mode, provenance=has_provenance)
-        wish = data.wish if auto else replace(data.wish, engine=mode.engine)
-        choice = choose_reading(source.pages, "stream", wish)
+        overrides = data.overrides if auto else replace(data.overrides, engine=mode.engine)
+        choice = choose_reading(source.pages, "stream", overrides)
         engine = open_engine(source.pages, choice)
         bypass = Bypass(
             engine,
@@ -299,15 +291,11 @@ def _root_source(data: DataSet, roots: int, source: Source | Told | Walked) -> R
 
 def _look(path: str, source: Source | Told | Walked) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    status = os.fstat(source.pages.fd)
     metas = _core.meta_bytes(source.pages, source.meta.layout)
     found = storage.look(source.pages, cached=False)
     return DataSetFacts(
         path=path,
-        inode=status.st_ino,
-        size=status.st_size,
-        changed_ns=status.st_mtime_ns,
-        device=status.st_dev,
+        identity=FileIdentity.of(os.fstat(source.pages.fd)),
         meta=zlib.crc32(metas),
         txnid=source.meta.txnid,
         count=source.count,
@@ -379,7 +367,7 @@ def _compare(first: DataSetFacts, rank: int, one: DataSetFacts) -> None:
             "the data set's number of records differs between roots: "
             f"{first.count} in {first.path} by rank 0, {one.count} in {one.path} by rank {rank}"
         )
-    if one.txnid != first.txnid and (one.device, one.inode) == (first.device, first.inode):
+    if one.txnid != first.txnid and one.identity.is_same_inode(first.identity):
         raise Error(
             f"{one.path}: was written to while the Reader was made: rank 0 saw transaction "
             f"{first.txnid}, rank {rank} saw {one.txnid}"

@@ -33,6 +33,7 @@ from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
 from lmdbio.reader import reader, roots
 from lmdbio.reader.reader import Reader
+from lmdbio.system.file_identity import FileIdentity
 
 COUNT = 211
 
@@ -387,7 +388,8 @@ class Source:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
-    seen = roots.DataSetFacts(source.path, 1, 1, 1, 1, 1, 1, source.count)
+    identity = FileIdentity.of(Path(source.path).stat())
+    seen = roots.DataSetFacts(source.path, identity, 1, 1, source.count)
     monkeypatch.setattr(roots, "open_source", lambda *_args, **_more: source)
     monkeypatch.setattr(roots, "_look", lambda *_args: seen)
 
