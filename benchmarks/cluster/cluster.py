@@ -81,7 +81,7 @@ class Store:
 def missing_mpi() -> str | None:
     """What this machine lacks to start ranks, None if nothing."""
     if processes.mpiexec() is None:
-        return "there is no mpiexec (pip install 'lmdbio[mpi]')"
+        return "there is no mpiexec (pip install 'lmdbio[mpich]')"
     if importlib.util.find_spec("mpi4py") is None:
         return "mpi4py is not installed (pip install 'lmdbio[mpi]')"
     return None

@@ -67,6 +67,7 @@ TEXTS = sorted(
         "benchmarks/**/*",
         "examples/**/*",
         "provenance/*",
+        "packaging/**/*",
     )
     for path in ROOT.glob(pattern)
     if path.suffix in {".py", ".c", ".h", ".md", ".toml"} or path.name in {"Makefile", "run"}
@@ -195,14 +196,14 @@ def test_no_text_has_unfinished_work_or_someones_paths() -> None:
 
 def test_the_documents_name_only_commands_and_targets_that_exist() -> None:
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
-    targets = set(re.findall(r"^([a-z]+):", makefile, re.MULTILINE))
+    targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
     for name in ("README.md", "CONTRIBUTING.md"):
         text = (ROOT / name).read_text(encoding="utf-8")
         code = "\n".join(re.findall(r"```.*?\n(.*?)```", text, re.DOTALL))
         code += "\n".join(re.findall(r"`([^`\n]+)`", text))
         commands = set(re.findall(r"(?:^|\s)(?<!import )lmdbio ([a-z]+)", code, re.MULTILINE))
         assert commands <= set(cli.cli.commands), f"{name}: {commands}"
-        assert set(re.findall(r"\bmake ([a-z]+)", code)) <= targets, name
+        assert set(re.findall(r"\bmake ([a-z-]+)", code)) <= targets, name
 
 
 def test_ci_runs_the_test_command_of_the_readme() -> None:

@@ -23,7 +23,17 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Folders whose texts are judged, and the endings that are read there.
-FOLDERS = ("lmdbio", "csrc", "docs", "benchmarks", "examples", "provenance", "tests", ".")
+FOLDERS = (
+    "lmdbio",
+    "csrc",
+    "docs",
+    "benchmarks",
+    "examples",
+    "packaging",
+    "provenance",
+    "tests",
+    ".",
+)
 ENDINGS = {".py", ".c", ".h", ".md"}
 
 #: A sentence begins after these; a colon ends what it explains, a semicolon a clause.

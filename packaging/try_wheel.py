@@ -1,0 +1,106 @@
+"""Installs a wheel as a user does who has no compiler and no MPI, on every Python of this machine.
+
+    python packaging/try_wheel.py dist/*.whl
+    python packaging/try_wheel.py --this-python dist/*.whl
+
+Each Python gets a fresh virtual environment. Nothing but that environment is in PATH, CC is a
+program that fails, and pip may take wheels alone, so a dependency that must be compiled is found
+as well. `packaging/check_installed.py` then reads a database there. Needs PyPI for what lmdbio
+depends on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+from pythons import Interpreter, installed
+
+CHECK = Path(__file__).with_name("check_installed.py")
+#: The variables that the bare environment keeps: where pip finds PyPI, and its cache.
+KEPT = ("HOME", "LANG", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "TMPDIR", "XDG_CACHE_HOME")
+KEPT_PREFIXES = ("PIP_", "http", "HTTP", "no_proxy", "NO_PROXY")
+
+
+class TrialError(Exception):
+    """An installation failed, or what was installed does not work."""
+
+
+def run(command: list[str], environment: dict[str, str], folder: str) -> str:
+    """Run a command in a folder that holds no lmdbio, and return what it printed.
+
+    Raises:
+        TrialError: it failed.
+    """
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TrialError(f"{' '.join(command)}:\n{done.stdout}")
+    return done.stdout
+
+
+def matching(wheels: list[Path], python: Interpreter) -> Path | None:
+    """Return the wheel for a Python: abi3, or for a free-threaded one that of its version."""
+    tag = f"-cp{python.version[0]}{python.version[1]}t-" if python.free_threaded else "-abi3-"
+    return next((wheel for wheel in wheels if tag in wheel.name), None)
+
+
+def attempt(wheel: Path, python: Interpreter) -> str:
+    """Install a wheel into a fresh environment of one Python, check it, and say what was there.
+
+    Raises:
+        TrialError: it cannot be installed, or does not work.
+    """
+    with tempfile.TemporaryDirectory(prefix="lmdbio-try-") as folder:
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if name in KEPT or name.startswith(KEPT_PREFIXES)
+        }
+        bare = {**kept, "PATH": f"{folder}/env/bin", "CC": "/bin/false", "PIP_NO_INPUT": "1"}
+        inside = f"{folder}/env/bin/python"
+        run([str(python.path), "-I", "-m", "venv", "--without-pip", f"{folder}/env"], bare, folder)
+        # This Python's pip works for the other: Debian's Python has none of its own to give.
+        pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", inside]
+        run([*pip, "install", "--quiet", "--only-binary", ":all:", str(wheel)], bare, folder)
+        return run([inside, str(CHECK)], bare, folder).strip()
+
+
+def main() -> None:
+    """Parse the arguments and try each Python in turn."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--this-python", action="store_true", help="not on the others")
+    parser.add_argument("wheels", type=Path, nargs="+")
+    arguments = parser.parse_args()
+    wheels = [wheel.resolve() for wheel in arguments.wheels]
+    here = (sys.version_info[:3], bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
+    failed = False
+    for python in installed():
+        if arguments.this_python and (python.version, python.free_threaded) != here:
+            continue
+        wheel = matching(wheels, python)
+        if wheel is None:
+            print(f"Python {python}: no wheel for it", flush=True)
+            continue
+        try:
+            print(f"Python {python}: {attempt(wheel, python)}", flush=True)
+        except TrialError as error:
+            failed = True
+            print(f"Python {python}: FAILED: {error}", flush=True)
+    raise SystemExit(failed)
+
+
+if __name__ == "__main__":
+    main()

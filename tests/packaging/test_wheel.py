@@ -1,0 +1,56 @@
+"""A user without a compiler and without MPI can install lmdbio.
+
+Goal: what `make wheel` builds is complete, links the C library alone, and works where it is
+installed.
+Method: build the release of this tree, then install it into a fresh environment of this Python.
+`make test-wheel` does so on every Python of the machine.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support import ROOT
+
+MISSING = [name for name in ("auditwheel", "abi3audit") if importlib.util.find_spec(name) is None]
+MISSING += [name for name in ("cc", "strip") if shutil.which(name) is None]
+#: pip's words where it cannot ask PyPI.
+UNREACHABLE = ("Failed to establish a new connection", "Temporary failure in name resolution")
+
+
+def run(script: str, *arguments: str | Path) -> str:
+    """Run one of packaging/'s programs; skips the test where PyPI cannot be reached."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "packaging" / script, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0 and any(words in done.stdout for words in UNREACHABLE):
+        pytest.skip("PyPI cannot be reached")
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.skipif(bool(MISSING), reason=f"there is no {', no '.join(MISSING)}")
+def test_the_wheel_works_without_compiler_and_mpi(tmp_path: Path) -> None:
+    told = run("build_wheel.py", "--out", tmp_path)
+    (wheel,) = tmp_path.glob("lmdbio-*-abi3-*.whl")
+    assert "linux_" in wheel.name
+    assert wheel.name in told
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+    assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lmdbio"}
+    assert {"lmdbio/py.typed", "lmdbio/__init__.pyi"} <= set(names)
+    version = ".".join(map(str, sys.version_info[:3]))
+    assert f"lmdbio {wheel.name.split('-')[1]} on Python {version}" in run(
+        "try_wheel.py", "--this-python", wheel
+    )
