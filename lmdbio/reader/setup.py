@@ -3,19 +3,19 @@
 Every rank takes these steps in this order. MEETING stands for ``Job.together``: all ranks of the
 job wait for each other after the step and learn its results, and all raise the failure of one.
 
-    step                 collective over what
-    share.connect        the job: Ibarrier, Split_type, Allgather; the ranks that share memory: one
-                         Allgather
-    agree_options        the job: MEETING; the ranks that share memory: Split, where
-                         ranks_per_node splits them
-    divide               nothing
-    open_roots           the job: 3 MEETINGs, a 4th where roots read copies; between the second and
-                         the third the first root's extents go to the roots that take them
-    choose_tokens        nothing
-    agree_block          the job: 2 MEETINGs
-    open_root_mail       the job: MEETING; Dup, the first time on a communicator
-    attach_window        the job: 4 MEETINGs; in the second, the ranks of each node allocate
-    launch               the job: MEETING
+    step                     collective over what
+    connect                  the job: Ibarrier, Split_type, Allgather; the ranks that share memory:
+                             an Allgather between the last two
+    agree_options            the job: 1 MEETING; the ranks that share memory: a Split after it,
+                             where ranks_per_node splits them
+    divide                   nothing
+    open_roots               the job: 3 MEETINGs, a 4th where roots read copies; between the second
+                             and the third a Split, where the first root sends extents to others
+    plan                     nothing
+    agree_block              the job: 2 MEETINGs
+    open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
+    attach_window            the job: 4 MEETINGs; in the second, the ranks of each node allocate
+    launch                   the job: 1 MEETING
 
 So a step that fails does so on all ranks, and no rank takes the next one. Each closes the results
 of the steps before it; the ranks of a node free their window together.
@@ -37,7 +37,7 @@ from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
-from lmdbio.reader.roots import RootSource, open_roots
+from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.supply import FileSupply
 from lmdbio.reader.tokens import count_tokens
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
@@ -82,10 +82,11 @@ def set_up(comm: object, check: Callable[[], ReaderOptions], tally: Tally) -> Se
     Raises:
         As ``Reader``; ``PeerError`` where another rank failed.
     """
-    job = share.connect(comm)
+    job = share.connect(comm)  # over the job, and over the ranks that share memory
     try:
-        options, budget_bytes = _agree_options(job, check)
-        return _make(job, options, _divide(job, options, budget_bytes), tally)
+        options, budgets = _agree_options(job, check)  # over the job, 1 MEETING
+        teams = _divide(job, options, budgets)
+        return _make(job, options, teams, tally)
     except BaseException as error:
         job.fail(error)
         job.free()  # all ranks are here: each was told what failed
@@ -93,45 +94,37 @@ def set_up(comm: object, check: Callable[[], ReaderOptions], tally: Tally) -> Se
 
 
 def _make(job: share.Job, options: ReaderOptions, teams: _Teams, tally: Tally) -> Setup:
-    """Take all steps after the division of ranks."""
+    """Take the steps from ``open_roots`` on. Collective over the job."""
     source: RootSource | None = None
     mail: RootMail | None = None
     thread: RootThread | None = None
     try:
+        # Over the job, 3 or 4 MEETINGs.
         source, facts, is_shared = open_roots(
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
-        plain = Schedule(
-            count=facts.count,
-            batch_size=options.batch_size,
-            teams=teams.all,
-            assignment=options.assignment,
-            start=options.start,
-            iterations=options.iterations,
-        )
-        asked, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
-        if is_auto and is_shared and len(job.nodes) > 1:
-            # Storage that is far likes to be read in order; a disk here needs no turns.
-            asked = replace(asked, tokens=USUAL_TOKENS)
-        tokens, turns = count_tokens(job, plain, asked, facts.staggerings, suggested=is_auto)
+        plain, tokens, turns = _plan(job, options, teams, facts, is_shared=is_shared)
+        team = plain.team_of(job.rank)
         sizing = Sizing(
             plain,
-            plain.team_of(job.rank),
+            team,
             options.slots,
             teams.budget_bytes,
             teams.apart_bytes,
             takes_turns=tokens > 0,
         )
+        # Over the job, 2 MEETINGs.
         k, modes = _agree_block(job, sizing, source, roots_here=teams.machine_roots)
         schedule = replace(plain, block_iterations=k)
+        # Over the job, 1 MEETING, and a Dup.
         mail = open_root_mail(job, schedule, modes[0], tokens, source)
         served = modes[teams.root]
         assert served is not None
         mode = replace(served, block_iterations=k, roots_per_node=len(teams.here), tokens=tokens)
         layout = None if source is None else sizing.layout(k)
+        # Over the job, 4 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         if source is not None:
-            team = schedule.team_of(job.rank)
             supply = FileSupply(
                 source, schedule, team, window, mail, sizing.request_bytes_max, tally
             )
@@ -142,6 +135,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, tally: Tally) -
             source.close()
         if thread is None and mail is not None:
             mail.close()
+    # Over the job, 1 MEETING.
     _launch(job, thread, window)
     return Setup(options, job.rank, job.size, mode, turns, facts.count, schedule, window, thread)
 
@@ -219,6 +213,38 @@ def _divide(job: share.Job, options: ReaderOptions, budgets: list[int]) -> _Team
         budget_bytes=min(budgets[rank] for rank in machine) // machine_roots,
         apart_bytes=share.control_bytes(len(job.node), len(here), alignment) + alignment,
     )
+
+
+def _plan(
+    job: share.Job,
+    options: ReaderOptions,
+    teams: _Teams,
+    facts: DataSetFacts,
+    *,
+    is_shared: bool,
+) -> tuple[Schedule, int, Reason]:
+    """Plan which rank uses which records. The same on all ranks; no rank waits.
+
+    Args:
+        facts: what the first root sees of the data set.
+        is_shared: all roots read one file on storage that nodes share.
+
+    Returns:
+        The schedule, with blocks of one iteration; how many tokens there are, and why.
+    """
+    schedule = Schedule(
+        count=facts.count,
+        batch_size=options.batch_size,
+        teams=teams.all,
+        assignment=options.assignment,
+        start=options.start,
+        iterations=options.iterations,
+    )
+    mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
+    if is_auto and is_shared and len(job.nodes) > 1:
+        # Storage that is far likes to be read in order; a disk here needs no turns.
+        mode = replace(mode, tokens=USUAL_TOKENS)
+    return schedule, *count_tokens(job, schedule, mode, facts.staggerings, suggested=is_auto)
 
 
 def _agree_block(

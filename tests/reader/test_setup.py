@@ -1,0 +1,81 @@
+"""Goal: ranks make a Reader by the steps that ``reader.setup`` lists, in that order.
+
+Method: a Reader of one process, whose meetings are noted with the step that they belong to.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from lmdbio import share
+from lmdbio.errors import Error
+from lmdbio.planning.mode import Mode
+from lmdbio.reader import setup
+from lmdbio.reader.reader import Reader
+
+#: Steps of the table that have meetings, and how many.
+LISTED = {
+    step: int(count)
+    for step, count in re.findall(
+        r"^    (\w+) .*?(\d) MEETINGs?\b", setup.__doc__ or "", re.MULTILINE
+    )
+}
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 24) as env, env.begin(write=True) as txn:
+        for i in range(50):
+            txn.put(b"%04d" % i, bytes(100))
+    return tmp_path / "db"
+
+
+def meetings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A list that receives the step of each meeting from now on."""
+    noted: list[str] = []
+    together = share.Job.together
+
+    def note(job: share.Job, step: Callable[[], Any]) -> list[Any]:
+        frame = sys._getframe(1)
+        while frame is not None:
+            name = frame.f_code.co_name.lstrip("_")
+            if name in LISTED:
+                noted.append(name)
+                break
+            assert frame.f_back is not None, "a meeting of a step that the table does not list"
+            frame = frame.f_back
+        return together(job, step)
+
+    monkeypatch.setattr(share.Job, "together", note)
+    return noted
+
+
+def test_the_table_lists_the_steps_that_have_meetings() -> None:
+    assert list(LISTED) == [
+        "agree_options", "open_roots", "agree_block", "open_root_mail", "attach_window", "launch",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["auto", "dio", "lmm", "dm"])
+def test_ranks_meet_as_often_and_in_the_order_that_the_table_says(
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    noted = meetings(monkeypatch)
+    with Reader(path, 5, mode=mode, iterations=2) as reader:
+        assert len(list(reader)) == 2
+    assert [(step, len(list(each))) for step, each in groupby(noted)] == list(LISTED.items())
+
+
+def test_no_step_follows_one_that_failed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    noted = meetings(monkeypatch)
+    with pytest.raises((Error, OSError, ValueError)):
+        Reader(path, 5, mode=Mode(block_iterations=1), memory_bytes_max=4096)
+    assert noted[-1] == "agree_block"
