@@ -33,7 +33,7 @@ from mpi4py import MPI
 
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 
 COMM = MPI.COMM_WORLD
 #: Between two looks at whether everybody has come.
@@ -104,7 +104,7 @@ class Sums:
 @cache
 def extents(path: str) -> npt.NDArray[Any]:
     """Of all records, read past the mounts."""
-    source = open_source(path, locate="auto", check="fast")
+    source = open_record_index(path, locate="auto", check="fast")
     try:
         found: npt.NDArray[Any] = source.extents(np.arange(source.count, dtype=np.uint64))
         return np.array(found)

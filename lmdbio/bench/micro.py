@@ -35,7 +35,7 @@ from lmdbio.bench.page import page
 from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
 from lmdbio.bench.trials import CONTESTANTS, KEYED, Trial, Workload
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import data_file, find_sidecar
 from lmdbio.system.signals import ended_by_signals
 
@@ -197,7 +197,7 @@ def describe(
     """
     data = data_file(path)
     named = f"{data}, database {db!r}" if db else str(data)
-    with open_source(path, db=db or None) as source:
+    with open_record_index(path, db=db or None) as source:
         if source.count == 0:
             raise ValueError(f"{named}: the data set holds no records: there is nothing to read")
         batch = min(batch, source.count)

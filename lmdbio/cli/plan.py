@@ -16,7 +16,8 @@ from rich.table import Table
 
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.output import PATH, json_option, plural, print_json, provenance_option, size
-from lmdbio.locate.source import Source, open_source
+from lmdbio.locate.open import open_record_index
+from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
@@ -49,7 +50,7 @@ class Indices(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return ranges
 
 
-def expand(ranges: list[tuple[int, int]], source: Source) -> npt.NDArray[np.uint64]:
+def expand(ranges: list[tuple[int, int]], source: RecordIndex) -> npt.NDArray[np.uint64]:
     """The indices in some ranges. Checked first: a range may name more than memory holds."""
     for _, high in ranges:
         if high >= source.count:
@@ -137,7 +138,7 @@ def plan(
     with warnings.catch_warnings():
         # Why a provenance file is not used, the answer says.
         warnings.simplefilter("ignore")
-        source = open_source(path, db=name, provenance=sidecar)
+        source = open_record_index(path, db=name, provenance=sidecar)
     with source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", wish)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)

@@ -39,7 +39,7 @@ from lmdbio._core import Database, Engine, Meta
 from lmdbio.convert.convert import ConvertReport, convert
 from lmdbio.convert.recording import Recording, unwrapped
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.locate.source import Order, open_source
+from lmdbio.locate.open import Order, open_record_index
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar
 from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.put_order import KeyLog
@@ -184,7 +184,7 @@ def _put_before(
     for part in walk(engine, meta, db):
         if part.chunk is not None and part.keys:
             keys += _core.leaf_keys(meta.layout, part.chunk, engine.path)
-    with open_source(engine.path, db=name, provenance=output, order="insertion") as source:
+    with open_record_index(engine.path, db=name, provenance=output, order="insertion") as source:
         records, txnid = source.insertion, source.meta.txnid
     if txnid != meta.txnid:
         raise Error(f"{engine.path}: was committed to while it was opened")

@@ -25,7 +25,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate.source import Counted, count_keys
+from lmdbio.locate.open import NumberedKeys, number_keys
 from lmdbio.machine import storage
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
@@ -115,7 +115,7 @@ class DataFile:
         self._guard = threading.Lock()
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
         #: The state whose keys are numbered, and the numbers of each database.
-        self._numbered: tuple[tuple[int, int], dict[bytes | None, Counted]] = (0, 0), {}
+        self._numbered: tuple[tuple[int, int], dict[bytes | None, NumberedKeys]] = (0, 0), {}
         self._last = Stats()
         try:
             self._open(keywords.lib_version, overrides)
@@ -278,7 +278,7 @@ class DataFile:
         db: _core.Database,
         name: bytes | None,
         verify: Callable[[], None],
-    ) -> Counted:
+    ) -> NumberedKeys:
         """Return the numbers of a database's keys; kept for the state last asked of.
 
         Args:
@@ -297,7 +297,7 @@ class DataFile:
         counted = known.get(name)
         if counted is None:
             try:
-                counted = count_keys(self.open_engine(), meta, db, name)
+                counted = number_keys(self.open_engine(), meta, db, name)
             except CorruptedError:
                 verify()  # a page of another state is no damage
                 raise

@@ -43,7 +43,7 @@ from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.transaction import Transaction
-from lmdbio.locate.source import Order
+from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.pylmdb.find import lmdb

@@ -27,7 +27,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate.key_index import KeyTable
+from lmdbio.locate.key_index import KeyIndex
 from lmdbio.reading.direct_path import Bypass
 
 __all__ = ["WANT_ITEM", "Position", "Snapshotted"]
@@ -59,7 +59,7 @@ class Snapshotted(Protocol):
         self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
     ) -> tuple[_core.Cursor, _core.Lookup]: ...
 
-    def _keys(self, db: Any) -> KeyTable: ...
+    def _keys(self, db: Any) -> KeyIndex: ...
 
     def _verify(self) -> None: ...
 

@@ -19,7 +19,7 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate.key_index import KeyTable
+from lmdbio.locate.key_index import KeyIndex
 from lmdbio.observe import tracing
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
@@ -92,7 +92,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         self._ended = False
         self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
         self._finds: dict[bytes | None, Callable[[Any, Any], Any]] = {}
-        self._tables: dict[bytes | None, KeyTable] = {}
+        self._tables: dict[bytes | None, KeyIndex] = {}
         self._records: dict[bytes | None, _core.Database] = {None: self._meta.main_db}
         self._past = 0  # requests past the page cache, when last asked
         env._transactions.add(self)
@@ -212,14 +212,14 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
             mapping=self._mapping,
         )
 
-    def _keys(self, db: _Database | None) -> KeyTable:
+    def _keys(self, db: _Database | None) -> KeyIndex:
         """Return the keys of ``db`` (None: the transaction's database) by number."""
         record = self._record_of(db)
         db = self._database(db)
         name = None if db is None else db._name
         if name not in self._tables:
             counted = self._file.counted(self._meta, record, name, self._doubt)
-            self._tables[name] = KeyTable(
+            self._tables[name] = KeyIndex(
                 self._engine,
                 self._meta,
                 record,

@@ -1,7 +1,7 @@
-"""Seeking: records found one by one, as LMDB's own readers find them.
+"""Find records one by one, as LMDB's own readers find them: by a cursor that moves.
 
-A ``Walked`` is a database whose records are counted while a cursor comes by them. It goes round
-and round, as Caffe's readers do, and never back.
+A ``CursorWalk`` is a database whose records are counted while a cursor comes by them. It goes
+round and round, as Caffe's readers do, and never back.
 
 With many roots, one cursor goes through all records instead of one for each root, and is handed
 from root to root (``Relay``):
@@ -11,8 +11,8 @@ from root to root (``Relay``):
 
 Each seeks its own and hands the cursor on. It is not sent further than somebody asks for, so that
 it waits where nothing is needed yet; and not held up by a root whose own ranks are slow: that one
-seeks what the others ask for, and keeps it. A root that has left is passed over: who has the
-cursor then goes over its records, too.
+seeks what the others ask for, and keeps it. A root that has left is passed over: the
+root that has the cursor then goes over its records, too.
 
 Source: LMDBIO (ACM TOPC 2019), sequential seek (LMDB, LMM) and cursor handoff (LMM-DM).
 """
@@ -29,12 +29,13 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core, provenance as sidecars
+from lmdbio import _core
 from lmdbio.errors import CorruptedError
-from lmdbio.locate.source import Opened, opening
+from lmdbio.locate.open_database import OpenDatabase, opening
 from lmdbio.planning.schedule import Run, Schedule
+from lmdbio.provenance import data_file
 
-__all__ = ["Handover", "Relay", "Walked", "open_walked"]
+__all__ = ["Handover", "Relay", "CursorWalk", "open_cursor_walk"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -45,7 +46,7 @@ STEP_RECORDS = 256
 
 
 @dataclass(slots=True, eq=False)
-class Walked(Opened):
+class CursorWalk(OpenDatabase):
     """A database whose records are found by walking past them.
 
     Attributes:
@@ -57,12 +58,12 @@ class Walked(Opened):
     _cursor: _core.Cursor
     position: int = 0
 
-    def again(self) -> Walked:
-        """Another walk through the same open file, from the first record on."""
+    def again(self) -> CursorWalk:
+        """Return another walk through the same open file, from the first record on."""
         return replace(self, _cursor=self._anew(), position=0)
 
     def extents(self, indices: U64, alive: Callable[[], None] = lambda: None) -> _core.Extents:
-        """Extents (dtype ``EXTENT``) of records that lie ahead, each at most a round.
+        """Find the extents (dtype ``EXTENT``) of records that lie ahead, each at most a round.
 
         Args:
             indices: of the records, below ``count``, in the order of the walk.
@@ -85,13 +86,13 @@ class Walked(Opened):
         return found
 
     def first(self, count: int) -> _core.Extents:
-        """Extents of the next ``count`` records; raises as ``extents``."""
+        """Find the extents of the next ``count`` records; raises as ``extents``."""
         found = np.empty(count, _core.EXTENT)
         self._walk(found, lambda: None)
         return found
 
     def skip(self, count: int, alive: Callable[[], None] = lambda: None) -> None:
-        """Walks past records without telling where they lie; arguments as for ``extents``."""
+        """Walk past records without telling where they lie; arguments as for ``extents``."""
         while count:
             step = self._step(count)
             self._came(step, _core.skip_records(self._cursor, step))
@@ -109,7 +110,7 @@ class Walked(Opened):
             alive()
 
     def _step(self, wanted: int) -> int:
-        """How many records to walk in one call; goes back to the first after the last."""
+        """Return how many records to walk in one call; goes back to the first after the last."""
         at = self.position % self.count
         if at == 0:
             self._cursor = self._anew()
@@ -129,11 +130,11 @@ class Walked(Opened):
         return _core.Cursor(pages, self.database)
 
     def place(self) -> bytes:
-        """Where the cursor stands; empty: before the first record."""
+        """Return where the cursor stands; empty: before the first record."""
         return b"" if self.position % self.count == 0 else _core.place_of(self._cursor)
 
     def go(self, position: int, place: bytes) -> None:
-        """Goes on where another process's cursor stands.
+        """Go on where another process's cursor stands.
 
         Raises:
             CorruptedError: there is no such place.
@@ -145,18 +146,18 @@ class Walked(Opened):
         self.position = position
 
 
-def open_walked(path: str | os.PathLike[str], *, db: bytes | str | None = None) -> Walked:
-    """Opens a database for walking, through a mapping of the file as LMDB has it.
+def open_cursor_walk(path: str | os.PathLike[str], *, db: bytes | str | None = None) -> CursorWalk:
+    """Open a database for walking, through a mapping of the file as LMDB has it.
 
     Raises:
         OSError, Error: the file or its metas cannot be read.
         LookupError: no such named database.
     """
-    data = os.fspath(sidecars.data_file(path, None))
+    data = os.fspath(data_file(path, None))
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "mmap") as (pages, meta, found):
         cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)
-        return Walked(data, name, meta, found.entries, pages, pages.size(), found, cursor)
+        return CursorWalk(data, name, meta, found.entries, pages, pages.size(), found, cursor)
 
 
 # --- one cursor for many roots -----------------------------------------------------------
@@ -201,7 +202,7 @@ class Relay:
         team: whose root this is.
     """
 
-    def __init__(self, walked: Walked, schedule: Schedule, team: int) -> None:
+    def __init__(self, walked: CursorWalk, schedule: Schedule, team: int) -> None:
         self._walked, self._schedule, self._team = walked, schedule, team
         self._course = schedule.course(0)
         mine = [at for at, run in enumerate(self._course) if run.team == team]
@@ -222,7 +223,7 @@ class Relay:
     # --- what comes
 
     def come(self, body: bytes) -> None:
-        """The cursor has come.
+        """Take the cursor that another root has sent.
 
         Raises:
             RuntimeError, CorruptedError: it is none.
@@ -236,13 +237,13 @@ class Relay:
         self.holds = True
 
     def hear(self, body: bytes) -> None:
-        """Somebody asks for the cursor to go on."""
+        """Take note that a root asks for the cursor to go on."""
         if len(body) == _DEMAND.size:
             self._demand = max(self._demand, _DEMAND.unpack(body)[0])
 
     @staticmethod
     def demand(block: int) -> bytes:
-        """What to send to ask for it."""
+        """Return the letter that asks for the cursor to go on to a block."""
         return _DEMAND.pack(block)
 
     def _mask_bytes(self) -> int:
@@ -251,14 +252,14 @@ class Relay:
     # --- seeking
 
     def seek(self, block: int, alive: Callable[[], None] = lambda: None) -> Handover | None:
-        """Seeks as far as needed: this root's records up to ``block``, and what others ask for.
+        """Seek as far as needed: this root's records up to ``block``, and what others ask for.
 
         Args:
             block: what this root reads next.
             alive: called now and then; may raise to give up.
 
         Returns:
-            To whom the cursor goes on; None: it stays, or is not here.
+            Which team the cursor goes on to; None: it stays, or is not here.
         """
         until = max(block, self._demand)
         while self.holds:
@@ -283,7 +284,7 @@ class Relay:
         return None
 
     def seek_alone(self, block: int, alive: Callable[[], None] = lambda: None) -> None:
-        """Seeks this root's records of ``block`` without the cursor, from where it last was.
+        """Seek this root's records of ``block`` without the cursor, from where it last was.
 
         By a walk of its own: the cursor may come meanwhile.
         """
@@ -298,20 +299,20 @@ class Relay:
             self._seek_own(walk, run, number, alive)
 
     def _is_known(self, block: int, at: int) -> bool:
-        """Whether a run of this root's was sought before the cursor came by it."""
+        """Return whether a run of this root's was sought before the cursor came by it."""
         before = sum(run.team == self._team for run in self._course[:at])
         return self._course[at].team == self._team and block * self._each + before < self._own
 
     def leave(self) -> None:
-        """This root wants nothing more. It is out when it has said so with the cursor."""
+        """Note that this root wants nothing more. It is out once the cursor has told others."""
         self._left |= 1 << self._team
 
     def _begin(self, alive: Callable[[], None]) -> None:
-        """Goes to where the sequence starts, if nobody has."""
+        """Go to where the sequence starts, if no root has."""
         if self._run == 0 and self._walked.position < self._start:
             self._walked.skip(self._start - self._walked.position, alive)
 
-    def _seek_own(self, walk: Walked, run: Run, block: int, alive: Callable[[], None]) -> None:
+    def _seek_own(self, walk: CursorWalk, run: Run, block: int, alive: Callable[[], None]) -> None:
         if walk.position != self._start + run.first:
             raise RuntimeError(
                 f"{walk.path}: a cursor is at {walk.position}, and not where a run begins, "
@@ -336,21 +337,21 @@ class Relay:
 
     @property
     def sought(self) -> int:
-        """Runs of this root's that the cursor has come by."""
+        """Number of this root's runs that the cursor has come by."""
         return self._own
 
     def has(self, block: int) -> bool:
-        """Whether all of this root's records of a block are found."""
+        """Return whether all of this root's records of a block are found."""
         return sum(one.block == block for one in self._sought) == self._each
 
     def peek(self, block: int) -> Iterator[tuple[int, _core.Extents]]:
-        """(number of the first record, extents) of each run of a block that is remembered."""
+        """Yield (number of the first record, extents) of each run of a block that is kept."""
         for one in self._sought:
             if one.block == block and one.extents is not None:
                 yield one.place[0] % self._walked.count, one.extents
 
     def found(self, block: int, alive: Callable[[], None] = lambda: None) -> _core.Extents | None:
-        """Extents of this root's records of a block, once; None: not yet sought."""
+        """Return the extents of this root's records of a block, once; None: not yet sought."""
         if not self.has(block):
             return None
         parts = []
@@ -359,12 +360,12 @@ class Relay:
         return np.concatenate(parts) if parts else np.empty(0, _core.EXTENT)
 
     def _recall(self, one: _Sought, alive: Callable[[], None]) -> _core.Extents:
-        """Walks a run once more."""
+        """Walk a run once more."""
         walked = self._walked.again()
         walked.go(*one.place)
         return walked.extents(_indices(one.place[0], one.length, walked.count), alive)
 
 
 def _indices(position: int, length: int, count: int) -> U64:
-    """The records that a walk comes by from a position on."""
+    """Return the records that a walk comes by from a position on."""
     return (np.arange(position, position + length) % count).astype(np.uint64)

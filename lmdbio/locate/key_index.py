@@ -1,11 +1,11 @@
-"""keyed: from key to record and back, by arithmetic where keys count, else by the tree.
+"""Go from key to record and back: by arithmetic where keys count, else by the tree.
 
     pattern                     keys -> index, no page is read  (lmdbio/provenance/keys.py)
     leaves, in key order        index -> leaf and place on it -> key
     branch pages, cached        key -> leaf and place on it -> index
 
-LMDB's tree does not count what is below a branch, so the leaves are counted once: by the sidecar,
-where it names them, else by a walk over them, when the first key is asked for.
+LMDB's tree does not count what is below a branch, so the leaves are counted once: by the
+provenance file, where it names them, else by a walk over them, when the first key is asked for.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lmdbio._core import Database, Engine, Leaves, Meta, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.provenance.keys import KeyPattern
 
-__all__ = ["Groups", "KeyTable", "Single"]
+__all__ = ["Groups", "KeyIndex", "Single"]
 
 #: Branch pages, and the leaves last used.
 CACHE_BYTES = 16 << 20
@@ -114,7 +114,7 @@ class Single(_Ranges):
         return range(at, at + 1)
 
 
-class KeyTable:
+class KeyIndex:
     """The keys of one database in one state, by their numbers. Threads may share one.
 
     Args:

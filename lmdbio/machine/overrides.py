@@ -1,4 +1,4 @@
-"""Hold what somebody asked for by name, and read it from the variables of the environment. Pure.
+"""Hold what a caller asked for by name, and read it from the variables of the environment. Pure.
 
     LMDBIO_ENGINE=direct LMDBIO_DEPTH=16   ->   Overrides(engine="direct", depth=16)
 
@@ -33,7 +33,7 @@ VARIABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What a caller, or the environment, asks for instead of what would be chosen.
+    """Settings that a caller, or the environment, asks for instead of the choice made here.
 
     Attributes:
         engine: "pread", "direct", "uring", "staged" or "mmap"; None: none is asked for, and so on.

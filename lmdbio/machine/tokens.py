@@ -12,7 +12,7 @@ from lmdbio.machine.choice import ENOUGH, Reason, rate_text
 
 __all__ = ["choose_tokens"]
 
-#: What was measured for so many times as many roots, or as few, says something of these.
+#: A job of up to so many times as many roots, or as few, was measured: that counts for this one.
 ROOTS_FACTOR = 1.5
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from lmdbio import share
-from lmdbio.locate.cursor_walk import Walked
+from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.machine.budget import FootprintBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.schedule import Schedule
@@ -92,7 +92,7 @@ class Sizing:
         page = os.sysconf("SC_PAGE_SIZE")
         self._alignment = max(share.SLOT_ALIGNMENT, page, step)
         self.request_bytes_max = -(-source.choice.request_bytes_max // step) * step
-        if isinstance(source.source, Walked):
+        if isinstance(source.source, CursorWalk):
             # Any block may be as large as the budget allows; memory is taken as it is filled.
             self._is_known = False
             self._budget = self._budget if free is None else min(self._budget, free)

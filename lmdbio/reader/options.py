@@ -8,7 +8,7 @@ from typing import Any, ClassVar, get_args
 
 from lmdbio import share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.source import Check, Order
+from lmdbio.locate.open import Check, Order
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.mode import AHEAD, Mode

@@ -27,7 +27,7 @@ from typing import Any
 from lmdbio import share
 from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
-from lmdbio.locate.source import Check, Order
+from lmdbio.locate.open import Check, Order
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.planning.mode import Mode

@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 from lmdbio import _core, share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.cursor_walk import Relay, Walked
+from lmdbio.locate.cursor_walk import CursorWalk, Relay
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
@@ -388,7 +388,7 @@ def open_root_mail(
     if takes_turns and job.rank in readers:
         root_mail.turns = share.Turns(share.chain_of(readers, job.rank, tokens), job.rank)
     if relays:
-        assert isinstance(source.source, Walked) and sample is not None
+        assert isinstance(source.source, CursorWalk) and sample is not None
         root_mail.relay = Relay(source.source, schedule, team)
         pages = source.source.pages
         root_mail.speculation = Speculation(schedule.count, pages.size(), sample)
@@ -397,6 +397,6 @@ def open_root_mail(
 
 def _sample(schedule: Schedule, source: RootSource | None) -> _core.Extents:
     """Return the extents of the first records."""
-    assert source is not None and isinstance(source.source, Walked)
+    assert source is not None and isinstance(source.source, CursorWalk)
     wanted = min(schedule.count, max(2, schedule.batch_size), SAMPLE_RECORDS_MAX)
     return source.source.again().first(wanted)

@@ -8,7 +8,7 @@ Two names stand for one file where its inode, size, time of change and both meta
 whatever the mount; then the first root's check and its walk count for all. Else the data set was
 copied: each root checks, or walks, its own copy, and all copies must be alike.
 
-Source: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
+RecordIndex: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import numpy as np
 
 from lmdbio import _core
 from lmdbio.errors import Error
-from lmdbio.locate.cursor_walk import Walked, open_walked
-from lmdbio.locate.source import Check, Locate, Order, Source, Told, open_source, open_told
+from lmdbio.locate.cursor_walk import CursorWalk, open_cursor_walk
+from lmdbio.locate.open import Check, Locate, Order, open_record_index
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.shared_extents import SharedExtents, open_shared_extents
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Choice
@@ -50,14 +52,14 @@ class RootSource:
     """The data set as one root has opened it, and the engines that read it.
 
     Attributes:
-        source: knows where records lie; a ``Walked`` finds it out while the root reads.
+        source: knows where records lie; a ``CursorWalk`` finds it out while the root reads.
         engine: reads through the page cache, or as the mode says.
         bypass: reads past the page cache, while that pays.
         mode: of this root, every choice made.
         choice: engine, depth and sizes.
     """
 
-    source: Source | Told | Walked
+    source: RecordIndex | SharedExtents | CursorWalk
     engine: _core.Engine
     bypass: Bypass
     mode: Mode
@@ -167,7 +169,7 @@ def open_roots(
         first = job.together(lambda: _open_first(data, roots, opened) if is_first else None)[0]
         assert first is not None
         table = None
-        if opened and isinstance(opened[0].source, Source) and first.digest is None:
+        if opened and isinstance(opened[0].source, RecordIndex) and first.digest is None:
             table = opened[0].source.run(0, first.count)
         takes = job.together(lambda: is_root and not is_first and _takes(data, first))
         table = job.share_array(table, takes)
@@ -199,7 +201,7 @@ def _is_walked(data: DataSet) -> bool:
 def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetFacts:
     """Open the data set on the first root; put what it reads with into ``opened``."""
     if _is_walked(data):
-        source: Source | Walked = open_walked(data.path, db=data.db)
+        source: RecordIndex | CursorWalk = open_cursor_walk(data.path, db=data.db)
     else:
         source = _open_source(data, None)
     opened.append(_root_source(data, roots, source))
@@ -213,7 +215,7 @@ def _takes(data: DataSet, first: DataSetFacts) -> bool:
     """Return whether this root takes the extents that the first one has found by a walk."""
     if first.digest is not None or _is_walked(data):
         return False
-    with open_walked(data.path, db=data.db) as source:
+    with open_cursor_walk(data.path, db=data.db) as source:
         return _look(source.path, source).is_same_file(first)
 
 
@@ -232,18 +234,18 @@ def _open_other(
         opened: receives what this root reads with.
     """
     if _is_walked(data):
-        source: Source | Told | Walked = open_walked(data.path, db=data.db)
+        source: RecordIndex | SharedExtents | CursorWalk = open_cursor_walk(data.path, db=data.db)
     elif table is not None:
-        source = open_told(data.path, table, db=data.db)
+        source = open_shared_extents(data.path, table, db=data.db)
     else:
-        with open_walked(data.path, db=data.db) as found:
+        with open_cursor_walk(data.path, db=data.db) as found:
             is_same = _look(found.path, found).is_same_file(first)
         source = _open_source(data, first.digest if is_same else None)
     opened.append(_root_source(data, roots, source))
     return _facts(opened[0])
 
 
-def _open_source(data: DataSet, vouched: bytes | None) -> Source:
+def _open_source(data: DataSet, vouched: bytes | None) -> RecordIndex:
     """Open the data set by its provenance file, or by a scan.
 
     Args:
@@ -251,7 +253,7 @@ def _open_source(data: DataSet, vouched: bytes | None) -> Source:
     """
     auto = Mode.is_auto(data.mode)
     locate = "auto" if auto else Mode.resolve(data.mode, provenance=False).locate
-    return open_source(
+    return open_record_index(
         data.path,
         db=data.db,
         locate=cast(Locate, locate),
@@ -262,11 +264,13 @@ def _open_source(data: DataSet, vouched: bytes | None) -> Source:
     )
 
 
-def _root_source(data: DataSet, roots: int, source: Source | Told | Walked) -> RootSource:
+def _root_source(
+    data: DataSet, roots: int, source: RecordIndex | SharedExtents | CursorWalk
+) -> RootSource:
     """Choose how to read an open data set, and open the engines. Owns ``source`` from now on."""
     auto = Mode.is_auto(data.mode)
     try:
-        has_provenance = isinstance(source, Source) and source.locate == "provenance"
+        has_provenance = isinstance(source, RecordIndex) and source.locate == "provenance"
         mode = Mode.resolve(data.mode, provenance=has_provenance)
         overrides = data.overrides if auto else replace(data.overrides, engine=mode.engine)
         choice = choose_reading(source.pages, "stream", overrides)
@@ -289,7 +293,7 @@ def _root_source(data: DataSet, roots: int, source: Source | Told | Walked) -> R
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(path: str, source: Source | Told | Walked) -> DataSetFacts:
+def _look(path: str, source: RecordIndex | SharedExtents | CursorWalk) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
     metas = _core.meta_bytes(source.pages, source.meta.layout)
     found = storage.look(source.pages, cached=False)
@@ -306,15 +310,15 @@ def _look(path: str, source: Source | Told | Walked) -> DataSetFacts:
 def _facts(opened: RootSource) -> DataSetFacts:
     """Return what a root sees of the data set that it has opened."""
     source = opened.source
-    digest = source.digest if isinstance(source, Source) else None
+    digest = source.digest if isinstance(source, RecordIndex) else None
     return replace(_look(source.path, source), digest=digest)
 
 
-def _sampled(source: Source | Told | Walked, *, whole: bool) -> int:
+def _sampled(source: RecordIndex | SharedExtents | CursorWalk, *, whole: bool) -> int:
     """Return a crc32 over where records lie, where that is known, and how some of them begin."""
     crc = 0
-    if isinstance(source, Walked):  # copies are rare, and one walk by levels is quick
-        with open_source(source.path, db=source.db, locate="scan") as scanned:
+    if isinstance(source, CursorWalk):  # copies are rare, and one walk by levels is quick
+        with open_record_index(source.path, db=source.db, locate="scan") as scanned:
             return _sampled(scanned, whole=True)
     if whole:
         crc = zlib.crc32(np.ascontiguousarray(source.run(0, source.count)).tobytes())

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.locate.cursor_walk import Walked
+from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
@@ -175,7 +175,7 @@ class FileSupply:
         if relay is not None:
             return relay.found(number, alive)
         records = self._schedule.team_records(number, self._team)
-        if isinstance(source, Walked):
+        if isinstance(source, CursorWalk):
             return source.extents(records, alive)
         return source.extents(records)
 

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.batch import Batch
-from lmdbio.locate.source import Source
+from lmdbio.locate.record_index import RecordIndex
 from lmdbio.observe.stats import Tally
 from lmdbio.planning.reads import PlanOptions, plan_reads, spread
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, Bypass
@@ -43,7 +43,7 @@ class Blocks:
         tally: counts.
     """
 
-    source: Source
+    source: RecordIndex
     engine: _core.Engine
     bypass: Bypass
     pool: _core.MemoryPool

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.errors import Error
-from lmdbio.locate.source import Check, Locate, Order, open_source
+from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import tracing
@@ -123,11 +123,11 @@ class Records(Sequence[bytes]):
     Args:
         path: an environment's folder or its one file.
         db: a named database, None for the main one.
-        locate: "auto", "provenance" or "scan" (``locate.open_source``).
+        locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
         provenance: the sidecar or the folder it is in.
         check: "fast", "deep" or "always".
         order: "key", or "insertion": records as they were put, where their keys tell
-            (``locate.open_source``); IncompatibleError where they do not.
+            (``locate.open_record_index``); IncompatibleError where they do not.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
@@ -178,7 +178,7 @@ class Records(Sequence[bytes]):
             "memory_bytes_max": memory_bytes_max,
             "subdir": subdir,
         }
-        self._source = open_source(
+        self._source = open_record_index(
             path,
             db=db,
             locate=locate,

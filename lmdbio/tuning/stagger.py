@@ -24,7 +24,8 @@ from typing import Any, NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.errors import Error
-from lmdbio.locate.source import Source, open_source
+from lmdbio.locate.open import open_record_index
+from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine import storage
 from lmdbio.machine.calibration import Staggering, TokenSample
 from lmdbio.machine.overrides import Overrides
@@ -269,7 +270,8 @@ class _Measuring:
         self._batch = 0
         self._start = 0  # where the next run begins
         self._bytes = 0
-        self._cleared: tuple[_core.Engine, Source] | None = None  # page cache, before each run
+        #: The page cache, before each run.
+        self._cleared: tuple[_core.Engine, RecordIndex] | None = None
 
     def measure(self, seconds: float, overrides: Overrides) -> Staggered:
         """Measure with each assignment in turn."""
@@ -294,8 +296,8 @@ class _Measuring:
             found = tuple(self._stagger(assignment, seconds) for assignment in ASSIGNMENTS)
         return Staggered(found, batch_size=self._batch, bytes=self._bytes)
 
-    def _open(self) -> Source:
-        return open_source(self._path, locate="provenance")
+    def _open(self) -> RecordIndex:
+        return open_record_index(self._path, locate="provenance")
 
     def _look(self) -> _DataSize:
         with self._open() as source:

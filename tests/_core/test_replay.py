@@ -19,7 +19,7 @@ import pytest
 from lmdbio import _core
 from lmdbio._core import SplitRule
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from tests.support import databases, histories
 
 TODAY = int(time.time()) // 86400
@@ -85,7 +85,7 @@ def test_a_commit_is_seen_where_it_was_made(tmp_path: Path) -> None:
         env, ((b"%08d" % i, bytes(3000)) for i in range(5000)), commit_every=700, append=True
     )
     env.close()
-    with open_source(tmp_path / "env", locate="scan") as source:
+    with open_record_index(tmp_path / "env", locate="scan") as source:
         expected = source.run(0, 5000).copy()
     history = some(count=5000, commit_every=5000, append=True)
     assert _core.replay(history, expected=expected).right == 700

@@ -18,7 +18,7 @@ import pytest
 import lmdbio
 from lmdbio import _core
 from lmdbio.errors import ShortReadError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from tests.support import databases
 
 COUNT = 300
@@ -42,7 +42,7 @@ def extents(*places: tuple[int, int]) -> _core.Extents:
 def reading(request: pytest.FixtureRequest, path: Path):
     """A way to read extents of the file, and its bytes."""
     with (
-        open_source(path) as source,
+        open_record_index(path) as source,
         _core.Engine(path / "data.mdb", request.param) as engine,
     ):
         content = (path / "data.mdb").read_bytes()
@@ -147,7 +147,7 @@ def test_memory_is_cut_inside_its_bounds(path: Path) -> None:
 
 
 def test_nothing_is_kept(path: Path) -> None:
-    with open_source(path) as source, _core.Engine(path / "data.mdb", "pread") as engine:
+    with open_record_index(path) as source, _core.Engine(path / "data.mdb", "pread") as engine:
         places = extents((0, 10), (20, 3000), (4000, 50_000))
         before = sys.getrefcount(places)
         for _ in range(200):

@@ -26,7 +26,7 @@ from lmdbio import _core
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import Error, IncompatibleError, InvalidError, ProvenanceError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import (
     Provenance,
     data_file,
@@ -384,7 +384,7 @@ def test_one_in_the_shared_folder_goes_before_one_beside_the_data(small, tmp_pat
     monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path / "shared"))
     assert find_sidecar(small) == beside
     assert verify(small).sidecar == beside
-    with open_source(small, locate="provenance") as source:
+    with open_record_index(small, locate="provenance") as source:
         assert source.locate == "provenance"
     shared = convert(small).sidecar
     assert shared != beside and beside.exists()
@@ -393,14 +393,14 @@ def test_one_in_the_shared_folder_goes_before_one_beside_the_data(small, tmp_pat
     # Damage there is told, and no reason to look on.
     shared.write_bytes(b"damaged")
     with pytest.raises(ProvenanceError, match=re.escape(str(shared))):
-        open_source(small, locate="provenance")
+        open_record_index(small, locate="provenance")
     shared.unlink()
     assert find_sidecar(small) == beside
     beside.unlink()
     assert find_sidecar(small) == shared
     assert verify(small).sidecar is None
     with pytest.raises(ProvenanceError, match=re.escape(str(shared))):
-        open_source(small, locate="provenance")
+        open_record_index(small, locate="provenance")
 
 
 def test_a_place_that_was_named_is_the_only_one(small, tmp_path):

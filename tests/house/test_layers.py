@@ -62,7 +62,7 @@ def test_a_package_without_a_place_breaks_the_contract(copied: Path) -> None:
     [
         ("system/fork.py", "from lmdbio.errors import Error"),
         ("planning/reads.py", "from lmdbio.machine.choice import choose"),
-        ("locate/source.py", "from lmdbio.reading.blocks import Blocks"),
+        ("locate/open.py", "from lmdbio.reading.blocks import Blocks"),
         ("records/records.py", "from lmdbio.reader.reader import Reader"),
         ("convert/verify.py", "import lmdbio.cli.verify"),
     ],

@@ -15,8 +15,8 @@ import pytest
 
 from lmdbio import _core
 from lmdbio.errors import CorruptedError
-from lmdbio.locate.cursor_walk import SOUGHT_MAX, Relay, Walked, open_walked
-from lmdbio.locate.source import open_source
+from lmdbio.locate.cursor_walk import SOUGHT_MAX, CursorWalk, Relay, open_cursor_walk
+from lmdbio.locate.open import open_record_index
 from lmdbio.planning.schedule import Schedule
 from tests.support import databases
 
@@ -31,7 +31,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, _co
     for case in databases.CASES:
         if case.name in SHAPES:
             path = databases.build(case, folder, 1 if len(case.name) % 2 else 3)
-            with open_source(path, locate="scan") as source:
+            with open_record_index(path, locate="scan") as source:
                 found[case.name] = path, source.run(0, source.count).copy()
     return found
 
@@ -43,7 +43,7 @@ def test_records_ahead_are_found_round_after_round(
 ) -> None:
     path, extents = built[shape]
     draw, count, position = random.Random(seed), len(extents), 0
-    with open_walked(path) as walked:
+    with open_cursor_walk(path) as walked:
         for _ in range(25):
             begins = position + draw.randrange(count)
             wanted = np.arange(begins, begins + draw.randrange(1, 2 * count))
@@ -58,7 +58,7 @@ def test_the_same_record_again_is_a_round_later(
     built: dict[str, tuple[Path, _core.Extents]],
 ) -> None:
     path, extents = built["mixed"]
-    with open_walked(path) as walked:
+    with open_cursor_walk(path) as walked:
         found = walked.extents(np.array([5, 5, 5], np.uint64))
         assert np.array_equal(found, extents[[5, 5, 5]])
         assert walked.position == 2 * len(extents) + 6
@@ -68,7 +68,7 @@ def test_a_tree_with_fewer_records_than_counted_is_damaged(
     built: dict[str, tuple[Path, _core.Extents]],
 ) -> None:
     path, extents = built["mixed"]
-    with open_walked(path) as walked:
+    with open_cursor_walk(path) as walked:
         walked.count += 1
         with pytest.raises(CorruptedError, match=rf"ends after {len(extents)} records"):
             walked.skip(len(extents) + 1)
@@ -86,7 +86,7 @@ def test_whoever_gives_up_in_the_middle_can_go_on(
         if calls == 3:
             raise InterruptedError
 
-    with open_walked(path) as walked:
+    with open_cursor_walk(path) as walked:
         with pytest.raises(InterruptedError):
             walked.skip(1200, alive)
         position = walked.position
@@ -102,7 +102,7 @@ class Play:
 
     def __init__(self, path: Path, schedule: Schedule, seed: int) -> None:
         self.draw, self.schedule = random.Random(seed), schedule
-        self.walks = [open_walked(path) for _ in schedule.teams]
+        self.walks = [open_cursor_walk(path) for _ in schedule.teams]
         self.relays = [Relay(w, schedule, i) for i, w in enumerate(self.walks)]
         self.block = [0] * len(self.relays)
         self.gone: set[int] = set()
@@ -227,8 +227,8 @@ def test_roots_that_leave_are_passed_over_and_the_last_one_out_ends_it(
 def test_what_is_no_cursor_is_refused(built: dict[str, tuple[Path, _core.Extents]]) -> None:
     path, extents = built["mixed"]
     schedule = schedules(len(extents), None)[0]
-    walked: Walked
-    with open_walked(path) as walked:
+    walked: CursorWalk
+    with open_cursor_walk(path) as walked:
         relay = Relay(walked, schedule, 1)
         for body in (b"", b"x" * 16):
             with pytest.raises(RuntimeError, match="cursor"):

@@ -18,7 +18,7 @@ import pytest
 
 import lmdbio
 from lmdbio import Stats
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from tests.support import databases
@@ -72,7 +72,7 @@ def pages_needed(extents: np.ndarray, gap_bytes_max: int) -> tuple[int, int]:
 @pytest.mark.usefixtures("planned")
 def test_a_batch_counts_what_its_plan_and_its_extents_say(path, name, gap_bytes_max):
     wanted = picks()[name]
-    with open_source(path) as source:
+    with open_record_index(path) as source:
         extents = source.extents(wanted.astype(np.uint64))
     totals = plan_reads(extents, PlanOptions(gap_bytes_max)).totals
     with lmdbio.Records(

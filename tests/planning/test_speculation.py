@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmdbio import _core
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess, Speculation
@@ -26,7 +26,7 @@ BATCH = 256
 
 
 def extents_of(path: Path) -> tuple[_core.Extents, int]:
-    with open_source(path, locate="scan") as source:
+    with open_record_index(path, locate="scan") as source:
         return source.run(0, source.count).copy(), source.pages.size()
 
 

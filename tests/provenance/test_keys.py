@@ -28,7 +28,7 @@ import lmdbio
 from lmdbio.convert.convert import Form, convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import Provenance, keys
 from lmdbio.provenance.keys import KeyPattern, plain_number, plain_rank, plain_ranks, plain_sizes
 from tests.support import databases
@@ -294,7 +294,7 @@ def test_keys_are_read_in_a_child(tmp_path: Path) -> None:
 def test_no_page_of_the_tree_is_read_for_a_pattern(tmp_path: Path) -> None:
     found = make(tmp_path / "env", SHAPES["str(i)"][0])
     convert(tmp_path / "env", form="explicit")
-    with open_source(tmp_path / "env") as source:
+    with open_record_index(tmp_path / "env") as source:
         before = source.tally().requests
         assert all(source.index(key) == i for i, key in enumerate(found))
         assert [source.key(i) for i in range(len(found))] == found
@@ -442,8 +442,8 @@ def test_what_was_put_by_number_is_replayed(
     report = convert(tmp_path / "env")
     assert report.replayed == 1 and report.sidecar_bytes < 300
     with (
-        open_source(tmp_path / "env", locate="scan") as scanned,
-        open_source(tmp_path / "env") as source,
+        open_record_index(tmp_path / "env", locate="scan") as scanned,
+        open_record_index(tmp_path / "env") as source,
     ):
         assert source.run(0, count).tobytes() == scanned.run(0, count).tobytes()
     assert verify(tmp_path / "env").sidecar is not None

@@ -22,7 +22,7 @@ from lmdbio.convert import convert as conversion
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import Error, ProvenanceError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import Provenance
 from lmdbio.provenance.leaves import LeafReader
 from tests.support import databases
@@ -63,7 +63,7 @@ def test_records_are_found_by_their_leaves(path: Path) -> None:
     pattern_bytes = 64  # what its keys look like
     assert report.sidecar_bytes < 0.1 * COUNT + 1024 + pattern_bytes
     values = wanted(path)
-    with open_source(path, locate="scan") as scanned, open_source(path) as source:
+    with open_record_index(path, locate="scan") as scanned, open_record_index(path) as source:
         extents = scanned.run(0, COUNT)
         assert source.locate == "provenance"
         for _ in range(3):  # one by one, and then by the table of all
@@ -104,7 +104,7 @@ def test_every_engine_reads_leaves(path: Path, engine: str) -> None:
 
 def test_opening_and_finding_one_record_reads_little(path: Path) -> None:
     sidecar = convert(path).sidecar
-    with open_source(path) as source:
+    with open_record_index(path) as source:
         source.extents(np.array([0], np.uint64))
         tally = source.tally()
     assert tally.page_bytes + sidecar.stat().st_size <= 65536
@@ -195,7 +195,7 @@ def test_commits_while_the_draft_is_compared_start_the_walk_again(
     monkeypatch.setattr(conversion, "_compare", storm)
     report = convert(path, form="leaves")
     assert report.attempts == 2
-    with open_source(path, locate="scan") as scanned, open_source(path) as source:
+    with open_record_index(path, locate="scan") as scanned, open_record_index(path) as source:
         assert np.array_equal(source.run(0, COUNT), scanned.run(0, COUNT))
 
 

@@ -20,7 +20,7 @@ from lmdbio import _core, provenance
 from lmdbio.convert.convert import convert
 from lmdbio.convert.verify import verify
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import Provenance, writer_model
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.writer import Writer
@@ -61,7 +61,7 @@ def make(
 
 
 def scanned(path: Path, name: bytes | None = None) -> tuple[_core.Extents, _core.Meta]:
-    with open_source(path, db=name, locate="scan") as source:
+    with open_record_index(path, db=name, locate="scan") as source:
         return source.run(0, source.count).copy(), source.meta
 
 
@@ -266,7 +266,7 @@ def test_every_form_is_exact_or_refused(
         sizes[form] = report.sidecar_bytes
         held = report.replayed, report.blocks_runs, report.blocks_leaves, report.blocks_explicit
         assert [kind for kind, held in zip(FORMS, held, strict=True) if held] == [form]
-        with open_source(path, locate="provenance") as source:
+        with open_record_index(path, locate="provenance") as source:
             assert np.array_equal(source.run(0, count), extents)
         assert verify(path).sidecar_records == count
     chosen = convert(path).sidecar_bytes

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio._core import Extents, Meta
-from lmdbio.locate.source import open_source
+from lmdbio.locate.open import open_record_index
 from tests.support import databases
 
 #: Value sizes around every limit: inline, the largest inline, one overflow page, several.
@@ -91,7 +91,7 @@ def make(rng: random.Random, folder: Path, version: int) -> Made:
             part = [(k, bytes(int(lengths[ranks[k]]))) for k in keys[first : first + commit_every]]
             txn.cursor(db).putmulti(part, append=way == "append")
     env.close()
-    with open_source(folder, db=name, locate="scan") as source:
+    with open_record_index(folder, db=name, locate="scan") as source:
         expected, meta = source.run(0, count).copy(), source.meta
         found = meta.main_db
         if name is not None:

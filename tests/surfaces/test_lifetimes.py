@@ -73,14 +73,14 @@ def test_a_file_replaced_by_rename_is_not_mixed_with_the_new_one(
         (other / "data.mdb").rename(path / "data.mdb")
 
     if replaced == "while it is opened":
-        opened = lmdbio.records.records.open_source
+        opened = lmdbio.records.records.open_record_index
 
         def open_and_replace(*args, **kwargs):
             source = opened(*args, **kwargs)
             replace()
             return source
 
-        monkeypatch.setattr(lmdbio.records.records, "open_source", open_and_replace)
+        monkeypatch.setattr(lmdbio.records.records, "open_record_index", open_and_replace)
     with lmdbio.Records(path, readahead=True) as records:
         if replaced == "after the opening":
             replace()

@@ -1,0 +1,294 @@
+"""Open a database for reading records by index: by its provenance file, or by a walk.
+
+provenance   the provenance file, where one describes this state: no page of the tree is read
+scan         one walk over the branch and leaf pages at open
+auto         the former if it holds, else the latter, with a warning that says why
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from functools import partial
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.errors import IncompatibleError, ProvenanceError
+from lmdbio.locate.key_index import Groups, KeyIndex
+from lmdbio.locate.open_database import OpenFile, guard_state, opening
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
+from lmdbio.provenance import (
+    Provenance,
+    Section,
+    data_file,
+    find_sidecar,
+    freshness,
+    name_text,
+    orders_told,
+)
+from lmdbio.provenance.freshness import Check
+from lmdbio.provenance.keys import KeyPattern, describe
+from lmdbio.provenance.leaves import LeafReader
+from lmdbio.provenance.values import DUPSORT
+
+__all__ = ["Check", "Locate", "NumberedKeys", "Order", "number_keys", "open_record_index"]
+
+I64 = npt.NDArray[np.int64]
+
+REVERSEKEY = 0x02  # enum lio_db_flag (csrc/format.h)
+
+Locate = Literal["auto", "provenance", "scan"]
+Order = Literal["key", "insertion"]
+
+
+def open_record_index(
+    path: str | os.PathLike[str],
+    *,
+    db: bytes | str | None = None,
+    locate: Locate = "auto",
+    provenance: str | os.PathLike[str] | None = None,
+    check: Check = "fast",
+    order: Order = "key",
+    subdir: bool | None = None,
+    vouched: bytes | None = None,
+) -> RecordIndex:
+    """Open a database for reading records by index.
+
+    Args:
+        path: an environment's folder or its one file.
+        db: a named database, None for the main one.
+        locate: "provenance" demands the provenance file, "scan" walks the tree, "auto" takes the
+            provenance file when there is one that holds, says so in a warning when it does not.
+        provenance: the provenance file, or the folder it is in; None for the usual places
+            (``provenance.find_sidecar``).
+        check: how the provenance file is checked against the data (``freshness.check``).
+        order: how records are numbered: "key", or "insertion": as they were put, where that is
+            known: by ``lmdbio convert --order``, or because their keys are numbers that count
+            (``KeyPattern.by_number``).
+        subdir: as in ``lmdb.open``; None takes either.
+        vouched: digest (``RecordIndex.digest``) of a provenance file that another process has
+            checked against this very file just now: one of that digest is taken at its word.
+
+    Raises:
+        OSError, Error: the file, its metas or its tree cannot be read.
+        ProvenanceError, StaleError: the provenance file is damaged or not this database's, and
+            ``locate="provenance"``.
+        IncompatibleError: the order asked for is not known.
+        LookupError: no such named database.
+        ValueError: an argument makes no sense.
+    """
+    _refuse_unknown("locate", locate, Locate)
+    _refuse_unknown("check", check, Check)
+    _refuse_unknown("order", order, Order)
+    data = os.fspath(data_file(path, subdir))
+    name = db.encode() if isinstance(db, str) else db
+    with opening(data, name, "pread") as file:
+        found, reason = None, "scan was asked for"
+        if locate != "scan":
+            is_demanded = locate == "provenance"
+            found, reason = _open_provenance(
+                file, name, provenance, check, is_demanded=is_demanded, vouched=vouched
+            )
+        if found is None and order == "insertion":
+            _refuse_lost_order(data, name, provenance)
+        return _make_index(file, name, found, reason, in_put_order=order == "insertion")
+
+
+def _refuse_unknown(argument: str, value: str, known: Any) -> None:
+    if value not in get_args(known):
+        choices = ", ".join(map(repr, get_args(known)))
+        raise ValueError(f"{argument} must be one of {choices}, not {value!r}")
+
+
+def _make_index(
+    file: OpenFile,
+    name: bytes | None,
+    provenance: Provenance | None,
+    reason: str,
+    *,
+    in_put_order: bool,
+) -> RecordIndex:
+    """Make the index of an open file from its provenance file; None: from a walk done here."""
+    pages, meta, database = file
+    size = pages.size()
+    section = walked = table = put_order = None
+    known: Section | WalkedTree
+    if provenance is not None:
+        known = section = provenance.section(name)
+        provenance.attach(LeafReader(pages, meta.layout))
+    else:
+        known = walked = walk_tree(pages, meta, database, keys=in_put_order)
+        table = walked.extents
+    if in_put_order:
+        put_order = _put_order(pages.path, name, database, known)
+        table = table if table is None else table[put_order]
+    groups = Groups(known.each_key) if database.flags & DUPSORT else None
+    keys = KeyIndex(
+        pages,
+        meta,
+        database,
+        pattern=known.keys,
+        # Found when the first key is asked for, which may be never.
+        leaves=partial(find_leaves, pages, meta, database, section, walked, groups),
+        groups=groups,
+        guard=partial(guard_state, pages, meta),
+    )
+    return RecordIndex(
+        path=pages.path,
+        db=name,
+        meta=meta,
+        count=database.entries,
+        locate="scan" if section is None else "provenance",
+        reason=reason,
+        _pages=pages,
+        _keys=keys,
+        _order=put_order,
+        _table=table,
+        _provenance=provenance,
+        _section=section,
+        _size=size,
+    )
+
+
+# --- keys alone ---------------------------------------------------------------------------
+
+
+class NumberedKeys(NamedTuple):
+    """The parts of a ``KeyIndex`` of one database in one state.
+
+    Attributes:
+        pattern: of its keys; None: they follow no pattern.
+        leaves: with their keys counted, in key order; empty where there is a pattern.
+        groups: the records of each key; None: each has one.
+    """
+
+    pattern: KeyPattern | None
+    leaves: _core.Leaves
+    groups: Groups | None
+
+
+def number_keys(
+    engine: _core.Engine, meta: _core.Meta, db: _core.Database, name: bytes | None
+) -> NumberedKeys:
+    """Number the keys of a database: by the provenance file at its usual place, or by a walk.
+
+    Args:
+        engine: of the data file.
+        meta, db: the state, and the database ``name`` in it.
+
+    Raises:
+        OSError, Error: the tree cannot be read.
+    """
+    many = bool(db.flags & DUPSORT)
+    with engine.again("pread", depth=32) as pages:
+        file = OpenFile(pages, meta, db)
+        provenance, _ = _open_provenance(file, name, None, "fast", is_demanded=False)
+        if provenance is None:
+            walked = walk_tree(pages, meta, db, keys=True)
+            groups = Groups(walked.each_key) if many else None
+            return NumberedKeys(walked.keys, walked.leaves, groups)
+        with provenance:
+            section = provenance.section(name)
+            # Read now: the file is closed when the groups are asked for.
+            each = section.each_key() if many else None
+            groups = None if each is None else Groups(lambda: each)
+            leaves = np.empty(0, _core.LEAF)
+            if section.keys is None:
+                leaves = find_leaves(pages, meta, db, section, None, groups)
+            return NumberedKeys(section.keys, leaves, groups)
+
+
+# --- the provenance file ------------------------------------------------------------------
+
+
+def _open_provenance(
+    file: OpenFile,
+    name: bytes | None,
+    place: str | os.PathLike[str] | None,
+    check: Check,
+    *,
+    is_demanded: bool,
+    vouched: bytes | None = None,
+) -> tuple[Provenance | None, str]:
+    """Open the provenance file, checked and with a section for the database.
+
+    Returns:
+        It, and "". None, and why not, where there is none that holds and it is not demanded.
+    """
+    pages, meta, database = file
+    path = find_sidecar(pages.path, place)
+    found = None
+    try:
+        found = Provenance.open(path)
+        if vouched is not None and vouched == found.facts.digest:
+            freshness.check_facts(pages, meta, found)
+        else:
+            freshness.check(pages, meta, found, check)
+        section = found.section(name)
+        freshness.compare_database(found, pages.path, name_text(name), database, section.database)
+    except BaseException as e:
+        if found is not None:
+            found.close()
+        if not isinstance(e, ProvenanceError | FileNotFoundError | PermissionError | KeyError):
+            raise
+        is_missing = isinstance(e, FileNotFoundError)
+        reason = f"{pages.path}: has no provenance file ({path})" if is_missing else _text(e)
+        if is_demanded:
+            if isinstance(e, ProvenanceError | PermissionError):
+                raise
+            raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
+        # Most databases have none, which is worth no word unless its place was named.
+        if not is_missing or place is not None:
+            warnings.warn(f"{reason}; the tree is walked instead", stacklevel=4)
+        return None, reason
+    return found, ""
+
+
+def _text(error: BaseException) -> str:
+    """Return the message of an error; str() of a KeyError would quote it."""
+    return str(error.args[0] if isinstance(error, KeyError) else error)
+
+
+# --- the order in which records were put --------------------------------------------------
+
+
+def _put_order(
+    data: str, name: bytes | None, db: _core.Database, known: Section | WalkedTree
+) -> I64:
+    """Return the records in the order in which they were put; int64, numbers in key order."""
+    order, pattern = known.order(), known.keys
+    if order is not None or not db.entries:
+        return np.empty(0, np.int64) if order is None else order
+    if db.flags & DUPSORT:
+        why = "keys may have many"
+    elif pattern is None:
+        why = "its keys follow no pattern, and lmdbio convert was not told (--order)"
+    else:
+        # Text whose last digits are sorted first looks as if it counted.
+        order = None if db.flags & REVERSEKEY else pattern.by_number()
+        why = f"its keys ({describe(pattern.runs)}) do not count in one way"
+    if order is None:
+        raise IncompatibleError(
+            f"{data}: {name_text(name)}: the order in which its records were put is not "
+            f"known: {why}"
+        )
+    return order
+
+
+def _refuse_lost_order(
+    data: str, name: bytes | None, provenance: str | os.PathLike[str] | None
+) -> None:
+    """Refuse numbers in keys where a provenance file of another state tells an order.
+
+    The order was told once, because the keys do not tell it: they are no better now.
+    """
+    sidecar = find_sidecar(data, provenance)
+    if name in orders_told(sidecar):
+        raise IncompatibleError(
+            f"{data}: {name_text(name)}: the order in which its records were put is told "
+            f"by {sidecar}, which does not describe this state: convert it again, with --order"
+        )

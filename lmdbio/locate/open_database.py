@@ -1,0 +1,170 @@
+"""Hold one database of one file, open, in the state that it was opened in.
+
+    open  ->  meta (transaction S)  ->  reads  ->  guard: still S, or S + 1?
+
+Invariants:
+  - the pages of a state stay as they are until the second commit after it (LMDB reuses freed
+    pages no sooner), so what was read is good if the file has not moved past S + 1 by then;
+  - reading pages alone holds no reader slot: who reads calls ``guard`` after each batch of reads.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
+
+from lmdbio import _core
+from lmdbio.errors import CorruptedError, Error, ShortReadError
+
+__all__ = ["OpenDatabase", "OpenFile", "guard_state", "opening"]
+
+AnyOpen = TypeVar("AnyOpen", bound="OpenDatabase")
+
+#: Of the mapping out of which guarding copies the meta pages: the first piece of the file, and
+#: some for pages that are looked at in between (csrc/engine_mapped.h).
+META_MAPPED_BYTES = 1 << 20
+
+
+@dataclass(slots=True, eq=False)
+class OpenDatabase:
+    """One database of one file, in the state that it was opened in.
+
+    Attributes:
+        path: the data file.
+        db: name of the database, None for the main one.
+        meta: the state of the file.
+        count: records.
+    """
+
+    path: str
+    db: bytes | None
+    meta: _core.Meta
+    count: int
+    _pages: _core.Engine
+    _size: int  # of the file, when it was opened
+
+    @property
+    def pages(self) -> _core.Engine:
+        """The engine that reads the tree's pages."""
+        return self._pages
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of the file that this state uses, free pages within included."""
+        return (self.meta.last_pgno + 1) * self.meta.layout.page_size
+
+    def guard(self) -> None:
+        """Make sure that what was read up to now belonged to the state this was opened in.
+
+        Without a reader slot the pages of snapshot S may be rewritten from transaction S + 3
+        on, so results are refused once the file has moved past S + 1; and when S is not there
+        though it has not, for then another one was written over it.
+
+        Raises:
+            Error: the file has moved on.
+        """
+        guard_state(self._pages, self.meta)
+
+    def guard_mapped(self) -> None:
+        """Guard what is lent from a mapping.
+
+        There the rest of a page that the file was cut in shows zeros. (Engines ask for the size
+        after reads.)
+
+        Raises:
+            Error: the file has moved on.
+            ShortReadError: it is shorter than it was.
+        """
+        self.guard()
+        size = self._pages.size()
+        if size < self._size:
+            raise ShortReadError(
+                f"{self.path}: was cut while it was read: wanted {self._size} bytes at offset 0, "
+                f"got {size}"
+            )
+
+    def map_metas(self) -> None:
+        """Let guarding copy the meta pages out of a mapping, where they are in the page cache."""
+        self._pages.map_cached(META_MAPPED_BYTES)
+
+    def tally(self) -> _core.Tally:
+        """Return the counts of what locating and guarding have read; also after ``close``."""
+        return self._pages.tally()
+
+    def close(self) -> None:
+        """Close the file. May be called twice."""
+        self._pages.close()
+
+    def __enter__(self: AnyOpen) -> AnyOpen:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class OpenFile(NamedTuple):
+    """A file whose pages can be read, its state, and one database of it.
+
+    Attributes:
+        pages: reads the file; whoever gets it closes it.
+        meta: the newest state.
+        database: as this state records it.
+    """
+
+    pages: _core.Engine
+    meta: _core.Meta
+    database: _core.Database
+
+
+@contextlib.contextmanager
+def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
+    """Open a data file, and close it if the body fails.
+
+    Damage that the body meets is called a commit where there was one meanwhile: pages of an older
+    state may be overwritten, and look damaged then.
+
+    Raises:
+        OSError, Error: the file or its metas cannot be read, or it was committed to meanwhile.
+        LookupError: no such named database.
+    """
+    pages = _core.Engine(data, engine, depth=32)
+    meta: _core.Meta | None = None
+    try:
+        meta = _core.read_meta(pages)
+        found = meta.main_db if name is None else _core.find_database(pages, meta, name)
+        yield OpenFile(pages, meta, found)
+    except CorruptedError as e:
+        newest = 0 if meta is None else _newest_or_zero(pages, meta)
+        pages.close()
+        if meta is None or newest <= meta.txnid + 1:
+            raise
+        raise Error(
+            f"{data}: was committed to while its tree was walked (transaction {meta.txnid} "
+            f"became {newest}); open it again"
+        ) from e
+    except BaseException:
+        pages.close()
+        raise
+
+
+def guard_state(pages: _core.Engine, meta: _core.Meta) -> None:
+    """Make sure that the file has not moved past the transaction after ``meta``'s.
+
+    Raises:
+        Error: it has, or ``meta`` is no more in it.
+    """
+    now, is_there = _core.look(pages, meta)
+    if not (is_there and meta.txnid <= now <= meta.txnid + 1):
+        raise Error(
+            f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "
+            f"{now} now); open it again, and run lmdbio convert again"
+        )
+
+
+def _newest_or_zero(pages: _core.Engine, meta: _core.Meta) -> int:
+    try:
+        return _core.newest_txnid(pages, meta.layout)
+    except (OSError, Error):
+        return 0

@@ -1,0 +1,234 @@
+"""Tell where the records of one database lie, by their numbers.
+
+    record index  ->  extent   a table of all, or blocks of the provenance file
+    record index <->  key      ``KeyIndex``
+
+Records are numbered from 0, in key order or in the order in which they were put.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.errors import CorruptedError, ProvenanceError
+from lmdbio.locate.key_index import KeyIndex, Single
+from lmdbio.locate.open_database import OpenDatabase
+from lmdbio.provenance import Provenance, Section
+
+__all__ = ["RecordIndex"]
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+#: Records whose extents are kept as one table (64 MiB) once many were asked for; beyond, blocks
+#: of the provenance file are decoded as they are needed.
+TABLE_RECORDS_MAX = 1 << 22
+#: Once one in so many records was asked for, all of them get a table.
+TABLE_SHARE = 16
+#: Finding one record alone in a provenance file takes as long (60 us) as so many of a table, and
+#: more.
+SINGLE_RECORDS = 64
+
+
+@dataclass(slots=True, eq=False)
+class RecordIndex(OpenDatabase):
+    """Tells where the records of one database lie. Threads may share one.
+
+    A table of all extents answers at once. Where there is none yet, a provenance file decodes the
+    blocks that are needed, until so many were asked for that a table costs no more.
+
+    Attributes:
+        locate: "provenance" or "scan".
+        reason: why not by provenance, "" when it is.
+    """
+
+    locate: Literal["provenance", "scan"]
+    reason: str
+    _keys: KeyIndex
+    _order: I64 | None  # the records as they were put; None: numbered in key order
+    _table: _core.Extents | None
+    _provenance: Provenance | None
+    _section: Section | None
+    _asked: int = 0
+    _is_damaged: bool = False  # a block of the provenance file
+    _inverse: I64 | None = None  # where each record, in key order, is in the order
+    _vouching: _core.Snapshot | None = None
+
+    def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
+        """Return the extents (dtype ``EXTENT``) of records, in the order asked.
+
+        Args:
+            indices: uint64, shape (n,), any order, repeats allowed.
+
+        Raises:
+            IndexError: an index is not below ``count``.
+            ProvenanceError, CorruptedError: a block of the provenance file, or a leaf, is damaged.
+            Error: the file has moved on.
+        """
+        if not len(indices):
+            return np.empty(0, _core.EXTENT)
+        last = int(indices.max())
+        if last >= self.count:
+            raise IndexError(f"{self.path}: record {last} of {self.count}")
+        records = indices if self._order is None else self._order[indices]
+        if self._table is None and self._is_table_due(records):
+            self._make_table()
+        if self._table is not None:
+            return self._table[indices]
+        assert self._section is not None
+        try:
+            return self._section.locate(records)
+        except CorruptedError:
+            self.guard()  # a page of another state is no damage
+            raise
+
+    def _is_table_due(self, indices: npt.NDArray[Any]) -> bool:
+        """Return whether finding these records alone costs as much as a table of all, or has."""
+        assert self._section is not None
+        self._asked += len(indices)
+        if self.count > TABLE_RECORDS_MAX or self._is_damaged:
+            return False
+        if self._section.history is not None:
+            return True  # a replay gives nothing less
+        if self._section.forms["leaves"]:
+            # A record alone costs its leaf, and the table all of them, but these in large reads.
+            return TABLE_SHARE * self._asked >= self._section.database.leaf_pages
+        if TABLE_SHARE * self._asked >= self.count:
+            return True
+        # Blocks are decoded whole: those at random all over the file need about all of them.
+        spanned = self._section.blocks_between(int(indices.min()), int(indices.max()))
+        return len(indices) >= self._section.blocks and 2 * spanned > self._section.blocks
+
+    def _make_table(self) -> None:
+        """Make the table, unless a block of the provenance file or a leaf is damaged.
+
+        Then records are found by themselves, and those of the damaged part raise.
+        """
+        assert self._section is not None and self._provenance is not None
+        try:
+            table = self._section.extents(0, self.count)
+        except (ProvenanceError, CorruptedError):
+            self._is_damaged = True
+        else:
+            self._table = table if self._order is None else table[self._order]
+            self._provenance.forget_blocks()
+
+    @property
+    def digest(self) -> bytes | None:
+        """Digest of all branch and leaf pages, by the provenance file; None: there is none."""
+        return None if self._provenance is None else self._provenance.facts.digest
+
+    @property
+    def table_bytes(self) -> int:
+        """Memory that the table takes, once there is one, and the order, bytes."""
+        order = self._order.nbytes if self._order is not None else 0
+        if self._table is not None:
+            return order + self._table.nbytes
+        return order + (
+            self.count * _core.EXTENT.itemsize if self.count <= TABLE_RECORDS_MAX else 0
+        )
+
+    def run(self, start: int, stop: int) -> _core.Extents:
+        """Return the extents of records ``start`` to ``stop`` (exclusive); never write to them."""
+        if self._table is not None:
+            return self._table[start:stop]
+        return self.extents(np.arange(start, stop, dtype=np.uint64))
+
+    def find(self, indices: npt.NDArray[np.int64]) -> tuple[U64, _core.Extents] | None:
+        """Find extents quickly, of indices that may count from the end.
+
+        Returns:
+            The indices from the beginning and their extents; None where ``extents`` has to do it,
+            or one is out of range.
+        """
+        return None if self._table is None else _core.find_extents(self._table, indices)
+
+    def extent(self, index: int) -> tuple[int, int]:
+        """Return offset and length of one record; ``index`` is below ``count``."""
+        table = self._table
+        if table is None:
+            self._asked += SINGLE_RECORDS
+            table = self.extents(np.array([index], np.uint64))
+            index = 0
+        offset, length = table.item(index)
+        return offset, length
+
+    def key(self, index: int) -> bytes:
+        """Return the key of one record, ``index`` being below ``count`` (``KeyIndex.key``)."""
+        return self._keys.key(index if self._order is None else int(self._order[index]))
+
+    def index(self, key: bytes) -> int | None:
+        """Return the (first) record of a key; None: there is none (``KeyIndex.record``)."""
+        found = self._keys.record(key)
+        if found is None or self._order is None:
+            return found
+        return int(self._inverted(self._order)[found])
+
+    def _inverted(self, order: I64) -> I64:
+        """Return where each record, numbered in key order, is in this order; int64."""
+        if self._inverse is None:
+            inverse = np.empty_like(order)
+            inverse[order] = np.arange(self.count)
+            self._inverse = inverse
+        return self._inverse
+
+    @property
+    def insertion(self) -> I64:
+        """The records as they were put, by their numbers in key order; int64."""
+        return np.arange(self.count) if self._order is None else self._order
+
+    @property
+    def groups(self) -> Sequence[range]:
+        """The records of each key, in key order."""
+        if self._keys.groups is not None:
+            return self._keys.groups
+        return Single(self.count, None if self._order is None else self._inverted(self._order))
+
+    def _snapshot(self) -> _core.Snapshot:
+        """Return the state this was opened in, for readers in C, which ask it holding the GIL."""
+        if self._vouching is None:
+            pages = _core.Pages(self._pages, self.meta.layout, 0)
+            self._vouching = _core.Snapshot(pages, self.meta, held=False)
+        return self._vouching
+
+    def fetcher(self, engine: _core.Engine) -> Callable[[int, int], bytes] | None:
+        """Return a quick call for the bytes of one extent, guarded (``_core.fetcher``)."""
+        return _core.fetcher(engine, self._snapshot(), self.guard)
+
+    def gatherer(self, engine: _core.Engine) -> _core.Gatherer | None:
+        """Return quick copies of what the page cache holds, guarded; None as for ``fetcher``."""
+        if engine.alignment > 1:
+            return None
+        return _core.Gatherer(engine, self._snapshot())
+
+    def values(
+        self, engine: _core.Engine, extents: _core.Extents, *, waits: bool = True
+    ) -> _core.Values:
+        """Return the values at some extents of the file, guarded (``_core.Values``)."""
+        return _core.Values.of_file(
+            engine, extents, self._snapshot(), verify=self.guard, waits=waits
+        )
+
+    def value_holder(
+        self, engine: _core.Engine
+    ) -> Callable[[list[int]], _core.Values | None] | None:
+        """Return a quick call for values that nobody need wait for (``_core.value_holder``).
+
+        None where there is no table of all extents, or as for ``fetcher``.
+        """
+        if self._table is None or engine.alignment > 1:
+            return None
+        return _core.value_holder(engine, self._table, self._snapshot(), self.guard)
+
+    def close(self) -> None:
+        """Close the data file and the provenance file. May be called twice."""
+        self._vouching = None  # it keeps the file open
+        self._pages.close()
+        if self._provenance is not None:
+            self._provenance.close()
