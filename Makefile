@@ -32,9 +32,12 @@ ENDURANCE_CYCLES ?= 1000
 ENDURANCE_FAILURES ?= 100
 
 # The pure rooms (plans, orders, formats, counters, provenance), and the C core with its memory
-# engine. No MPI, no torch, no network; nothing is timed.
+# engine. No MPI, no torch, no network; nothing is timed; asan and tsan have targets of their own.
 FAST_TESTS := $(addprefix tests/,test_batch.py _core locate machine observe planning provenance \
-              reading share system)
+              reading share system) \
+              $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
+# The C of the product. Without a .clang-format nothing is laid out.
+C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
 .PHONY: help demo test test-fast lint format wheel test-wheel fuzz asan tsan calls replay older soak \
         writers law endurance clean
@@ -61,6 +64,7 @@ lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/mypy packaging/*.py
 	$(BIN)/mypy benchmarks/imports.py
 	$(BIN)/mypy benchmarks/pfs
 	$(BIN)/mypy benchmarks/targets
@@ -71,6 +75,7 @@ lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
 	$(BIN)/mypy examples/caffe
 	$(BIN)/mypy examples/patterns
 	$(BIN)/mypy tests/typed.py
+	$(BIN)/clang-format --dry-run --Werror $(C_LAYOUT)
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
 
@@ -110,9 +115,10 @@ law: $(VENV)/.dev  ## run every mode on every topology and assignment, under eac
 tsan: $(VENV)/.dev  ## run threads, forks and shared windows under ThreadSanitizer
 	$(BIN)/python tests/tsan/run.py
 
-format: $(VENV)/.dev  ## mend what ruff can mend by itself
+format: $(VENV)/.dev  ## mend what ruff and clang-format can mend by themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/clang-format -i $(C_LAYOUT)
 
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) build dist demo-data demo-results bench-results target-data cluster-data *.egg-info
