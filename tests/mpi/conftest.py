@@ -1,4 +1,4 @@
-"""What the tests on several ranks share: the MPIs, their data sets, and a look at what stays."""
+"""Fixtures of the tests on several ranks: the MPIs, their data sets, and a look at what stays."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmdbio.convert.convert import convert
 SHM = Path("/dev/shm")
 #: How the files of shared windows are called: MPICH's, and Open MPI's.
 WINDOWS = ("mpich_shar_", "osc_sm", "osc_rdma")
-#: What they leave of their own there when a job is torn down.
+#: Prefixes of files that they leave there when a job is torn down.
 LEFT_BY_MPI = ("mpich_shm_", "sm_segment", "vader_segment", "ucx_shm")
 #: How long ranks of a job that was torn down may be there after its launcher, seconds.
 ENDING_SECONDS_MAX = 5
@@ -55,7 +55,7 @@ def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _mapped() -> str:
-    """What all processes have mapped."""
+    """Return the mappings of all processes."""
     texts = []
     for maps in Path("/proc").glob("[0-9]*/maps"):
         try:
@@ -67,7 +67,7 @@ def _mapped() -> str:
 
 @pytest.fixture(scope="session")
 def shared_before() -> set[str]:
-    """What lay in /dev/shm before the first test."""
+    """Names of files that lay in /dev/shm before the first test."""
     return {path.name for path in SHM.iterdir()}
 
 

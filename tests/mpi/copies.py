@@ -35,7 +35,7 @@ def on_the_last_node(path: str, per_node: int) -> str:
 
 
 def refused(name: str, per_node: int) -> str:
-    """What all ranks are told of a copy on the last node."""
+    """Return the error that all ranks get for a copy on the last node."""
     path = on_the_last_node(str(FOLDER / name), per_node)
     try:
         Reader(path, 2 * SIZE, comm=COMM, ranks_per_node=per_node)

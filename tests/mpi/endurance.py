@@ -6,7 +6,7 @@ from the seed: data, batch, mode, assignment, nodes, communicator, slots, and ho
 ends. Failures come evenly in between, of every kind in turn, on a rank that the seed tells, at
 a moment that it tells; all other ranks, on all nodes, must be told.
 
-What each rank holds is counted when everything has been used once, and at the end; rank 0
+Each rank counts what it holds when everything has been used once, and at the end; rank 0
 prints one line of JSON with both, the most and the least of all ranks.
 """
 
@@ -146,7 +146,7 @@ def live(cycle: Cycle) -> None:
 
 
 class Injected(Exception):
-    """What is raised where nothing else would be natural."""
+    """Raised where no other exception would be natural."""
 
 
 @contextlib.contextmanager

@@ -2,7 +2,7 @@
 
     python tests/mpi/endure.py [--cycles N] [--failures N] [--ranks N] [--mpi NAME] [--seed S]
 
-Each MPI that is there runs one job (endurance.py). What its ranks hold is counted after the first
+Each MPI that is there runs one job (endurance.py). Its ranks count what they hold after the first
 cycles, when everything that is made once has been made, and at the end. Windows, mappings of
 shared memory, descriptors, threads, child processes, communicators and files must be as many
 as before; memory may grow by what allocators and the interpreter keep. Ends with 1 when
@@ -26,7 +26,7 @@ from rich.table import Table
 
 from lmdbio.convert.convert import convert
 
-#: What must not grow at all.
+#: Counts that must not grow at all.
 EXACT = (
     "windows",
     "shared mappings",
@@ -37,7 +37,7 @@ EXACT = (
     "files",
     "files in /dev/shm",
 )
-#: What may, for every cycle and failure, and beside.
+#: How much others may grow, for every cycle and failure, and beside.
 PER_CYCLE = {"mappings": 0.02, "Python objects": 1, "resident bytes": 4 << 10}
 BESIDE = {"mappings": 40, "Python objects": 1000, "resident bytes": 16 << 20}
 SECONDS_PER_CYCLE_MAX = 3
@@ -54,7 +54,7 @@ def write(folder: Path) -> tuple[Path, Path]:
 
 
 def leaks(report: dict[str, Any]) -> list[str]:
-    """What a job held more at its end than it may."""
+    """Return the counts that a job ended with and may not have."""
     cycles, told = report["cycles"] + report["failures"], []
     for name, more in report["growth"].items():
         allowed = 0 if name in EXACT else BESIDE[name] + PER_CYCLE[name] * cycles

@@ -19,7 +19,7 @@ from lmdbio.reader import roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
-#: Who is not told waits for ever.
+#: A rank that is not told waits for ever: seconds until it is ended.
 SECONDS_MAX = 10
 
 

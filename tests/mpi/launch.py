@@ -25,7 +25,7 @@ import lmdbio
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("mpich", "openmpi")
-#: What mpi4py calls them.
+#: Their names in mpi4py.
 VENDORS = {"mpich": "MPICH", "openmpi": "Open MPI"}
 #: No launch may take longer, seconds.
 TIMEOUT_S = 90
@@ -131,7 +131,7 @@ def _launchers() -> Iterator[str]:
 
 @functools.cache
 def _kind(launcher: str) -> str:
-    """Whose mpiexec it is; "" for anybody else's."""
+    """Return which MPI an mpiexec belongs to; "" for any other."""
     try:
         told = subprocess.run(
             [launcher, "--version"],

@@ -174,7 +174,7 @@ def a_rank_that_stops_for_a_while_lets_the_others_as_far_as_slots_allow() -> Non
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """What cannot be raised is not printed."""
+    """Keep Python from printing exceptions that it cannot raise."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:
         yield

@@ -129,7 +129,7 @@ def test_ctrl_c_ends_all_ranks(mpi: launch.Mpi, fixed: Path, tmp_path: Path) -> 
 def test_a_killed_rank_ends_the_job_and_nothing_is_left(
     mpi: launch.Mpi, killed: int, per_node: int, fixed: Path, tmp_path: Path
 ) -> None:
-    """What is left in shared memory, the fixture of all these tests looks for."""
+    """The fixture of all these tests looks for what is left in shared memory."""
     with reading(mpi, fixed, tmp_path, per_node) as job:
         os.kill(endings(tmp_path)[killed][1], signal.SIGKILL)
         wait_for_the_end(job, tmp_path, ENDING_SECONDS_MAX)

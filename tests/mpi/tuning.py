@@ -44,7 +44,7 @@ def tune(*words: str) -> tuple[int, str]:
 
 
 def tuned(path: str, *words: str) -> dict[str, Any]:
-    """What the first rank answers; the others say nothing."""
+    """Return the first rank's answer; the others say nothing."""
     status, said = tune(path, "--seconds", "0.05", "--json", *words)
     assert status == 0, said
     assert COMM.rank == 0 or not said, said
