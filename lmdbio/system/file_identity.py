@@ -11,6 +11,7 @@ taken as known. A writer can set them, and a copy can keep them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import socket
@@ -24,6 +25,7 @@ __all__ = ["FileIdentity"]
 _MARK = struct.Struct("<QQQqq")
 
 
+@functools.cache  # a Reader looks at a file once or twice while it is made
 def _host() -> bytes:
     """Return 16 bytes that identify this machine."""
     machine = b""
