@@ -55,7 +55,7 @@ from lmdbio.provenance.freshness import (
     tree_pages,
 )
 from lmdbio.provenance.leaves import LeafReader
-from lmdbio.provenance.put_order import Insertion, KeyLog, KnownOrder, Settled
+from lmdbio.provenance.put_order import KeyLog, KnownOrder, PutOrder, Settled
 from lmdbio.provenance.values import DUPSORT, Part, walk
 from lmdbio.provenance.writer import Form, Made, Writer
 from lmdbio.provenance.writer_model import RECORDS_MAX, Evidence, find_history
@@ -288,20 +288,20 @@ class _Told:
         self.log = None if order is None or isinstance(order, Mapping) else KeyLog(order)
         self._settled: dict[int, Settled] = {}
 
-    def insertion(self, name: Name, db: Database, where: str) -> Insertion | KnownOrder | None:
+    def insertion(self, name: Name, db: Database, where: str) -> PutOrder | KnownOrder | None:
         """Of one database; None: nothing."""
         if self.log is None:
             # Of keys with many values nothing is claimed.
             log = None if db.flags & DUPSORT else self._logs.get(name)
             if log is None or isinstance(log, KeyLog):
-                return None if log is None else Insertion(log.settle(db.flags), db.flags, where)
+                return None if log is None else PutOrder(log.settle(db.flags), db.flags, where)
             return KnownOrder(log, where)
         if db.flags not in self._settled:  # the main database's, and that of the one in it
             self._settled[db.flags] = self.log.settle(db.flags)
         settled = self._settled[db.flags]
         if settled.repeated is not None:
             raise IncompatibleError(f"{where}: the order names key {settled.repeated!r} twice")
-        return Insertion(settled, db.flags, where)
+        return PutOrder(settled, db.flags, where)
 
 
 class _Converter:
@@ -469,7 +469,7 @@ class _Clues:
     """
 
     def __init__(
-        self, keys: KeyFinder, order: Insertion | KnownOrder | None, *, hopeful: bool, many: bool
+        self, keys: KeyFinder, order: PutOrder | KnownOrder | None, *, hopeful: bool, many: bool
     ) -> None:
         self.keys, self.order = keys, order
         self._many, self._each = many, [np.empty(0, np.uint64)]

@@ -3,8 +3,9 @@
 Uses ``_core`` and ``system``.
 
     paths       where it lies, and the data that it is about
-    directory   what its bytes mean, drawn in provenance/FORMAT.md
-    file        ``Provenance``: an open one answers index -> extent, reading little
+    layout      what its bytes are, drawn in provenance/FORMAT.md; ``pack`` and ``parse`` them
+    file        ``Provenance``: an open one, whose blocks are read as they are needed
+    section     ``Section``: one database of it answers index -> extent
     writer      one that is being written, from extents
 
 csrc/provenance.c decodes the columns of its blocks. Whether it still describes the data,
@@ -18,7 +19,8 @@ Source: the provenance information of LMDBIO (Pumma et al., ACM TOPC 2019, "prov
 information"), in a form that holds for any insertion history.
 """
 
-from lmdbio.provenance.directory import (
+from lmdbio.provenance.file import Provenance, orders_told
+from lmdbio.provenance.layout import (
     ALL_KEY_RUNS_MAX,
     BLOCKS_AT,
     DATABASES_MAX,
@@ -29,17 +31,20 @@ from lmdbio.provenance.directory import (
     Entry,
     Facts,
     Name,
-    compress,
     extents_crc,
     name_text,
+)
+from lmdbio.provenance.pack import (
+    compress,
     pack_database,
     pack_directory,
+    pack_entry,
     pack_numbers,
     pack_preamble,
     zigzag,
 )
-from lmdbio.provenance.file import Provenance, Section, orders_told
 from lmdbio.provenance.paths import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
+from lmdbio.provenance.section import Section
 
 __all__ = [
     "ALL_KEY_RUNS_MAX",
@@ -63,6 +68,7 @@ __all__ = [
     "orders_told",
     "pack_database",
     "pack_directory",
+    "pack_entry",
     "pack_numbers",
     "pack_preamble",
     "sidecar_file",

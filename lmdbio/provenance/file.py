@@ -1,4 +1,9 @@
-"""A provenance file that is open: from the index of a record to its extent, reading little."""
+"""Read an open provenance file: its directory at once, its blocks as they are needed.
+
+    preamble -> directory -> facts, sections;   block -> checked, decompressed, decoded, kept
+
+Invariant: every byte is compared with its checksum, and bounded, before it is decoded.
+"""
 
 from __future__ import annotations
 
@@ -7,278 +12,28 @@ import stat
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio._core import BlockForm, Extents, History, Leaves
+from lmdbio._core import BlockForm, Extents, Leaves
 from lmdbio.errors import Error, ProvenanceError
-from lmdbio.provenance.directory import (
-    BLOCKS_AT,
-    Entry,
-    Facts,
-    Name,
+from lmdbio.provenance.layout import BLOCKS_AT, Facts, Name, name_text
+from lmdbio.provenance.leaves import LeafReader
+from lmdbio.provenance.parse import (
     check_entries,
     decompress,
-    extents_crc,
-    from_zigzag,
-    name_text,
     parse_directory,
     parse_preamble,
-    unpack_numbers,
 )
-from lmdbio.provenance.keys import KeyPattern
-from lmdbio.provenance.leaves import LeafReader
-from lmdbio.provenance.writer_model import replay
+from lmdbio.provenance.section import Section
 
-__all__ = ["CACHE_BYTES_MAX", "Provenance", "Section", "orders_told"]
+__all__ = ["CACHE_BYTES_MAX", "Provenance", "orders_told"]
 
 CACHE_BYTES_MAX = 64 << 20
-_OPEN_BYTES = 16384  # read at open: small sidecars come whole
+_OPEN_BYTES = 16384  # read at open: small files come whole
 _NAMES_SHOWN = 6  # in a message
-
-
-class Section:
-    """The records of one database, in key order. Made by ``Provenance.section``.
-
-    Attributes:
-        name: None for the main database.
-        database: its record at the time of conversion.
-        count: records.
-        record_bytes: the sum of their lengths.
-        runs: stretches of records that one jump describes.
-    """
-
-    def __init__(self, owner: Provenance, number: int, entry: Entry, at: int) -> None:
-        self._owner, self._number, self._entry = owner, number, entry
-        self.name = entry.name
-        self.database = entry.database
-        self.count = entry.records
-        self.record_bytes = entry.record_bytes
-        self.runs = entry.runs
-        self._table: Extents | None = None  # of a history
-        self._firsts = _starts(entry.block_records, 0)
-        self._offsets = _starts(entry.block_stored, at)
-
-    def __len__(self) -> int:
-        return self.count
-
-    @property
-    def blocks(self) -> int:
-        return len(self._entry.block_form)
-
-    @property
-    def forms(self) -> dict[str, int]:
-        """How many blocks have each form."""
-        counts = np.bincount(self._entry.block_form, minlength=max(BlockForm) + 1)
-        return {form.name.lower(): int(counts[form]) for form in BlockForm}
-
-    @property
-    def history(self) -> History | None:
-        """How the database was made, where its records are found by replaying that."""
-        return self._entry.history
-
-    @property
-    def keys(self) -> KeyPattern | None:
-        """What its keys look like; None: they follow no pattern."""
-        return KeyPattern(self._entry.keys) if self._entry.keys else None
-
-    def each_key(self) -> npt.NDArray[np.uint64]:
-        """How many records each key has, where keys may have many."""
-        at = int(self._offsets[-1])
-        each = np.concatenate(
-            [np.empty(0, np.uint64), *self._numbers("keys", at, self._entry.groups)]
-        )
-        # Compared before they are added up, which could wrap.
-        if not each.all() or (len(each) and int(each.max()) > self.count):
-            raise self.damaged("a key has no record, or more than there are")
-        if int(each.sum(dtype=np.uint64)) != self.count:
-            raise self.damaged("the keys have another number of records")
-        return each
-
-    @property
-    def tells_order(self) -> bool:
-        """The order in which the records were put is written down."""
-        return bool(len(self._entry.order))
-
-    def order(self) -> npt.NDArray[np.int64] | None:
-        """The records as they were put, int64, shape (count,); None: that is not written down."""
-        entry = self._entry
-        if not len(entry.order):
-            return None
-        at = int(self._offsets[-1]) + int(entry.groups[:, 2].sum(dtype=np.uint64))
-        parts = [
-            np.cumsum(from_zigzag(some) + 1) - 1
-            for some in self._numbers("order", at, entry.order)
-        ]
-        order: npt.NDArray[np.int64] = np.concatenate(parts)
-        inside = ((order >= 0) & (order < self.count)).all()
-        if not inside or (np.bincount(order, minlength=self.count) != 1).any():
-            raise self.damaged("its order does not have each record once")
-        return order
-
-    def damaged(self, what: str) -> ProvenanceError:
-        """The error that says what is wrong with what is told of this database."""
-        return ProvenanceError(f"{self._owner.path}: is damaged: {name_text(self.name)}: {what}")
-
-    def _numbers(
-        self, what: str, at: int, blocks: npt.NDArray[np.uint32]
-    ) -> Iterator[npt.NDArray[np.uint64]]:
-        """What blocks of numbers hold, which lie one after the other from ``at`` on."""
-        for number, (count, raw, stored, crc) in enumerate(blocks.tolist()):
-            where = (
-                f"{self._owner.path}: is damaged: block {number} of {what} of "
-                f"{name_text(self.name)}"
-            )
-            yield unpack_numbers(self._owner._checked(at, stored, raw, crc, where), count, where)
-            at += stored
-
-    def leaves(self) -> Leaves | None:
-        """All leaves in key order (dtype ``LEAF``); None: it does not name them."""
-        if not self.blocks or not (self._entry.block_form == BlockForm.LEAVES).all():
-            return None
-        return np.concatenate([self._owner._block(self, n) for n in range(self.blocks)])
-
-    def _replayed(self, history: History) -> Extents:
-        """The extents of all records, computed once (dtype ``EXTENT``, read-only)."""
-        self._owner._after_fork()
-        with self._owner._lock:
-            if self._table is None:
-                self._table = self._replay(history)
-            return self._table
-
-    def _replay(self, history: History) -> Extents:
-        where = f"{self._owner.path}: {name_text(self.name)}"
-        try:
-            extents = replay(history).extents
-        except (ValueError, Error) as e:
-            raise ProvenanceError(f"{where}: its history is damaged: {e}") from e
-        assert extents is not None
-        if extents_crc([extents]) != self._entry.extents_crc:
-            raise ProvenanceError(f"{where}: its history is damaged: it leads to other records")
-        extents.flags.writeable = False
-        return extents
-
-    def parts(self) -> Iterator[Extents]:
-        """The extents of all records, in order, in parts of bounded size."""
-        if self.history is not None:
-            yield self._replayed(self.history)
-        for number in range(self.blocks):
-            yield self.block(number)
-
-    def block(self, number: int) -> Extents:
-        """The extents of one block (dtype ``EXTENT``, read-only), perhaps from the cache."""
-        return self._within(number, 0, int(self._firsts[number + 1] - self._firsts[number]))
-
-    def _names_leaves(self, number: int) -> bool:
-        return bool(self._entry.block_form[number] == BlockForm.LEAVES)
-
-    def _within(self, number: int, start: int, stop: int) -> Extents:
-        """The extents of records ``start`` to ``stop`` (exclusive), counted in a block."""
-        held = self._owner._block(self, number)
-        if not self._names_leaves(number):
-            return held[start:stop]
-        firsts = _starts(held["records"], 0)
-        first, last = np.searchsorted(firsts, (start, stop - 1), side="right") - 1
-        found = self._owner._read_leaves(held[first : last + 1])
-        return found[start - firsts[first] : stop - firsts[first]]
-
-    def _some(self, number: int, wanted: npt.NDArray[np.int64]) -> Extents:
-        """The extents of some records, counted in a block."""
-        held = self._owner._block(self, number)
-        if not self._names_leaves(number):
-            found: Extents = held[wanted]
-            return found
-        firsts = _starts(held["records"], 0)
-        on = np.searchsorted(firsts, wanted, side="right") - 1
-        leaves, places = np.unique(on, return_inverse=True)
-        begins = _starts(held["records"][leaves], 0)
-        read = self._owner._read_leaves(held[leaves])
-        some: Extents = read[begins[places] + wanted - firsts[on]]
-        return some
-
-    def locate(self, indices: npt.ArrayLike) -> Extents:
-        """Where records lie.
-
-        Args:
-            indices: integers, shape (n,), in any order, repeats allowed.
-
-        Returns:
-            Array of dtype ``EXTENT``, shape (n,), in the caller's order.
-
-        Raises:
-            IndexError: an index below 0 or not below ``count``.
-            ProvenanceError: a block that is needed is damaged.
-        """
-        asked = np.asarray(indices)
-        if asked.ndim != 1:
-            raise ValueError(f"indices must have one dimension, not {asked.ndim}")
-        out = np.empty(len(asked), _core.EXTENT)
-        if not len(asked):
-            return out
-        if not np.issubdtype(asked.dtype, np.integer):
-            raise TypeError(f"indices must be integers, not {asked.dtype}")
-        low, high = int(asked.min()), int(asked.max())
-        if low < 0 or high >= self.count:
-            wrong = low if low < 0 else high
-            raise IndexError(
-                f"record {wrong} of {name_text(self.name)}, which has {self.count} records"
-            )
-        wanted = asked.astype(np.int64)
-        if self.history is not None:
-            found: Extents = self._replayed(self.history)[wanted]
-            return found
-        blocks = np.searchsorted(self._firsts, wanted, side="right") - 1
-        order = np.argsort(blocks, kind="stable")
-        ends = np.flatnonzero(np.diff(blocks[order], append=self.blocks)) + 1
-        start = 0
-        for end in ends.tolist():
-            places = order[start:end]
-            number = int(blocks[places[0]])
-            out[places] = self._some(number, wanted[places] - self._firsts[number])
-            start = end
-        return out
-
-    def blocks_between(self, first: int, last: int) -> int:
-        """How many blocks hold records ``first`` to ``last`` (inclusive); a history is one."""
-        if self.history is not None:
-            return 1
-        low, high = np.searchsorted(self._firsts, (first, last), side="right")
-        return int(high - low) + 1
-
-    def extents(self, start: int = 0, stop: int | None = None) -> Extents:
-        """The extents of records ``start`` to ``stop`` (exclusive), dtype ``EXTENT``."""
-        stop = self.count if stop is None else stop
-        if not 0 <= start <= stop <= self.count:
-            raise IndexError(
-                f"records {start} to {stop} of {name_text(self.name)}, "
-                f"which has {self.count} records"
-            )
-        if self.history is not None:
-            return self._replayed(self.history)[start:stop]
-        out = np.empty(stop - start, _core.EXTENT)
-        number = int(np.searchsorted(self._firsts, start, side="right")) - 1
-        at = start
-        while at < stop:
-            first, end = int(self._firsts[number]), min(int(self._firsts[number + 1]), stop)
-            out[at - start : end - start] = self._within(number, at - first, end - first)
-            at, number = end, number + 1
-        return out
-
-
-def _starts(sizes: npt.NDArray[Any], base: int) -> npt.NDArray[np.int64]:
-    """Where each item begins, and where the last one ends."""
-    if not len(sizes):
-        return np.array([base], np.int64)
-    starts = np.empty(len(sizes) + 1, np.int64)
-    starts[0] = base
-    np.cumsum(sizes, dtype=np.int64, out=starts[1:])
-    starts[1:] += base
-    return starts
 
 
 class Provenance:
@@ -321,7 +76,7 @@ class Provenance:
     def open(
         cls, path: str | os.PathLike[str], *, cache_bytes_max: int = CACHE_BYTES_MAX
     ) -> Provenance:
-        """Opens a provenance file; whether it fits the data, ``staleness.check`` says.
+        """Open a provenance file; whether it describes the data, ``freshness.check`` says.
 
         Args:
             cache_bytes_max: memory for decoded blocks (16 bytes a record).
@@ -372,7 +127,7 @@ class Provenance:
         return facts, sections
 
     def section(self, name: bytes | str | None = None) -> Section:
-        """The records of one database; None is the main one.
+        """Return the records of one database; None is the main one.
 
         Raises:
             KeyError: the file does not describe it.
@@ -391,13 +146,13 @@ class Provenance:
         return list(self._sections)
 
     def _after_fork(self) -> None:
-        """In a child, the lock may have been held by a thread that is not there."""
+        """Make a new lock in a child: a thread that is not there may have held the old one."""
         if self._pid != os.getpid():
             self._lock, self._pid = threading.Lock(), os.getpid()
             self._cache_bytes = sum(extents.nbytes for extents in self._cache.values())
 
     def _block(self, section: Section, number: int) -> Extents | Leaves:
-        """What one block holds, decoded: extents, or leaves."""
+        """Return the extents or leaves of one block, decoded, perhaps from the cache."""
         self._after_fork()
         key = (section._number, number)
         with self._lock:
@@ -415,7 +170,7 @@ class Provenance:
         return held
 
     def attach(self, reader: LeafReader) -> None:
-        """Has leaves of the data file read by ``reader``; it is the caller's."""
+        """Have leaves of the data file read by ``reader``, which stays the caller's."""
         self._reader = reader
 
     def _read_leaves(self, leaves: Leaves) -> Extents:
@@ -424,7 +179,7 @@ class Provenance:
         return self._reader.extents(leaves)
 
     def forget_blocks(self) -> None:
-        """Lets go of the blocks and tables that are kept."""
+        """Free the blocks and tables that are kept."""
         self._after_fork()
         with self._lock:
             self._cache.clear()
@@ -433,7 +188,7 @@ class Provenance:
             section._table = None
 
     def check_blocks(self) -> None:
-        """Reads all of it.
+        """Read the whole file, and check every part of it.
 
         Raises:
             ProvenanceError: a block fails its checksum.
@@ -450,7 +205,7 @@ class Provenance:
             section.order()
 
     def _checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
-        """A compressed part, decompressed; ``where`` says which, when it is damaged."""
+        """Return a part of the file, decompressed; ``where`` names it when it is damaged."""
         if self._fd < 0:
             raise ValueError(f"{self.path}: the provenance file is closed")
         packed = self._read(offset, stored)
@@ -477,7 +232,7 @@ class Provenance:
         return held
 
     def close(self) -> None:
-        """Closes the file. May be called twice."""
+        """Close the file. May be called twice."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -494,8 +249,9 @@ class Provenance:
 
 
 def orders_told(sidecar: str | os.PathLike[str]) -> list[Name]:
-    """The databases whose records' order a provenance file tells, of whatever state it is; none
-    where it cannot be read.
+    """Return the databases whose records' order a provenance file tells, of whatever state it is.
+
+    None of them where it cannot be read.
     """
     try:
         with Provenance.open(sidecar) as found:

@@ -1,9 +1,9 @@
-"""staleness: does a provenance file still describe the data?
+"""Decide whether a provenance file still describes the data.
 
 The fast check compares the meta page and cheap hints. Equal meta pages do not prove equal data
 (two databases with the same sizes can have the same), so where the hints differ the deep check
-hashes every branch and leaf page; its result is remembered per user and file. What every walk
-over whole trees needs, the digest and the steps towards a progress callback, is here as well.
+hashes every branch and leaf page; its result is remembered per user and file. The
+digest, and the steps towards a progress callback, serve every walk over whole trees.
 
 Invariants:
   - what does not provably describe the data is refused, with the field that differs;
@@ -97,7 +97,7 @@ class CheckReport:
 
 
 def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") -> DeepCheck:
-    """Whether ``check`` would hash pages now. Reads nothing of the data but its status."""
+    """Return whether ``check`` would hash pages now. Reads nothing of the data but its status."""
     if check not in ("fast", "deep", "always"):
         raise ValueError(f"check must be 'fast', 'deep' or 'always', not {check!r}")
     status = _status(engine)
@@ -125,7 +125,7 @@ def check(
     *,
     progress: Progress | None = None,
 ) -> CheckReport:
-    """Makes sure that ``provenance`` describes the state ``meta`` of the file in ``engine``.
+    """Make sure that ``provenance`` describes the state ``meta`` of the file in ``engine``.
 
     The meta page's facts must be equal. When only hints differ (another mount, a copy), or
     ``check`` asks for it, every branch and leaf page of the databases described is hashed.
@@ -167,7 +167,7 @@ def _stale(provenance: Provenance, data: str, what: str, now: object, then: obje
 
 
 def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
-    """Compares what the meta page says, and the file's size.
+    """Compare what the meta page says, and the file's size.
 
     Raises:
         StaleError: naming the first field that differs.
@@ -193,12 +193,12 @@ def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
 
 
 def is_described(data: Path, sidecar: Path) -> bool:
-    """Whether there is a provenance file, whole and of this very state."""
+    """Return whether there is a provenance file, whole and of this very state."""
     try:
         with Engine(data) as engine, Provenance.open(sidecar) as found:
             check(engine, _core.read_meta(engine), found)
             found.check_blocks()
-    except (Error, OSError):  # what is wrong with the data, others will say
+    except (Error, OSError):  # the next reader will say what is wrong with the data
         return False
     return True
 
@@ -206,7 +206,7 @@ def is_described(data: Path, sidecar: Path) -> bool:
 def compare_database(
     provenance: Provenance, data: str, label: str, now: Database, then: Database
 ) -> None:
-    """Compares a database's record as it is in the file ``data`` with the one converted.
+    """Compare a database's record as it is in the file ``data`` with the one converted.
 
     Raises:
         StaleError: naming the first field that differs.
@@ -218,7 +218,7 @@ def compare_database(
 
 
 def compare_digest(provenance: Provenance, data: str, trees: Sequence[bytes]) -> None:
-    """Compares the digests of all trees that ``provenance`` describes, in its order.
+    """Compare the digests of all trees that ``provenance`` describes, in its order.
 
     Raises:
         StaleError: the pages differ.
@@ -310,12 +310,12 @@ class TreeDigest:
 
 
 def join_digests(trees: Sequence[bytes]) -> bytes:
-    """The digest of several trees, each one's own given in order."""
+    """Return the digest of several trees, each one's own given in order."""
     return hashlib.blake2b(b"".join(trees), digest_size=DIGEST_BYTES).digest()
 
 
 def tree_pages(db: Database) -> int:
-    """The branch and leaf pages of a database, with those of its trees of duplicates."""
+    """Return the number of branch and leaf pages of a database, trees of duplicates included."""
     return db.branch_pages + db.leaf_pages
 
 

@@ -1,9 +1,9 @@
-"""keys: from key to record and back by arithmetic, where keys count.
+"""Go from key to record and back by arithmetic, where keys count.
 
     key runs -> index of a key, key of an index, the order of the numbers
 
-What ``lmdbio convert`` proves of all keys (csrc/keys.h) replaces the tree: a key that no run holds
-is not in the database.
+``lmdbio convert`` proves the runs against all keys (csrc/keys.h), so they replace the tree: a key
+that no run holds is not in the database.
 
 Pure.
 
@@ -46,7 +46,7 @@ DIGITS_MAX = 18
 
 
 def plain_rank(number: int, first: int, count: int) -> int:
-    """How many of ``first`` to ``first + count - 1`` come before ``number``, which is one of them.
+    """Return how many of ``first`` to ``first + count - 1`` come before ``number``, one of them.
 
     Args:
         first: 0 or 1.
@@ -65,7 +65,7 @@ def plain_rank(number: int, first: int, count: int) -> int:
 
 
 def plain_ranks(first: int, count: int) -> I64:
-    """``plain_rank`` of each of ``first`` to ``first + count - 1``, shape (count,)."""
+    """Return ``plain_rank`` of each of ``first`` to ``first + count - 1``, shape (count,)."""
     last = first + count - 1
     numbers = np.arange(first, last + 1, dtype=np.int64)
     ranks = np.full(count, 1 - first, np.int64)
@@ -83,7 +83,7 @@ def plain_ranks(first: int, count: int) -> I64:
 
 
 def plain_number(rank: int, first: int, count: int) -> int:
-    """The number before which ``rank`` of ``first`` to ``first + count - 1`` come."""
+    """Return the number before which ``rank`` of ``first`` to ``first + count - 1`` come."""
     last = first + count - 1
     if first == 0 and rank == 0:
         return 0
@@ -104,7 +104,7 @@ def plain_number(rank: int, first: int, count: int) -> int:
 
 
 def plain_sizes(run: KeyRun, count: int) -> npt.NDArray[np.uint16]:
-    """Bytes of the keys of the first ``count`` numbers of a PLAIN run, by number."""
+    """Return the bytes of the keys of the first ``count`` numbers of a PLAIN run, by number."""
     sizes = np.full(count, len(run.stem) + len(run.tail) + 1, np.uint16)
     for digits in range(1, len(str(run.first + count))):
         sizes[max(0, 10**digits - run.first) :] += 1
@@ -115,7 +115,7 @@ def plain_sizes(run: KeyRun, count: int) -> npt.NDArray[np.uint16]:
 
 
 def format_key(run: KeyRun, number: int) -> bytes:
-    """The key of one number of a run."""
+    """Return the key of one number of a run."""
     match run.form:
         case KeyForm.LITERAL:
             text = b""
@@ -129,12 +129,12 @@ def format_key(run: KeyRun, number: int) -> bytes:
 
 
 def key_size_max(run: KeyRun) -> int:
-    """Bytes of the longest key of a run."""
+    """Return the bytes of the longest key of a run."""
     return len(format_key(run, run.first + run.count - 1))
 
 
 def _parse(run: KeyRun, key: bytes) -> int | None:
-    """The number that ``key`` has where a key of this run has it; None: it has none."""
+    """Return the number that ``key`` has where a key of this run has it; None: it has none."""
     stem, tail = len(run.stem), len(run.tail)
     text = key[stem : len(key) - tail]
     if (
@@ -154,7 +154,7 @@ def _parse(run: KeyRun, key: bytes) -> int | None:
 
 
 def _is_like(run: KeyRun, key: bytes) -> bool:
-    """Whether a key has digits where a run has them, be they more or fewer."""
+    """Return whether a key has digits where a run has them, be they more or fewer."""
     stem, tail = len(run.stem), len(run.tail)
     text = key[stem : len(key) - tail]
     written = run.form in (KeyForm.DECIMAL, KeyForm.PLAIN)
@@ -173,11 +173,11 @@ class KeyPattern:
 
     @property
     def count(self) -> int:
-        """Keys."""
+        """Number of keys."""
         return sum(run.count for run in self.runs)
 
     def index(self, key: bytes) -> int | None:
-        """The record of a key; None: the database has none."""
+        """Return the record of a key; None: the database has none."""
         base = 0
         for run in self.runs:
             if run.form == KeyForm.LITERAL:
@@ -199,7 +199,7 @@ class KeyPattern:
         return number - run.first
 
     def key(self, index: int) -> bytes:
-        """The key of a record, 0 <= ``index`` < ``count``."""
+        """Return the key of a record, 0 <= ``index`` < ``count``."""
         for run in self.runs:
             if index < run.count:
                 plain = run.form == KeyForm.PLAIN
@@ -209,7 +209,7 @@ class KeyPattern:
         raise IndexError("no record of this number")
 
     def by_number(self) -> I64 | None:
-        """The records by their numbers, those without one at the end, in key order.
+        """Return the records by their numbers, those without one at the end, in key order.
 
         Returns:
             int64, shape (count,); None: numbers of different kinds, which say nothing of each
@@ -240,7 +240,7 @@ class KeyPattern:
 
 
 def describe(runs: Sequence[KeyRun]) -> str:
-    """What the keys look like, for people: ``image-{000000001..000001000}, 'num-samples'``."""
+    """Describe keys to people: ``image-{000000001..000001000}, 'num-samples'``."""
     shown = ", ".join(_describe(run) for run in runs[:RUNS_SHOWN])
     more = len(runs) - RUNS_SHOWN
     return shown if more <= 0 else f"{shown} and {more} runs more"

@@ -1,12 +1,12 @@
-"""leaves: extents read off the leaf pages that a provenance file names.
+"""Read extents off the leaf pages that a provenance file names.
 
     leaves -> reads, neighbours in one -> pages, checked -> extents
 
-Of values of all lengths the lengths alone would be most of a provenance file, though a leaf has
-them for a hundred records at once.
+Where values have all lengths, the lengths alone would be most of a provenance file, though a leaf
+has them for a hundred records at once.
 
 Invariants:
-  - a page that is not the leaf it is to be is told, never used;
+  - a page that is not the leaf it is to be is an error, never used;
   - all pages of a call are in flight together, ``BATCH`` at most.
 
 Source: LMDB's P_LEAF pages.
@@ -39,7 +39,7 @@ class LeafReader:
         self._engine = engine if aligned else engine.again("pread", engine.depth)
 
     def extents(self, leaves: Leaves) -> Extents:
-        """Where the records of these leaves (dtype ``LEAF``) lie, one leaf after the other.
+        """Read where the records of these leaves (dtype ``LEAF``) lie, one leaf after the other.
 
         Raises:
             OSError, ShortReadError: pages cannot be read.

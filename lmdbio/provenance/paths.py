@@ -1,4 +1,4 @@
-"""Where provenance files lie, and the data that they are about."""
+"""Name where provenance files lie, and the data that they are about."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUFFIX = ".prov"
 
 
 def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
-    """The data file of an environment.
+    """Return the data file of an environment.
 
     Args:
         path: the environment's folder, or its one file.
@@ -48,7 +48,7 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
 def sidecar_file(
     data: str | os.PathLike[str], provenance: str | os.PathLike[str] | None = None
 ) -> Path:
-    """Where the provenance file of the data file ``data`` is written.
+    """Return where the provenance file of the data file ``data`` is written.
 
     ``provenance`` when given (a file, or a folder to hold it), else the folder
     ``$LMDBIO_PROVENANCE_DIR``, else beside the data: ``data.mdb.prov``. In a folder that many
@@ -67,7 +67,7 @@ def sidecar_file(
 def find_sidecar(
     data: str | os.PathLike[str], provenance: str | os.PathLike[str] | None = None
 ) -> Path:
-    """Where the provenance file of the data file ``data`` is read from.
+    """Return where the provenance file of the data file ``data`` is read from.
 
     Where it is written (``sidecar_file``), unless only one beside the data is there: what came
     with a data set is found, too, when ``$LMDBIO_PROVENANCE_DIR`` collects one's own. Whether

@@ -1,11 +1,11 @@
-"""insertion: the order in which the records of a database were put.
+"""Find the order in which the records of a database were put.
 
     puts and deletions -> KeyLog --+
-    a list of keys -------^        +-> Insertion -> records, as they were put
+    a list of keys -------^        +-> PutOrder -> records, as they were put
     keys of a walk ----------------+
 
-LMDB keeps no such order. Who wrote the keys can tell it, and is believed when what he says leaves
-every key of the tree, and no other.
+LMDB keeps no such order. The program that wrote the keys can tell it, and is believed when its
+puts and deletions leave every key of the tree, and no other.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lmdbio import _core
 from lmdbio._core import Layout
 from lmdbio.errors import IncompatibleError
 
-__all__ = ["Insertion", "KeyLog", "KnownOrder", "Settled"]
+__all__ = ["PutOrder", "KeyLog", "KnownOrder", "Settled"]
 
 
 class KeyLog:
@@ -36,14 +36,14 @@ class KeyLog:
         self._gone = array("Q")  # the events that are deletions
         self._is_cleared = False
         self._latest: list[bytes] = []
-        #: Notes that a key is there: put now, or it stays what it was. Called with each record.
+        #: Notes that a key is there, put now or left as it was. Called with each record.
         self.put = self._latest.append
         for key in keys:
             self.put(key)
         self.pack()
 
     def pack(self) -> None:
-        """The latest keys take the room of their bytes from now on."""
+        """Pack the latest keys, which take the room of their bytes from now on."""
         self._keys += b"".join(self._latest)
         self._sizes.extend(map(len, self._latest))
         self._latest.clear()
@@ -52,18 +52,18 @@ class KeyLog:
         return len(self._sizes) + len(self._latest)
 
     def delete(self, key: bytes) -> None:
-        """The key is gone."""
+        """Note that a key is gone."""
         self._gone.append(len(self))
         self.put(key)
 
     def clear(self) -> None:
-        """All keys are gone."""
+        """Note that all keys are gone."""
         self._keys, self._sizes, self._gone = bytearray(), array("I"), array("Q")
         self._latest.clear()
         self._is_cleared = True
 
     def extend(self, later: KeyLog) -> None:
-        """What came after."""
+        """Append the events of a log that was written after this one."""
         if later._is_cleared:
             self.clear()
         self.pack()
@@ -74,12 +74,12 @@ class KeyLog:
         self._sizes.extend(later._sizes)
 
     def key(self, event: int) -> bytes:
-        """That of an event."""
+        """Return the key of an event."""
         start = sum(self._sizes[:event])
         return bytes(self._keys[start : start + self._sizes[event]])
 
     def settle(self, db_flags: int) -> Settled:
-        """The keys that are left, in the order of a database with ``db_flags``."""
+        """Return the keys that are left, in the order of a database with ``db_flags``."""
         self.pack()
         ends = np.cumsum(np.array(self._sizes, np.uint32), dtype=np.uint64)
         gone = np.zeros(len(ends), np.uint8)
@@ -115,15 +115,15 @@ class Settled:
         return len(self.events)
 
     def keys(self, start: int, stop: int) -> list[bytes]:
-        """Those numbered ``start`` to ``stop`` (exclusive); fewer, where there are fewer."""
+        """Return keys ``start`` to ``stop`` (exclusive); fewer, where there are fewer."""
         pairs = zip(
             self._starts[start:stop].tolist(), self._stops[start:stop].tolist(), strict=True
         )
         return [bytes(self._keys[at:end]) for at, end in pairs]
 
 
-class Insertion:
-    """What is known of the order, held against the keys of a walk.
+class PutOrder:
+    """Holds the keys that were put against those of a walk, and gives their order.
 
     Args:
         settled: the keys that should be there.
@@ -137,7 +137,7 @@ class Insertion:
         self._why = ""
 
     def add(self, layout: Layout, chunk: _core.Chunk, path: str) -> None:
-        """The next keys of the database."""
+        """Compare the next keys of the database."""
         found = _core.leaf_keys(layout, chunk, path)
         wanted = self._settled.keys(self._seen, self._seen + len(found))
         self._seen += len(found)
@@ -152,7 +152,7 @@ class Insertion:
             self._why = f"has a key {found[at]!r}, which the order does not name"
 
     def end(self) -> npt.NDArray[np.int64]:
-        """The records as they were put, int64; all keys were added.
+        """Return the records as they were put, int64; all keys were added.
 
         Raises:
             IncompatibleError: the order does not name each key, and no other.
@@ -166,7 +166,7 @@ class Insertion:
 
 
 class KnownOrder:
-    """Records as they were put, told by their numbers; used as ``Insertion``.
+    """Records as they were put, given by their numbers; used as ``PutOrder``.
 
     Args:
         order: int64, shape (count,).
@@ -177,11 +177,11 @@ class KnownOrder:
         self._order, self._where, self._seen = order, where, 0
 
     def add(self, layout: Layout, chunk: _core.Chunk, path: str) -> None:
-        """The next keys of the database, which are counted."""
+        """Count the next keys of the database."""
         self._seen += int(_core.leaves_of(layout, chunk)["records"].sum())
 
     def end(self) -> npt.NDArray[np.int64]:
-        """The order.
+        """Return the order.
 
         Raises:
             IncompatibleError: it is not one of so many records.

@@ -1,4 +1,4 @@
-"""items: all records of a database in order, the values of keys that have many included.
+"""Walk all values of a database in order, those of keys that have many included.
 
     walk of the tree -> parts: pages, extents
               |
@@ -51,7 +51,7 @@ class Part:
 
 
 def walk(engine: Engine, meta: Meta, db: Database) -> Iterator[Part]:
-    """Walks a database; pages are valid until the next part.
+    """Walk a database; pages are valid until the next part.
 
     Raises:
         CorruptedError, ShortReadError, OSError.
@@ -76,7 +76,7 @@ def walk(engine: Engine, meta: Meta, db: Database) -> Iterator[Part]:
 
 
 class _Duplicates(NamedTuple):
-    """The items that chunks of leaves name, on them and in trees beside.
+    """Yield the items that chunks of leaves name, on them and in trees beside.
 
     Attributes:
         walk: that of the keys.
@@ -88,7 +88,7 @@ class _Duplicates(NamedTuple):
     walk: Walk
 
     def parts(self, chunk: Chunk) -> Iterator[Part]:
-        """Those of one chunk of leaves."""
+        """Add those of one chunk of leaves."""
         found = _core.leaf_items(self.meta.layout, chunk, self.engine.path)
         if float(found.each.sum(dtype=np.float64)) > self.db.entries:
             raise CorruptedError(
@@ -102,7 +102,7 @@ class _Duplicates(NamedTuple):
         yield from self._merged(found)
 
     def _merged(self, found: LeafItems) -> Iterator[Part]:
-        """Items of leaves and of trees by their places, which tell who comes next."""
+        """Yield items of leaves and of trees by their places, which give their order."""
         each, keys = found.each.astype(np.int64), found.keys.astype(np.int64)
         begins = np.cumsum(each) - each
         here = np.ones(len(each), bool)
@@ -134,10 +134,13 @@ class _Duplicates(NamedTuple):
 
 
 def _counted(each: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """0, 1, ... for each key anew."""
+    """Return 0, 1, ... for each key anew."""
     return np.arange(int(each.sum())) - np.repeat(np.cumsum(each) - each, each)
 
 
 def _part(chunk: Chunk | None, keys: bool, extents: Extents, each: npt.NDArray[np.uint64]) -> Part:
-    """Of a database with duplicates: they have no overflow pages, being as short as keys."""
+    """Make a part of a database with duplicates.
+
+    They have no overflow pages, being as short as keys.
+    """
     return Part(chunk, keys, extents, np.zeros(len(extents), np.uint32), each)

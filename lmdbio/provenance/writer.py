@@ -1,4 +1,10 @@
-"""A provenance file being written: extents become blocks, and blocks a draft."""
+"""Write a provenance file: extents become blocks, and blocks a draft.
+
+    extents -> blocks, raw, in the draft -> compressed in its front, or leaves instead
+            -> directory -> preamble
+
+The caller reads the draft back and compares it before it is published under its name.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +28,7 @@ from lmdbio._core import (
     Meta,
 )
 from lmdbio.errors import IncompatibleError, ProvenanceError
-from lmdbio.provenance.directory import (
+from lmdbio.provenance.layout import (
     ALL_KEY_RUNS_MAX,
     BLOCKS_AT,
     DATABASES_MAX,
@@ -31,13 +37,9 @@ from lmdbio.provenance.directory import (
     Entry,
     Facts,
     Name,
-    compress,
     extents_crc,
-    pack_directory,
-    pack_numbers,
-    pack_preamble,
-    zigzag,
 )
+from lmdbio.provenance.pack import compress, pack_directory, pack_numbers, pack_preamble, zigzag
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 
@@ -46,13 +48,13 @@ __all__ = ["Form", "Made", "Writer"]
 #: How a provenance file says where records lie; "auto": see ``Writer.end``.
 Form: TypeAlias = Literal["auto", "replay", "runs", "leaves", "explicit"]
 BLOCK_FORMS = {"runs": BlockForm.RUNS, "explicit": BlockForm.EXPLICIT}
-#: What a block takes in the directory.
+#: Bytes of a block's row in the directory.
 ROW_BYTES = 17
 #: Of zstd: 19 takes forty times as long for leaves, and 7 % less room.
 LEAVES_LEVEL = 16
-#: What zstd adds at most, besides a 128th.
+#: Bytes that zstd adds at most, besides a 128th.
 FRAME_BYTES = 128
-#: What file systems give out at least.
+#: Bytes that file systems give out at least.
 BLOCK_BYTES = 4096
 
 #: A block of numbers: how many, raw and stored size, crc32
@@ -120,7 +122,7 @@ class Writer:
         self.extents_end = 0
 
     def begin(self, name: Name, db: Database) -> None:
-        """The next database.
+        """Begin the next database.
 
         Raises:
             IncompatibleError: it is one too many.
@@ -133,7 +135,7 @@ class Writer:
         self.made.append(Made(name, db))
 
     def add(self, extents: Extents) -> None:
-        """The next records."""
+        """Add the next records."""
         while len(extents):
             taken = extents[: len(self._records) - self._pending]
             self._records[self._pending : self._pending + len(taken)] = taken
@@ -143,7 +145,7 @@ class Writer:
                 self._block()
 
     def end(self, leaves: Leaves | None = None) -> None:
-        """Ends a database, of which the smaller form is kept.
+        """End a database, of which the smaller form is kept.
 
         Args:
             leaves: where the same records lie (dtype ``LEAF``).
@@ -161,8 +163,10 @@ class Writer:
             self._store(block.records, len(block.raw), block.form, packed)
 
     def _room(self, size: int) -> int:
-        """What tables may take to be kept in the place of leaves of this ``size``: leaves have to
-        save a block of the storage, for extents are found in tables without reading the data.
+        """Return how many bytes tables may take to be kept instead of leaves of this ``size``.
+
+        Leaves have to save a block of the storage, for extents are found in tables without reading
+        the data.
         """
         return size + BLOCK_BYTES - 1 if self._form == "auto" else 0
 
@@ -175,8 +179,13 @@ class Writer:
         return blocks
 
     def _pack(self, most: int | None) -> bool:
-        """Compresses what waits in the draft; False, and nothing is left of it: it would take more
-        than ``most`` bytes (None: it may take what it does).
+        """Compress what waits in the draft.
+
+        Args:
+            most: bytes that it may take; None: as many as it does.
+
+        Returns:
+            False if it would take more: then nothing is left of it.
         """
         waiting, self._waiting = self._waiting, []
         made, began = self.made[-1], self._at
@@ -189,23 +198,23 @@ class Writer:
         return True
 
     def know_keys(self, runs: tuple[KeyRun, ...]) -> None:
-        """What the keys of the database look like; none: they follow no pattern.
+        """Add the pattern of the database's keys; empty: they follow none.
 
-        What a file has no room for any more is looked up in the tree.
+        Where the file has no room for more, readers look keys up in the tree.
         """
         if len(runs) <= self._runs_left:
             self._runs_left -= len(runs)
             self.made[-1].keys = runs
 
     def group(self, each: npt.NDArray[np.uint64]) -> None:
-        """How many records each key of the database has, which is ended."""
+        """Add how many records each key has, to the database that was ended last."""
         made = self.made[-1]
         made.each_crc = zlib.crc32(each.tobytes())
         for at in range(0, len(each), NUMBERS_MAX):
             made.groups.append(self._numbers(each[at : at + NUMBERS_MAX]))
 
     def order(self, order: npt.NDArray[np.int64]) -> None:
-        """Its records as they were put; after ``group``."""
+        """Add the order in which its records were put; after ``group``."""
         made = self.made[-1]
         made.order_crc = zlib.crc32(order.tobytes())
         for at in range(0, len(order), NUMBERS_MAX):
@@ -220,7 +229,7 @@ class Writer:
         return len(numbers), len(raw), len(stored), zlib.crc32(stored)
 
     def replay(self, history: History, extents: Sequence[Extents]) -> None:
-        """Makes a database of its history alone, which leads to all of these extents."""
+        """Make a database of its history alone, which leads to all of these extents."""
         made = self.made[-1]
         made.history, made.records = history, history.count
         made.extents_crc = extents_crc(extents)
@@ -248,8 +257,10 @@ class Writer:
         self._records[: self._pending] = pending[block.records :]
 
     def _wait(self, block: _core.Block) -> None:
-        """Puts a block behind those that wait, with room for each to become a little longer when
-        it is compressed: what is written then lies before what is still to be read.
+        """Put a block behind those that wait.
+
+        With room for each to become a little longer when it is compressed: what is written then
+        lies before what is still to be read.
         """
         at = self._at
         if self._waiting:
@@ -266,7 +277,7 @@ class Writer:
         self.made[-1].rows.append(row)
 
     def finish(self, meta: Meta, hints: FileIdentity, digest: bytes) -> int:
-        """Writes the directory and the preamble; returns the file's size."""
+        """Write the directory and the preamble; returns the file's size."""
         facts = Facts(
             version=meta.layout.version,
             page_size=meta.layout.page_size,

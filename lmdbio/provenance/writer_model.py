@@ -1,11 +1,11 @@
-"""history: how a database was made, found out from what it looks like.
+"""Find out how a database was made from where its records lie.
 
     extents, meta page -> candidates -> replays -> the one that is right for every record
 
 The number of transactions bounds how many records each of them put; the first record that is not
-where one long transaction would have put it tells where the first of them ended. What is found is
-proved: every record of its replay lies where it lies in the file. What is not found is no error:
-other forms of provenance hold for any history.
+where one long transaction would have put it tells where the first of them ended. A history
+that is found is proved: every record of its replay lies where it lies in the file. Finding none is
+no error: other forms of provenance hold for any history.
 
 Keys like str(i) are put in the order of their numbers, which is not that of the keys: then the
 records of the first numbers are those that tell.
@@ -35,8 +35,8 @@ __all__ = ["Evidence", "RECORDS_MAX", "capacities", "find_history", "replay"]
 RECORDS_MAX = 1 << 22
 #: Intervals tried where the first commit cannot be seen exactly (values inside leaves).
 CANDIDATES_MAX = 512
-#: Records replayed in a search at most: so many, and so many for each that there is. What is right
-#: is found with the first few histories; what has none must not cost much more than its walk.
+#: Records replayed in a search at most: so many, and so many for each that there is. The right
+#: history is among the first few; a database without one must not cost much more than its walk.
 WORK_MIN, WORK = 1 << 21, 8
 #: Leaves that later puts may still move: those at the end of a part of a history.
 LEAVES_AT_END = 3
@@ -44,7 +44,7 @@ LEAVES_AT_END = 3
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What is known of a database.
+    """Facts of a database that a history is to explain.
 
     Attributes:
         meta: the state.
@@ -62,7 +62,7 @@ class Evidence:
 
 
 def replay(history: History, *, expected: Extents | None = None) -> Replayed:
-    """``_core.replay``, with keys as the history says."""
+    """Replay a history (``_core.replay``), with keys as it says."""
     run = history.numbered
     if run is None:
         return _core.replay(history, expected=expected)
@@ -73,7 +73,7 @@ def replay(history: History, *, expected: Extents | None = None) -> Replayed:
 
 
 def find_history(evidence: Evidence) -> tuple[History | None, str]:
-    """The history whose replay is right for every record; or None and why there is none."""
+    """Find the history whose replay is right for every record; or None and why there is none."""
     extents, meta = evidence.extents, evidence.meta
     count = len(extents)
     if not 0 < count <= RECORDS_MAX:
@@ -111,7 +111,10 @@ def find_history(evidence: Evidence) -> tuple[History | None, str]:
 
 
 def _rules(one: History) -> tuple[SplitRule, ...]:
-    """Those that may lead to different places: a new last node is treated alike by all others."""
+    """Return the rules that may lead to different places.
+
+    All others treat a new last node alike.
+    """
     if one.numbered is None:
         return SplitRule.BY_PAGE, SplitRule.OLDEST
     return tuple(SplitRule)
@@ -126,7 +129,7 @@ class _Search:
         self._left = WORK_MIN + WORK * len(extents)
 
     def right(self, history: History) -> int:
-        """How many records, from the first on, the replay puts where they are."""
+        """Return how many records, from the first on, the replay puts where they are."""
         self._left -= history.count
         if self._left < 0:
             return 0
@@ -136,7 +139,7 @@ class _Search:
             return 0
 
     def _first(self, count: int) -> Extents:
-        """Of the records that were put first, in key order."""
+        """Return those of the records that were put first, in key order."""
         if self._ranks is None or count == len(self._extents):
             return self._extents[:count]
         first: Extents = self._extents[np.sort(self._ranks[:count])]
@@ -144,7 +147,7 @@ class _Search:
 
 
 def _candidates(one: History, search: _Search, transactions: int) -> Iterator[History]:
-    """Histories like ``one``, which has a single transaction, of so many that may be right."""
+    """Yield histories like ``one``, but of so many transactions, that may be right."""
     count = one.count
     if not 1 <= transactions <= count:
         return
@@ -168,8 +171,9 @@ def _candidates(one: History, search: _Search, transactions: int) -> Iterator[Hi
 
 
 def capacities(history: History) -> tuple[int, int]:
-    """How many records a leaf page can hold, and how many children a branch page: the paper's
-    second and third item, which follow from the others.
+    """Return how many records a leaf page can hold, and how many children a branch page.
+
+    The paper's second and third item, which follow from the others.
     """
     if history.numbered is not None:
         size = key_size_max(history.numbered)
@@ -178,7 +182,7 @@ def capacities(history: History) -> tuple[int, int]:
 
 
 def _roundness(number: int) -> tuple[int, int]:
-    """People commit every 1,000 records rather than every 997."""
+    """Rank rounder numbers first: people commit every 1,000 records rather than every 997."""
     tens = len(str(number)) - len(str(number).rstrip("0"))
     twos = (number & -number).bit_length()
     return max(tens, twos // 3), -number

@@ -261,7 +261,7 @@ def many_names(found: Unsealed, names: list[bytes]) -> bytes:
     """The directory, with empty databases of these names."""
     head = bytearray(provenance.pack_directory(found.facts, []))
     struct.pack_into("<I", head, 12, len(names))
-    packed = {name: empty(name).pack() for name in set(names)}
+    packed = {name: provenance.pack_entry(empty(name)) for name in set(names)}
     return bytes(head) + b"".join(packed[name] for name in names)
 
 
