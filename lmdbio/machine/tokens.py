@@ -1,6 +1,6 @@
 """Choose how many roots of a job may read at a time, by what jobs measured. Pure.
 
-Without a measurement ``reader.root_mail`` takes the usual number.
+Without a measurement ``reader.tokens`` takes the usual number.
 """
 
 from __future__ import annotations

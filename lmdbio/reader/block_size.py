@@ -92,7 +92,7 @@ class Sizing:
         page = os.sysconf("SC_PAGE_SIZE")
         self._alignment = max(share.SLOT_ALIGNMENT, page, step)
         self.request_bytes_max = -(-source.choice.request_bytes_max // step) * step
-        if isinstance(source.source, CursorWalk):
+        if isinstance(source.index, CursorWalk):
             # Any block may be as large as the budget allows; memory is taken as it is filled.
             self._is_known = False
             self._budget = self._budget if free is None else min(self._budget, free)
@@ -102,7 +102,7 @@ class Sizing:
         self._bound = FootprintBound(count, step)
         for first in range(0, count, EXTENTS_CHUNK):
             last = min(count, first + EXTENTS_CHUNK)
-            self._bound.add(source.source.run(first, last))
+            self._bound.add(source.index.run(first, last))
         self._set_apart_stages(source)
 
     def _set_apart_stages(self, source: RootSource) -> None:

@@ -388,15 +388,15 @@ def open_root_mail(
     if takes_turns and job.rank in readers:
         root_mail.turns = share.Turns(share.chain_of(readers, job.rank, tokens), job.rank)
     if relays:
-        assert isinstance(source.source, CursorWalk) and sample is not None
-        root_mail.relay = Relay(source.source, schedule, team)
-        pages = source.source.pages
+        assert isinstance(source.index, CursorWalk) and sample is not None
+        root_mail.relay = Relay(source.index, schedule, team)
+        pages = source.index.pages
         root_mail.speculation = Speculation(schedule.count, pages.size(), sample)
     return root_mail
 
 
 def _sample(schedule: Schedule, source: RootSource | None) -> _core.Extents:
     """Return the extents of the first records."""
-    assert source is not None and isinstance(source.source, CursorWalk)
+    assert source is not None and isinstance(source.index, CursorWalk)
     wanted = min(schedule.count, max(2, schedule.batch_size), SAMPLE_RECORDS_MAX)
-    return source.source.again().first(wanted)
+    return source.index.again().first(wanted)

@@ -47,19 +47,23 @@ SAMPLES = 8
 SAMPLE_BYTES = 4096
 
 
+#: Knows where records lie; a ``CursorWalk`` finds it out while the root reads.
+Index = RecordIndex | SharedExtents | CursorWalk
+
+
 @dataclass(slots=True)
 class RootSource:
     """The data set as one root has opened it, and the engines that read it.
 
     Attributes:
-        source: knows where records lie; a ``CursorWalk`` finds it out while the root reads.
+        index: knows where records lie.
         engine: reads through the page cache, or as the mode says.
         bypass: reads past the page cache, while that pays.
         mode: of this root, every choice made.
         choice: engine, depth and sizes.
     """
 
-    source: RecordIndex | SharedExtents | CursorWalk
+    index: Index
     engine: _core.Engine
     bypass: Bypass
     mode: Mode
@@ -67,7 +71,7 @@ class RootSource:
 
     def stats(self) -> Stats:
         """Return the engines' counts; also after ``close``."""
-        pages = self.source.tally()
+        pages = self.index.tally()
         return replace(
             Stats.of(self.engine.tally() + self.bypass.tally()),
             page_requests=pages.requests,
@@ -97,7 +101,7 @@ class RootSource:
         """Close the engines and the file."""
         self.bypass.close()
         self.engine.close()
-        self.source.close()
+        self.index.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +173,8 @@ def open_roots(
         first = job.together(lambda: _open_first(data, roots, opened) if is_first else None)[0]
         assert first is not None
         table = None
-        if opened and isinstance(opened[0].source, RecordIndex) and first.digest is None:
-            table = opened[0].source.run(0, first.count)
+        if opened and isinstance(opened[0].index, RecordIndex) and first.digest is None:
+            table = opened[0].index.run(0, first.count)
         takes = job.together(lambda: is_root and not is_first and _takes(data, first))
         table = job.share_array(table, takes)
         seen = job.together(
@@ -201,10 +205,10 @@ def _is_walked(data: DataSet) -> bool:
 def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetFacts:
     """Open the data set on the first root; put what it reads with into ``opened``."""
     if _is_walked(data):
-        source: RecordIndex | CursorWalk = open_cursor_walk(data.path, db=data.db)
+        index: Index = open_cursor_walk(data.path, db=data.db)
     else:
-        source = _open_source(data, None)
-    opened.append(_root_source(data, roots, source))
+        index = _open_index(data, None)
+    opened.append(_root_source(data, roots, index))
     kept = calibration.find(opened[0].engine)
     measured = kept.calibration if kept is not None else None
     jobs = measured.staggerings if measured is not None else ()
@@ -215,8 +219,8 @@ def _takes(data: DataSet, first: DataSetFacts) -> bool:
     """Return whether this root takes the extents that the first one has found by a walk."""
     if first.digest is not None or _is_walked(data):
         return False
-    with open_cursor_walk(data.path, db=data.db) as source:
-        return _look(source.path, source).is_same_file(first)
+    with open_cursor_walk(data.path, db=data.db) as index:
+        return _look(index.path, index).is_same_file(first)
 
 
 def _open_other(
@@ -234,18 +238,18 @@ def _open_other(
         opened: receives what this root reads with.
     """
     if _is_walked(data):
-        source: RecordIndex | SharedExtents | CursorWalk = open_cursor_walk(data.path, db=data.db)
+        index: Index = open_cursor_walk(data.path, db=data.db)
     elif table is not None:
-        source = open_shared_extents(data.path, table, db=data.db)
+        index = open_shared_extents(data.path, table, db=data.db)
     else:
         with open_cursor_walk(data.path, db=data.db) as found:
             is_same = _look(found.path, found).is_same_file(first)
-        source = _open_source(data, first.digest if is_same else None)
-    opened.append(_root_source(data, roots, source))
+        index = _open_index(data, first.digest if is_same else None)
+    opened.append(_root_source(data, roots, index))
     return _facts(opened[0])
 
 
-def _open_source(data: DataSet, vouched: bytes | None) -> RecordIndex:
+def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
     """Open the data set by its provenance file, or by a scan.
 
     Args:
@@ -264,20 +268,18 @@ def _open_source(data: DataSet, vouched: bytes | None) -> RecordIndex:
     )
 
 
-def _root_source(
-    data: DataSet, roots: int, source: RecordIndex | SharedExtents | CursorWalk
-) -> RootSource:
-    """Choose how to read an open data set, and open the engines. Owns ``source`` from now on."""
+def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
+    """Choose how to read an open data set, and open the engines. Owns ``index`` from now on."""
     auto = Mode.is_auto(data.mode)
     try:
-        has_provenance = isinstance(source, RecordIndex) and source.locate == "provenance"
+        has_provenance = isinstance(index, RecordIndex) and index.locate == "provenance"
         mode = Mode.resolve(data.mode, provenance=has_provenance)
         overrides = data.overrides if auto else replace(data.overrides, engine=mode.engine)
-        choice = choose_reading(source.pages, "stream", overrides)
-        engine = open_engine(source.pages, choice)
+        choice = choose_reading(index.pages, "stream", overrides)
+        engine = open_engine(index.pages, choice)
         bypass = Bypass(
             engine,
-            source.used_bytes,
+            index.used_bytes,
             depth=choice.depth,
             wanted=choice.past_cache,
             kind="staged",
@@ -285,49 +287,49 @@ def _root_source(
         )
         mode = replace(mode, engine=(bypass.engine() or engine).kind)
     except BaseException:
-        source.close()
+        index.close()
         raise
-    return RootSource(source, engine, bypass, mode, choice)
+    return RootSource(index, engine, bypass, mode, choice)
 
 
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(path: str, source: RecordIndex | SharedExtents | CursorWalk) -> DataSetFacts:
+def _look(path: str, index: Index) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    metas = _core.meta_bytes(source.pages, source.meta.layout)
-    found = storage.look(source.pages, cached=False)
+    metas = _core.meta_bytes(index.pages, index.meta.layout)
+    found = storage.look(index.pages, cached=False)
     return DataSetFacts(
         path=path,
-        identity=FileIdentity.of(os.fstat(source.pages.fd)),
+        identity=FileIdentity.of(os.fstat(index.pages.fd)),
         meta=zlib.crc32(metas),
-        txnid=source.meta.txnid,
-        count=source.count,
+        txnid=index.meta.txnid,
+        count=index.count,
         is_far=not (found.disk or found.in_memory),
     )
 
 
 def _facts(opened: RootSource) -> DataSetFacts:
     """Return what a root sees of the data set that it has opened."""
-    source = opened.source
-    digest = source.digest if isinstance(source, RecordIndex) else None
-    return replace(_look(source.path, source), digest=digest)
+    index = opened.index
+    digest = index.digest if isinstance(index, RecordIndex) else None
+    return replace(_look(index.path, index), digest=digest)
 
 
-def _sampled(source: RecordIndex | SharedExtents | CursorWalk, *, whole: bool) -> int:
+def _sampled(index: Index, *, whole: bool) -> int:
     """Return a crc32 over where records lie, where that is known, and how some of them begin."""
     crc = 0
-    if isinstance(source, CursorWalk):  # copies are rare, and one walk by levels is quick
-        with open_record_index(source.path, db=source.db, locate="scan") as scanned:
+    if isinstance(index, CursorWalk):  # copies are rare, and one walk by levels is quick
+        with open_record_index(index.path, db=index.db, locate="scan") as scanned:
             return _sampled(scanned, whole=True)
     if whole:
-        crc = zlib.crc32(np.ascontiguousarray(source.run(0, source.count)).tobytes())
-    spread = np.linspace(0, source.count - 1, SAMPLES) if source.count else np.empty(0)
-    extents = source.extents(np.unique(spread.astype(np.uint64)))
+        crc = zlib.crc32(np.ascontiguousarray(index.run(0, index.count)).tobytes())
+    spread = np.linspace(0, index.count - 1, SAMPLES) if index.count else np.empty(0)
+    extents = index.extents(np.unique(spread.astype(np.uint64)))
     for offset, length in extents.tolist():
         crc = zlib.crc32(f"{offset} {length}".encode(), crc)
-        crc = zlib.crc32(source.pages.read(offset, min(length, SAMPLE_BYTES)), crc)
-    source.guard()
+        crc = zlib.crc32(index.pages.read(offset, min(length, SAMPLE_BYTES)), crc)
+    index.guard()
     return crc
 
 
@@ -352,7 +354,7 @@ def _agree(job: Job, seen: Sequence[DataSetFacts | None], opened: Sequence[RootS
         return True
     # A digest, which was compared, covers where all records lie.
     whole = all(one.digest is None for one in known.values())
-    marks = job.together(lambda: _sampled(opened[0].source, whole=whole) if opened else None)
+    marks = job.together(lambda: _sampled(opened[0].index, whole=whole) if opened else None)
     for rank, one in known.items():
         if marks[rank] != marks[0]:
             raise ValueError(

@@ -125,7 +125,7 @@ class FileSupply:
         self._source, self._schedule, self._team = source, schedule, team
         self._window, self._mail, self._tally = window, mail, tally
         self._gap, self._request = source.choice.gap_bytes_max, request_bytes_max
-        self.path = source.source.path
+        self.path = source.index.path
         self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
@@ -171,13 +171,13 @@ class FileSupply:
 
     def _locate(self, number: int, alive: Callable[[], None]) -> _core.Extents | None:
         """Return the extents of a block's records; None: the cursor has not come by them yet."""
-        relay, source = self._mail.relay, self._source.source
+        relay, index = self._mail.relay, self._source.index
         if relay is not None:
             return relay.found(number, alive)
         records = self._schedule.team_records(number, self._team)
-        if isinstance(source, CursorWalk):
-            return source.extents(records, alive)
-        return source.extents(records)
+        if isinstance(index, CursorWalk):
+            return index.extents(records, alive)
+        return index.extents(records)
 
     def _plan(self, number: int, extents: _core.Extents) -> _core.Plan:
         """Return the reads of a block, which fit a slot.
@@ -317,7 +317,7 @@ class FileSupply:
         Raises:
             Error: the file has changed while it was read.
         """
-        self._source.source.guard()
+        self._source.index.guard()
         write_table(flight.address, flight.offsets, flight.lengths)
 
     def judge(self, flight: Flight, times: tuple[float, float]) -> None:
