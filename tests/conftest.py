@@ -21,7 +21,7 @@ import pytest
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
-from lmdbio.records import records
+from lmdbio.records import routes
 
 # A process that a shell starts in the background is deaf to Ctrl-C, and so are its children,
 # some of which the tests interrupt.
@@ -82,7 +82,7 @@ def no_direct(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are planned, also where the page cache holds all of them."""
-    monkeypatch.setattr(records, "GATHER_BYTES_MAX", -1)
+    monkeypatch.setattr(routes, "GATHER_BYTES_MAX", -1)
 
 
 @pytest.fixture(params=["gathered", "planned"])

@@ -1,4 +1,10 @@
 """records: the values of one or several databases as a sequence.
 
-Uses ``reading``, ``locate``, ``machine``, ``planning`` and ``batch``.
+    records  ``Records``: one file
+    joined   ``JoinedRecords``: several files
+    routes   the four ways from where records lie to their bytes, each guarded and counted
+    pending  records under way
+    ahead    indices as callers give them, and batches begun ahead of their use
+
+Uses ``reading``, ``locate``, ``machine``, ``planning``, ``observe`` and ``batch``.
 """

@@ -1,4 +1,4 @@
-"""Joined: the records of several files as one sequence.
+"""joined: the records of several files as one sequence.
 
 index -> (file, index there) -> Records.read of each file, all under way at once -> one batch
 """
@@ -17,12 +17,14 @@ import numpy.typing as npt
 from lmdbio.batch import Batch
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.observe.stats import Stats
-from lmdbio.records.records import Begun, BegunValues, Records, as_indices, read_ahead
+from lmdbio.records.ahead import as_indices, read_ahead
+from lmdbio.records.pending import Pending, PendingBatch, PendingValues
+from lmdbio.records.records import Records
 
 __all__ = ["JoinedBatch", "JoinedRecords", "open_records"]
 
 U64 = npt.NDArray[np.uint64]
-B = TypeVar("B", Begun, BegunValues)
+B = TypeVar("B", PendingBatch, PendingValues)
 R = TypeVar("R")
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
@@ -30,10 +32,12 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 def open_records(
     source: Paths | Records | JoinedRecords, **options: Any
 ) -> Records | JoinedRecords:
-    """Records of one path, or of several; those that are open as they are.
+    """Open the records of one path, or of several; return open ones as they are.
 
     Raises:
-        ValueError: options for what is open, or no path at all. Else as ``Records``.
+        ValueError: options for open records, or no path at all.
+        TypeError: ``source`` is none of these.
+        OSError, Error: as ``Records``.
     """
     if isinstance(source, (Records, JoinedRecords)):
         if options:
@@ -50,7 +54,7 @@ def open_records(
 class JoinedRecords(Sequence[bytes]):
     """The values of several files: all of the first one's, then all of the second one's.
 
-    Indices count on from file to file. What ``Records`` do is done alike, batches with the
+    Indices count on from file to file. It does what ``Records`` do, batches with the
     requests of all files in flight at once. It can be pickled, used by many threads and after
     fork.
 
@@ -143,7 +147,7 @@ class JoinedRecords(Sequence[bytes]):
         return part.key(there)
 
     def read(self, indices: npt.ArrayLike) -> JoinedBatch:
-        """Reads records, all requests of all files in flight at once (``Records.read``).
+        """Read records, all requests of all files in flight at once (``Records.read``).
 
         Raises:
             IndexError: an index out of range.
@@ -152,30 +156,30 @@ class JoinedRecords(Sequence[bytes]):
         return self.begin(indices).batch()
 
     def values(self, indices: npt.ArrayLike) -> Iterator[bytes]:
-        """Values of records, one made after another (``Records.values``)."""
+        """Iterate over values of records, one made after another (``Records.values``)."""
         return self.begin_values(indices).values()
 
-    def begin(self, indices: npt.ArrayLike) -> BegunJoined:
-        """Begins what ``read`` does."""
-        return BegunJoined(self, indices)
+    def begin(self, indices: npt.ArrayLike) -> PendingJoinedBatch:
+        """Begin what ``read`` does."""
+        return PendingJoinedBatch(self, indices)
 
-    def begin_values(self, indices: npt.ArrayLike) -> BegunJoinedValues:
-        """Begins what ``values`` does."""
-        return BegunJoinedValues(self, indices)
+    def begin_values(self, indices: npt.ArrayLike) -> PendingJoinedValues:
+        """Begin what ``values`` does."""
+        return PendingJoinedValues(self, indices)
 
     def batches(self, wanted: Iterable[npt.ArrayLike], *, ahead: int = 1) -> Iterator[JoinedBatch]:
-        """Reads one batch after another, the next ones while one is used (``Records.batches``)."""
+        """Read one batch after another, the next ones while one is used (``Records.batches``)."""
         return (one.batch() for one in read_ahead(self.begin, wanted, ahead))
 
     def stats(self) -> Stats:
-        """What was read so far from all files."""
+        """Return what was read so far from all files."""
         total = Stats()
         for part in self.parts:
             total = total + part.stats()
         return total
 
     def close(self) -> None:
-        """Closes all files. May be called twice; batches stay valid."""
+        """Close all files. May be called twice; batches stay valid."""
         for part in self.parts:
             part.close()
 
@@ -186,14 +190,11 @@ class JoinedRecords(Sequence[bytes]):
         self.close()
 
 
-class _Parts(Generic[B]):
-    """What is under way in several files.
+class _Parts(Pending, Generic[B]):
+    """Records of several files under way.
 
     Args:
-        begin: begins it in one of them.
-
-    Attributes:
-        indices: of the records in all files: uint64, shape (n,).
+        begin: begins to read in one of them.
     """
 
     def __init__(
@@ -216,44 +217,41 @@ class _Parts(Generic[B]):
             raise
 
     def _finish(self, finish: Callable[[B], R]) -> list[tuple[npt.NDArray[np.int64], R]]:
-        """Rows, and what came of each file."""
+        """Return the rows of each file, and the result of its part."""
         try:
             return [(rows, finish(begun)) for rows, begun in self._parts]
         except BaseException:
             self.close()
             raise
 
-    def __len__(self) -> int:
-        return len(self.indices)
-
     def close(self) -> None:
         for _, begun in self._parts:
             begun.close()
 
 
-class BegunJoined(_Parts[Begun]):
+class PendingJoinedBatch(_Parts[PendingBatch]):
     """A batch under way in several files."""
 
     def __init__(self, joined: JoinedRecords, indices: npt.ArrayLike) -> None:
         super().__init__(joined, indices, Records.begin)
 
     def batch(self) -> JoinedBatch:
-        """Waits for it."""
-        return JoinedBatch(self.indices, self._finish(Begun.batch))
+        """Wait for the batch and return it."""
+        return JoinedBatch(self.indices, self._finish(PendingBatch.batch))
 
     def values(self) -> Iterator[memoryview]:
-        """The views of the batch."""
+        """Wait for the batch and iterate over its views."""
         return iter(self.batch())
 
 
-class BegunJoinedValues(_Parts[BegunValues]):
+class PendingJoinedValues(_Parts[PendingValues]):
     """Values under way in several files."""
 
     def __init__(self, joined: JoinedRecords, indices: npt.ArrayLike) -> None:
         super().__init__(joined, indices, Records.begin_values)
 
     def values(self) -> Iterator[bytes]:
-        """Waits for those that have to be read."""
+        """Wait for those that have to be read, and iterate over all."""
         parts = self._finish(lambda begun: begun.values())
         part_of = np.empty(len(self.indices), np.int64)
         for part, (rows, _) in enumerate(parts):

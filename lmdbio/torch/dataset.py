@@ -13,15 +13,16 @@ import torch.utils.data
 from torch.utils.data import default_collate, get_worker_info
 
 from lmdbio.planning.order import Epoch
-from lmdbio.records.joined import BegunJoined, BegunJoinedValues, JoinedRecords, open_records
-from lmdbio.records.records import Begun, BegunValues, Records, read_ahead
+from lmdbio.records.ahead import read_ahead
+from lmdbio.records.joined import JoinedRecords, open_records
+from lmdbio.records.pending import Pending
+from lmdbio.records.records import Records
 from lmdbio.torch.resume import NAMES, Communicator, Course, State, Stretch, place, worker
 
 __all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 Source = Records | JoinedRecords
-_Begun = Begun | BegunValues | BegunJoined | BegunJoinedValues
 
 #: Batches that are read and nobody has asked for, beside those that threads work at.
 AHEAD = 2
@@ -70,11 +71,11 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         return self.samples(self.begin(indices))
 
-    def begin(self, indices: npt.ArrayLike) -> _Begun:
-        """Begins to read records, for ``samples``."""
+    def begin(self, indices: npt.ArrayLike) -> Pending:
+        """Begin to read records, for ``samples``."""
         return self.records.begin(indices) if self.buffers else self.records.begin_values(indices)
 
-    def samples(self, begun: _Begun) -> list[Any]:
+    def samples(self, begun: Pending) -> list[Any]:
         if self.transform is None and not self.keys:
             return list(begun.values())
         # One at a time, and no name that keeps it until there is the next: a value that was let

@@ -351,7 +351,7 @@ def test_where_the_signal_is_blocked_nothing_is_mapped(path: Path) -> None:
 THREADS = """
 import os, sys, lmdbio, numpy as np
 records = lmdbio.Records(sys.argv[1], engine="mmap", readahead=False)
-records._image.place = "nowhere"  # as where little of the file is cached at first
+records._routes.file_cache.place = "nowhere"  # as where little of the file is cached at first
 values = iter(records)
 [next(values) for _ in range(100)]
 os.truncate(sys.argv[1] + "/data.mdb", 1 << 20)
@@ -408,7 +408,7 @@ def read(numbers):
 for _ in range(3): read(range(half))
 with open(sys.argv[1] + "/data.mdb", "rb") as file:
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    left = records._engine.cached_bytes()
+    left = records._routes.engine.cached_bytes()
 before, faults = t.calls(), resource.getrusage(resource.RUSAGE_SELF).ru_majflt
 for number in range(t.LARGE_COUNT - 1, half, -2):
     thread = threading.Thread(target=read, args=([number],))
@@ -487,17 +487,17 @@ from tests._core import test_mapped as t
 records = lmdbio.Records(sys.argv[1], readahead=False)
 half = t.LARGE_COUNT // 2
 for i in range(half): assert records[i] == t.large_value(i)
-_, extents = records._locate(range(half, t.LARGE_COUNT - 1))
-assert records._engine.missing(extents) is None
+_, extents = records._routes.locate(range(half, t.LARGE_COUNT - 1))
+assert records._routes.engine.missing(extents) is None
 time.sleep(1.1)  # then that is not known any more, but believed
 with open(sys.argv[1] + "/data.mdb", "rb") as file:
     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     faults = resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-    cached = records._engine.cached_bytes()
-    for _ in range(4): records._engine.prefault(extents)
+    cached = records._routes.engine.cached_bytes()
+    for _ in range(4): records._routes.engine.prefault(extents)
     time.sleep(0.5)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_majflt - faults)
-    print(records._engine.cached_bytes() - cached)
+    print(records._routes.engine.cached_bytes() - cached)
 """
 
 

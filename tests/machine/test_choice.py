@@ -301,7 +301,7 @@ def test_readers_do_what_the_environment_says(path, monkeypatch):
     for name, text in (("ENGINE", "mmap"), ("DEPTH", "3"), ("REQUEST_BYTES", "8K")):
         monkeypatch.setenv(f"LMDBIO_{name}", text)
     with lmdbio.Records(path) as records:
-        assert (records._engine.kind, records._engine.depth) == ("mmap", 3)
+        assert (records._routes.engine.kind, records._routes.engine.depth) == ("mmap", 3)
         assert records.choice.reasons["engine"].origin == "environment"
         assert bytes(records.read([199])[0]) == b"%08d" % 199 * 500
     with lmdbio.Reader(path, 10, iterations=2) as reader:
@@ -316,7 +316,7 @@ def test_readers_do_what_their_keywords_say_whatever_the_environment_does(path, 
     monkeypatch.setenv("LMDBIO_ENGINE", "mmap")
     monkeypatch.setenv("LMDBIO_DEPTH", "3")
     with lmdbio.Records(path, engine="pread", depth=2) as records:
-        assert (records._engine.kind, records._engine.depth) == ("pread", 2)
+        assert (records._routes.engine.kind, records._routes.engine.depth) == ("pread", 2)
     with lmdbio.Reader(path, 10, iterations=1, mode="dio") as reader:
         assert reader.mode.engine == "pread"
     with lmdbio.open(str(path), readonly=True, lock=False, engine="pread", depth=4) as env:

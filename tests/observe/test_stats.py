@@ -133,7 +133,7 @@ def test_records_lent_from_memory_are_handed_out_without_a_request(path, monkeyp
 
     monkeypatch.setattr(file_cache, "EARNED_TIMES", 10**6)
     with lmdbio.Records(path, readahead=True) as records:
-        while not records._image.complete():
+        while not records._routes.file_cache.complete():
             records.read(np.arange(0, COUNT, 200))
         before = records.stats()
         assert before.ahead_bytes >= sum(LENGTHS) and before.ahead_requests > 0

@@ -61,7 +61,7 @@ def cold_local_disk(monkeypatch):
 
 
 def passes_by(records: lmdbio.Records) -> bool:
-    return records._bypass.engine(direct_path.BATCH_BYTES_MIN) is not None
+    return records._routes.direct_path.engine(direct_path.BATCH_BYTES_MIN) is not None
 
 
 def check(records: lmdbio.Records, indices) -> None:
@@ -92,9 +92,9 @@ def test_only_large_batches_pass_by(path, refuses_direct):
         pytest.skip(refuses_direct)
     with lmdbio.Records(path) as records:
         check(records, [3, 1, 2])
-        assert records._bypass.counters().requests == 0
+        assert records._routes.direct_path.counters().requests == 0
         check(records, np.arange(100))
-        past = records._bypass.counters()
+        past = records._routes.direct_path.counters()
         assert past.bytes >= 100 * BYTES
         assert records.stats().read_bytes > past.bytes, "stats count both ways"
 
@@ -108,11 +108,13 @@ def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_mem
         for epoch in range(3):
             for at in range(0, COUNT, 100):
                 check(records, np.arange(at, at + 100))
-            assert passes_by(records) == (not records._bypass.once_over)
+            assert passes_by(records) == (not records._routes.direct_path.once_over)
             if epoch == 0:
-                assert records._image._earned == 0, "one epoch says nothing of a second"
-        assert records._bypass.once_over
-        assert records._image.complete()
+                assert records._routes.file_cache._earned == 0, (
+                    "one epoch says nothing of a second"
+                )
+        assert records._routes.direct_path.once_over
+        assert records._routes.file_cache.complete()
 
 
 def test_it_ends_when_the_disk_is_slow(path, refuses_direct, monkeypatch):
@@ -264,9 +266,11 @@ def test_what_lies_between_records_counts_as_memory_of_a_block(tmp_path, monkeyp
             databases.write(writer, [(b"%08d" % i, b"." * size)], db=db)
     writer.close()
     with lmdbio.Records(tmp_path / "env", db=b"small") as records:
-        pieces = list(records._blocks.cut(np.arange(800, dtype=np.uint64)))
+        pieces = list(records._routes.blocks.cut(np.arange(800, dtype=np.uint64)))
         assert sum(map(len, pieces)) == 800
-        sizes = [plan_reads(piece, records._options).totals.buffer_bytes for piece in pieces]
+        sizes = [
+            plan_reads(piece, records._routes.options).totals.buffer_bytes for piece in pieces
+        ]
         # Some pages were freed and used again: neighbours in the file, not in key order.
         assert max(sizes) <= 2.1 * blocks.BLOCK_BYTES
         assert list(records) == [b"." * 2100] * 800

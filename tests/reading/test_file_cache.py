@@ -55,7 +55,7 @@ def test_records_are_the_same_before_while_and_after_the_file_comes_to_memory(pa
         phases = set()
         for indices in batches() + batches(1):
             batch = records.read(indices)
-            phases.add(records._image.complete())
+            phases.add(records._routes.file_cache.complete())
             check(batch, indices)
             kept.append((batch, indices))
         assert phases == {False, True}, "both phases were met"
@@ -72,29 +72,29 @@ def test_the_end_of_the_stream_is_not_waited_for_when_it_is_far(path, monkeypatc
         for _ in range(20):
             for indices in batches():
                 check(records.read(indices), indices)
-            if records._image.complete():
+            if records._routes.file_cache.complete():
                 break
-        assert records._image.complete(), "it arrives all the same"
+        assert records._routes.file_cache.complete(), "it arrives all the same"
 
 
 def test_nothing_is_streamed_before_the_reads_have_cost_as_much(path):
     with lmdbio.Records(path) as records:
-        worth = records._image.size // records._options.gap_bytes_max
+        worth = records._routes.file_cache.size // records._routes.options.gap_bytes_max
         for number, indices in enumerate(batches()):
             check(records.read(indices), indices)
             requests = records.stats().requests
             if requests <= worth:
-                assert records._image._at == 0
+                assert records._routes.file_cache._at == 0
             elif number == 20:
-                assert records._image._at > 0
+                assert records._routes.file_cache._at > 0
         assert requests > worth
 
 
 def test_few_reads_earn_little(path):
     with lmdbio.Records(path, readahead=True) as records:
         check(records.read([5, 3]), [5, 3])
-        assert not records._image.complete()
-        assert records._image._at <= 4 * 2 * records._options.gap_bytes_max
+        assert not records._routes.file_cache.complete()
+        assert records._routes.file_cache._at <= 4 * 2 * records._routes.options.gap_bytes_max
 
 
 def test_large_records_earn_nothing(tmp_path):
@@ -104,24 +104,24 @@ def test_large_records_earn_nothing(tmp_path):
     with lmdbio.Records(tmp_path / "env") as records:
         for index in range(0, 40, 2):
             assert bytes(records.read([index])[0]) == databases.value(index, 200_000)
-        assert records._image._at == 0
+        assert records._routes.file_cache._at == 0
 
 
 def test_without_room_or_without_wish_nothing_comes_to_memory(path, monkeypatch):
     with lmdbio.Records(path, readahead=False) as records:
-        assert records._image.place == "nowhere"
+        assert records._routes.file_cache.place == "nowhere"
         for indices in batches():
             check(records.read(indices), indices)
     with lmdbio.Records(path, memory_bytes_max=1 << 20, readahead=True) as records:
         for indices in batches():
             check(records.read(indices), indices)
-        assert records._image._map is None
+        assert records._routes.file_cache._map is None
     monkeypatch.setattr(file_cache, "available_bytes", lambda: 1 << 20)
     with lmdbio.Records(path, memory_bytes_max=1 << 20) as records:
-        assert records._image.place == "nowhere"
+        assert records._routes.file_cache.place == "nowhere"
     monkeypatch.setenv("LMDBIO_MEMORY_BYTES", "1M")
     with lmdbio.Records(path) as records:
-        assert records._image.place == "nowhere"
+        assert records._routes.file_cache.place == "nowhere"
 
 
 def test_a_child_forked_amid_the_stream_and_its_parent_both_go_on(path):
@@ -129,13 +129,13 @@ def test_a_child_forked_amid_the_stream_and_its_parent_both_go_on(path):
         head = batches()[:4]
         for indices in head:
             check(records.read(indices), indices)
-        assert records._image._at
+        assert records._routes.file_cache._at
         child = os.fork()
         if child == 0:
             try:
                 for indices in batches(2):
                     check(records.read(indices), indices)
-                assert records._image.complete()
+                assert records._routes.file_cache.complete()
             except BaseException:
                 os._exit(1)
             os._exit(0)
@@ -160,7 +160,7 @@ def test_threads_may_meet_in_every_phase(path):
             thread.start()
         for thread in threads:
             thread.join()
-        assert records._image.complete()
+        assert records._routes.file_cache.complete()
     assert not problems
 
 
@@ -171,7 +171,7 @@ def test_a_file_that_a_writer_moves_on_is_refused_also_from_memory(tmp_path):
     with lmdbio.Records(tmp_path / "env") as records:
         for index in range(0, 500, 7):
             records.read([index])
-        assert records._image.complete()
+        assert records._routes.file_cache.complete()
         writer = lmdb.open(str(tmp_path / "env"), map_size=1 << 28)
         for turn in range(3):
             with writer.begin(write=True) as txn:

@@ -20,7 +20,8 @@ import pytest
 
 import lmdbio
 from lmdbio.reading import file_cache
-from lmdbio.records.records import OWN_BYTES, HeldValues
+from lmdbio.records.pending import CachedValues
+from lmdbio.records.routes import OWN_BYTES
 from tests.support import databases
 
 COUNT, LENGTH = 2000, 3000
@@ -44,9 +45,9 @@ class Counted:
 
     def __init__(self, records: lmdbio.Records) -> None:
         self.served = self.missed = 0
-        self._of = records._gatherer
+        self._of = records._routes.gatherer
         assert self._of is not None
-        records._gatherer = self
+        records._routes.gatherer = self
 
     def copy(self, packed, memory) -> bool:
         served = self._of.copy(packed, memory)
@@ -157,14 +158,14 @@ def test_a_cached_file_that_is_read_over_and_over_comes_to_memory(path, monkeypa
         list(records)
         counted = Counted(records)
         read = 0
-        while not records._image.complete():
+        while not records._routes.file_cache.complete():
             wanted = np.random.default_rng(read).integers(0, COUNT, 100)
             batch = records.read(wanted)
             assert [bytes(view) for view in batch] == [content(i) for i in wanted.tolist()]
             read += int(batch.lengths.sum())
-            if read < records._image.size:
-                assert records._image._at == 0
-            assert read < 10 * records._image.size
+            if read < records._routes.file_cache.size:
+                assert records._routes.file_cache._at == 0
+            assert read < 10 * records._routes.file_cache.size
         assert counted.served > 0
 
 
@@ -209,7 +210,7 @@ def test_a_batch_begun_before_a_writer_moved_on_is_right_or_refused(path, engine
 def test_batches_lent_from_memory_come_before_the_error_of_a_later_one(path, monkeypatch):
     monkeypatch.setattr(file_cache, "EARNED_TIMES", 10**6)
     with lmdbio.Records(path, readahead=True) as records:
-        while not records._image.complete():
+        while not records._routes.file_cache.complete():
             records.read(np.arange(0, COUNT, 100))
 
         def wanted():
@@ -260,7 +261,7 @@ def test_what_lies_between_records_is_zero(tmp_path):
     env.close()
     with lmdbio.Records(tmp_path / "env", readahead=False) as records:
         list(records)
-        records._pool.take(1 << 20)
+        records._routes.pool.take(1 << 20)
         for seed in range(20):
             wanted = np.random.default_rng(seed).integers(0, 600, 200)
             batch = records.read(wanted)
@@ -385,9 +386,9 @@ def test_values_of_what_is_closed_are_refused(path, readahead, monkeypatch):
     records = lmdbio.Records(path, readahead=readahead)
     for _ in range(1000):
         records.read(np.arange(0, COUNT, 100))
-        if records._image.complete():
+        if records._routes.file_cache.complete():
             break
-    assert records._image.complete() == readahead
+    assert records._routes.file_cache.complete() == readahead
     begun = records.begin_values(range(10))
     with pytest.raises(IndexError):
         records.values([COUNT])
@@ -461,8 +462,8 @@ def test_values_that_wait_for_nobody_are_handed_out_once(path):
             assert [records[i] for i in range(COUNT)] == [content(i) for i in range(COUNT)]
             begun = records.begin_values([3, -1, 3])
             assert list(begun.values()) == [content(3), content(COUNT - 1), content(3)]
-            if isinstance(begun, HeldValues):
+            if isinstance(begun, CachedValues):
                 break
-        assert isinstance(begun, HeldValues) and begun.indices.tolist() == [3, COUNT - 1, 3]
+        assert isinstance(begun, CachedValues) and begun.indices.tolist() == [3, COUNT - 1, 3]
         with pytest.raises(ValueError, match=r"data\.mdb: these values were handed out"):
             begun.values()

@@ -88,7 +88,7 @@ def test_a_file_replaced_by_rename_is_not_mixed_with_the_new_one(
             indices = np.random.default_rng(seed).integers(0, COUNT, 64)
             batch = records.read(indices)
             assert [bytes(view) for view in batch] == [value(int(i)) for i in indices]
-        assert records._image.complete()
+        assert records._routes.file_cache.complete()
 
 
 def test_a_file_cut_behind_its_records_is_read_although_it_cannot_be_streamed(
@@ -117,7 +117,7 @@ def test_a_file_cut_behind_its_records_is_read_although_it_cannot_be_streamed(
             indices = np.random.default_rng(seed).integers(0, COUNT // 2, 64)
             batch = records.read(indices)
             assert [bytes(view) for view in batch] == [value(int(i)) for i in indices]
-        assert not records._image.complete()
+        assert not records._routes.file_cache.complete()
 
 
 @pytest.mark.parametrize("engine", ["pread", "direct"])

@@ -227,7 +227,7 @@ def test_readers_use_what_was_measured(path):
     calibration.store(Calibration(identity(path), 1.0, (slow, fast)))
     with lmdbio.Records(path) as records:
         assert records.choice.reasons["depth"].origin == "tune"
-        assert records._engine.depth == usual + 1
+        assert records._routes.engine.depth == usual + 1
 
 
 def test_readers_tell_of_a_damaged_calibration_and_do_without(path):

@@ -1,0 +1,93 @@
+"""ahead: indices as callers give them, and batches that are begun ahead of their use."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.errors import Error
+
+__all__ = ["as_indices", "read_ahead"]
+
+U64 = npt.NDArray[np.uint64]
+
+
+def as_indices(indices: npt.ArrayLike, count: int) -> U64:
+    """Return indices that count from the beginning, of ``count`` records.
+
+    Args:
+        indices: integers, shape (n,); negative ones count from the end.
+
+    Raises:
+        TypeError: they are no one-dimensional array of integers.
+        IndexError: there is no such record.
+    """
+    given = np.asarray(indices)
+    if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
+        raise TypeError(
+            f"indices must be a one-dimensional array of integers, not {given.dtype} of "
+            f"shape {given.shape}"
+        )
+    if given.dtype.kind == "i" and given.size and int(given.min()) < 0:
+        given = given.astype(np.int64)  # an unsigned or short type could not hold the sum
+        given = np.where(given < 0, given + count, given)
+    if given.size and (int(given.max()) >= count or int(given.min()) < 0):
+        raise IndexError(f"an index lies outside the {count} records")
+    return given.astype(np.uint64)
+
+
+class Closable(Protocol):
+    """The part of pending work that is used to give it up."""
+
+    def close(self) -> None: ...
+
+
+B = TypeVar("B", bound=Closable)
+
+
+def read_ahead(
+    begin: Callable[[npt.ArrayLike], B], wanted: Iterable[npt.ArrayLike], ahead: int
+) -> Iterator[B]:
+    """Begin one after another, and hand each out while ``ahead`` more are under way.
+
+    The caller waits for the one handed out; those that nobody takes are closed.
+
+    Args:
+        begin: begins to read the records of some indices.
+        wanted: indices of each, taken as they are needed.
+        ahead: how many are under way beside the one handed out.
+
+    Raises:
+        ValueError: ``ahead`` is below 1.
+        OSError, MemoryError, Error: as ``begin``, after the batches before it.
+    """
+    if ahead < 1:
+        raise ValueError(f"ahead must be at least 1, not {ahead}")
+    return _read_ahead(begin, wanted, ahead)
+
+
+def _read_ahead(
+    begin: Callable[[npt.ArrayLike], B], wanted: Iterable[npt.ArrayLike], ahead: int
+) -> Iterator[B]:
+    begun: deque[B] = deque()
+    failure: Exception | None = None
+    try:
+        for indices in wanted:
+            try:
+                begun.append(begin(indices))
+            except (OSError, MemoryError, Error) as error:
+                failure = error  # raised after the batches before it
+                break
+            if len(begun) > ahead:
+                yield begun.popleft()
+        while begun:
+            yield begun.popleft()
+        if failure is not None:
+            raise failure
+    finally:
+        for one in begun:
+            one.close()

@@ -1,0 +1,250 @@
+"""routes: the four ways from where records lie to their bytes.
+
+    held       the file cache has the whole file: records are lent from it, uncopied
+    cached     the page cache has these records: each is copied as it lies
+    planned    sorted, coalesced reads, all in flight, into memory of the batch's own
+    streamed   in order, by blocks, the next one being read while one is used
+
+A batch takes the first of held, cached and planned that can; iteration and slices are streamed.
+Two duties go with every route, and each route has them in one place: after its reads it makes
+sure that no writer has moved the file on (``RecordIndex.guard``; C does it for copies), and it
+counts what it did (``Tally``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from time import monotonic_ns
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.batch import Batch
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.machine.choice import Choice
+from lmdbio.observe.stats import Stats, Tally
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, Slices
+from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.engines import open_engine
+from lmdbio.reading.file_cache import Image
+from lmdbio.records.ahead import as_indices
+
+__all__ = ["Located", "Routes"]
+
+U64 = npt.NDArray[np.uint64]
+
+#: Bytes of the budget that records take besides their table, the file cache, and what they copy
+#: out of a mapping: the blocks that iteration reads ahead.
+OWN_BYTES = 2 * BLOCK_BYTES
+#: Larger batches are copied by several threads, also from the page cache.
+GATHER_BYTES_MAX = 4 << 20
+
+#: Indices from the beginning, uint64 of shape (n,), and the extents of these records.
+Located = tuple[U64, _core.Extents]
+
+
+class Routes:
+    """The ways of reading the records of one source.
+
+    Threads may share it. It owns its engines, not the source.
+
+    Attributes:
+        source: says where records lie.
+        engine: reads through the page cache, or as it was asked for.
+        direct_path: reads past the page cache, while that is no loss.
+        file_cache: the whole file in memory, as far as reads were worth it.
+        tally: counts.
+
+    Args:
+        choice: how to read.
+        readahead: as for ``Records``.
+        budget: bytes that file cache and mapped pages may take.
+    """
+
+    def __init__(
+        self, source: RecordIndex, choice: Choice, *, readahead: bool | None, budget: int
+    ) -> None:
+        self.source, self.options = (
+            source,
+            PlanOptions(choice.gap_bytes_max, choice.request_bytes_max),
+        )
+        self.engine = open_engine(source.pages, choice)
+        size = source.used_bytes
+        self.direct_path = Bypass(self.engine, size, depth=choice.depth, wanted=choice.past_cache)
+        self.file_cache = Image(self.engine, size, memory_bytes_max=budget, wanted=readahead)
+        if choice.maps_cached:
+            own = OWN_BYTES + source.table_bytes + self.file_cache.memory_bytes
+            self.engine.map_cached(max(0, budget - own))
+            source.map_metas()
+        self.pool = _core.MemoryPool()
+        self.tally = Tally(self._engine_counts)
+        self.blocks = Blocks(
+            source, self.engine, self.direct_path, self.pool, self.options, self.tally
+        )
+        self.slices = Slices(self.blocks)
+        self._fetch = source.fetcher(self.engine)
+        self.gatherer = source.gatherer(self.engine)
+        #: Once it is known where all records lie.
+        self._holder: Callable[[list[int]], _core.Values | None] | None = None
+
+    def locate(self, indices: npt.ArrayLike) -> Located:
+        """Return the indices from the beginning, and where these records lie.
+
+        Raises:
+            TypeError, IndexError: as for ``as_indices``.
+            OSError, Error: the provenance file or a leaf cannot be read.
+        """
+        given = np.asarray(indices)
+        if given.dtype == np.int64 and given.ndim == 1:
+            found = self.source.find(given)
+            if found is not None:
+                return found
+        wanted = as_indices(given, self.source.count)
+        return wanted, self.source.extents(wanted)
+
+    # --- one record
+
+    def single(self, at: int) -> bytes:
+        """Return one record, ``at`` being below the count.
+
+        Raises:
+            OSError, Error: it cannot be read, or the file has moved on.
+        """
+        begun = monotonic_ns()
+        offset, length = self.source.extent(at)
+        if self._fetch is not None:
+            value = self._fetch(offset, length)
+        else:
+            value = self.engine.read(offset, length)
+            self.source.guard()
+        self.tally.single(begun, length)
+        return value
+
+    # --- a batch
+
+    def read(self, indices: npt.ArrayLike) -> Batch:
+        """Return records as ``Records.read`` does: held, cached, or planned and waited for."""
+        begun = monotonic_ns()
+        wanted, extents = self.locate(indices)
+        batch = self.held(wanted, extents)
+        if batch is None:
+            batch = self.cached(begun, wanted, extents)
+        if batch is None:
+            self.tally.located(begun, len(wanted))
+            with self.planned(extents) as block:
+                block.wait()
+                batch = block.batch(wanted)
+        return batch
+
+    def held(self, wanted: U64, extents: _core.Extents) -> Batch | None:
+        """Lend records of the file cache; None: it has not the whole file."""
+        cache = self.file_cache
+        if not cache.complete():
+            return None
+        if cache.place == "mapping":
+            self.source.guard_mapped()
+        else:
+            self.source.guard()
+        lengths = np.ascontiguousarray(extents["length"])
+        self.tally.lent(lengths)
+        return Batch.over(
+            cache.address,
+            cache.size,
+            indices=wanted,
+            offsets=np.ascontiguousarray(extents["offset"]),
+            lengths=lengths,
+            keep=cache.keep,
+        )
+
+    def cached(self, begun: int, wanted: U64, extents: _core.Extents) -> Batch | None:
+        """Copy a small batch out of the page cache, which takes less than to plan it.
+
+        Args:
+            begun: the moment at which locating it began.
+            wanted, extents: as ``locate`` gives them.
+
+        Returns:
+            None: it is large, or the page cache lacks a part of it.
+        """
+        located = monotonic_ns()
+        gatherer = self.gatherer
+        if gatherer is None:
+            return None
+        packed = _core.pack_extents(extents)
+        if packed.room > GATHER_BYTES_MAX:
+            return None
+        memory = self.pool.take(packed.room)
+        if not gatherer.copy(packed, memory):
+            return None
+        self.file_cache.earn(packed.size)  # the file cache would save the copy
+        self.tally.gathered(begun, located, len(wanted), packed.size)
+        return Batch.over(
+            memory.address,
+            packed.room,
+            indices=wanted,
+            offsets=packed.offsets,
+            lengths=packed.lengths,
+            keep=memory,
+        )
+
+    def planned(self, extents: _core.Extents) -> Block:
+        """Begin to read records into memory of their own, behind the stream ahead.
+
+        The block's ``wait`` guards, also for what the file cache received up to then.
+        """
+        plan = self.blocks.plan(extents)
+        begun = monotonic_ns()
+        self._credit(plan)
+        self.tally.waited(begun, "stream ahead")
+        return Block(self.blocks, extents, plan)
+
+    def _credit(self, plan: _core.Plan) -> None:
+        """Let the stream ahead go on as far as these reads are worth it."""
+        size, anew = plan.totals.buffer_bytes, self.direct_path.once_over
+        spent = plan.totals.requests * self.options.gap_bytes_max
+        self.file_cache.earn(size if anew else spent - size, anew=anew)
+
+    def streamed(self, indices: U64) -> Iterator[bytes]:
+        """Iterate over the values of records in order, the next ones being read meanwhile."""
+        for part in self.blocks.read(indices):
+            yield from part
+
+    # --- values that are made when they are asked for
+
+    def held_values(self, indices: list[int]) -> _core.Values | None:
+        """Return values that nobody need wait for; None: some may have to be read."""
+        cache = self.file_cache
+        if self.gatherer is None or cache.place == "mapping" or cache.complete():
+            return None
+        if self._holder is None:
+            self._holder = self.source.value_holder(self.engine)
+        return None if self._holder is None else self._holder(indices)
+
+    def missing(self, extents: _core.Extents) -> npt.NDArray[np.bool_] | None:
+        """Return whether each extent has to be waited for; None: none, so far as is known."""
+        if self.gatherer is None:
+            return np.ones(len(extents), np.bool_) if len(extents) else None
+        return self.engine.missing(extents)
+
+    # --- counts, and the end
+
+    def _engine_counts(self) -> Stats:
+        pages, ahead = self.source.tally(), self.file_cache.tally()
+        return replace(
+            Stats.of(self.engine.tally() + self.direct_path.tally()),
+            page_requests=pages.requests,
+            page_bytes=pages.bytes,
+            ahead_requests=ahead.requests,
+            ahead_bytes=ahead.bytes,
+        )
+
+    def close(self) -> None:
+        """Close the engines. May be called twice; batches stay valid."""
+        self._fetch = self.gatherer = self._holder = None
+        self.slices.close()
+        self.file_cache.close()
+        self.direct_path.close()
+        self.engine.close()
