@@ -50,6 +50,8 @@ def test_the_wheel_works_without_compiler_and_mpi(tmp_path: Path) -> None:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"lmdbio"}
     assert {"lmdbio/py.typed", "lmdbio/__init__.pyi"} <= set(names)
+    endings = {Path(name).suffix for name in names if "." in name and ".dist-info/" not in name}
+    assert endings == {".py", ".pyi", ".so", ".typed"}
     version = ".".join(map(str, sys.version_info[:3]))
     assert f"lmdbio {wheel.name.split('-')[1]} on Python {version}" in run(
         "try_wheel.py", "--this-python", wheel
