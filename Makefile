@@ -1,4 +1,4 @@
-# `make` (or `make help`) lists the targets. All but demo, test and lint are run by hand.
+# `make` (or `make help`) lists the targets. `.ci/run` makes lint and test, `.ci/long` the long ones.
 #
 # Python 3.10 or later with its headers, a C compiler and make must be there before; all else goes
 # into .venv. A line `name: needs  ## text` is what help prints.

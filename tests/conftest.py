@@ -34,12 +34,13 @@ hypothesis.settings.load_profile("beside others")
 
 
 def find_mpiexec() -> str | None:
-    """The mpiexec beside this Python, else the one in PATH."""
+    """Return the mpiexec beside this Python, else the one in PATH, else None."""
     beside = Path(sys.executable).with_name("mpiexec")
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
 
 
 def pytest_report_header() -> list[str]:
+    """Return the lines that say which LMDB, kernel and MPI the tests run on."""
     version = ".".join(map(str, lmdb.version()))
     return [
         f"py-lmdb {lmdb.__version__} with LMDB {version}, {platform.release()}, "
@@ -54,6 +55,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests marked mpi, with a reason, where ranks cannot be started."""
     try:
         import mpi4py  # noqa: F401
     except ImportError:
@@ -68,7 +70,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def no_direct(monkeypatch: pytest.MonkeyPatch) -> None:
-    """O_DIRECT is refused for every file that is opened again."""
+    """Refuse O_DIRECT for every file that is opened again."""
     again = _core.Engine.again
 
     def refuse(self: _core.Engine, kind: str, depth: int) -> _core.Engine:
@@ -81,13 +83,13 @@ def no_direct(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def planned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches are planned, also where the page cache holds all of them."""
+    """Plan every batch, also where the page cache holds all of it."""
     monkeypatch.setattr(routes, "GATHER_BYTES_MAX", -1)
 
 
 @pytest.fixture(params=["gathered", "planned"])
 def either_way(request: pytest.FixtureRequest) -> None:
-    """Small batches out of the page cache are copied as they lie, and planned."""
+    """Run a test twice: small batches in the page cache are copied as they lie, and planned."""
     if request.param == "planned":
         request.getfixturevalue("planned")
 
@@ -96,7 +98,7 @@ def either_way(request: pytest.FixtureRequest) -> None:
 def surroundings(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Child processes inherit them too."""
+    """Unset what lmdbio reads of the environment, for child processes too."""
     for name in list(os.environ):
         if name.startswith("LMDBIO_"):
             monkeypatch.delenv(name)
@@ -105,7 +107,7 @@ def surroundings(
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The small data set of the benchmarks' tests."""
+    """Return the small data set of the benchmarks' tests, made once a session."""
     from lmdbio.bench import datasets
     from tests.support.benching import SMALL
 

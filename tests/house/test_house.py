@@ -70,7 +70,8 @@ TEXTS = sorted(
         "packaging/**/*",
     )
     for path in ROOT.glob(pattern)
-    if path.suffix in {".py", ".c", ".h", ".md", ".toml"} or path.name in {"Makefile", "run"}
+    if path.suffix in {".py", ".c", ".h", ".md", ".toml"}
+    or path.name in {"Makefile", "run", "long"}
     if "_lmdbio" not in path.name
 )
 

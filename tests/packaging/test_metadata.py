@@ -109,3 +109,20 @@ def test_a_system_that_cannot_be_served_is_told_so_in_a_sentence(change: str, sy
     assert done.returncode == 1
     assert f"64-bit little-endian Linux, and this is {system}. Use py-lmdb" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_help_lists_every_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    phony = re.search(r"^\.PHONY:((?:.*\\\n)*.*)$", makefile, re.M)
+    assert phony
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = re.findall(r"^  ([a-z-]+) ", done.stdout, re.M)
+    assert sorted(listed) == sorted(phony.group(1).replace("\\", " ").split())
+
+
+def test_the_long_run_names_the_sanitizers_and_only_targets_that_exist() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    named = re.search(r"for target in (.*); do", (ROOT / ".ci/long").read_text(encoding="utf-8"))
+    assert named
+    assert {"asan", "tsan"} <= set(named.group(1).split())
+    assert set(named.group(1).split()) <= set(re.findall(r"^([a-z-]+):", makefile, re.M))
