@@ -22,6 +22,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
 from lmdbio.errors import CorruptedError, Error, ProvenanceError, StaleError
+from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.provenance import (
     Name,
     Provenance,
@@ -159,8 +160,7 @@ class _Verifier:
 
     # 2,048 headers with gaps of 16 KiB need at most 40 MiB of buffer.
     _HEADERS_AT_ONCE = 2048
-    _GAP_BYTES_MAX = 16384
-    _REQUEST_BYTES_MAX = 4 << 20
+    _HEADER_READS = PlanOptions(gap_bytes_max=16384, request_bytes_max=4 << 20)
 
     def __init__(
         self,
@@ -290,12 +290,7 @@ class _Verifier:
         wanted = np.empty(len(first), _core.EXTENT)
         wanted["offset"] = first * self._layout.page_size
         wanted["length"] = header_size = self._layout.header_size
-        plan = _core.make_plan(
-            wanted,
-            gap_bytes_max=self._GAP_BYTES_MAX,
-            request_bytes_max=self._REQUEST_BYTES_MAX,
-            alignment=self._engine.alignment,
-        )
+        plan = plan_reads(wanted, self._HEADER_READS, alignment=self._engine.alignment)
         memory = _core.Memory(plan.totals.buffer_bytes)
         self._engine.read_plan(plan, memory.address, memory)
         content = np.frombuffer(_core.lend(memory.address, memory.size, memory), np.uint8)

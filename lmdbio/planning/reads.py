@@ -1,4 +1,9 @@
-"""Planning: from extents to reads. Pure; the work is done by csrc/plan.c."""
+"""Plan reads: from where records lie to a few large requests. Pure; csrc/plan.c does the work.
+
+    extents -> sorted, widened to pages, joined over small gaps, cut -> requests, slices
+
+``plan_reads`` is the one door: ``Records``, a root of a ``Reader`` and ``lmdbio plan`` plan by it.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +16,7 @@ from lmdbio import _core
 
 __all__ = [
     "GAP_BYTES_MAX",
+    "GAP_PARTS",
     "PAGE_BYTES",
     "REQUEST_BYTES_MAX",
     "PlanOptions",
@@ -26,11 +32,14 @@ GAP_BYTES_MAX = 64 << 10
 #: Of batches: several in flight at 1 MiB reach what a local disk gives; larger ones only make
 #: the first byte later.
 REQUEST_BYTES_MAX = 1 << 20
+#: A plan that does not fit its room is made again with these parts of the allowed gap, and then
+#: with none: gaps that are read over take memory.
+GAP_PARTS = (4, 16)
 
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """What a plan trades.
+    """Limits that trade requests for bytes.
 
     Attributes:
         gap_bytes_max: bytes nobody asked for that are read to save a request.
@@ -51,30 +60,54 @@ class PlanOptions:
 
 
 def plan_reads(
-    extents: _core.Extents, options: PlanOptions | None = None, *, alignment: int = PAGE_BYTES
+    extents: _core.Extents,
+    options: PlanOptions | None = None,
+    *,
+    alignment: int = PAGE_BYTES,
+    room_bytes: int | None = None,
 ) -> _core.Plan:
-    """Plans the reads of some records.
+    """Plan the reads of some records.
 
     Args:
         extents: dtype ``EXTENT``, any order, repeats allowed.
         options: defaults to ``PlanOptions()``.
         alignment: bytes, a power of two, no less than the engine's.
+        room_bytes: of the buffer; where a plan needs more, it is made again with smaller gaps.
+            None: as many as the plan needs.
 
     Returns:
         Requests that read each byte of the file at most once, and where each record will lie
-        in a buffer of ``totals.buffer_bytes``.
+        in a buffer of ``totals.buffer_bytes``. That is more than ``room_bytes`` only where the
+        records need more even without a gap: the caller looks.
+
+    Raises:
+        MemoryError: there is no memory for the plan.
     """
     options = options or PlanOptions()
-    return _core.make_plan(
+    plan = _core.make_plan(
         extents,
         gap_bytes_max=options.gap_bytes_max,
         request_bytes_max=options.request_bytes_max,
         alignment=alignment,
     )
+    if room_bytes is None or plan.totals.buffer_bytes <= room_bytes:
+        return plan
+    for gap in (*(options.gap_bytes_max // part for part in GAP_PARTS), 0):
+        plan = _core.make_plan(
+            extents,
+            gap_bytes_max=gap,
+            request_bytes_max=options.request_bytes_max,
+            alignment=alignment,
+        )
+        if plan.totals.buffer_bytes <= room_bytes:
+            break
+    return plan
 
 
 def spread(extents: _core.Extents, gap_bytes_max: int) -> npt.NDArray[np.int64]:
-    """What each extent adds to a plan's buffer, after the one before it: pages and gap, bytes.
+    """Return what each extent adds to a plan's buffer, after the one before it, bytes.
+
+    That is its pages, and the gap before them.
 
     Exact where extents come in the order of the file, or against it; else an upper bound, but
     for gaps between extents that are no neighbours here. Records share pages, but no bytes.

@@ -28,6 +28,7 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import Stats, Tally
+from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
 from lmdbio.reader.root_mail import RootMail
@@ -35,10 +36,6 @@ from lmdbio.reader.roots import RootSource
 from lmdbio.reader.table import write_table
 
 __all__ = ["FileSupply", "Flight", "PendingBlock"]
-
-#: A plan that does not fit its slot is made again with these parts of the allowed gap: gaps that
-#: are read over take memory.
-GAP_PARTS = (1, 4, 16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +121,9 @@ class FileSupply:
     ) -> None:
         self._source, self._schedule, self._team = source, schedule, team
         self._window, self._mail, self._tally = window, mail, tally
-        self._gap, self._request = source.choice.gap_bytes_max, request_bytes_max
+        self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
+        # A guess is read as it is: what lies between its ranges is no record of the block.
+        self._guess_options = PlanOptions(0, request_bytes_max)
         self.path = source.index.path
         self.flights: deque[Flight] = deque()
 
@@ -186,36 +185,20 @@ class FileSupply:
             ValueError: they do not.
         """
         room = self._window.layout.data_bytes
-        plan, needed = self._fit(extents, room)
-        if plan is not None:
+        plan = self._fit(extents, room)
+        if plan.totals.buffer_bytes <= room:
             return plan
         raise ValueError(
-            f"{self.path}: the records of block {number} need {needed} bytes of "
+            f"{self.path}: the records of block {number} need {plan.totals.buffer_bytes} bytes of "
             f"window on this root, and its part of the memory budget has "
             f"{room}: take a smaller batch_size, fewer slots, or a larger "
             "memory_bytes_max"
         )
 
-    def _fit(self, extents: _core.Extents, room: int) -> tuple[_core.Plan | None, int]:
-        """Return the reads of some records.
-
-        Args:
-            extents: of the records.
-            room: bytes that the reads may fill.
-
-        Returns:
-            The plan, None where it does not fit; and the bytes that it fills, or fills at least.
-        """
-        for gap in (*(self._gap // part for part in GAP_PARTS), 0):
-            plan = _core.make_plan(
-                extents,
-                gap_bytes_max=gap,
-                request_bytes_max=self._request,
-                alignment=self._source.read_alignment,
-            )
-            if plan.totals.buffer_bytes <= room:
-                return plan, plan.totals.buffer_bytes
-        return None, plan.totals.buffer_bytes
+    def _fit(self, extents: _core.Extents, room: int) -> _core.Plan:
+        """Return the reads of some records, which fill ``room`` bytes if they can do with it."""
+        alignment = self._source.read_alignment
+        return plan_reads(extents, self._options, alignment=alignment, room_bytes=room)
 
     # --- its reads begin
 
@@ -233,9 +216,9 @@ class FileSupply:
             base = speculated.plan.totals.buffer_bytes
             places = speculated.guess.places(pending.extents, speculated.plan.slices)
             room = self._window.layout.data_bytes - base
-            plan, _ = self._fit(pending.extents[places < 0], room)
-            if plan is None:  # there is no room behind it: all is read anew
-                base, places = 0, None
+            plan = self._fit(pending.extents[places < 0], room)
+            if plan.totals.buffer_bytes > room:  # there is no room behind it: all is read anew
+                base, places, plan = 0, None, None
         if plan is None:
             plan = self._plan(pending.number, pending.extents)
         size = base + plan.totals.buffer_bytes
@@ -348,12 +331,8 @@ class FileSupply:
         guess = speculation.guess(runs, self._schedule.start)
         if guess is None:
             return
-        plan = _core.make_plan(
-            guess.ranges,
-            gap_bytes_max=0,
-            request_bytes_max=self._request,
-            alignment=self._source.read_alignment,
-        )
+        alignment = self._source.read_alignment
+        plan = plan_reads(guess.ranges, self._guess_options, alignment=alignment)
         if plan.totals.buffer_bytes > self._window.layout.data_bytes:
             return
         address = self._slot(pending.number, plan.totals.buffer_bytes)

@@ -142,3 +142,19 @@ def test_the_spread_counts_a_page_that_neighbours_share_once():
     assert spread(extents, 0).tolist() == [4096, 0, 0, 4096]
     extents = np.array([(0, 100), (8192, 100), (65536, 0)], _core.EXTENT)
     assert spread(extents, 5000).tolist() == [4096, 4096 + 4096, 0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(extents_lists, st.integers(0, 20000), st.integers(0, 1 << 18))
+def test_a_plan_gives_up_gaps_until_it_fits_its_room(pairs, gap, room):
+    options = PlanOptions(gap_bytes_max=gap)
+    plan = plan_reads(array(pairs), options, room_bytes=room)
+    buffer = perform(plan)
+    for (offset, length), at in zip(pairs, plan.slices.tolist(), strict=True):
+        assert buffer[at : at + length] == FILE[offset : offset + length]
+    usual = plan_reads(array(pairs), options)
+    least = plan_reads(array(pairs), PlanOptions(gap_bytes_max=0))
+    if usual.totals.buffer_bytes <= room:
+        assert plan.totals == usual.totals
+    if plan.totals.buffer_bytes > room:
+        assert plan.totals == least.totals and least.totals.buffer_bytes > room
