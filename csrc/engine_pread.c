@@ -14,6 +14,16 @@
 #include "engine_mapped.h"
 #include "storage.h"
 
+#ifndef __GLIBC__
+/* musl has this call since 1.2.5, and a wheel for musl 1.2 must load with every 1.2. The kernel takes
+ * the offset in two words, of which a 64-bit one fills the first. */
+#define preadv2(fd, into, count, offset, flags)                                                    \
+    syscall(SYS_preadv2, fd, into, count, offset, 0L, flags)
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x8 /* linux/fs.h */
+#endif
+#endif
+
 struct lio_source {
     int fd;
     lio_storage storage;
