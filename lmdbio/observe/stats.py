@@ -27,7 +27,7 @@ from lmdbio.system import fork
 
 __all__ = ["Rest", "Stats", "Tally"]
 
-#: Why a filling thread rests: reads are under way; no slot is free; it is another root's turn to
+#: Why a root's thread rests: reads are under way; no slot is free; it is another root's turn to
 #: read, or to seek.
 Rest: TypeAlias = Literal["reads", "idle", "turn"]
 _RESTS: dict[Rest, str] = {
@@ -69,7 +69,7 @@ class Stats:
         wait_seconds: somebody waited for bytes to arrive: who asked, or a rank for its batch.
         copy_seconds: making objects of what was read; not those that an iterator makes one by
             one, as they are asked for.
-        iterations, blocks: of a Reader: handed out; published by this rank's filling thread.
+        iterations, blocks: of a Reader: handed out; published by this rank's root thread.
         fill_seconds, idle_seconds, turn_seconds: that thread waited for reads, and published
             them; waited for a slot to fill; for its turn to read (``Mode.tokens``), or for the
             cursor ("speculate").
@@ -346,7 +346,7 @@ class Tally:
             tracing.note_flight("block", times, {"block": block, "bytes": size})
 
     def rested(self, why: Rest, begun: int) -> None:
-        """A filling thread had nothing to do."""
+        """A root's thread had nothing to do."""
         now = monotonic_ns()
         with self._lock:
             if why == "reads":

@@ -54,7 +54,7 @@ def an_interrupt(rdr: Reader) -> None:
     signal.raise_signal(signal.SIGINT)
 
 
-def the_filling_thread(rdr: Reader) -> None:
+def the_roots_thread(rdr: Reader) -> None:
     """Its reads fail from now on; the error comes with the batch that they were for."""
     BROKEN.set()
     deadline = time.monotonic() + WAIT_SECONDS_MAX
@@ -63,13 +63,13 @@ def the_filling_thread(rdr: Reader) -> None:
         del batch
 
 
-#: Set where the engine of this rank's filling thread is to fail.
+#: Set where the engine of this root's thread is to fail.
 BROKEN = threading.Event()
 MANNERS: dict[Callable[[Reader], None], str] = {
     user_code: "Fire: the rank is on fire",
     a_view_held: "BufferError: views of the batch",
     an_interrupt: "KeyboardInterrupt: ",
-    the_filling_thread: f"OSError: [Errno {errno.EIO}] the disk is on fire",
+    the_roots_thread: f"OSError: [Errno {errno.EIO}] the disk is on fire",
 }
 
 
@@ -150,7 +150,7 @@ def main() -> None:
             # Only roots fill; the first rank of each node is one.
             ends = (0, last // per_node * per_node)
             for manner in MANNERS:
-                for failing in ends if manner is the_filling_thread else (0, last):
+                for failing in ends if manner is the_roots_thread else (0, last):
                     case(manner, failing, per_node, next(modes))
                     cases += 1
     with Reader(PATH, 2 * SIZE, comm=COMM, iterations=3) as rdr:

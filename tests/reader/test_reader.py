@@ -72,7 +72,7 @@ def no_thread_is_left() -> Iterator[None]:
         if not any(t.name == "lmdbio-root" for t in threading.enumerate()):
             return
         time.sleep(0.02)
-    raise AssertionError("a filling thread is still alive")
+    raise AssertionError("a root's thread is still alive")
 
 
 def drain(rdr: Reader, values: list[bytes] | None = None) -> list[int]:
@@ -403,7 +403,7 @@ def use(monkeypatch: pytest.MonkeyPatch, source: Source) -> None:
     monkeypatch.setattr(roots, "open_engine", open_flat)
 
 
-def test_an_error_of_the_filling_thread_is_raised_by_next_again_and_again(
+def test_an_error_of_the_roots_thread_is_raised_by_next_again_and_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "flat"
