@@ -16,6 +16,7 @@ from lmdbio.observe.stats import Rest, Stats, Tally
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import FileSupply, PendingBlock
+from lmdbio.reader.table import write_table
 
 __all__ = ["RootThread", "uncaught"]
 
@@ -226,19 +227,22 @@ class RootThread(threading.Thread):
 
     def _land(self) -> bool:
         """Publish the oldest block if its reads have arrived; return whether it did."""
-        flight = self._supply.landed()
-        if flight is None:
+        flights = self._supply.flights
+        if not flights or not flights[0].ticket.poll():
             return False
         self._end_rest()
         begun = monotonic_ns()
+        flight = flights.popleft()
         times = flight.ticket.times
         self._mail.end_turn()
         self._mail.landed(times[1] - times[0])
         flight.ticket.close()
-        self._supply.write(flight)
+        self._supply.guard()
+        write_table(flight.address, flight.offsets, flight.lengths)
         self._window.control.publish(self._window.root, flight.number + 1)
         self._tally.filled(begun, times, flight.bytes)
-        self._supply.judge(flight, times)
+        if flight.past:
+            self._supply.judge(flight, times)
         return True
 
     # --- after the last block

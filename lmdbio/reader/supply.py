@@ -1,9 +1,8 @@
 """Supply: reads the rows of a block, from the file, into a slot.
 
     prepare    finds where the block's records lie, and plans their reads
-    submit     starts them; the block is in flight then
-    landed     takes the oldest block out of flight, once its reads have arrived
-    write      writes its table: the slot is ready to be published
+    submit     starts them: the block is the last of ``flights``
+    guard      makes sure that the file has not changed, when they have arrived
 
 A root's thread asks for one block after the other and decides when: it knows of turns, of free
 slots and of ranks that wait; the supply of none of them.
@@ -33,7 +32,6 @@ from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.table import write_table
 
 __all__ = ["FileSupply", "Flight", "PendingBlock"]
 
@@ -106,7 +104,8 @@ class FileSupply:
 
     Attributes:
         path: of the file.
-        flights: blocks whose reads are under way, oldest first.
+        guard: raises Error where the file has changed since the records were found.
+        flights: blocks whose reads are under way, oldest first; the root's thread takes them out.
     """
 
     def __init__(
@@ -124,7 +123,8 @@ class FileSupply:
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
         # A guess is read as it is: what lies between its ranges is no record of the block.
         self._guess_options = PlanOptions(0, request_bytes_max)
-        self.path = source.index.path
+        self._alignment = source.read_alignment
+        self.path, self.guard = source.index.path, source.index.guard
         self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class FileSupply:
             ValueError: they do not.
         """
         room = self._window.layout.data_bytes
-        plan = self._fit(extents, room)
+        plan = plan_reads(extents, self._options, alignment=self._alignment, room_bytes=room)
         if plan.totals.buffer_bytes <= room:
             return plan
         raise ValueError(
@@ -194,11 +194,6 @@ class FileSupply:
             f"{room}: take a smaller batch_size, fewer slots, or a larger "
             "memory_bytes_max"
         )
-
-    def _fit(self, extents: _core.Extents, room: int) -> _core.Plan:
-        """Return the reads of some records, which fill ``room`` bytes if they can do with it."""
-        alignment = self._source.read_alignment
-        return plan_reads(extents, self._options, alignment=alignment, room_bytes=room)
 
     # --- its reads begin
 
@@ -210,71 +205,66 @@ class FileSupply:
             OSError, Error: the engine refuses the reads.
         """
         assert pending.extents is not None
-        speculated, base, places, plan = pending.speculated, 0, None, pending.plan
+        speculated, base, plan, offsets = pending.speculated, 0, pending.plan, None
         if speculated is not None:
-            # The slot holds what was guessed; records that it misses are read behind it.
-            base = speculated.plan.totals.buffer_bytes
-            places = speculated.guess.places(pending.extents, speculated.plan.slices)
-            room = self._window.layout.data_bytes - base
-            plan = self._fit(pending.extents[places < 0], room)
-            if plan.totals.buffer_bytes > room:  # there is no room behind it: all is read anew
-                base, places, plan = 0, None, None
+            base, plan, offsets = self._complete(pending.extents, speculated)
         if plan is None:
             plan = self._plan(pending.number, pending.extents)
-        size = base + plan.totals.buffer_bytes
-        offsets = plan.slices
-        if places is not None:
-            offsets = places.astype(np.uint64)
-            offsets[places < 0] = plan.slices + np.uint64(base)
+        if offsets is None:
+            offsets = plan.slices
+        totals = plan.totals
+        if speculated is not None:
+            self._tally.planned(monotonic_ns(), totals)
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
-        if speculated is not None:
-            hits = 0 if places is None else int((places >= 0).sum())
-            self._tally.guessed(speculated.plan.totals.buffer_bytes, hits)
-            self._tally.planned(monotonic_ns(), plan.totals)
-        flight = self._start(pending.number, plan, base, size, offsets, lengths)
-        if speculated is not None:
-            speculated.ticket.close()
-            pending.speculated = None
-        return flight
-
-    def _start(
-        self,
-        number: int,
-        plan: _core.Plan,
-        base: int,
-        size: int,
-        offsets: npt.NDArray[np.uint64],
-        lengths: npt.NDArray[np.uint64],
-    ) -> Flight:
-        """Hand a plan to the engine that it suits.
-
-        Args:
-            number: of the block.
-            base: bytes of the slot's data that are read already.
-            size: bytes of data that the slot holds then.
-            offsets, lengths: see ``Flight``.
-        """
-        address = self._slot(number, size)
-        past = self._source.bypass.engine(plan.totals.buffer_bytes)
+        size = base + totals.buffer_bytes
+        address = self._slot(pending.number, size)
+        past = self._source.bypass.engine(totals.buffer_bytes)
         into = address + self._window.layout.table_bytes + base
         begun = monotonic_ns()
         engine = past or self._source.engine
         ticket = engine.submit_plan(plan, into, self._window)
         flight = Flight(
-            number,
+            pending.number,
             ticket,
             address,
             offsets,
             lengths,
             size,
             past is not None,
-            plan.totals.requests,
+            totals.requests,
             engine.depth,
         )
         # From here on ``drop`` closes it, whatever happens.
         self.flights.append(flight)
         self._tally.submitted(begun)
+        if speculated is not None:
+            speculated.ticket.close()
+            pending.speculated = None
         return flight
+
+    def _complete(
+        self, extents: _core.Extents, speculated: _Speculated
+    ) -> tuple[int, _core.Plan | None, npt.NDArray[np.uint64] | None]:
+        """Plan the reads of records that a guess has missed, behind the guess in the slot.
+
+        Returns:
+            Bytes of the slot that the guess fills, the plan, and where each record begins. Where
+            the slot has no room for both: 0, None and None, for all is read anew.
+        """
+        base = speculated.plan.totals.buffer_bytes
+        places = speculated.guess.places(extents, speculated.plan.slices)
+        room = self._window.layout.data_bytes - base
+        missed = places < 0
+        plan = plan_reads(
+            extents[missed], self._options, alignment=self._alignment, room_bytes=room
+        )
+        if plan.totals.buffer_bytes > room:
+            self._tally.guessed(base, 0)
+            return 0, None, None
+        self._tally.guessed(base, len(places) - int(missed.sum()))
+        offsets = places.astype(np.uint64)
+        offsets[missed] = plan.slices + np.uint64(base)
+        return base, plan, offsets
 
     def _slot(self, number: int, size: int) -> int:
         """Return the address of a block's slot, with memory for ``size`` bytes of data."""
@@ -284,33 +274,13 @@ class FileSupply:
 
     # --- its reads arrive
 
-    def landed(self) -> Flight | None:
-        """Return the oldest block, if its reads have arrived; it is in flight no more.
-
-        Raises:
-            OSError, Error: a read failed.
-        """
-        if not self.flights or not self.flights[0].ticket.poll():
-            return None
-        return self.flights.popleft()
-
-    def write(self, flight: Flight) -> None:
-        """Make the slot of a block that has landed ready for its ranks: check it, write its table.
-
-        Raises:
-            Error: the file has changed while it was read.
-        """
-        self._source.index.guard()
-        write_table(flight.address, flight.offsets, flight.lengths)
-
     def judge(self, flight: Flight, times: tuple[float, float]) -> None:
-        """Note how long a block took, so that the direct path sees whether it pays.
+        """Note how long a block past the page cache took, so that its path sees whether it pays.
 
         Args:
             times: of its ticket (``Ticket.times``).
         """
-        if flight.past:
-            self._source.bypass.took(flight.bytes, times)
+        self._source.bypass.took(flight.bytes, times)
 
     def drop(self, pending: PendingBlock | None) -> None:
         """Give up all reads that are under way, those for ``pending`` included."""
@@ -331,8 +301,7 @@ class FileSupply:
         guess = speculation.guess(runs, self._schedule.start)
         if guess is None:
             return
-        alignment = self._source.read_alignment
-        plan = plan_reads(guess.ranges, self._guess_options, alignment=alignment)
+        plan = plan_reads(guess.ranges, self._guess_options, alignment=self._alignment)
         if plan.totals.buffer_bytes > self._window.layout.data_bytes:
             return
         address = self._slot(pending.number, plan.totals.buffer_bytes)
