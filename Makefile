@@ -39,7 +39,7 @@ FAST_TESTS := $(addprefix tests/,test_batch.py _core locate machine observe plan
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help demo test test-fast lint format wheel test-wheel fuzz asan tsan calls replay older soak \
+.PHONY: help demo test test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
         writers law endurance clean
 .DELETE_ON_ERROR:
 
@@ -78,6 +78,10 @@ lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
 	$(BIN)/clang-format --dry-run --Werror $(C_LAYOUT)
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done
 	for file in $(PFS_SOURCES); do $(CC) $(PFS_CHECK) $$file || exit 1; done
+
+docs: $(VENV)/.dev  ## build the site into site/, warnings as errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo "open site/index.html"
 
 wheel: $(VENV)/.wheel  ## build the release: sdist and wheels, repaired, stripped and checked (dist/)
 	$(BIN)/python packaging/build_wheel.py --out dist
@@ -121,7 +125,7 @@ format: $(VENV)/.dev  ## mend what ruff and clang-format can mend by themselves
 	$(BIN)/clang-format -i $(C_LAYOUT)
 
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist demo-data demo-results bench-results target-data cluster-data *.egg-info
+	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data *.egg-info
 	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own
