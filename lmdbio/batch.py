@@ -131,8 +131,8 @@ class Batch:
                 "closed, and its memory is filled anew; copy() it before, or use it in time"
             )
 
-    def _let_go(self) -> bool:
-        """Ends the batch unless a view or array made from it is alive; False then."""
+    def _try_end(self) -> bool:
+        """End the batch unless a view or array made from it is alive; return whether it ended."""
         exporter = self._exporter
         if exporter is not None:
             reference = weakref.ref(exporter)
@@ -145,7 +145,7 @@ class Batch:
         return True
 
     def _expire(self) -> Any:
-        """Ends the batch; its views live on. Returns their exporter, None when there is none."""
+        """End the batch; its views live on. Return their exporter, None when there is none."""
         self._valid = False
         exporter, self._exporter = self._exporter, None
         return exporter

@@ -168,10 +168,10 @@ def test_a_batch_lets_go_only_without_views_and_is_of_no_use_then() -> None:
         memoryview(batch[0]),
     ]
     while holders:
-        assert not batch._let_go() and batch.valid
+        assert not batch._try_end() and batch.valid
         assert bytes(batch[0]) == CONTENT[:30]
         holders.pop()
-    assert batch._let_go() and not batch.valid
+    assert batch._try_end() and not batch.valid
     for use in (
         lambda: batch[0],
         lambda: list(batch),
@@ -188,7 +188,7 @@ def test_a_batch_lets_go_only_without_views_and_is_of_no_use_then() -> None:
 def test_indices_offsets_and_lengths_pin_nothing() -> None:
     batch = batch_of([0, 40], [30, 30])
     kept = (batch.indices, batch.offsets, batch.lengths)
-    assert batch._let_go()
+    assert batch._try_end()
     assert kept[1].tolist() == [0, 40]
     with pytest.raises(ValueError, match="read-only"):
         kept[0][0] = 1

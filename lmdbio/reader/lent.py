@@ -82,7 +82,7 @@ class LentBatches:
         batch = self._batch
         if batch is None:
             return
-        if not batch._let_go():
+        if not batch._try_end():
             if iteration - 1 < bar:
                 self._refuse(iteration - 1, iteration)
             self._pin(batch, iteration - 1)
@@ -94,7 +94,7 @@ class LentBatches:
         Returns:
             The addresses that live views look at: of the first byte, and after the last.
         """
-        if self._batch is not None and not self._batch._let_go():
+        if self._batch is not None and not self._batch._try_end():
             self._pin(self._batch, iterations - 1)
         self._batch = None
         spans = []
