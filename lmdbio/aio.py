@@ -40,6 +40,7 @@ class AsyncEnvironment(metaclass=Counterpart, of=_theirs.AsyncEnvironment):
     """What ``wrap`` gives: for an environment of either package."""
 
     def __new__(cls, env: Any, executor: Any = None) -> Any:
+        """Return what ``wrap`` returns."""
         return wrap(env, executor)
 
 

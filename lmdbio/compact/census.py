@@ -95,6 +95,7 @@ class Census:
         return sum(one.database.entries for one in self.databases) - names
 
     def sizes(self, sidecar_bytes: int) -> Sizes:
+        """Return the sizes of the environment, with those of its provenance file."""
         return Sizes(
             file_bytes=self.file_bytes,
             used_bytes=self.used_bytes,

@@ -169,8 +169,10 @@ def _told(data: Path) -> _Told | None:
 
 
 def _comes_with(copied_data: Path, output: str | os.PathLike[str] | None) -> bool:
-    """Whether the provenance file is for the folder that is yet to be, or one that is made in it:
-    nothing is in its way there."""
+    """Return whether the provenance file lies in the folder that is yet to be made.
+
+    A folder that is made inside of that one counts as well: nothing is in the file's way there.
+    """
     sidecar, data = map(os.path.realpath, (sidecar_file(copied_data, output), copied_data))
     folder = os.path.dirname(data)  # noqa: PTH120
     if output is None:

@@ -81,6 +81,7 @@ class Sample:
 
     @property
     def bytes(self) -> int:
+        """Bytes of all requests."""
         return self.requests * self.request_bytes
 
     @property

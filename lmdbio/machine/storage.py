@@ -209,7 +209,10 @@ def _unescaped(text: str) -> str:
 
 
 def _block_device(ground: _core.Ground, source: str | None) -> str | None:
-    """ "major:minor" of the disk. What btrfs gives as its device is none; its source is."""
+    """Return "major:minor" of the disk.
+
+    btrfs gives a number that is no device's; its source in the mount table is the device.
+    """
     if not ground.disk:
         return None
     if not ground.device.startswith("0:"):

@@ -210,6 +210,7 @@ class Tally:
         self._before = self._engines()
 
     def located(self, begun: int, records: int) -> int:
+        """Count the locating of records that began at ``begun``, and return the time now."""
         now = monotonic_ns()
         with self._lock:
             self.located_records += records
@@ -230,6 +231,7 @@ class Tally:
         return now
 
     def submitted(self, begun: int) -> int:
+        """Count a submission that began at ``begun``, and return the time now."""
         now = monotonic_ns()
         with self._lock:
             self.submit_ns += now - begun

@@ -111,6 +111,7 @@ class Schedule:
 
     @property
     def ranks(self) -> int:
+        """Number of ranks."""
         return len(self._team_of)
 
     @property

@@ -31,6 +31,11 @@ class Counterpart(type):
         *,
         of: type | None = None,
     ) -> Counterpart:
+        """Make a counterpart; a subclass of one is refused, as py-lmdb refuses it.
+
+        Raises:
+            TypeError: there is no ``of``.
+        """
         if of is None:
             raise TypeError(f"type '{bases[0].__name__}' is not an acceptable base type")
         made = super().__new__(cls, name, bases, members)

@@ -78,6 +78,7 @@ class Slot:
         return self._txn is not None and self._pid == os.getpid()
 
     def release(self) -> None:
+        """Give the slot back, once; a forked child leaves it to its parent."""
         txn, self._txn = self._txn, None
         if txn is None:
             return

@@ -89,6 +89,7 @@ class Blocks:
         return Block(self, extents, plan or self.plan(extents))
 
     def plan(self, extents: _core.Extents) -> _core.Plan:
+        """Return the reads of extents, and count the planning."""
         begun = monotonic_ns()
         plan = plan_reads(extents, self.options)
         self.tally.planned(begun, plan.totals)
@@ -139,6 +140,7 @@ class Block:
         self._tally.submitted(begun)
 
     def wait(self) -> None:
+        """Wait for all reads, then hold the file against the snapshot."""
         begun = monotonic_ns()
         self._ticket.wait()
         self._tally.waited(begun)
@@ -147,6 +149,7 @@ class Block:
         self._blocks.source.guard()
 
     def values(self) -> Iterator[bytes]:
+        """Return the values, each made as it is asked for."""
         places = np.empty(len(self._lengths), _core.EXTENT)
         places["offset"], places["length"] = self._plan.slices, self._lengths
         return _core.Values.of_memory(self._blocks.engine, self._memory, places)
@@ -164,6 +167,7 @@ class Block:
         )
 
     def close(self) -> None:
+        """End the reads, done or not."""
         self._ticket.close()
 
     def __enter__(self) -> Block:

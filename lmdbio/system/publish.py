@@ -104,6 +104,7 @@ class Draft:
             return False
 
     def write(self, content: bytes | memoryview, offset: int) -> None:
+        """Write all of the content at an offset of the draft, bytes."""
         view = memoryview(content)
         try:
             while view:

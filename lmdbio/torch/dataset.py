@@ -76,6 +76,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
         return self.records.begin(indices) if self.buffers else self.records.begin_values(indices)
 
     def samples(self, begun: Pending) -> list[Any]:
+        """Return the samples of records that ``begin`` began to read, transformed."""
         if self.transform is None and not self.keys:
             return list(begun.values())
         # One at a time, and no name that keeps it until there is the next: a value that was let

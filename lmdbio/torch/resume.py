@@ -37,8 +37,13 @@ DRAWN = 4096
 class Communicator(Protocol):
     """mpi4py's, as far as it matters."""
 
-    def Get_rank(self) -> int: ...
-    def Get_size(self) -> int: ...
+    def Get_rank(self) -> int:
+        """Return this process's rank."""
+        ...
+
+    def Get_size(self) -> int:
+        """Return the number of ranks."""
+        ...
 
 
 def place(rank: int | None, ranks: int | None, comm: Communicator | None) -> tuple[int, int]:
@@ -111,11 +116,13 @@ class Course:
         )
 
     def set_epoch(self, epoch: int) -> None:
+        """Go to the begin of an epoch, unless it is the one under way."""
         number = Epoch(self.count, None, operator.index(epoch)).number
         if number != self.epoch:
             self.epoch, self.used = number, 0
 
     def state(self, epoch: int, used: int) -> State:
+        """Return the state after ``used`` samples of an epoch, over all ranks."""
         return {
             "lmdbio": STATE_VERSION,
             "count": self.count,
@@ -171,6 +178,7 @@ class Stretch:
         return self.epoch.number
 
     def samples(self, step: int) -> I64:
+        """Return the record indices of one step, int64, shape (samples,)."""
         (steps, drawn), size = self._drawn, self.shard.batch_size
         if step not in steps:
             more = max(1, DRAWN // size)

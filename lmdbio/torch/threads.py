@@ -47,6 +47,7 @@ class Crew:
         return self._pool[1].submit(job)
 
     def check(self) -> None:
+        """Raise Error if the threads have ended."""
         if self._is_closed:
             raise Error("this loader is closed")
 
