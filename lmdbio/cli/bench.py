@@ -37,7 +37,47 @@ def to_transfers(
     return tuple(sorted(sizes))
 
 
-@click.command()
+#: As ``lmdbio bench --help`` shows it.
+HELP = """Measure how fast PATH can be read here: py-lmdb, lmdbio, fio, ior.
+
+Everybody reads the same records of the same file, or as many bytes of it, in turns, each run
+in processes of its own on a cold page cache. A plain reader with IOR's transfers and blocks
+is built in; fio and ior take part where they are installed, and their commands are shown.
+No provenance file is needed. What py-lmdb reads is compared with what lmdbio reads before
+anything is timed. Ctrl-C or SIGTERM ends it and every process that it started; what was
+measured up to then is written.
+
+Read the result so: the plain readers say what the storage gives for requests of each size;
+py-lmdb far below them is what lmdbio can win; lmdbio below them is what it still loses. Look
+at the spread before you believe a ratio.
+
+\b
+Contestants:
+    lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random
+    open, records, slices, read,    lmdbio.open; Records in order, by slices, by batches;
+    reader                          Reader; with an engine: open-direct, reader-pread ...
+    batches, arrays                 Records.batches, 3 ahead; Records.read, whose batches
+                                    are looked at as one array each with --checksum
+    lmdb-buffers, open-buffers,     with buffers=True, checksums always included
+    open-mmap-buffers
+    plain-pread, plain-direct       built in: one request at a time
+    fio-pread, fio-direct           the same by fio; fio-queue: 8 requests in flight,
+                                    fio-queue-32, fio-queue-128, fio-uring-32: more
+    ior-pread, ior-direct           the same by ior
+
+\b
+Examples:
+    lmdbio bench train_lmdb
+    lmdbio bench train_lmdb --access random --contestants 'lmdb*,read*'
+    lmdbio bench train_lmdb --access strided --processes 8
+    lmdbio bench train_lmdb --contestants raw --transfer 4K,16K,64K,256K,1M,4M,16M,64M
+    lmdbio bench train_lmdb --warm --contestants lmdb,open --checksum
+    lmdbio bench train_lmdb --db images --limit-seconds 30
+    lmdbio bench train_lmdb --repeats 1 --bytes-max 16M          a quick look
+"""
+
+
+@click.command(help=HELP)
 @click.argument("path", type=PATH)
 @click.option(
     "--access", type=click.Choice(("sequential", "strided", "random")), default="sequential",
@@ -112,43 +152,7 @@ def bench(
     json_file: Path | None,
     html_file: Path,
 ) -> None:
-    """Measure how fast PATH can be read here: py-lmdb, lmdbio, fio, ior.
-
-    Everybody reads the same records of the same file, or as many bytes of it, in turns, each run
-    in processes of its own on a cold page cache. A plain reader with IOR's transfers and blocks
-    is built in; fio and ior take part where they are installed, and their commands are shown.
-    No provenance file is needed. What py-lmdb reads is compared with what lmdbio reads before
-    anything is timed. Ctrl-C or SIGTERM ends it and every process that it started; what was
-    measured up to then is written.
-
-    Read the result so: the plain readers say what the storage gives for requests of each size;
-    py-lmdb far below them is what lmdbio can win; lmdbio below them is what it still loses. Look
-    at the spread before you believe a ratio.
-
-    \b
-    Contestants:
-        lmdb, lmdb-noreadahead          py-lmdb: cursor, or get per key for random
-        open, records, slices, read,    lmdbio.open; Records in order, by slices, by batches;
-        reader                          Reader; with an engine: open-direct, reader-pread ...
-        batches, arrays                 Records.batches, 3 ahead; Records.read, whose batches
-                                        are looked at as one array each with --checksum
-        lmdb-buffers, open-buffers,     with buffers=True, checksums always included
-        open-mmap-buffers
-        plain-pread, plain-direct       built in: one request at a time
-        fio-pread, fio-direct           the same by fio; fio-queue: 8 requests in flight,
-                                        fio-queue-32, fio-queue-128, fio-uring-32: more
-        ior-pread, ior-direct           the same by ior
-
-    \b
-    Examples:
-        lmdbio bench train_lmdb
-        lmdbio bench train_lmdb --access random --contestants 'lmdb*,read*'
-        lmdbio bench train_lmdb --access strided --processes 8
-        lmdbio bench train_lmdb --contestants raw --transfer 4K,16K,64K,256K,1M,4M,16M,64M
-        lmdbio bench train_lmdb --warm --contestants lmdb,open --checksum
-        lmdbio bench train_lmdb --db images --limit-seconds 30
-        lmdbio bench train_lmdb --repeats 1 --bytes-max 16M          a quick look
-    """
+    """Race the readers of one file, and write a table, a page and every sample."""
     from lmdbio.bench import micro, screen, trials
 
     try:

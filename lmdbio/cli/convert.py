@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, get_args
+from typing import Any, BinaryIO, get_args
 
 import click
 
@@ -99,20 +99,16 @@ def convert(
     keys = None if order is None else order.read().removesuffix(b"\n").split(b"\n")
     reports: list[ConvertReport | UpToDate | Failed] = []
     for path in paths:
-        report: ConvertReport | UpToDate | Failed | None = None
+        report: ConvertReport | UpToDate | Failed
         try:
-            report = up_to_date(path, output) if update else None
-            if report is None:
-                with bar(f"convert {path}") as progress:
-                    report = conversion.convert(
-                        path,
-                        output=output,
-                        databases=list(names) or None,
-                        overwrite=not keep,
-                        form=form,
-                        order=keys,
-                        progress=progress,
-                    )
+            report = (update and up_to_date(path, output)) or convert_one(
+                path,
+                output=output,
+                databases=list(names) or None,
+                overwrite=not keep,
+                form=form,
+                order=keys,
+            )
         except EXPECTED as error:
             if len(paths) == 1:
                 raise
@@ -129,8 +125,14 @@ def convert(
         sys.exit(1)
 
 
+def convert_one(path: Path, **options: Any) -> ConvertReport:
+    """Convert one database, with a bar."""
+    with bar(f"convert {path}") as progress:
+        return conversion.convert(path, progress=progress, **options)
+
+
 def facts(report: ConvertReport | UpToDate) -> list[tuple[str, str]]:
-    """What is said of a file."""
+    """Return the lines that are shown for a file."""
     if isinstance(report, UpToDate):
         return [(str(report.sidecar), "is up to date")]
     return [
@@ -171,7 +173,7 @@ class UpToDate:
 
 
 def up_to_date(path: Path, output: Path | None) -> UpToDate | None:
-    """A database with a provenance file that describes it as it is; None: it has none."""
+    """Return the database's report where its provenance file describes it; else None."""
     data = data_file(path)
     sidecar = sidecar_file(data, output)
     if is_described(data, sidecar):
@@ -185,7 +187,7 @@ def up_to_date(path: Path, output: Path | None) -> UpToDate | None:
 
 
 def contents(report: ConvertReport) -> str:
-    """What the provenance file holds."""
+    """Say what the provenance file holds."""
     if report.replayed == len(report.databases):
         return "from which the database is replayed"
     told = f"{report.runs:,} runs"

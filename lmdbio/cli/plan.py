@@ -128,50 +128,68 @@ def plan(
         lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
         lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
     """
+    refuse_contradictions(indices, start, count, batch_size, ranks, iteration)
+    overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
+    with warnings.catch_warnings():
+        # Why a provenance file is not used, the answer says.
+        warnings.simplefilter("ignore")
+        source = open_record_index(path, db=name, provenance=sidecar)
+    with source:
+        way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
+        options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
+        if not source.count:
+            raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
+        if batch_size is not None:
+            teams = (tuple(range(ranks)),)
+            schedule = Schedule(source.count, batch_size, teams, start=start)
+            shares = [schedule.records(iteration, rank) for rank in range(ranks)]
+        else:
+            shares = [expand(indices or [first_records(source, start, count)], source)]
+        located = [(share, source.extents(share)) for share in shares]
+    made = [(*each, plan_reads(each[1], options, alignment=alignment)) for each in located]
+    how = "the provenance file" if not source.reason else f"walking the tree ({source.reason})"
+    if as_json:
+        found = {"data": source.path, "records": source.count, "located_by": how}
+        print_json(found | {"ranks": [as_row(rank, *each) for rank, each in enumerate(made)]})
+        return
+    click.echo(f"{source.path}: {plural(source.count, 'record')}, located by {how}")
+    for rank, (share, extents, reads) in enumerate(made):
+        head = f"rank {rank} of {ranks}: " if batch_size is not None else ""
+        print_plan(head, share, extents, reads, everything)
+
+
+def refuse_contradictions(
+    indices: list[tuple[int, int]] | None,
+    start: int,
+    count: int | None,
+    batch_size: int | None,
+    ranks: int,
+    iteration: int,
+) -> None:
+    """Refuse options that say different things about which records are read."""
     if indices is not None and (count is not None or start or batch_size):
         raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
     if batch_size is None and (ranks > 1 or iteration):
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if batch_size is not None and count is not None:
         raise click.UsageError("--batch-size says how many: no --count")
-    wish = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
-    with warnings.catch_warnings():
-        # Why a provenance file is not used, the answer says.
-        warnings.simplefilter("ignore")
-        source = open_record_index(path, db=name, provenance=sidecar)
-    with source:
-        way = choose_reading(source.pages, "batch" if batch_size is None else "stream", wish)
-        options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
-        if not source.count:
-            raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
-        if indices is not None:
-            shares = [expand(indices, source)]
-        elif batch_size is not None:
-            teams = (tuple(range(ranks)),)
-            schedule = Schedule(source.count, batch_size, teams, start=start)
-            shares = [schedule.records(iteration, rank) for rank in range(ranks)]
-        else:
-            # The default may reach beyond a small data set, a number that was given may not.
-            stop = start + count if count is not None else min(start + RECORDS, source.count)
-            shares = [expand([(start, max(start, stop - 1))], source)]
-        made = []
-        for share in shares:
-            extents = source.extents(share)
-            made.append((share, extents, plan_reads(extents, options, alignment=alignment)))
-    how = "the provenance file" if not source.reason else f"walking the tree ({source.reason})"
-    if as_json:
-        ranked = [
-            {"rank": rank, "records": len(share), **asdict(reads.totals)}
-            | {"reads": list_reads(extents, reads)}
-            for rank, (share, extents, reads) in enumerate(made)
-        ]
-        found = {"data": source.path, "records": source.count, "located_by": how}
-        print_json(found | {"ranks": ranked})
-        return
-    click.echo(f"{source.path}: {plural(source.count, 'record')}, located by {how}")
-    for rank, (share, extents, reads) in enumerate(made):
-        head = f"rank {rank} of {ranks}: " if batch_size is not None else ""
-        print_plan(head, share, extents, reads, everything)
+
+
+def as_row(
+    rank: int, share: npt.NDArray[np.uint64], extents: Extents, reads: Plan
+) -> dict[str, object]:
+    """Return a rank's plan as JSON has it."""
+    row = {"rank": rank, "records": len(share), **asdict(reads.totals)}
+    return row | {"reads": list_reads(extents, reads)}
+
+
+def first_records(source: RecordIndex, start: int, count: int | None) -> tuple[int, int]:
+    """Return the first record and the last one (inclusive) of a run.
+
+    The usual count may reach beyond a small data set; a number that the user gave may not.
+    """
+    stop = start + count if count is not None else min(start + RECORDS, source.count)
+    return start, max(start, stop - 1)
 
 
 def list_reads(extents: Extents, reads: Plan) -> list[dict[str, int]]:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ __all__ = ["CompactReport", "compact"]
 
 @dataclass(frozen=True, slots=True)
 class CompactReport:
-    """What ``compact`` did.
+    """The report of ``compact``.
 
     Attributes:
         source, target: the two data files.
@@ -68,7 +68,7 @@ def compact(
     depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> CompactReport:
-    """Copies an environment without its free pages, and writes the copy's provenance file.
+    """Copy an environment without its free pages, and write the copy's provenance file.
 
     The copy is of the same kind, a folder or a single file, and keeps the data format, page size,
     map size and databases. It gets its name when all of it is on the disk, every page of it was
@@ -112,40 +112,65 @@ def compact(
             copy.run(draft)
             draft.publish()
     copied = time.monotonic()
-    sidecar, size = None, 0
-    if convert:
-        try:
-            # Of another state it says nothing about this copy.
-            same = told if told is not None and told.txnid == copy.meta.txnid else None
-            made = conversion.convert(
-                target,
-                output=output,
-                databases=None if same is None else same.databases,
-                order=None if same is None else same.orders,
-                progress=progress,
-            )
-            sidecar, size = made.sidecar, made.sidecar_bytes
-        except (Error, OSError) as e:
-            raise Error(f"{target} is whole, but has no provenance file: {e}") from e
+    made = _convert_copy(target, copy, told, output, progress) if convert else None
     ended = time.monotonic()
+    report = _report(data, copied_data, copy, made, values=values)
+    return replace(report, convert_seconds=ended - copied, seconds=ended - began)
+
+
+def _report(
+    data: Path,
+    copied_data: Path,
+    copy: Copy,
+    made: conversion.ConvertReport | None,
+    *,
+    values: bool,
+) -> CompactReport:
+    """Return what was done, but for the times that ``compact`` alone knows."""
     return CompactReport(
         source=data,
         target=copied_data,
-        sidecar=sidecar,
+        sidecar=None if made is None else made.sidecar,
         databases=tuple(one.name for one in copy.before.databases),
         txnid=copy.meta.txnid,
         before=copy.before.sizes(_sidecar_bytes(data)),
-        after=copy.after.sizes(size),
+        after=copy.after.sizes(0 if made is None else made.sidecar_bytes),
         values_compared=values,
         copy_seconds=copy.copy_seconds,
         check_seconds=copy.check_seconds,
-        convert_seconds=ended - copied,
-        seconds=ended - began,
+        convert_seconds=0.0,
+        seconds=0.0,
     )
 
 
+def _convert_copy(
+    target: Path,
+    copy: Copy,
+    told: _Told | None,
+    output: str | os.PathLike[str] | None,
+    progress: Progress | None,
+) -> conversion.ConvertReport:
+    """Write the copy's provenance file.
+
+    Raises:
+        Error: it cannot be written; the copy is whole.
+    """
+    # A provenance file of another state says nothing about this copy.
+    same = told if told is not None and told.txnid == copy.meta.txnid else None
+    try:
+        return conversion.convert(
+            target,
+            output=output,
+            databases=None if same is None else same.databases,
+            order=None if same is None else same.orders,
+            progress=progress,
+        )
+    except (Error, OSError) as e:
+        raise Error(f"{target} is whole, but has no provenance file: {e}") from e
+
+
 class _Told(NamedTuple):
-    """What the source's provenance file tells that is true of the copy, too.
+    """The part of the source's provenance file that is true of the copy, too.
 
     Attributes:
         txnid: of the state that it describes.
@@ -187,7 +212,7 @@ def _sidecar_bytes(data: Path) -> int:
 
 
 def _check_target(target: Path, source: Path, folder: bool) -> None:
-    """Nothing is ever replaced but an empty folder."""
+    """Refuse a target that would replace anything but an empty folder."""
     if not target.parent.is_dir():
         raise FileNotFoundError(
             errno.ENOENT, "there is no such folder to put the copy into", str(target.parent)
