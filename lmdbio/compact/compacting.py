@@ -17,6 +17,7 @@ from lmdbio._core import Engine
 from lmdbio.compact.census import Sizes
 from lmdbio.compact.copying import Copy
 from lmdbio.convert import convert as conversion
+from lmdbio.convert.target import try_target
 from lmdbio.errors import Error
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.provenance.freshness import DEPTH, Progress, is_described
@@ -104,8 +105,8 @@ def compact(
     _check_target(target, Path(source), folder)
     copied_data = target / "data.mdb" if folder else target
     if convert and not (folder and _comes_with(copied_data, output)):
-        conversion.try_place(copied_data, output)  # hours before it is written
-    told = _told(data) if convert else None
+        try_target(copied_data, output)  # hours before it is written
+    told = _provenance_state(data) if convert else None
     with Engine(data, engine, depth) as reader:
         copy = Copy(reader, target, folder, progress, values=values)
         with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
@@ -146,7 +147,7 @@ def _report(
 def _convert_copy(
     target: Path,
     copy: Copy,
-    told: _Told | None,
+    told: _ProvenanceState | None,
     output: str | os.PathLike[str] | None,
     progress: Progress | None,
 ) -> conversion.ConvertReport:
@@ -169,7 +170,7 @@ def _convert_copy(
         raise Error(f"{target} is whole, but has no provenance file: {e}") from e
 
 
-class _Told(NamedTuple):
+class _ProvenanceState(NamedTuple):
     """The part of the source's provenance file that is true of the copy, too.
 
     Attributes:
@@ -183,14 +184,14 @@ class _Told(NamedTuple):
     orders: dict[Name, npt.NDArray[np.int64]]
 
 
-def _told(data: Path) -> _Told | None:
+def _provenance_state(data: Path) -> _ProvenanceState | None:
     sidecar = find_sidecar(data)
     if not is_described(data, sidecar):
         return None
     with Provenance.open(sidecar) as found:
         orders = {section.name: section.order() for section in found.sections}
         known = {name: order for name, order in orders.items() if order is not None}
-        return _Told(found.facts.txnid, list(orders), known)
+        return _ProvenanceState(found.facts.txnid, list(orders), known)
 
 
 def _comes_with(copied_data: Path, output: str | os.PathLike[str] | None) -> bool:

@@ -1,4 +1,4 @@
-"""verify: a whole database, and its provenance file, read and proved sound.
+"""Verify: read a whole database, and its provenance file, and prove them sound.
 
 Invariants:
   - every page of every tree is read once and has one owner; every count is compared with the
@@ -52,7 +52,7 @@ _P_OVERFLOW = 0x04  # enum lio_page_flag (csrc/format.h)
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """What ``verify`` read and found sound.
+    """Counts of what ``verify`` read and found sound.
 
     Attributes:
         data: the data file.
@@ -93,7 +93,7 @@ def verify(
     depth: int = DEPTH,
     progress: Progress | None = None,
 ) -> VerifyReport:
-    """Reads a whole database, and its provenance file when there is one, for damage.
+    """Read a whole database, and its provenance file when there is one, for damage.
 
     Every page of every tree (the free list's too) is read and checked, counts are compared
     with the database records, every overflow value's header is read, no page may have two
@@ -136,23 +136,7 @@ def verify(
                 f"{data}: was committed to while it was verified (transaction {meta.txnid} "
                 f"became {newest}): verify it when its writer rests"
             ) from e
-        counters = reader.counters()
-    return VerifyReport(
-        data=data,
-        sidecar=sidecar,
-        databases=tuple(verifier.names),
-        duplicates=tuple(verifier.duplicates),
-        records=verifier.records,
-        record_bytes=verifier.record_bytes,
-        tree_pages=verifier.steps.done,
-        overflow_pages=verifier.overflow_pages,
-        headers=verifier.headers,
-        sidecar_records=verifier.sidecar_records,
-        sidecar_keys=verifier.sidecar_keys,
-        bytes_read=counters.bytes,
-        requests=counters.requests,
-        seconds=time.monotonic() - began,
-    )
+        return verifier.report(data, sidecar, time.monotonic() - began)
 
 
 class _Verifier:
@@ -188,6 +172,26 @@ class _Verifier:
             self._database(name, db)
         self._finish_sidecar()
 
+    def report(self, data: Path, sidecar: Path | None, seconds: float) -> VerifyReport:
+        """Sum up what was read and found sound."""
+        counters = self._engine.counters()
+        return VerifyReport(
+            data=data,
+            sidecar=sidecar,
+            databases=tuple(self.names),
+            duplicates=tuple(self.duplicates),
+            records=self.records,
+            record_bytes=self.record_bytes,
+            tree_pages=self.steps.done,
+            overflow_pages=self.overflow_pages,
+            headers=self.headers,
+            sidecar_records=self.sidecar_records,
+            sidecar_keys=self.sidecar_keys,
+            bytes_read=counters.bytes,
+            requests=counters.requests,
+            seconds=seconds,
+        )
+
     def _database(self, name: Name, db: Database) -> list[tuple[bytes, Database]]:
         self.names.append(name)
         self.steps.total += tree_pages(db)
@@ -207,7 +211,7 @@ class _Verifier:
     def _tree(
         self, name: Name, db: Database, label: str, section: Section | None = None
     ) -> tuple[int, int, list[tuple[bytes, Database]]]:
-        """Records, their bytes, and the named databases found among them."""
+        """Walk one tree; returns its records, their bytes, and the named databases among them."""
         digest = TreeDigest()
         named: list[tuple[bytes, Database]] = []
         records = size = pages = 0
@@ -236,7 +240,7 @@ class _Verifier:
         if section is not None and db.flags & DUPSORT:
             self._compare_each(section, np.concatenate(each))
         if section is not None and pattern is not None:
-            # What convert wrote comes out again; of others each key is computed.
+            # Runs that convert wrote are found again; where others were, each key is computed.
             if finder.end() != pattern.runs:
                 self._compare_keys(section, db, pattern)
             self.sidecar_keys += pattern.count
@@ -267,7 +271,7 @@ class _Verifier:
         )
 
     def _overflow(self, extents: Extents, needed: npt.NDArray[np.uint32], label: str) -> int:
-        """Checks the headers of values with overflow pages; how many pages they own.
+        """Check the headers of values with overflow pages; returns how many pages they own.
 
         A value may own more pages than it needs: LMDB writes a shorter one in its place.
         """
@@ -286,7 +290,7 @@ class _Verifier:
     def _headers(
         self, first: npt.NDArray[np.int64], needed: npt.NDArray[np.int64], label: str
     ) -> npt.NDArray[np.int64]:
-        """Reads and checks overflow headers; the pages that each says it owns."""
+        """Read and check overflow headers; returns the pages that each says it owns."""
         wanted = np.empty(len(first), _core.EXTENT)
         wanted["offset"] = first * self._layout.page_size
         wanted["length"] = header_size = self._layout.header_size
@@ -334,7 +338,7 @@ class _Verifier:
         self.sidecar_records += len(extents)
 
     def _compare_keys(self, section: Section, db: Database, pattern: KeyPattern) -> None:
-        """Reads the keys, which are as many as the pattern has, once more, one after the other."""
+        """Read the keys, which are as many as the pattern has, once more, one after the other."""
         number = 0
         for part in walk(self._engine, self._meta, db):
             if part.chunk is None or not part.keys:

@@ -19,23 +19,21 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
-import json
 import os
-import re
 import socket
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio._core import SpanKind
+from lmdbio.observe.trace_events import STAGES, Span, TraceEncoder
+from lmdbio.observe.trace_file import TraceFile, file_name, launched_rank
 from lmdbio.system import fork
 
 __all__ = ["ENVIRONMENT", "Trace", "is_on", "name_rank", "note", "note_flight", "touch", "trace"]
@@ -48,28 +46,6 @@ SIZE_BYTES_MAX = 256 << 20
 PERIOD_SECONDS = 0.1
 #: Spans that wait for the next write, at most.
 PENDING_MAX = 1 << 16
-#: Where launchers say which rank a process is.
-RANK_VARIABLES = (
-    "PMIX_RANK",
-    "PMI_RANK",
-    "OMPI_COMM_WORLD_RANK",
-    "MV2_COMM_WORLD_RANK",
-    "SLURM_PROCID",
-)
-#: Threads have numbers of the kernel's, at most 2**22; lanes of requests have these.
-FIRST_LANE = 1 << 24
-
-#: A stage that C notes: its name, and the unit of its amount.
-STAGES = {
-    SpanKind.LOCATE: ("locate", "records"),
-    SpanKind.PLAN: ("plan", "bytes"),
-    SpanKind.WAIT: ("wait", "bytes"),
-    SpanKind.COPY: ("copy", "bytes"),
-    SpanKind.CACHED: ("from the page cache", "bytes"),
-}
-
-#: Name, begin, end (ns), thread (None: beside all), arguments.
-Span = tuple[str, int, int, int | None, Mapping[str, Any] | None]
 
 _active: Trace | None = None
 
@@ -126,200 +102,6 @@ def trace(path: str | os.PathLike[str], *, size_bytes_max: int = SIZE_BYTES_MAX)
     return Trace(path, size_bytes_max=size_bytes_max)
 
 
-def launched_rank(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Which rank of a job this process is, as its launcher says; None without one."""
-    for name in RANK_VARIABLES:
-        if environment.get(name, "").isdigit():
-            return int(environment[name])
-    return None
-
-
-def file_name(template: str, *, rank: int | None, pid: int, alone: bool) -> str:
-    """The file of one process.
-
-    Args:
-        template: with or without ``%p`` and ``%r``; ``%%`` is a per cent sign.
-        rank: None without a job.
-        alone: False: somebody else writes the file that it would be without a ``%p``.
-    """
-    given = set(re.findall(r"%([pr%])", template))
-    known = {"p": str(pid), "r": str(rank or 0), "%": "%"}
-    name = re.sub(r"%([pr%])", lambda match: known[match[1]], template)
-    if rank is not None and not given & {"p", "r"}:
-        name = _insert(name, f"r{rank}")
-    if not alone and "p" not in given:
-        name = _insert(name, f"p{pid}")
-    return name
-
-
-def _insert(name: str, part: str) -> str:
-    stem, suffix = os.path.splitext(name)  # noqa: PTH122
-    return f"{stem}.{part}{suffix}"
-
-
-class _Encoder:
-    """Turns what was noted into events, each a line of JSON. Pure, but for what it remembers.
-
-    Args:
-        pid: the process's number, for every event.
-    """
-
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
-        self._lanes: list[int] = []  # when the last request of each ended
-        self._named: set[int] = set()
-        self._engines: dict[int, tuple[str, str]] = {}
-
-    def process(self, rank: int | None) -> list[str]:
-        """The names of the process; ranks stand in their order."""
-        who = "lmdbio" if rank is None else f"rank {rank}"
-        name = f"{who} (process {self._pid} on {socket.gethostname()})"
-        return [
-            self._metadata("process_name", self._pid, name=name),
-            self._metadata("process_sort_index", self._pid, sort_index=rank or 0),
-        ]
-
-    def threads(self, names: Mapping[int, str]) -> list[str]:
-        """The names of threads not named before."""
-        new = {thread: name for thread, name in names.items() if thread not in self._named}
-        self._named.update(new)
-        return [self._metadata("thread_name", thread, name=name) for thread, name in new.items()]
-
-    def dropped(self, count: int, at_ns: int) -> list[str]:
-        head = f'"ph":"i","s":"p","name":"events dropped","pid":{self._pid},"tid":{self._pid}'
-        return [f'{{{head},"ts":{_us(at_ns)},"args":{{"count":{count}}}}}']
-
-    def stage(self, span: Span) -> list[str]:
-        """A span of a thread, or of what was under way beside all threads."""
-        name, begun, ended, thread, args = span
-        told = json.dumps(args or {})
-        if thread is not None:
-            return [self._complete(json.dumps(name), "stage", begun, ended, thread, told)]
-        head = (
-            f'"name":{json.dumps(name)},"cat":"flight","id":"{self._pid}.{begun}.{ended}",'
-            f'"pid":{self._pid},"tid":{self._pid}'
-        )
-        return [
-            f'{{"ph":"b",{head},"ts":{_us(begun)},"args":{told}}}',
-            f'{{"ph":"e",{head},"ts":{_us(ended)}}}',
-        ]
-
-    def noted(self, span: tuple[int, ...], traced: Sequence[_core.Traced]) -> list[str]:
-        """What C noted (``lio_span``)."""
-        queued, begun, ended, offset, amount, kind, thread, engine, count = span[:9]
-        if kind in STAGES:
-            name, unit = STAGES[SpanKind(kind)]
-            told = f'{{"{unit}":{amount},"requests":{count}}}'
-            return [self._complete(f'"{name}"', "stage", begun, ended, thread, told)]
-        way, file = self._engine(engine, traced)
-        what = "read ahead" if kind == SpanKind.POPULATE else "read"
-        failed = f',"failed":{span[11]}' if span[11] else ""
-        told = (
-            f'{{"offset":{offset},"bytes":{amount},"queued_us":{_us(begun - queued)},'
-            f'"file":{file}{failed}}}'
-        )
-        lane, events = self._lane(begun, ended)
-        events.append(self._complete(f'"{what}, {way}"', "request", begun, ended, lane, told))
-        for at, depth in ((begun, span[9]), (ended, span[10])):
-            events.append(
-                f'{{"ph":"C","name":"requests in flight","pid":{self._pid},"tid":0,'
-                f'"ts":{_us(at)},"args":{{"{way} {engine}":{depth}}}}}'
-            )
-        return events
-
-    def _engine(self, number: int, traced: Sequence[_core.Traced]) -> tuple[str, str]:
-        """An engine's way of reading, and its file as JSON."""
-        if number not in self._engines:
-            engine = traced[number]
-            self._engines[number] = engine.kind, json.dumps(engine.path)
-        return self._engines[number]
-
-    def _lane(self, begun: int, ended: int) -> tuple[int, list[str]]:
-        """The first lane that is free: spans of one thread must not overlap."""
-        free = (at for at, last in enumerate(self._lanes) if last <= begun)
-        at, events = next(free, len(self._lanes)), []
-        lane = FIRST_LANE + at
-        if at == len(self._lanes):
-            self._lanes.append(0)
-            events = [
-                self._metadata("thread_name", lane, name=f"requests, lane {at}"),
-                self._metadata("thread_sort_index", lane, sort_index=lane),
-            ]
-        self._lanes[at] = ended
-        return lane, events
-
-    def _metadata(self, what: str, thread: int, **args: Any) -> str:
-        return json.dumps({"ph": "M", "name": what, "pid": self._pid, "tid": thread, "args": args})
-
-    def _complete(
-        self, name: str, category: str, begun: int, ended: int, thread: int, args: str
-    ) -> str:
-        return (
-            f'{{"ph":"X","name":{name},"cat":"{category}","pid":{self._pid},"tid":{thread},'
-            f'"ts":{_us(begun)},"dur":{_us(max(0, ended - begun))},"args":{args}}}'
-        )
-
-
-def _us(ns: int) -> str:
-    """Nanoseconds as microseconds, exactly."""
-    return f"{ns // 1000}.{ns % 1000:03d}"
-
-
-class _File:
-    """Events in a file that is whole JSON after every write.
-
-    Locked as long as it is open, so that processes that were given one name find out.
-
-    Args:
-        path: overwritten.
-        told: what the file says about itself.
-
-    Raises:
-        BlockingIOError: another process writes there.
-        OSError: it cannot be written.
-    """
-
-    TRAILER = b"\n]}\n"
-
-    def __init__(self, path: str, told: Mapping[str, Any]) -> None:
-        self.path, self._at, self._empty = path, 0, True
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.ftruncate(self._fd, 0)
-            head = f'{{"displayTimeUnit":"ms","otherData":{json.dumps(told)},"traceEvents":[\n'
-            self._write(head.encode())
-        except BaseException:
-            os.close(self._fd)
-            raise
-
-    def fits(self, events: Sequence[str], size_bytes_max: int) -> bool:
-        return self._at + sum(map(len, events)) + 2 * len(events) <= size_bytes_max
-
-    def append(self, events: Sequence[str]) -> None:
-        """Writes events. After an error the file is what it was before."""
-        if not events:
-            return
-        try:
-            self._write((("" if self._empty else ",\n") + ",\n".join(events)).encode())
-        except OSError:
-            os.ftruncate(self._fd, self._at)
-            os.pwrite(self._fd, self.TRAILER, self._at)
-            raise
-        self._empty = False
-
-    def _write(self, data: bytes) -> None:
-        rest, at = memoryview(data + self.TRAILER), self._at
-        while rest:
-            written = os.pwrite(self._fd, rest, at)
-            rest, at = rest[written:], at + written
-        os.ftruncate(self._fd, at)
-        self._at += len(data)
-
-    def close(self) -> None:
-        os.close(self._fd)
-
-
 class Trace:
     """A trace being taken. Made by ``trace``."""
 
@@ -353,8 +135,8 @@ class Trace:
 
     def _begin(self) -> None:
         self._pid = os.getpid()
-        self._encoder = _Encoder(self._pid)
-        self._file: _File | None = None
+        self._encoder = TraceEncoder(self._pid)
+        self._file: TraceFile | None = None
         self._lock = threading.Lock()  # of the file, and of who closes it
         self._pending: list[Span] = []
         self._threads: dict[int, str] = {}
@@ -450,7 +232,7 @@ class Trace:
 
     # --- the file ------------------------------------------------------------------------
 
-    def _open(self) -> _File:
+    def _open(self) -> TraceFile:
         """This process's file; one with its number where another process has the name."""
         told = {
             "program": " ".join(sys.argv[:1]),
@@ -462,10 +244,10 @@ class Trace:
             "realtime_ns": time.time_ns(),
         }
         try:
-            opened = _File(self.path, told)
+            opened = TraceFile(self.path, told)
         except BlockingIOError:
             self._alone = False
-            opened = _File(self.path, told)
+            opened = TraceFile(self.path, told)
         self._file = opened
         opened.append(self._encoder.process(self._rank))
         return opened

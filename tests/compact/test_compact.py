@@ -206,7 +206,7 @@ def test_an_order_of_another_state_does_not(
             txn.put(key, key)
     env.close()
     convert(tmp_path / "source", order=keys)
-    look = compact.compacting._told
+    look = compact.compacting._provenance_state
 
     def told(data: Path) -> Any:
         found = look(data)
@@ -216,7 +216,7 @@ def test_an_order_of_another_state_does_not(
                 txn.put(b"wolf", b"")
         return found
 
-    monkeypatch.setattr(compact.compacting, "_told", told)
+    monkeypatch.setattr(compact.compacting, "_provenance_state", told)
     compact.compact(tmp_path / "source", tmp_path / "target")
     with pytest.raises(IncompatibleError, match="is not known"):
         lmdbio.Records(tmp_path / "target", order="insertion")

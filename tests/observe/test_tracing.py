@@ -27,7 +27,7 @@ from click.testing import CliRunner
 import lmdbio
 from lmdbio import _core
 from lmdbio.cli import cli
-from lmdbio.observe import timeline, tracing
+from lmdbio.observe import timeline, trace_file, tracing
 from tests.support import databases
 
 COUNT = 3000
@@ -45,7 +45,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def no_rank_and_nothing_left_on(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    for name in tracing.RANK_VARIABLES:
+    for name in trace_file.RANK_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     yield
     assert not tracing.is_on()
@@ -292,13 +292,13 @@ def test_an_exception_leaves_a_whole_trace(path, tmp_path):
     ],
 )
 def test_no_two_processes_get_one_name(template, rank, alone, name):
-    assert tracing.file_name(template, rank=rank, pid=77, alone=alone) == name
+    assert trace_file.file_name(template, rank=rank, pid=77, alone=alone) == name
 
 
 def test_launchers_say_the_rank():
-    assert tracing.launched_rank({}) is None
-    assert tracing.launched_rank({"PMI_RANK": "5", "SLURM_PROCID": "9"}) == 5
-    assert tracing.launched_rank({"OMPI_COMM_WORLD_RANK": "x", "SLURM_PROCID": "9"}) == 9
+    assert trace_file.launched_rank({}) is None
+    assert trace_file.launched_rank({"PMI_RANK": "5", "SLURM_PROCID": "9"}) == 5
+    assert trace_file.launched_rank({"OMPI_COMM_WORLD_RANK": "x", "SLURM_PROCID": "9"}) == 9
 
 
 # --- processes ----------------------------------------------------------------------------

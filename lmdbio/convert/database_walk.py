@@ -1,0 +1,200 @@
+"""Walk the databases of one state once, and write what was found into a draft.
+
+walk -> parts -> digest of every page
+-> clues (history? leaves? order?) -> blocks, or a history alone -> draft
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Literal
+
+from lmdbio import _core
+from lmdbio._core import Database, Engine, Extents, KeyFinder
+from lmdbio.convert.clues import Clues, GivenOrders
+from lmdbio.errors import IncompatibleError
+from lmdbio.provenance import Name, name_text
+from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digests, tree_pages
+from lmdbio.provenance.values import DUPSORT, Part, walk
+from lmdbio.provenance.writer import Form, Writer
+from lmdbio.system.background import Beside
+from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.publish import Draft
+
+__all__ = ["DatabaseWalk"]
+
+
+class DatabaseWalk:
+    """One walk of the newest state's databases into the draft.
+
+    Args:
+        draft: of the provenance file.
+        form: as for ``convert``.
+        given: the order of the records, as far as it is known.
+        progress: called with (pages done, in all, "walk").
+
+    Attributes:
+        writer: of the draft.
+        trees: the digest of each database written.
+        steps: pages walked.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        draft: Draft,
+        form: Form,
+        given: GivenOrders,
+        progress: Progress | None,
+    ) -> None:
+        self._engine, self._form = engine, form
+        self._given, self._is_ordered = given, False
+        self._hints = FileIdentity.of(os.fstat(engine.fd))
+        self._meta = _core.read_meta(engine)
+        self.writer = Writer(draft, self._meta.layout, form, engine.path)
+        self.trees: list[bytes] = []
+        self.steps = Steps(progress, 0, "walk")
+
+    def run(self, databases: Sequence[str | bytes | None] | Literal["all"] | None) -> None:
+        """Walk the databases of these names, as ``convert`` takes them, and write them."""
+        if databases is None or databases == "all":
+            named = self._main(always=False)
+            for found, db in [] if databases is None and self.writer.made else named:
+                self._tree(found, db)
+            return
+        if isinstance(databases, (str, bytes)):
+            raise TypeError("databases must be a sequence of names, 'all' or None")
+        names = [name.encode() if isinstance(name, str) else name for name in databases]
+        for name in dict.fromkeys(names):
+            if name is None:
+                self._main(always=True)
+            else:
+                self._tree(name, _core.find_database(self._engine, self._meta, name))
+
+    def moved(self) -> bool:
+        """Return whether something was committed since this walk began.
+
+        Stricter than safety asks for (pages of a state last until the second commit after
+        it), because what describes an older state would be refused by ``check`` at once.
+        """
+        newest = _core.newest_txnid(self._engine, self._meta.layout)
+        now = FileIdentity.of(os.fstat(self._engine.fd))
+        return newest != self._meta.txnid or now != self._hints
+
+    def finish(self) -> int:
+        """Write the directory; returns the file's size."""
+        return self.writer.finish(self._meta, self._hints, join_digests(self.trees))
+
+    def _parts(self, db: Database, digest: TreeDigest) -> Iterator[Part]:
+        """Yield the parts of a database; every page goes through the digest."""
+        self.steps.total += tree_pages(db)
+        with Beside() as beside:
+            for part in walk(self._engine, self._meta, db):
+                if part.chunk is not None:
+                    # To hash a page takes as long as all the rest that is done with it.
+                    beside.begin(partial(digest.add, part.chunk))
+                    self.steps.add(len(part.chunk.pgnos))
+                try:
+                    yield part
+                finally:
+                    beside.end()
+
+    def _tree(self, name: Name, db: Database) -> None:
+        digest, clues = TreeDigest(), self._clues(name, db)
+        self.writer.begin(name, db)
+        for part in self._parts(db, digest):
+            self._note(clues, part)
+            for extents in clues.take():
+                self.writer.add(extents)
+        self._end(name, clues)
+        self.trees.append(digest.finish(name, db))
+
+    def _main(self, always: bool) -> list[tuple[bytes, Database]]:
+        """Walk the main database, and write it unless it holds named databases alone.
+
+        Returns:
+            The named databases.
+        """
+        db = self._meta.main_db
+        digest, clues = TreeDigest(), self._clues(None, db)
+        named: list[tuple[bytes, Database]] = []
+        held: list[Extents] = []  # while all of them are named databases
+        seen = 0
+        wanted = always or not db.entries
+        if wanted:
+            self.writer.begin(None, db)
+        for part in self._parts(db, digest):
+            if part.chunk is not None and part.keys:
+                named += _core.leaf_databases(self._meta.layout, part.chunk, self._engine.path)
+            seen += self._note(clues, part)
+            held += clues.take()
+            if not wanted and seen > len(named):
+                wanted = True
+                self.writer.begin(None, db)
+            if wanted:
+                for extents in held:
+                    self.writer.add(extents)
+                held.clear()
+        if wanted:
+            self._end(None, clues)
+            self.trees.append(digest.finish(None, db))
+        return named
+
+    def _end(self, name: Name, clues: Clues) -> None:
+        """End a database in the form that was asked for.
+
+        Raises:
+            IncompatibleError: it cannot be described so, or in the order that was given.
+        """
+        history, reason = None, ""
+        if self._form in ("auto", "replay"):
+            history, reason = clues.history(self._meta, named=name is not None)
+        leaves = clues.leaves()
+        if self._form == "leaves" and leaves is None:
+            reason = "its leaves alone do not tell where records lie"
+        if reason and self._form in ("replay", "leaves"):
+            raise IncompatibleError(
+                f"{self._engine.path}: {name_text(name)} cannot be described by "
+                f'form="{self._form}": {reason}'
+            )
+        self.writer.know_keys(clues.keys.end())
+        if history is not None:
+            self.writer.replay(history, clues.take(all_of_them=True))
+        else:
+            for extents in clues.take(all_of_them=True):
+                self.writer.add(extents)
+            self.writer.end(leaves)
+        each = clues.each()
+        if each is not None:
+            self.writer.group(each)
+            if clues.order is not None:
+                raise IncompatibleError(
+                    f"{self._engine.path}: {name_text(name)} has keys with many values, of whose "
+                    "order nothing can be said"
+                )
+        elif clues.order is not None:
+            if self._is_ordered and self._given.log is not None:
+                raise IncompatibleError(
+                    f"{self._engine.path}: an order is that of one database; name the one that "
+                    "it is of"
+                )
+            self._is_ordered = True
+            self.writer.order(clues.order.end())
+
+    def _clues(self, name: Name, db: Database) -> Clues:
+        hopeful = self._form in ("auto", "replay")
+        order = self._given.of(name, db, f"{self._engine.path}: {name_text(name)}")
+        return Clues(KeyFinder(db.flags), order, hopeful=hopeful, many=bool(db.flags & DUPSORT))
+
+    def _note(self, clues: Clues, part: Part) -> int:
+        """Add a part to the clues; returns how many records it has."""
+        if part.chunk is not None and part.keys:
+            layout = self._meta.layout
+            clues.keys.add(layout, part.chunk, self._engine.path)
+            if clues.order is not None:
+                clues.order.add(layout, part.chunk, self._engine.path)
+            clues.add_leaves(_core.leaves_of(layout, part.chunk), part.each)
+        clues.add(part.extents)
+        return len(part.extents)
