@@ -1,6 +1,6 @@
 """Find headless clauses in docstrings, comments and documents: clauses that name no actor.
 
-    python tests/house/words.py [FILE ...]      every text of the project, or these files
+    python tests/house/words.py [PATH ...]      every text of the project, or of these places
 
 "Who has waited so long asks for it" leaves the actor to be guessed. "A root that has waited for
 four turns asks for the cursor" does not. So a sentence must not begin with *who*,
@@ -148,19 +148,23 @@ def judge(path: Path) -> list[str]:
 
 def files() -> list[Path]:
     """Return every text that the project's rules hold for."""
-    found = set()
-    for folder in FOLDERS:
-        paths = (ROOT / folder).glob("*") if folder == "." else (ROOT / folder).rglob("*")
-        found |= {
-            path
-            for path in paths
-            if path.suffix in ENDINGS and "_lmdbio" not in path.name and path.is_file()
-        }
+    found = {path for folder in FOLDERS for path in below(ROOT / folder, deep=folder != ".")}
     return sorted(found)
 
 
+def below(folder: Path, *, deep: bool = True) -> list[Path]:
+    """Return the texts of a folder, or the one file that it is."""
+    if folder.is_file():
+        return [folder]
+    return sorted(
+        path
+        for path in (folder.rglob("*") if deep else folder.glob("*"))
+        if path.suffix in ENDINGS and "_lmdbio" not in path.name and path.is_file()
+    )
+
+
 def main() -> int:
-    paths = [Path(each) for each in sys.argv[1:]] or files()
+    paths = [path for each in sys.argv[1:] for path in below(Path(each))] or files()
     findings = [finding for path in paths for finding in judge(path)]
     print("\n".join(findings) if findings else f"{len(paths)} texts, no headless clause")
     return 1 if findings else 0
