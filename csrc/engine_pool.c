@@ -312,7 +312,7 @@ static int pool_make(lio_engine *engine, lio_pool **out, lio_error *error)
     owner->pid = getpid();
     /* Without one (descriptors used up, a sandbox closed since) threads read the same way. */
     if (engine->kind == &lio_kind_uring)
-        (void)lio_ring_open(lio_engine_fd(engine), engine->depth, engine->kind->alignment,
+        (void)lio_ring_open(engine->kind->fd(engine->source), engine->depth, engine->kind->alignment,
                             &owner->ring, NULL);
     (void)pthread_mutex_init(&owner->lock, NULL);
     (void)pthread_cond_init(&owner->work, NULL);

@@ -11,35 +11,14 @@
  * in it and makes a pool of its own; the parent's is left alone (its threads do not exist in
  * the child and its mutex may be held), at the price of the pool's few hundred bytes.
  *
- * Private to the engine: what it consists of, and what its two files have of each other.
+ * Private to the engine, which hands it tickets; it performs their requests by engine_request.h.
  */
 #ifndef LIO_ENGINE_POOL_H
 #define LIO_ENGINE_POOL_H
 
-#include <stdatomic.h>
 #include <stdbool.h>
 
-#include "engine_kind.h"
-#include "trace.h"
-
-enum {
-    LIO_ENGINE_DEPTH_MAX = 256,
-    LIO_TALLIED = sizeof(lio_tally) / sizeof(uint64_t)
-};
-
-typedef struct lio_pool lio_pool;
-
-struct lio_engine {
-    const lio_kind *kind;
-    lio_source *source;
-    uint32_t depth;
-    _Atomic(lio_pool *) pool; /* NULL until the first submit */
-    _Atomic uint64_t requests, bytes;
-    _Atomic uint64_t tally[LIO_TALLIED]; /* a lio_tally */
-    _Atomic(lio_trace *) trace;      /* NULL: none was ever asked for */
-    uint32_t number;                 /* in the trace */
-    _Atomic uint32_t in_flight;      /* while traced */
-};
+#include "engine_request.h"
 
 struct lio_ticket {
     lio_pool *owner;
@@ -60,8 +39,6 @@ typedef struct lio_hint {
     lio_extent extents[];
 } lio_hint;
 
-/* --- the pool's, for the engine */
-
 /* This process's pool; made on first use and again after fork. */
 int lio_pool_of(lio_engine *engine, lio_pool **out, lio_error *error);
 
@@ -76,22 +53,5 @@ int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error);
 
 /* Queues a hint from malloc, which is the pool's from now on. */
 void lio_pool_hint(lio_pool *pool, lio_hint *hint);
-
-/* --- the engine's, for the pool */
-
-/* Does one request and, while that is on, traces it. `queued_ns`: when it was submitted, 0: now. */
-int lio_engine_perform(lio_engine *engine, const lio_read *read, uint64_t queued_ns,
-                       lio_error *error);
-
-/* While a file is cut, Linux may give zeros for the rest of the page that it then ends in: then its
- * size, asked for afterwards, is too small for what was read. */
-int lio_engine_check_size(lio_engine *engine, const lio_read *reads, size_t count,
-                          lio_error *error);
-
-/* Counts what one request was. */
-void lio_engine_add(lio_engine *engine, uint64_t calls, uint64_t received);
-
-/* Traces a span, while that is on. */
-void lio_engine_note(lio_engine *engine, lio_span span);
 
 #endif

@@ -1,0 +1,114 @@
+/* What every kind with a descriptor shares: it opens a regular file, asks for its size and what the
+ * page cache holds of it, and reads until all bytes are there. */
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "engine_kind.h"
+
+/* How often a read that ended off the alignment, not at the end of the file, is made again. */
+enum { IN_VAIN_MAX = 64 };
+
+/* Linux moves at most this much in one call; a multiple of every page size. */
+static const uint64_t KERNEL_LIMIT = 0x7ffff000u & ~UINT64_C(0xffff);
+
+int lio_open_file(const char *path, int *fd, lio_error *error)
+{
+    struct stat status;
+    int opened;
+    /* A FIFO would block in open() until a writer comes: O_NONBLOCK lets fstat refuse it. */
+    do
+        opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    while (opened < 0 && errno == EINTR);
+    if (opened < 0)
+        return lio_fail_errno(error, errno, 0, 0, "cannot open the file");
+    if (fstat(opened, &status) != 0) {
+        int code = lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
+        (void)close(opened);
+        return code;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        (void)close(opened);
+        return lio_fail(error, LIO_ERR_INVALID, 0, 0, 0, "not an LMDB database: %s",
+                        S_ISDIR(status.st_mode) ? "it is a folder" : "it is no regular file");
+    }
+    *fd = opened;
+    return LIO_OK;
+}
+
+int lio_file_size(int fd, uint64_t *size, lio_error *error)
+{
+    struct stat status;
+    if (fstat(fd, &status) != 0)
+        return lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
+    *size = (uint64_t)status.st_size;
+    return LIO_OK;
+}
+
+/* cachestat(2): one system call number for all machines; libc has no wrapper yet. */
+enum { CACHESTAT = 451 };
+
+bool lio_cached_bytes(int fd, uint64_t offset, uint64_t length, uint64_t *bytes)
+{
+    struct {
+        uint64_t offset, length;
+    } range = {offset, length};
+    struct {
+        uint64_t cached, dirty, writeback, evicted, recently_evicted;
+    } pages = {0, 0, 0, 0, 0};
+    if (syscall(CACHESTAT, fd, &range, &pages, 0) != 0)
+        return false;
+    *bytes = pages.cached * (uint64_t)sysconf(_SC_PAGESIZE);
+    return true;
+}
+
+int lio_short_read(const lio_read *read, uint64_t received, lio_error *error)
+{
+    return lio_fail(error, LIO_ERR_SHORT, read->offset, read->needed, received,
+                    "the file ends too early");
+}
+
+/* A direct read that is cut short may end at any sector; a rest that is not aligned is dropped
+ * and read again. False at the end of the file, and when nothing comes of it. */
+static bool read_on(int fd, const lio_read *read, uint32_t alignment, uint64_t *got,
+                    uint32_t *in_vain)
+{
+    uint64_t size, whole = *got & ~((uint64_t)alignment - 1);
+    if (*got >= read->needed || lio_file_size(fd, &size, NULL) != LIO_OK ||
+        read->offset + *got >= size || ++*in_vain > IN_VAIN_MAX)
+        return false;
+    *got = whole;
+    return true;
+}
+
+int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
+                  uint64_t *calls, lio_error *error)
+{
+    uint64_t got = 0;
+    uint32_t in_vain = 0;
+    int code = LIO_OK;
+    if (read->offset > INT64_MAX || read->length > INT64_MAX - read->offset)
+        return lio_fail(error, LIO_ERR_ARGUMENT, read->offset, read->length, 0,
+                        "a read beyond the largest file offset");
+    while (got < read->length) {
+        uint64_t rest = read->length - got;
+        ssize_t now = pread(fd, read->into + got, rest < KERNEL_LIMIT ? rest : KERNEL_LIMIT,
+                            (off_t)(read->offset + got));
+        ++*calls;
+        if (now < 0 && errno == EINTR)
+            continue;
+        if (now < 0) {
+            code = lio_fail_errno(error, errno, read->offset + got, rest, "cannot read");
+            break;
+        }
+        got += (uint64_t)now;
+        if (now == 0 || (got % alignment != 0 && !read_on(fd, read, alignment, &got, &in_vain)))
+            break;
+    }
+    *received += got;
+    if (code == LIO_OK && got < read->needed)
+        code = lio_short_read(read, got, error);
+    return code;
+}
