@@ -59,11 +59,11 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
 int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
                            lio_error *error);
 
-/* Memory engine only: every read whose number (from 0, counted since this call) is a
- * multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
- * sleeps `delay_us`. */
-void lio_engine_memory_script(lio_engine *engine, uint64_t every, int sys_errno,
-                              uint32_t delay_us);
+/* For an engine from lio_engine_open_memory: every read whose number (from 0, counted since this call)
+ * is a multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
+ * sleeps `delay_us`. LIO_ERR_UNSUPPORTED for other engines. */
+int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
+                             lio_error *error);
 
 /* Waits for the requests under way and closes. NULL is fine. */
 void lio_engine_close(lio_engine *engine);
@@ -107,15 +107,15 @@ void lio_engine_tally(const lio_engine *engine, lio_tally *out);
 void lio_engine_count(lio_engine *engine, const lio_tally *more);
 
 /* The same for records found, records handed out and bytes of their values. */
-void lio_engine_handed_out(lio_engine *engine, uint64_t located, uint64_t records,
+void lio_engine_count_records(lio_engine *engine, uint64_t located, uint64_t records,
                            uint64_t record_bytes);
 
 /* The same for the bytes that a read was to give, those that nobody asked for included. */
-void lio_engine_planned(lio_engine *engine, uint64_t planned_bytes, uint64_t gap_bytes);
+void lio_engine_count_planned(lio_engine *engine, uint64_t planned_bytes, uint64_t gap_bytes);
 
 /* A stage that began at `begun_ns` has ended now: counts its time, and notes it. `amount`: see
  * lio_span. */
-void lio_engine_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns, uint64_t amount);
+void lio_engine_count_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns, uint64_t amount);
 
 /* Queues `count` requests (copied) and returns at once. */
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
@@ -162,15 +162,15 @@ bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint
 /* Sets missing[i] to whether the calling thread would have to wait for what lies at extents[i], or
  * had better read it with others than copy it by itself; how many that are. What is not missing may
  * be pushed out of the page cache. */
-size_t lio_engine_missing(lio_engine *engine, const lio_extent *extents, size_t count,
+size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, size_t count,
                           uint8_t *missing);
 
-/* Whether lio_engine_missing would find none. */
-bool lio_engine_holds(lio_engine *engine, const lio_extent *extents, size_t count);
+/* Whether lio_engine_find_missing would find none. */
+bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t count);
 
-/* Tells another thread to make ready what lio_engine_peek would copy out of a mapping, extent by
+/* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping, extent by
  * extent, but the first, which the calling thread wants at once. A hint, for extents that
- * lio_engine_holds or _missing has just found held: nobody waits for it, and nothing fails. */
+ * lio_engine_is_cached or _missing has just found held: nobody waits for it, and nothing fails. */
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count);
 
 /* Submit and wait. A single small request is read by the calling thread. */
@@ -183,10 +183,10 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
 /* Fills the pieces of memory `into`, one after the other, with the bytes from `offset` on, if
  * the calling thread need not wait for them; how much is copied is the caller's to limit. False:
  * it would have to, or the engine cannot know. Then `into` may hold anything. */
-bool lio_engine_peek(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
+bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
 
 /* The same for who notices by himself when bytes became zeros because the file is being cut. */
-bool lio_engine_glance(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
+bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
 /* cdef: resume */
 
 #endif

@@ -4,6 +4,9 @@
  * The staged kind: the same by way of a few huge pages of its own, from which a thread copies.
  * For memory that has none, such as shared memory: the disk then writes to one piece of memory
  * where it would write to 512, which was seen to be worth the copy and more.
+ *
+ * The uring kind: an io_uring carries the reads that are in flight together (engine_ring.h). A thread
+ * that reads for itself alone calls the kernel as the direct kind does.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,7 +17,8 @@
 #include <unistd.h>
 
 #include "buffer.h"
-#include "engine_kind.h"
+#include "engine_file.h"
+#include "engine_ring.h"
 #include "extent.h"
 
 enum {
@@ -67,7 +71,7 @@ static int probe(int fd, lio_error *error)
     return LIO_OK;
 }
 
-int lio_direct_open(const char *path, lio_source **out, lio_error *error)
+static int source_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source = NULL;
     int fd = -1, direct = -1;
@@ -188,16 +192,34 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_direct = {
-    .name = "direct", .alignment = LIO_DIRECT_ALIGNMENT, .read = read_one, .size = source_size,
-    .close = source_close, .fd = source_fd,
+static int open_with_ring(const char *path, lio_source **out, lio_error *error)
+{
+    lio_source *source;
+    lio_ring *ring;
+    int code = source_open(path, &source, error);
+    if (code != LIO_OK)
+        return code;
+    /* Each process's own ring is made on first use; here it is seen whether one can be. */
+    code = lio_ring_open(-1, 1, 1, &ring, error);
+    if (code != LIO_OK) {
+        source_close(source);
+        return code;
+    }
+    lio_ring_close(ring);
+    *out = source;
+    return LIO_OK;
+}
+
+const lio_file_kind lio_file_direct = {
+    .name = "direct", .alignment = LIO_DIRECT_ALIGNMENT, .open = source_open, .read = read_one,
+    .size = source_size, .close = source_close, .fd = source_fd,
 };
 /* One read alone is as well done by its caller (lio_engine_read). */
-const lio_kind lio_kind_uring = {
-    .name = "uring", .alignment = LIO_DIRECT_ALIGNMENT, .read = read_one, .size = source_size,
-    .close = source_close, .fd = source_fd,
+const lio_file_kind lio_file_uring = {
+    .name = "uring", .alignment = LIO_DIRECT_ALIGNMENT, .is_ringed = true, .open = open_with_ring,
+    .read = read_one, .size = source_size, .close = source_close, .fd = source_fd,
 };
-const lio_kind lio_kind_staged = {
-    .name = "staged", .alignment = LIO_DIRECT_ALIGNMENT, .read = read_staged,
+const lio_file_kind lio_file_staged = {
+    .name = "staged", .alignment = LIO_DIRECT_ALIGNMENT, .open = source_open, .read = read_staged,
     .size = source_size, .close = source_close, .fd = source_fd,
 };

@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include "engine_kind.h"
+#include "engine_file.h"
 
 /* How often a read that ended off the alignment, not at the end of the file, is made again. */
 enum { IN_VAIN_MAX = 64 };
@@ -110,5 +110,22 @@ int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *re
     *received += got;
     if (code == LIO_OK && got < read->needed)
         code = lio_short_read(read, got, error);
+    return code;
+}
+
+int lio_file_check_size(lio_file file, const lio_read *reads, size_t count, lio_error *error)
+{
+    uint64_t end = 0, size;
+    int code;
+    for (size_t i = 0; i < count; i++)
+        if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > end)
+            end = reads[i].offset + reads[i].needed;
+    if (end == 0)
+        return LIO_OK;
+    code = file.kind->size(file.source, &size, error);
+    for (size_t i = 0; i < count && code == LIO_OK && size < end; i++)
+        if (reads[i].needed > 0 && reads[i].offset + reads[i].needed > size)
+            code = lio_short_read(&reads[i], size > reads[i].offset ? size - reads[i].offset : 0,
+                                  error);
     return code;
 }

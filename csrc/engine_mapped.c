@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
-#include "engine_kind.h"
+#include "engine_file.h"
 #include "extent.h"
 
 /* What the kernel maps around a fault, unless its fault_around_bytes were changed. */

@@ -1,13 +1,13 @@
 /* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS
- * (engine_mapped.h). What the file has grown by since, its last page, and all where somebody else
- * handles that signal, or where a cut is seen too late (lio_storage), is read with pread. Whoever lends the mapping itself (lio_engine_map) lends
- * SIGBUS with it. */
+ * (engine_mapped.h). It reads with pread what the file has grown by since, its last page, and all
+ * of it where somebody else handles that signal, or where a cut is seen too late (lio_storage).
+ * Whoever lends the mapping itself (lio_engine_map) lends SIGBUS with it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "engine_kind.h"
+#include "engine_file.h"
 #include "engine_mapped.h"
 #include "storage.h"
 
@@ -18,7 +18,7 @@ struct lio_source {
     bool unmaps_first; /* see lio_storage */
 };
 
-int lio_mmap_open(const char *path, lio_source **out, lio_error *error)
+static int source_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source = NULL;
     lio_storage storage;
@@ -68,7 +68,7 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
     return LIO_OK;
 }
 
-const uint8_t *lio_mmap_span(const lio_source *source, uint64_t *size)
+static const uint8_t *map(const lio_source *source, uint64_t *size)
 {
     *size = source->map != NULL ? source->size : 0;
     return source->map;
@@ -92,7 +92,7 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_mmap = {
-    .name = "mmap", .alignment = 1, .read = read_one, .size = source_size,
-    .close = source_close, .fd = source_fd,
+const lio_file_kind lio_file_mmap = {
+    .name = "mmap", .alignment = 1, .open = source_open, .read = read_one, .map = map,
+    .size = source_size, .close = source_close, .fd = source_fd,
 };

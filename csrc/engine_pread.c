@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "buffer.h"
-#include "engine_kind.h"
+#include "engine_file.h"
 #include "engine_mapped.h"
 #include "storage.h"
 
@@ -26,7 +26,7 @@ struct lio_source {
     int fd;
     lio_storage storage;
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
-    atomic_int begins; /* whether a peek begins to fetch what is missing: 0 while not known, 1, -1 */
+    atomic_int begins; /* whether try_read begins to fetch what is missing: 0 while not known, 1, -1 */
     atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
     uint64_t mapped_bytes_max; /* 0: no mapping */
     atomic_uint reads;         /* of what may be cached, made and asked about, to MAPPED_FROM */
@@ -42,7 +42,7 @@ enum { ASK_FROM_BYTES = 16 << 10 };
  * which thus stays in a core's cache. */
 enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 
-int lio_pread_open(const char *path, lio_source **out, lio_error *error)
+static int source_open(const char *path, lio_source **out, lio_error *error)
 {
     lio_source *source;
     int fd, code = lio_open_file(path, &fd, error);
@@ -83,8 +83,8 @@ static size_t count_neighbours(const lio_read *reads, size_t count, struct iovec
     return i;
 }
 
-int lio_pread_scatter(lio_source *source, const lio_read *reads, size_t count,
-                      uint64_t *received, uint64_t *calls, lio_error *error)
+static int scatter(lio_source *source, const lio_read *reads, size_t count, uint64_t *received,
+                   uint64_t *calls, lio_error *error)
 {
     struct iovec parts[SCATTER_PARTS];
     uint64_t bytes;
@@ -123,7 +123,7 @@ static bool has_begun(lio_source *source, const lio_read *read)
     return source->begins > 0;
 }
 
-void lio_pread_map_cached(lio_source *source, uint64_t bytes_max)
+static void map_cached(lio_source *source, uint64_t bytes_max)
 {
     source->mapped_bytes_max = source->storage.unmaps_first ? bytes_max : 0;
 }
@@ -150,25 +150,25 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
 }
 
 /* To ask the kernel takes as long as to copy a few pages, so where that is all it is not asked. */
-static lio_holds holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
+static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
     lio_mapped *mapped = mapping_of(source);
     uint64_t begin, cached = 0;
     if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
-        return LIO_HOLDS_MAPPED;
+        return LIO_CACHED_MAPPED;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
-        return LIO_HOLDS_NOT;
+        return LIO_CACHED_NOT;
     if (mapped == NULL && length < ASK_FROM_BYTES && !sure)
-        return LIO_HOLDS_BY_CALL;
+        return LIO_CACHED_BY_CALL;
     /* Whole pages are counted, also those of which a few bytes are wanted. */
     begin = lio_round_down(offset, (uint64_t)sysconf(_SC_PAGESIZE));
     return lio_cached_bytes(source->fd, offset, length, &cached) &&
                    cached >= offset + length - begin
-               ? LIO_HOLDS_BY_CALL
-               : LIO_HOLDS_NOT;
+               ? LIO_CACHED_BY_CALL
+               : LIO_CACHED_NOT;
 }
 
-static size_t untouched(lio_source *source, lio_extent extent)
+static size_t fault_count(lio_source *source, lio_extent extent)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     return mapped == NULL ? 0 : lio_mapped_untouched(mapped, extent.offset, extent.length);
@@ -183,20 +183,21 @@ static void prefault(lio_source *source, uint64_t offset, uint64_t length)
 
 /* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
  * systems that do not know the flag refuse; then the threads do the work. */
-static lio_peek peek(lio_source *source, const lio_read *read, const struct iovec *into, int count)
+static lio_cached try_read(lio_source *source, const lio_read *read, const struct iovec *into,
+                           int count)
 {
     ssize_t got;
     if (copy_mapped(source, read, into, count))
-        return LIO_PEEK_MAPPED;
+        return LIO_CACHED_MAPPED;
     if (atomic_load_explicit(&source->always_waits, memory_order_relaxed))
-        return LIO_PEEK_NOTHING;
+        return LIO_CACHED_NOT;
     got = preadv2(source->fd, into, count, (off_t)read->offset, RWF_NOWAIT);
     if (got == (ssize_t)read->length)
-        return LIO_PEEK_BY_CALL;
+        return LIO_CACHED_BY_CALL;
     if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
         source->always_waits = true;
-    return got < 0 && errno == EAGAIN && has_begun(source, read) ? LIO_PEEK_BEGUN
-                                                                 : LIO_PEEK_NOTHING;
+    return got < 0 && errno == EAGAIN && has_begun(source, read) ? LIO_CACHED_SOON
+                                                                 : LIO_CACHED_NOT;
 }
 
 /* To read is to populate. What is read is not looked at. */
@@ -259,9 +260,12 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
-const lio_kind lio_kind_pread = {
-    .name = "pread", .alignment = 1, .read = read_one, .peek = peek, .holds = holds,
-    .prefault = prefault, .untouched = untouched,
-    .populate = populate, .size = source_size, .close = source_close,
-    .fd = source_fd,
+static const lio_page_cache page_cache = {
+    .try_read = try_read, .holds = holds, .prefault = prefault, .fault_count = fault_count,
+    .populate = populate, .map_cached = map_cached,
+};
+
+const lio_file_kind lio_file_pread = {
+    .name = "pread", .alignment = 1, .open = source_open, .read = read_one, .scatter = scatter,
+    .page_cache = &page_cache, .size = source_size, .close = source_close, .fd = source_fd,
 };

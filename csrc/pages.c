@@ -304,7 +304,7 @@ static int fill(lio_pages *pages, const lio_read *read, lio_error *error)
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
     if (!pages->hasty)
         return lio_engine_read(pages->engine, read, 1, error);
-    return lio_engine_peek(pages->engine, read->offset, &into, 1) ? LIO_OK : LIO_PENDING;
+    return lio_engine_try_read_checked(pages->engine, read->offset, &into, 1) ? LIO_OK : LIO_PENDING;
 }
 
 /* Reads and checks page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF. */
@@ -481,9 +481,9 @@ int lio_value_peek(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
     uint32_t header = pages->layout.header_size;
     struct iovec parts[2] = {{.iov_base = head, .iov_len = header},
                              {.iov_base = into, .iov_len = (size_t)where->length}};
-    if (!lio_engine_peek(pages->engine, where->offset - header, parts, 2))
+    if (!lio_engine_try_read_checked(pages->engine, where->offset - header, parts, 2))
         return LIO_PENDING;
-    lio_engine_planned(pages->engine, header + where->length, header);
+    lio_engine_count_planned(pages->engine, header + where->length, header);
     return check_head(pages, where, head, error);
 }
 
@@ -546,7 +546,7 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
     lio_engine_counters(pages->engine, &counters);
     if (__atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)
         return true;
-    if (!lio_engine_glance(pages->engine, offset, &into, 1) &&
+    if (!lio_engine_try_read(pages->engine, offset, &into, 1) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
         return false;
     if (!lio_meta_is(&pages->layout, now, snapshot->txnid) ||

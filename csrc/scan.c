@@ -270,7 +270,7 @@ static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent
         (*reads)[i] = (lio_read){requests[i].offset, requests[i].length, requests[i].needed,
                                  *buffer + requests[i].buffer_offset};
     *read_count = totals.requests;
-    lio_engine_stage(scan->engine, LIO_STAGE_PLAN, begun, totals.buffer_bytes);
+    lio_engine_count_stage(scan->engine, LIO_STAGE_PLAN, begun, totals.buffer_bytes);
     lio_engine_count(scan->engine,
                      &(lio_tally){.planned_bytes = totals.buffer_bytes,
                                   .gap_bytes = totals.waste_bytes +
@@ -357,8 +357,8 @@ static void collect(lio_scan *scan, block *b)
         scan->failed = code;
     }
     lio_pages_unlock(pages);
-    lio_engine_stage(scan->engine, LIO_STAGE_LOCATE, begun, b->count);
-    lio_engine_handed_out(scan->engine, b->count, 0, 0);
+    lio_engine_count_stage(scan->engine, LIO_STAGE_LOCATE, begun, b->count);
+    lio_engine_count_records(scan->engine, b->count, 0, 0);
     code = submit(scan, b, &scan->failure);
     if (code != LIO_OK) {
         scan->failed = code;
@@ -427,7 +427,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     begun = lio_now_ns();
     if (next->ticket != NULL) {
         code = lio_ticket_wait(next->ticket, timeout_ms, error);
-        lio_engine_stage(scan->engine, LIO_STAGE_WAIT, begun, next->value_bytes);
+        lio_engine_count_stage(scan->engine, LIO_STAGE_WAIT, begun, next->value_bytes);
     }
     if (code == LIO_OK)
         code = check_headers(scan, next->plan, next->buffer, next->extents, next->extent_count,
@@ -481,7 +481,7 @@ static int load_piece(lio_scan *scan, const block *b, size_t first, size_t count
         code = lio_engine_read(scan->engine, &reads[i], 1, error); /* by this very thread */
     if (read_count > 4)
         code = lio_engine_read(scan->engine, reads, read_count, error);
-    lio_engine_stage(scan->engine, LIO_STAGE_WAIT, begun, bytes);
+    lio_engine_count_stage(scan->engine, LIO_STAGE_WAIT, begun, bytes);
     free(reads);
     if (code == LIO_OK)
         code = check_headers(scan, p->plan, p->buffer, b->extents + first, count, error);
@@ -531,7 +531,7 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     if (code != LIO_OK)
         return code;
     *count = last - first;
-    lio_engine_handed_out(scan->engine, 0, *count, scan->options.want_values ? bytes : 0);
+    lio_engine_count_records(scan->engine, 0, *count, scan->options.want_values ? bytes : 0);
     return LIO_OK;
 }
 

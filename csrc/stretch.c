@@ -3,7 +3,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-#include "engine_kind.h"
 
 enum {
     TICKETS = 4,
@@ -85,10 +84,10 @@ static void extend(lio_stretch *s, uint64_t goal)
     lio_ticket **ticket = &s->tickets[s->next];
     lio_extent range = {s->to, goal - s->to};
     uint64_t cached;
-    int fd = lio_engine_fd(s->engine);
     if (goal <= s->to)
         return;
-    if (lio_cached_bytes(fd, range.offset, range.length, &cached) && cached >= range.length) {
+    if (lio_engine_cached(s->engine, range.offset, range.length, &cached, NULL) == LIO_OK &&
+        cached >= range.length) {
         s->to = goal;
         return;
     }
@@ -96,7 +95,8 @@ static void extend(lio_stretch *s, uint64_t goal)
         if (lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING)
             return;
         /* A mount may go without a page cache (FUSE's direct_io, 9p). */
-        s->useless = lio_cached_bytes(fd, s->asked[s->next], s->piece, &cached) && cached == 0;
+        s->useless = lio_engine_cached(s->engine, s->asked[s->next], s->piece, &cached, NULL) == LIO_OK &&
+                     cached == 0;
         lio_ticket_drop(ticket);
     }
     if (lio_engine_populate(s->engine, &range, 1, s->piece, ticket, NULL) != LIO_OK)

@@ -200,8 +200,12 @@ class Engine:
         return self
 
     def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
-        """Memory engine only: make reads fail or dawdle (csrc/engine.h)."""
-        lib.lio_engine_memory_script(self._pointer, fail_every, sys_errno, delay_us)
+        """Make reads of a memory engine fail or dawdle (``lio_engine_inject_faults``)."""
+        self._status.check(
+            lib.lio_engine_inject_faults(
+                self.pointer, fail_every, sys_errno, delay_us, self._status.error
+            )
+        )
 
     @property
     def pointer(self) -> Any:
@@ -246,7 +250,7 @@ class Engine:
         """
         extents = np.ascontiguousarray(extents, EXTENT)
         missing = np.empty(len(extents), np.bool_)
-        count = lib.lio_engine_missing(
+        count = lib.lio_engine_find_missing(
             self.pointer,
             pointer_to(extents, "lio_extent *"),
             len(extents),

@@ -18,7 +18,7 @@ from lmdbio.planning.reads import PAGE_BYTES
 __all__ = ["DEPTH_MAX", "ENGINES", "FIELDS", "Overrides", "VARIABLES", "overrides_from_env"]
 
 ENGINES = ("auto", "pread", "direct", "uring", "staged", "mmap")
-DEPTH_MAX = 256  # csrc/engine_request.h
+DEPTH_MAX = 256  # csrc/engine_private.h
 #: More than this is no gap but a file.
 GAP_BYTES_LARGEST = 1 << 40
 

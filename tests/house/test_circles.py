@@ -37,5 +37,5 @@ def test_no_c_files_use_each_other_in_a_circle() -> None:
 def test_a_circle_of_two_files_of_one_room_is_found() -> None:
     call = "int lio_{0}(void)\n{{\n    return lio_{1}();\n}}\n"
     with pytest.raises(CycleError):
-        check_circles({"engine.c": call.format("a", "b"), "engine_pool.c": call.format("b", "a")})
-    check_circles({"engine.c": call.format("a", "b"), "engine_pool.c": call.format("b", "c")})
+        check_circles({"engine.c": call.format("a", "b"), "engine_queue.c": call.format("b", "a")})
+    check_circles({"engine.c": call.format("a", "b"), "engine_queue.c": call.format("b", "c")})

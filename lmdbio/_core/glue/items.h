@@ -116,7 +116,7 @@ static bool lio_items_lend(lio_items *s, const lio_items_held *h)
         return false;
     if (s->run == run && s->end - s->at >= count) {
         s->ready = s->at + count;
-        lio_engine_handed_out(lio_pages_engine(h->pages), 0, count, bytes);
+        lio_engine_count_records(lio_pages_engine(h->pages), 0, count, bytes);
     }
     return true;
 }
@@ -171,7 +171,7 @@ static PyObject *lio_items_read(const lio_items_held *h, const lio_record *recor
     Py_BEGIN_ALLOW_THREADS
     uint64_t begun = lio_now_ns();
     code = lio_value_read(h->pages, &record->where, room, &error);
-    lio_engine_stage(lio_pages_engine(h->pages), LIO_STAGE_WAIT, begun, record->value_size);
+    lio_engine_count_stage(lio_pages_engine(h->pages), LIO_STAGE_WAIT, begun, record->value_size);
     Py_END_ALLOW_THREADS
     if (code == LIO_OK ? lio_items_vouch(h) : lio_items_raise(h, code, &error))
         return value;

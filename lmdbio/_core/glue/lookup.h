@@ -114,7 +114,7 @@ static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, li
         if (code == LIO_OK && item->data == NULL && item->data_size != 0)
             code = lio_value_read(pages, &item->where, (uint8_t *)room, error);
         if (code == LIO_OK)
-            lio_engine_handed_out(lio_pages_engine(pages), 0, 1, item->data_size);
+            lio_engine_count_records(lio_pages_engine(pages), 0, 1, item->data_size);
     }
     lio_pages_unlock(pages);
     return code;
@@ -129,7 +129,7 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
     lio_pages_lock(pages);
     code = lio_cursor_move(cursor, move, key, key_size, data, data_size, NULL, error);
     if (code == LIO_OK)
-        lio_engine_handed_out(lio_pages_engine(pages), 1, 0, 0);
+        lio_engine_count_records(lio_pages_engine(pages), 1, 0, 0);
     if (code == LIO_OK && wanted != 0)
         code = lio_glue_item(cursor, wanted, list, error);
     lio_pages_unlock(pages);
@@ -150,7 +150,7 @@ static int lio_glue_record(const lio_scan *scan, const lio_record *record, int i
         Py_BEGIN_ALLOW_THREADS
         *begun = lio_now_ns();
         code = lio_value_read(lio_scan_pages(scan), &record->where, room, error);
-        lio_engine_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun, size);
+        lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun, size);
         *begun = lio_now_ns();
         Py_END_ALLOW_THREADS
     }
@@ -183,7 +183,7 @@ static int lio_glue_scan(const lio_scan *scan, size_t first, size_t count, uintp
             code = lio_glue_record(scan, &record, 1, values, i, &begun, error);
         bytes += values != 0 && code == LIO_OK ? record.value_size : 0;
     }
-    lio_engine_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_COPY, begun, bytes);
+    lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_COPY, begun, bytes);
     PyGILState_Release(state);
     lio_pages_unlock(lio_scan_pages(scan));
     return code;
@@ -400,7 +400,7 @@ static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_s
     if (code == LIO_OK && l->buffers)
         code = lio_lookup_view(&found->value);
     if (code == LIO_OK)
-        lio_engine_handed_out(lio_pages_engine(l->pages), key != NULL ? 1 : 0,
+        lio_engine_count_records(lio_pages_engine(l->pages), key != NULL ? 1 : 0,
                               wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         if (lio_glue_is_intact(l->snapshot, l->pages))
@@ -566,9 +566,9 @@ static int lio_glue_read(lio_engine *engine, uint64_t offset, uint64_t size, uin
     struct iovec into = {.iov_base = room, .iov_len = (size_t)size};
     lio_read read = {offset, size, size, room};
     int code = LIO_OK;
-    if (size > LIO_HELD_BYTES_MAX || !lio_engine_peek(engine, offset, &into, 1)) {
+    if (size > LIO_HELD_BYTES_MAX || !lio_engine_try_read_checked(engine, offset, &into, 1)) {
         Py_BEGIN_ALLOW_THREADS
-        if (!lio_engine_peek(engine, offset, &into, 1))
+        if (!lio_engine_try_read_checked(engine, offset, &into, 1))
             code = waits ? lio_engine_read(engine, &read, 1, error) : LIO_PENDING;
         Py_END_ALLOW_THREADS
     }

@@ -71,7 +71,7 @@ typedef struct {
 static void lio_values_count(lio_values *s)
 {
     if (s->records > 0)
-        lio_engine_handed_out(s->engine, 0, s->records, s->bytes);
+        lio_engine_count_records(s->engine, 0, s->records, s->bytes);
     s->records = s->bytes = 0;
 }
 
@@ -110,7 +110,7 @@ static bool lio_values_read(lio_values *s, uint64_t offset, uint64_t length, uin
     int code = lio_glue_read(s->engine, offset, length, into, s->waits, &error);
     if (code == LIO_PENDING)
         return false;
-    lio_engine_stage(s->engine, LIO_STAGE_WAIT, begun, length);
+    lio_engine_count_stage(s->engine, LIO_STAGE_WAIT, begun, length);
     if (code != LIO_OK) {
         done = lio_glue_fail(s->failed, code, &error);
         if (done != NULL)
@@ -141,7 +141,7 @@ static PyObject *lio_values_alone(lio_values *s)
         lio_values_count(s); /* this may be the end */
         return NULL;
     }
-    lio_engine_planned(s->engine, e->length, 0);
+    lio_engine_count_planned(s->engine, e->length, 0);
     return lio_values_done(s, value);
 }
 
@@ -154,7 +154,7 @@ static bool lio_values_load(lio_values *s, size_t count)
     for (const lio_extent *e = first; e <= last; e++)
         wanted += e->length;
     /* To try would have the kernel fetch what lies between, too. */
-    if (!s->waits && wanted < span && !lio_engine_holds(s->engine, &all, 1))
+    if (!s->waits && wanted < span && !lio_engine_is_cached(s->engine, &all, 1))
         return false;
     if (s->piece == NULL)
         s->piece = PyMem_Malloc(LIO_VALUES_PIECE);
@@ -164,7 +164,7 @@ static bool lio_values_load(lio_values *s, size_t count)
     }
     if (!lio_values_read(s, first->offset, span, s->piece))
         return false;
-    lio_engine_planned(s->engine, span, span - wanted);
+    lio_engine_count_planned(s->engine, span, span - wanted);
     s->memory = s->piece;
     s->begin = first->offset;
     s->ready = s->at + count;
@@ -333,7 +333,7 @@ static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
     }
     if (found != NULL) {
         Py_BEGIN_ALLOW_THREADS
-        held = lio_engine_holds(h->engine, found, count);
+        held = lio_engine_is_cached(h->engine, found, count);
         if (held)
             lio_engine_prefault(h->engine, found, count);
         Py_END_ALLOW_THREADS

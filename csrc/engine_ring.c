@@ -1,4 +1,4 @@
-/* The uring kind: O_DIRECT reads in flight in an io_uring, carried by one thread.
+/* Reads in flight in an io_uring, which one thread carries.
  *
  * A thread for each request in flight costs two thread switches a request, which is most of what
  * small requests cost. Through the page cache nothing is gained: there a request that is not
@@ -20,7 +20,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "engine_kind.h"
+#include "engine_file.h"
 #include "engine_ring.h"
 #include "extent.h"
 
@@ -384,24 +384,4 @@ bool lio_ring_pop(lio_ring *ring, lio_ring_done *out)
         }
     }
     return false;
-}
-
-/* --- the kind ------------------------------------------------------------------------ */
-
-int lio_uring_open(const char *path, lio_source **out, lio_error *error)
-{
-    lio_source *source;
-    lio_ring *ring;
-    int code = lio_direct_open(path, &source, error);
-    if (code != LIO_OK)
-        return code;
-    /* Each process's own ring is made on first use; here it is seen whether one can be. */
-    code = lio_ring_open(-1, 1, 1, &ring, error);
-    if (code != LIO_OK) {
-        lio_kind_direct.close(source);
-        return code;
-    }
-    lio_ring_close(ring);
-    *out = source;
-    return LIO_OK;
 }

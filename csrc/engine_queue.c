@@ -1,4 +1,4 @@
-#include "engine_pool.h"
+#include "engine_queue.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -16,9 +16,9 @@ enum { STACK_BYTES = 128 * 1024 };
  * who closes, wait for it. */
 enum { HINTS_MAX = 8, HINT_BYTES = 1 << 20 };
 
-struct lio_pool {
+struct lio_queue {
     pthread_mutex_t lock;
-    pthread_cond_t work; /* a request is queued, or the pool is closing */
+    pthread_cond_t work; /* a request is queued, or the queue is closing */
     pthread_cond_t done; /* a ticket has ended, or has nothing left to begin */
     lio_engine *engine;
     lio_ticket *first, *last; /* tickets with requests not yet begun */
@@ -34,9 +34,9 @@ struct lio_pool {
     pthread_t thread[LIO_ENGINE_DEPTH_MAX];
 };
 
-/* --- the queue (all under the pool's lock) ------------------------------------------- */
+/* --- tickets and hints in it (all under its lock) ------------------------------------------- */
 
-static void queue_append(lio_pool *owner, lio_ticket *ticket)
+static void queue_append(lio_queue *owner, lio_ticket *ticket)
 {
     ticket->queued = true;
     ticket->queued_ns = lio_now_ns();
@@ -49,7 +49,7 @@ static void queue_append(lio_pool *owner, lio_ticket *ticket)
 }
 
 /* Drops what has not begun. */
-static void queue_remove(lio_pool *owner, lio_ticket *ticket)
+static void queue_remove(lio_queue *owner, lio_ticket *ticket)
 {
     lio_ticket *before = NULL;
     if (!ticket->queued)
@@ -66,12 +66,12 @@ static void queue_remove(lio_pool *owner, lio_ticket *ticket)
 }
 
 /* Whether there is one that nobody is at. */
-static bool has_hint(const lio_pool *owner)
+static bool has_hint(const lio_queue *owner)
 {
     return owner->hint != NULL && !owner->is_hinting;
 }
 
-static void hint_append(lio_pool *owner, lio_hint *hint)
+static void hint_append(lio_queue *owner, lio_hint *hint)
 {
     hint->next = NULL;
     if (owner->hint != NULL)
@@ -82,7 +82,7 @@ static void hint_append(lio_pool *owner, lio_hint *hint)
     owner->hints++;
 }
 
-static void hint_drop(lio_pool *owner)
+static void hint_drop(lio_queue *owner)
 {
     lio_hint *first = owner->hint;
     owner->hint = first->next;
@@ -91,7 +91,7 @@ static void hint_drop(lio_pool *owner)
 }
 
 /* Takes the next piece of the first one. */
-static lio_extent hint_take(lio_pool *owner)
+static lio_extent hint_take(lio_queue *owner)
 {
     lio_hint *first = owner->hint;
     lio_extent *next = &first->extents[first->begun], piece = *next;
@@ -105,7 +105,7 @@ static lio_extent hint_take(lio_pool *owner)
 }
 
 /* Threads that all that waits is worth. One that was woken counts as idle until it runs. */
-static uint64_t queue_hands(const lio_pool *owner)
+static uint64_t queue_hands(const lio_queue *owner)
 {
     uint64_t hands = has_hint(owner);
     for (const lio_ticket *ticket = owner->first; ticket != NULL; ticket = ticket->next) {
@@ -121,7 +121,7 @@ static bool has_ended(const lio_ticket *ticket)
 }
 
 /* Takes the next request of the first ticket. */
-static const lio_read *queue_take(lio_pool *owner, lio_ticket **ticket)
+static const lio_read *queue_take(lio_queue *owner, lio_ticket **ticket)
 {
     lio_ticket *first = owner->first;
     const lio_read *read = &first->reads[first->begun];
@@ -139,7 +139,7 @@ static const lio_read *queue_take(lio_pool *owner, lio_ticket **ticket)
     return read;
 }
 
-static void ticket_fail(lio_pool *owner, lio_ticket *ticket, const lio_error *error)
+static void ticket_fail(lio_queue *owner, lio_ticket *ticket, const lio_error *error)
 {
     if (error->code == LIO_OK || ticket->error.code != LIO_OK)
         return;
@@ -150,13 +150,13 @@ static void ticket_fail(lio_pool *owner, lio_ticket *ticket, const lio_error *er
 
 /* A request that was taken has ended. After the last one the size is asked for, without the lock;
  * until then the ticket has not ended. */
-static void request_ended(lio_pool *owner, lio_ticket *ticket, const lio_error *error)
+static void request_ended(lio_queue *owner, lio_ticket *ticket, const lio_error *error)
 {
     lio_error cut = {0};
     ticket_fail(owner, ticket, error);
     if (!ticket->queued && ticket->running == 1 && ticket->error.code == LIO_OK) {
         (void)pthread_mutex_unlock(&owner->lock);
-        (void)lio_engine_check_size(owner->engine, ticket->reads, ticket->count, &cut);
+        (void)lio_file_check_size(owner->engine->file, ticket->reads, ticket->count, &cut);
         (void)pthread_mutex_lock(&owner->lock);
         ticket_fail(owner, ticket, &cut);
     }
@@ -169,7 +169,7 @@ static void request_ended(lio_pool *owner, lio_ticket *ticket, const lio_error *
 
 /* --- the threads --------------------------------------------------------------------- */
 
-static void wait_for_work(lio_pool *owner)
+static void wait_for_work(lio_queue *owner)
 {
     owner->idle++;
     (void)pthread_cond_wait(&owner->work, &owner->lock);
@@ -181,24 +181,24 @@ static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t qu
                            lio_error *error)
 {
     uint64_t begun = lio_now_ns();
-    (void)lio_engine_perform(engine, read, queued_ns, error);
-    lio_engine_count(engine, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
+    (void)lio_meter_read(&engine->meter, engine->file, read, queued_ns, error);
+    lio_meter_count(&engine->meter, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
                                           .service_ns = lio_now_ns() - begun});
 }
 
-static void follow_hint(lio_pool *owner)
+static void follow_hint(lio_queue *owner)
 {
     lio_extent piece = hint_take(owner);
     lio_engine *engine = owner->engine;
     owner->is_hinting = true;
     (void)pthread_mutex_unlock(&owner->lock);
-    engine->kind->prefault(engine->source, piece.offset, piece.length);
+    engine->file.kind->page_cache->prefault(engine->file.source, piece.offset, piece.length);
     (void)pthread_mutex_lock(&owner->lock);
     owner->is_hinting = false;
 }
 
 /* One request after another. */
-static void carry_one_by_one(lio_pool *owner)
+static void carry_one_by_one(lio_queue *owner)
 {
     for (;;) {
         lio_ticket *ticket;
@@ -227,31 +227,27 @@ static void carry_one_by_one(lio_pool *owner)
 /* A request is handed to the ring. */
 static lio_ring_mark begin(lio_engine *engine, lio_ticket *ticket)
 {
-    lio_ring_mark mark = {.ticket = ticket, .begun_ns = lio_now_ns()};
-    if (lio_trace_is_on(engine->trace))
-        mark.depth = atomic_fetch_add(&engine->in_flight, 1) + 1;
-    return mark;
+    return (lio_ring_mark){.ticket = ticket, .begun_ns = lio_now_ns(),
+                           .depth = lio_meter_begin(&engine->meter)};
 }
 
 /* Counts what came of it and, if that was on when it began, traces it. */
 static void tell_of(lio_engine *engine, const lio_ring_done *done)
 {
     const lio_ring_mark *mark = &done->mark;
-    uint64_t queued_ns = mark->ticket->submitted_ns, now = lio_now_ns();
-    lio_engine_add(engine, done->calls, done->received);
-    lio_engine_count(engine, &(lio_tally){.queued_requests = 1,
-                                          .queue_ns = mark->begun_ns - queued_ns,
-                                          .service_ns = now - mark->begun_ns});
-    if (mark->depth == 0)
-        return;
-    lio_engine_note(engine, (lio_span){.queued_ns = queued_ns, .begun_ns = mark->begun_ns, .ended_ns = now,
-                            .offset = done->offset, .amount = done->length, .count = 1,
-                            .kind = LIO_SPAN_REQUEST, .depth = mark->depth,
-                            .depth_after = atomic_fetch_sub(&engine->in_flight, 1) - 1,
-                            .failed = (uint32_t)done->error.code});
+    uint64_t queued_ns = mark->ticket->submitted_ns;
+    lio_meter_add(&engine->meter, done->calls, done->received);
+    lio_meter_count(&engine->meter,
+                    &(lio_tally){.queued_requests = 1, .queue_ns = mark->begun_ns - queued_ns,
+                                 .service_ns = lio_now_ns() - mark->begun_ns});
+    lio_meter_end(&engine->meter,
+                  (lio_span){.queued_ns = queued_ns, .begun_ns = mark->begun_ns,
+                             .offset = done->offset, .amount = done->length, .count = 1,
+                             .kind = LIO_SPAN_REQUEST, .failed = (uint32_t)done->error.code},
+                  mark->depth);
 }
 
-static void ring_fill(lio_pool *owner)
+static void ring_fill(lio_queue *owner)
 {
     while (owner->first != NULL && !owner->closing && lio_ring_room(owner->ring) > 0) {
         lio_ticket *ticket;
@@ -265,7 +261,7 @@ static void ring_fill(lio_pool *owner)
 }
 
 /* All at once, as many as the ring takes. */
-static void carry_by_ring(lio_pool *owner)
+static void carry_by_ring(lio_queue *owner)
 {
     lio_ring_done done;
     for (;;) {
@@ -290,7 +286,7 @@ static void carry_by_ring(lio_pool *owner)
 
 static void *carry(void *argument)
 {
-    lio_pool *owner = argument;
+    lio_queue *owner = argument;
     (void)pthread_mutex_lock(&owner->lock);
     if (owner->ring != NULL)
         carry_by_ring(owner);
@@ -300,20 +296,20 @@ static void *carry(void *argument)
     return NULL;
 }
 
-/* --- the pool ------------------------------------------------------------------------ */
+/* --- the queue ----------------------------------------------------------------------- */
 
-static int pool_make(lio_engine *engine, lio_pool **out, lio_error *error)
+static int queue_make(lio_engine *engine, lio_queue **out, lio_error *error)
 {
     pthread_condattr_t clock;
-    lio_pool *owner = calloc(1, sizeof *owner);
+    lio_queue *owner = calloc(1, sizeof *owner);
     if (owner == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *owner, 0, "no memory for an engine");
     owner->engine = engine;
     owner->pid = getpid();
     /* Without one (descriptors used up, a sandbox closed since) threads read the same way. */
-    if (engine->kind == &lio_kind_uring)
-        (void)lio_ring_open(engine->kind->fd(engine->source), engine->depth, engine->kind->alignment,
-                            &owner->ring, NULL);
+    if (engine->file.kind->is_ringed)
+        (void)lio_ring_open(engine->file.kind->fd(engine->file.source), engine->depth,
+                            engine->file.kind->alignment, &owner->ring, NULL);
     (void)pthread_mutex_init(&owner->lock, NULL);
     (void)pthread_cond_init(&owner->work, NULL);
     (void)pthread_condattr_init(&clock);
@@ -324,7 +320,7 @@ static int pool_make(lio_engine *engine, lio_pool **out, lio_error *error)
     return LIO_OK;
 }
 
-static void pool_end(lio_pool *owner)
+static void queue_end(lio_queue *owner)
 {
     uint32_t threads;
     (void)pthread_mutex_lock(&owner->lock);
@@ -343,38 +339,38 @@ static void pool_end(lio_pool *owner)
     free(owner);
 }
 
-/* The parent's pool, in its child: its descriptor and mappings are this process's too. */
-static void pool_abandon(lio_pool *parents)
+/* The parent's queue, in its child: its descriptor and mappings are this process's too. */
+static void queue_abandon(lio_queue *parents)
 {
     lio_ring_close(parents->ring);
     parents->ring = NULL;
 }
 
-void lio_pool_close(lio_pool *pool)
+void lio_queue_close(lio_queue *queue)
 {
-    if (pool != NULL && pool->pid == getpid())
-        pool_end(pool);
-    else if (pool != NULL)
-        pool_abandon(pool);
+    if (queue != NULL && queue->pid == getpid())
+        queue_end(queue);
+    else if (queue != NULL)
+        queue_abandon(queue);
 }
 
-int lio_pool_of(lio_engine *engine, lio_pool **out, lio_error *error)
+int lio_queue_of(lio_engine *engine, lio_queue **out, lio_error *error)
 {
-    lio_pool *found = engine->pool, *made = NULL;
+    lio_queue *found = engine->queue, *made = NULL;
     int code;
     if (found != NULL && found->pid == getpid()) {
         *out = found;
         return LIO_OK;
     }
-    code = pool_make(engine, &made, error);
+    code = queue_make(engine, &made, error);
     if (code != LIO_OK)
         return code;
-    if (atomic_compare_exchange_strong(&engine->pool, &found, made)) {
+    if (atomic_compare_exchange_strong(&engine->queue, &found, made)) {
         if (found != NULL)
-            pool_abandon(found);
+            queue_abandon(found);
         *out = made;
-    } else { /* another thread was first; its pool is this process's too */
-        pool_end(made);
+    } else { /* another thread was first; its queue is this process's too */
+        queue_end(made);
         *out = found;
     }
     return LIO_OK;
@@ -383,7 +379,7 @@ int lio_pool_of(lio_engine *engine, lio_pool **out, lio_error *error)
 /* Starts threads for what waits, as far as `depth` allows. Signals stay with the threads of the
  * program, but for the one that a copy out of a mapping may raise (engine_mapped.h). At least one
  * thread must run, the others are a matter of speed. */
-static int pool_grow(lio_pool *owner, lio_error *error)
+static int queue_grow(lio_queue *owner, lio_error *error)
 {
     pthread_attr_t attributes;
     sigset_t all, before;
@@ -411,12 +407,12 @@ static int pool_grow(lio_pool *owner, lio_error *error)
     return LIO_OK;
 }
 
-void lio_pool_hint(lio_pool *owner, lio_hint *hint)
+void lio_queue_hint(lio_queue *owner, lio_hint *hint)
 {
     (void)pthread_mutex_lock(&owner->lock);
     if (owner->hints < HINTS_MAX) {
         hint_append(owner, hint);
-        (void)pool_grow(owner, NULL); /* without a thread it waits for one, or the end */
+        (void)queue_grow(owner, NULL); /* without a thread it waits for one, or the end */
         if (has_hint(owner))
             (void)pthread_cond_signal(&owner->work);
         hint = NULL;
@@ -427,7 +423,7 @@ void lio_pool_hint(lio_pool *owner, lio_hint *hint)
 
 /* --- tickets ------------------------------------------------------------------------- */
 
-int lio_ticket_make(lio_pool *owner, size_t count, lio_ticket **out, lio_error *error)
+int lio_ticket_make(lio_queue *owner, size_t count, lio_ticket **out, lio_error *error)
 {
     lio_ticket *ticket = NULL;
     if (count > (SIZE_MAX - sizeof *ticket) / sizeof ticket->reads[0])
@@ -443,12 +439,12 @@ int lio_ticket_make(lio_pool *owner, size_t count, lio_ticket **out, lio_error *
 
 int lio_ticket_start(lio_ticket *ticket, lio_ticket **out, lio_error *error)
 {
-    lio_pool *owner = ticket->owner;
+    lio_queue *owner = ticket->owner;
     int code = LIO_OK;
     if (ticket->count > 0) {
         (void)pthread_mutex_lock(&owner->lock);
         queue_append(owner, ticket);
-        code = pool_grow(owner, error);
+        code = queue_grow(owner, error);
         if (code != LIO_OK)
             queue_remove(owner, ticket);
         else if (owner->in_kernel && lio_ring_room(owner->ring) > 0)
@@ -480,7 +476,7 @@ static struct timespec deadline_after(int timeout_ms)
 
 /* Under the lock: waits until the one has ended, or the other has nothing left to begin, or time is
  * up. Either may be NULL. */
-static void wait_for(lio_pool *owner, const lio_ticket *ended, const lio_ticket *begun,
+static void wait_for(lio_queue *owner, const lio_ticket *ended, const lio_ticket *begun,
                      int timeout_ms)
 {
     struct timespec deadline = deadline_after(timeout_ms > 0 ? timeout_ms : 0);
@@ -503,7 +499,7 @@ static int begun_before_fork(lio_error *error)
 
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
 {
-    lio_pool *owner = ticket->owner;
+    lio_queue *owner = ticket->owner;
     int code = LIO_OK;
     if (owner->pid != getpid())
         return begun_before_fork(error);
@@ -522,7 +518,7 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
 
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error)
 {
-    lio_pool *owner = ticket->owner;
+    lio_queue *owner = ticket->owner;
     bool begun;
     if (owner->pid != getpid())
         return begun_before_fork(error);
@@ -537,7 +533,7 @@ int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms,
 
 double lio_ticket_left(lio_ticket *ticket)
 {
-    lio_pool *owner = ticket->owner;
+    lio_queue *owner = ticket->owner;
     double left;
     if (owner->pid != getpid())
         return 1;
@@ -551,7 +547,7 @@ double lio_ticket_left(lio_ticket *ticket)
 
 void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ended_ns)
 {
-    lio_pool *owner = ticket->owner;
+    lio_queue *owner = ticket->owner;
     *submitted_ns = *ended_ns = ticket->submitted_ns;
     if (owner->pid != getpid())
         return;
@@ -563,7 +559,7 @@ void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ende
 
 void lio_ticket_free(lio_ticket *ticket)
 {
-    lio_pool *owner;
+    lio_queue *owner;
     if (ticket == NULL)
         return;
     owner = ticket->owner;

@@ -1,0 +1,115 @@
+/* engine_file: the seam between an engine and the kinds of file that it reads.
+ *
+ *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap, memory
+ *
+ * A kind is a table of functions. It performs one request at a time and blocks meanwhile; many
+ * threads call it at once. What a kind cannot do is NULL in its table, and nobody asks for its name.
+ * A wrapper is a kind too: it holds another file and passes the calls on (engine_faults.c).
+ *
+ * Private to the engine.
+ */
+#ifndef LIO_ENGINE_FILE_H
+#define LIO_ENGINE_FILE_H
+
+#include <stdbool.h>
+#include <sys/uio.h>
+
+#include "buffer.h"
+#include "engine.h"
+
+typedef struct lio_source lio_source; /* what a kind keeps open */
+
+/* Whether the calling thread gets bytes without waiting for the storage, and how. */
+typedef enum {
+    LIO_CACHED_NOT,     /* it does not, or not all of them */
+    LIO_CACHED_SOON,    /* the same, but the kernel has begun to bring them into the page cache */
+    LIO_CACHED_BY_CALL, /* the kernel copies all of them out of the page cache */
+    LIO_CACHED_MAPPED   /* the thread copies all of them out of a mapping; the file was whole then */
+} lio_cached;
+
+/* What a kind can do that reads by way of the page cache. */
+typedef struct {
+    /* Fills `into`, over which the bytes of `read` are cut (the function ignores read->into), with
+     * what is there without waiting; never LIO_CACHED_SOON and filled. */
+    lio_cached (*try_read)(lio_source *source, const lio_read *read, const struct iovec *into,
+                           int count);
+    /* What try_read would most likely return, where to ask is cheaper than to try. For a short read
+     * to try is cheaper: unless `sure`, the answer is then that the kernel would copy it. */
+    lio_cached (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);
+    /* Touches what try_read would copy out of a mapping. */
+    void (*prefault)(lio_source *source, uint64_t offset, uint64_t length);
+    /* How many faults that would most likely be. */
+    size_t (*fault_count)(lio_source *source, lio_extent extent);
+    /* Asks the kernel to bring the bytes into the page cache. */
+    int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
+    /* See lio_engine_map_cached. */
+    void (*map_cached)(lio_source *source, uint64_t bytes_max);
+} lio_page_cache;
+
+typedef struct {
+    const char *name;
+    uint32_t alignment; /* of offsets, lengths and memory, in bytes; a power of two */
+    bool is_ringed;     /* an io_uring may carry the reads of its descriptor */
+    /* Opens `path`. NULL: the kind has no path. */
+    int (*open)(const char *path, lio_source **out, lio_error *error);
+    /* Reads up to read->length bytes, at least read->needed. The function adds to `*received` and
+     * `*calls` also when it fails. */
+    int (*read)(lio_source *source, const lio_read *read, uint64_t *received, uint64_t *calls,
+                lio_error *error);
+    /* Reads neighbours in one call of the kernel. NULL: each takes a call. */
+    int (*scatter)(lio_source *source, const lio_read *reads, size_t count, uint64_t *received,
+                   uint64_t *calls, lio_error *error);
+    /* The mapping that the kind lends (borrowed until close), and how many bytes of the file it
+     * has. NULL: it lends none. */
+    const uint8_t *(*map)(const lio_source *source, uint64_t *size);
+    const lio_page_cache *page_cache; /* NULL: the kind goes past it, or cannot tell */
+    int (*size)(lio_source *source, uint64_t *size, lio_error *error);
+    void (*close)(lio_source *source);
+    int (*fd)(const lio_source *source); /* -1: none */
+} lio_file_kind;
+
+/* An open file. Its owner closes it by file.kind->close(file.source). */
+typedef struct {
+    const lio_file_kind *kind;
+    lio_source *source;
+} lio_file;
+
+extern const lio_file_kind lio_file_pread;
+extern const lio_file_kind lio_file_direct;
+extern const lio_file_kind lio_file_staged;
+extern const lio_file_kind lio_file_uring;
+extern const lio_file_kind lio_file_mmap;
+
+/* A file over `bytes` (borrowed until close). */
+int lio_file_memory(const uint8_t *bytes, uint64_t size, lio_file *out, lio_error *error);
+
+/* Wraps `file`, which the wrapper owns from now on and closes also when wrapping fails: a read
+ * fails or is delayed as the script says (lio_engine_inject_faults). Each request goes one way, by
+ * `read`, so that the script sees all of them. */
+int lio_file_faults(lio_file file, lio_file *out, lio_error *error);
+
+/* Says which reads of a wrapped file fail; false: `file` is no wrapper. */
+bool lio_file_script(lio_file file, uint64_t every, int sys_errno, uint32_t delay_us);
+
+/* While another process cuts a file, Linux may give zeros for the rest of the page in which the file
+ * ends by then. So this asks for the size after the reads: LIO_ERR_SHORT when the file ends before
+ * what one of them needed. */
+int lio_file_check_size(lio_file file, const lio_read *reads, size_t count, lio_error *error);
+
+/* Direct reads begin and end on multiples of this, in file and memory. */
+enum { LIO_DIRECT_ALIGNMENT = LIO_BUFFER_ALIGNMENT };
+int lio_direct_check(const lio_read *read, lio_error *error);
+
+/* For the kinds that have a descriptor: opens a regular file for reading. */
+int lio_open_file(const char *path, int *fd, lio_error *error);
+int lio_file_size(int fd, uint64_t *size, lio_error *error);
+/* How many of `length` bytes (0: to the end of the file) the page cache holds; false where the
+ * kernel cannot say. */
+bool lio_cached_bytes(int fd, uint64_t offset, uint64_t length, uint64_t *bytes);
+/* Calls pread until `length` bytes have come or the file ends, from multiples of `alignment` on. */
+int lio_pread_all(int fd, const lio_read *read, uint32_t alignment, uint64_t *received,
+                  uint64_t *calls, lio_error *error);
+/* LIO_ERR_SHORT for a read that received less than it needed. */
+int lio_short_read(const lio_read *read, uint64_t received, lio_error *error);
+
+#endif

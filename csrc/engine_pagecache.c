@@ -1,0 +1,246 @@
+#include "engine_pagecache.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "engine_queue.h"
+#include "extent.h"
+
+/* Above this, copying from the page cache is worth a thread of its own. */
+enum { PEEK_BYTES_MAX = 256 * 1024 };
+
+/* So many short records, each by a call, take about as long as to plan and read them together. */
+enum { GATHER_CALLS_MAX = 256, GATHER_SHORT_BYTES = 16 << 10 };
+
+/* To wake a thread takes about as long as a fault. */
+enum { PREFAULT_FROM = 4 };
+
+/* Asks the kind, and counts what came of it. */
+static lio_cached look(lio_engine *engine, const lio_read *read, const struct iovec *into, int count)
+{
+    const lio_page_cache *cache = engine->file.kind->page_cache;
+    lio_cached found = LIO_CACHED_NOT;
+    if (cache != NULL)
+        found = cache->try_read(engine->file.source, read, into, count);
+    if (found >= LIO_CACHED_BY_CALL)
+        lio_meter_add(&engine->meter, 1, read->length);
+    return found;
+}
+
+static bool glance(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
+                   bool check)
+{
+    lio_read read = {.offset = offset};
+    lio_span span = {.kind = LIO_SPAN_CACHED, .offset = offset, .count = 1};
+    bool traced = lio_meter_traces(&engine->meter), all;
+    lio_cached found;
+    for (int i = 0; i < count; i++)
+        read.length += into[i].iov_len;
+    read.needed = read.length;
+    if (!lio_fits(offset, read.length, INT64_MAX))
+        return false;
+    if (traced)
+        span.queued_ns = span.begun_ns = lio_now_ns();
+    found = look(engine, &read, into, count);
+    all = found == LIO_CACHED_MAPPED ||
+          (found == LIO_CACHED_BY_CALL &&
+           (!check || lio_file_check_size(engine->file, &read, 1, NULL) == LIO_OK));
+    if (traced && all) {
+        span.ended_ns = lio_now_ns();
+        span.amount = read.length;
+        lio_meter_note(&engine->meter, span);
+    }
+    return all;
+}
+
+bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+{
+    return glance(engine, offset, into, count, true);
+}
+
+bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+{
+    return glance(engine, offset, into, count, false);
+}
+
+/* How an extent is held; not at all once `*calls` have been used up. */
+static lio_cached how_held(lio_engine *engine, lio_extent e, size_t *calls, bool sure)
+{
+    const lio_page_cache *cache = engine->file.kind->page_cache;
+    lio_cached found;
+    if (cache == NULL || !lio_fits(e.offset, e.length, INT64_MAX))
+        return LIO_CACHED_NOT;
+    if (e.length == 0)
+        return LIO_CACHED_MAPPED;
+    if (e.length < GATHER_SHORT_BYTES && *calls >= GATHER_CALLS_MAX)
+        return LIO_CACHED_NOT;
+    found = cache->holds(engine->file.source, e.offset, e.length, sure);
+    *calls += found == LIO_CACHED_BY_CALL && e.length < GATHER_SHORT_BYTES;
+    return found;
+}
+
+size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, size_t count,
+                          uint8_t *missing)
+{
+    size_t calls = 0, found = 0;
+    for (size_t i = 0; i < count; i++) {
+        missing[i] = how_held(engine, extents[i], &calls, true) == LIO_CACHED_NOT;
+        found += missing[i];
+    }
+    return found;
+}
+
+bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t count)
+{
+    size_t calls = 0;
+    for (size_t i = 0; i < count; i++)
+        if (how_held(engine, extents[i], &calls, true) == LIO_CACHED_NOT)
+            return false;
+    return true;
+}
+
+void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)
+{
+    const lio_page_cache *cache = engine->file.kind->page_cache;
+    lio_hint *hint;
+    lio_queue *queue;
+    size_t faults = 0, wanted = 0;
+    if (cache == NULL)
+        return;
+    for (size_t i = 1; i < count; i++) {
+        size_t more = cache->fault_count(engine->file.source, extents[i]);
+        faults += more;
+        wanted += more > 0;
+    }
+    if (faults < PREFAULT_FROM || lio_queue_of(engine, &queue, NULL) != LIO_OK)
+        return;
+    hint = malloc(sizeof *hint + wanted * sizeof hint->extents[0]);
+    if (hint == NULL)
+        return;
+    hint->count = hint->begun = 0;
+    for (size_t i = 1; i < count && hint->count < wanted; i++)
+        if (cache->fault_count(engine->file.source, extents[i]) > 0)
+            hint->extents[hint->count++] = extents[i];
+    if (hint->count > 0)
+        lio_queue_hint(queue, hint);
+    else /* others have touched it meanwhile */
+        free(hint);
+}
+
+static bool can_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                       size_t count, uint64_t room)
+{
+    size_t calls = 0;
+    for (size_t i = 0; i < count; i++)
+        if (!lio_fits(offsets[i], extents[i].length, room) ||
+            how_held(engine, extents[i], &calls, false) == LIO_CACHED_NOT)
+            return false;
+    return true;
+}
+
+static bool gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                   size_t count, uint8_t *into)
+{
+    uint64_t end = 0;
+    lio_read last = {0}; /* of those by a call, in the file */
+    for (size_t i = 0; i < count; i++) {
+        lio_read read = {extents[i].offset, extents[i].length, extents[i].length,
+                         into + offsets[i]};
+        struct iovec place = {.iov_base = read.into, .iov_len = (size_t)read.length};
+        lio_cached found = LIO_CACHED_MAPPED;
+        if (offsets[i] > end)
+            memset(into + end, 0, (size_t)(offsets[i] - end));
+        if (read.length > 0)
+            found = look(engine, &read, &place, 1);
+        if (found < LIO_CACHED_BY_CALL)
+            return false;
+        if (found == LIO_CACHED_BY_CALL && read.offset + read.needed > last.offset + last.needed)
+            last = read;
+        end = offsets[i] + read.length;
+    }
+    return lio_file_check_size(engine->file, &last, 1, NULL) == LIO_OK;
+}
+
+bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint64_t *offsets,
+                       size_t count, uint8_t *into, uint64_t room)
+{
+    lio_span span = {.kind = LIO_SPAN_CACHED, .count = (uint32_t)count};
+    bool traced = lio_meter_traces(&engine->meter);
+    if (traced)
+        span.queued_ns = span.begun_ns = lio_now_ns();
+    if (!can_gather(engine, extents, offsets, count, room) ||
+        !gather(engine, extents, offsets, count, into))
+        return false;
+    if (traced && count > 0) {
+        span.ended_ns = lio_now_ns();
+        for (size_t i = 0; i < count; i++)
+            span.amount += extents[i].length;
+        lio_meter_note(&engine->meter, span);
+    }
+    return true;
+}
+
+lio_cached lio_pagecache_serve(lio_engine *engine, const lio_read *read)
+{
+    struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
+    return read->length <= PEEK_BYTES_MAX ? look(engine, read, &into, 1) : LIO_CACHED_NOT;
+}
+
+/* The pieces of all ranges; UINT64_MAX when a range is impossible. */
+static uint64_t count_pieces(const lio_extent *ranges, size_t count, uint64_t piece)
+{
+    uint64_t pieces = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (!lio_fits(ranges[i].offset, ranges[i].length, INT64_MAX))
+            return UINT64_MAX;
+        pieces = lio_add_saturated(pieces, ranges[i].length / piece + 1);
+    }
+    return pieces;
+}
+
+int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count,
+                        uint64_t piece, lio_ticket **out, lio_error *error)
+{
+    lio_ticket *ticket;
+    lio_queue *queue;
+    uint64_t pieces;
+    int code;
+    if (engine->file.kind->page_cache == NULL)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine fills no page cache",
+                        engine->file.kind->name);
+    pieces = piece > 0 ? count_pieces(ranges, count, piece) : UINT64_MAX;
+    if (pieces >= SIZE_MAX)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, piece,
+                        "reading ahead of impossible size or place");
+    code = lio_queue_of(engine, &queue, error);
+    if (code == LIO_OK)
+        code = lio_ticket_make(queue, (size_t)pieces, &ticket, error);
+    if (code != LIO_OK)
+        return code;
+    for (size_t i = 0; i < count; i++)
+        for (uint64_t at = 0; at < ranges[i].length; at += piece) {
+            uint64_t rest = ranges[i].length - at;
+            ticket->reads[ticket->count++] = (lio_read){.offset = ranges[i].offset + at,
+                                                        .length = rest < piece ? rest : piece};
+            if (rest <= piece)
+                break;
+        }
+    ticket->hands = ticket->count;
+    return lio_ticket_start(ticket, out, error);
+}
+
+void lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
+{
+    if (engine->file.kind->page_cache != NULL)
+        engine->file.kind->page_cache->map_cached(engine->file.source, bytes_max);
+}
+
+int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
+                      lio_error *error)
+{
+    int fd = engine->file.kind->fd(engine->file.source);
+    if (fd < 0 || !lio_cached_bytes(fd, offset, length, bytes))
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
+                        "the kernel does not say what is in the page cache");
+    return LIO_OK;
+}
