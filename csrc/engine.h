@@ -9,7 +9,7 @@
  *            requests are small. Offsets, lengths and memory as for direct
  *   mmap     copies out of a shared mapping, and lends it: who uses what is lent dies by SIGBUS
  *            when the file is cut meanwhile
- *   memory   over bytes in memory, for tests; can fail or delay the nth request
+ *   memory   over bytes in memory, for tests; a script makes reads fail or dawdle
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
  * by threads that start on the first submit that needs them and are rebuilt in a child
@@ -59,8 +59,8 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
 int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
                            lio_error *error);
 
-/* For an engine from lio_engine_open_memory: every read whose number (from 0, counted since this call)
- * is a multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
+/* For an engine from lio_engine_open_memory: every read whose number (from 0, counted since this
+ * call) is a multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first
  * sleeps `delay_us`. LIO_ERR_UNSUPPORTED for other engines. */
 int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
                              lio_error *error);
@@ -163,14 +163,15 @@ bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint
  * had better read it with others than copy it by itself; how many that are. What is not missing may
  * be pushed out of the page cache. */
 size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, size_t count,
-                          uint8_t *missing);
+                               uint8_t *missing);
 
 /* Whether lio_engine_find_missing would find none. */
 bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t count);
 
-/* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping, extent by
- * extent, but the first, which the calling thread wants at once. A hint, for extents that
- * lio_engine_is_cached or _missing has just found held: nobody waits for it, and nothing fails. */
+/* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping,
+ * extent by extent, but the first, which the calling thread wants at once. A hint, for extents that
+ * lio_engine_is_cached or lio_engine_find_missing has just found in the page cache: nobody waits
+ * for it, and nothing fails. */
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count);
 
 /* Submit and wait. A single small request is read by the calling thread. */
@@ -183,9 +184,11 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
 /* Fills the pieces of memory `into`, one after the other, with the bytes from `offset` on, if
  * the calling thread need not wait for them; how much is copied is the caller's to limit. False:
  * it would have to, or the engine cannot know. Then `into` may hold anything. */
-bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
+bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into,
+                                 int count);
 
-/* The same for who notices by himself when bytes became zeros because the file is being cut. */
+/* The same without a look at the file's size afterwards: for a caller that notices by itself when
+ * bytes became zeros because another process cuts the file. */
 bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count);
 /* cdef: resume */
 

@@ -7,7 +7,7 @@
 #include "extent.h"
 
 /* Above this, copying from the page cache is worth a thread of its own. */
-enum { PEEK_BYTES_MAX = 256 * 1024 };
+enum { SERVED_BYTES_MAX = 256 * 1024 };
 
 /* So many short records, each by a call, take about as long as to plan and read them together. */
 enum { GATHER_CALLS_MAX = 256, GATHER_SHORT_BYTES = 16 << 10 };
@@ -15,8 +15,9 @@ enum { GATHER_CALLS_MAX = 256, GATHER_SHORT_BYTES = 16 << 10 };
 /* To wake a thread takes about as long as a fault. */
 enum { PREFAULT_FROM = 4 };
 
-/* Asks the kind, and counts what came of it. */
-static lio_cached look(lio_engine *engine, const lio_read *read, const struct iovec *into, int count)
+/* Lets the kind try, and counts what it copied. */
+static lio_cached try_counted(lio_engine *engine, const lio_read *read, const struct iovec *into,
+                              int count)
 {
     const lio_page_cache *cache = engine->file.kind->page_cache;
     lio_cached found = LIO_CACHED_NOT;
@@ -27,8 +28,9 @@ static lio_cached look(lio_engine *engine, const lio_read *read, const struct io
     return found;
 }
 
-static bool glance(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
-                   bool check)
+/* `check`: compares the file's size afterwards where a call of the kernel gave the bytes. */
+static bool try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count,
+                     bool check)
 {
     lio_read read = {.offset = offset};
     lio_span span = {.kind = LIO_SPAN_CACHED, .offset = offset, .count = 1};
@@ -41,7 +43,7 @@ static bool glance(lio_engine *engine, uint64_t offset, const struct iovec *into
         return false;
     if (traced)
         span.queued_ns = span.begun_ns = lio_now_ns();
-    found = look(engine, &read, into, count);
+    found = try_counted(engine, &read, into, count);
     all = found == LIO_CACHED_MAPPED ||
           (found == LIO_CACHED_BY_CALL &&
            (!check || lio_file_check_size(engine->file, &read, 1, NULL) == LIO_OK));
@@ -53,14 +55,15 @@ static bool glance(lio_engine *engine, uint64_t offset, const struct iovec *into
     return all;
 }
 
-bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
+bool lio_engine_try_read_checked(lio_engine *engine, uint64_t offset, const struct iovec *into,
+                                 int count)
 {
-    return glance(engine, offset, into, count, true);
+    return try_read(engine, offset, into, count, true);
 }
 
 bool lio_engine_try_read(lio_engine *engine, uint64_t offset, const struct iovec *into, int count)
 {
-    return glance(engine, offset, into, count, false);
+    return try_read(engine, offset, into, count, false);
 }
 
 /* How an extent is held; not at all once `*calls` have been used up. */
@@ -80,7 +83,7 @@ static lio_cached how_held(lio_engine *engine, lio_extent e, size_t *calls, bool
 }
 
 size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, size_t count,
-                          uint8_t *missing)
+                               uint8_t *missing)
 {
     size_t calls = 0, found = 0;
     for (size_t i = 0; i < count; i++) {
@@ -151,7 +154,7 @@ static bool gather(lio_engine *engine, const lio_extent *extents, const uint64_t
         if (offsets[i] > end)
             memset(into + end, 0, (size_t)(offsets[i] - end));
         if (read.length > 0)
-            found = look(engine, &read, &place, 1);
+            found = try_counted(engine, &read, &place, 1);
         if (found < LIO_CACHED_BY_CALL)
             return false;
         if (found == LIO_CACHED_BY_CALL && read.offset + read.needed > last.offset + last.needed)
@@ -183,7 +186,7 @@ bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint
 lio_cached lio_pagecache_serve(lio_engine *engine, const lio_read *read)
 {
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
-    return read->length <= PEEK_BYTES_MAX ? look(engine, read, &into, 1) : LIO_CACHED_NOT;
+    return read->length <= SERVED_BYTES_MAX ? try_counted(engine, read, &into, 1) : LIO_CACHED_NOT;
 }
 
 /* The pieces of all ranges; UINT64_MAX when a range is impossible. */

@@ -3,7 +3,6 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-
 enum {
     TICKETS = 4,
     AHEAD_MAX = 32 << 20 /* bytes that may turn out to be of no use */
