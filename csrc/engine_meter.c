@@ -5,11 +5,6 @@
 
 static_assert(sizeof(lio_tally) % sizeof(uint64_t) == 0, "a tally is counts alone");
 
-bool lio_meter_traces(const lio_meter *meter)
-{
-    return lio_trace_is_on(meter->trace);
-}
-
 void lio_meter_note(lio_meter *meter, lio_span span)
 {
     lio_trace *trace = meter->trace;
@@ -17,12 +12,6 @@ void lio_meter_note(lio_meter *meter, lio_span span)
         return;
     span.engine = meter->number;
     lio_trace_note(trace, &span);
-}
-
-void lio_meter_add(lio_meter *meter, uint64_t calls, uint64_t received)
-{
-    (void)atomic_fetch_add_explicit(&meter->requests, calls, memory_order_relaxed);
-    (void)atomic_fetch_add_explicit(&meter->bytes, received, memory_order_relaxed);
 }
 
 static void tally_add(_Atomic uint64_t *count, uint64_t amount)

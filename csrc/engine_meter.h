@@ -41,13 +41,20 @@ uint32_t lio_meter_begin(lio_meter *meter);
 void lio_meter_end(lio_meter *meter, lio_span span, uint32_t depth);
 
 /* Whether somebody traces. */
-bool lio_meter_traces(const lio_meter *meter);
+static inline bool lio_meter_traces(const lio_meter *meter)
+{
+    return lio_trace_is_on(meter->trace);
+}
 
 /* Notes a span, while that is on. */
 void lio_meter_note(lio_meter *meter, lio_span span);
 
 /* Counts calls of the kernel, or copies out of a mapping, and the bytes that they gave. */
-void lio_meter_add(lio_meter *meter, uint64_t calls, uint64_t received);
+static inline void lio_meter_add(lio_meter *meter, uint64_t calls, uint64_t received)
+{
+    (void)atomic_fetch_add_explicit(&meter->requests, calls, memory_order_relaxed);
+    (void)atomic_fetch_add_explicit(&meter->bytes, received, memory_order_relaxed);
+}
 
 /* Adds all of `more`, or `amount` to the count at `offset` of a lio_tally. */
 void lio_meter_count(lio_meter *meter, const lio_tally *more);
