@@ -17,7 +17,9 @@ from cffi import FFI
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 #: What makes Python's objects: beside the bindings, since csrc/ knows no Python.
-GLUE = [ROOT / "lmdbio/_core/glue" / name for name in ("lookup.h", "items.h", "values.h")]
+GLUE = [
+    ROOT / "lmdbio/_core/glue" / name for name in ("lookup.h", "fetch.h", "items.h", "values.h")
+]
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)

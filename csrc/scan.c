@@ -7,6 +7,7 @@
 
 #include "buffer.h"
 #include "plan.h"
+#include "scan_block.h"
 #include "stretch.h"
 
 enum {
@@ -14,7 +15,6 @@ enum {
     RECORDS_MAX = 1 << 16,
     BYTES_FIRST = 64 << 10,
     GROWTH = 4,                    /* of blocks: each size costs far storage a wait      */
-    GAP_BYTES_MAX = 32 << 10,      /* a leaf page or two between values is worth reading */
     REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
     ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
     ADVICE_BYTES = 2 << 20,        /* one thread brings this much at a time             */
@@ -25,32 +25,6 @@ enum {
     LEAVES_AHEAD_INLINE = 512,     /* the leaves are the data                            */
     LEAVES_AHEAD_OVERFLOW = 64     /* each names a hundred values                        */
 };
-
-/* A record of a block. Keys lie in the arena; a value in the arena or, when `extent` is not
- * NO_EXTENT, in the buffer at its extent's slice. */
-typedef struct {
-    uint64_t key_at, value_at, value_size;
-    uint32_t key_size, extent;
-    lio_spot spot; /* where it was found */
-} entry;
-
-static const uint32_t NO_EXTENT = UINT32_MAX;
-
-typedef struct {
-    entry *entries;
-    uint8_t *arena;
-    lio_extent *extents; /* with the header of the first overflow page */
-    uint8_t *buffer;
-    lio_ticket *ticket;
-    lio_ticket *advice; /* see advise(); nobody waits for it */
-    lio_plan *plan; /* NULL: its values are read piece by piece */
-    bool past;
-    bool in_stretch; /* and the leaves between its values are there too */
-    size_t count, capacity, extent_count, extent_capacity;
-    uint64_t arena_size, arena_capacity, buffer_capacity, value_bytes;
-    uint64_t spread_bytes; /* of its extents: see spread() */
-    enum { EMPTY, COLLECTED, HANDED_OUT } state;
-} block;
 
 /* Values of some records of a block, read into memory that is used again and again. */
 typedef struct {
@@ -68,7 +42,7 @@ struct lio_scan {
     lio_engine *past; /* NULL: none */
     uint64_t bytes_limit, records_limit;
     uint64_t past_bytes, past_ns;
-    block blocks[2];
+    lio_block blocks[2];
     piece loaded;
     lio_stretch *stretch; /* NULL: none */
     uint32_t current, begun;
@@ -79,28 +53,6 @@ struct lio_scan {
     int failed; /* what ended collecting: LIO_NOTFOUND or an error */
     lio_error failure;
 };
-
-static void block_clear(block *b)
-{
-    lio_ticket_free(b->ticket);
-    lio_ticket_free(b->advice);
-    lio_plan_free(b->plan);
-    b->ticket = b->advice = NULL;
-    b->plan = NULL;
-    b->count = b->extent_count = 0;
-    b->arena_size = b->value_bytes = b->spread_bytes = 0;
-    b->past = b->in_stretch = false;
-    b->state = EMPTY;
-}
-
-static void block_free(block *b)
-{
-    block_clear(b);
-    free(b->entries);
-    free(b->arena);
-    free(b->extents);
-    lio_buffer_close(b->buffer);
-}
 
 /* Where the file is asked for in order, what the kernel adds to single reads only disturbs. */
 static void own_readahead(const lio_scan *scan, int advice)
@@ -141,8 +93,8 @@ void lio_scan_close(lio_scan *scan)
 {
     if (scan == NULL)
         return;
-    block_free(&scan->blocks[0]);
-    block_free(&scan->blocks[1]);
+    lio_block_free(&scan->blocks[0]);
+    lio_block_free(&scan->blocks[1]);
     own_readahead(scan, POSIX_FADV_NORMAL);
     lio_stretch_close(scan->stretch);
     lio_plan_free(scan->loaded.plan);
@@ -151,100 +103,13 @@ void lio_scan_close(lio_scan *scan)
     free(scan);
 }
 
-/* Makes room for `wanted` items of `size` bytes in a growing array. */
-static int reserve(void **items, size_t *capacity, size_t wanted, size_t size, lio_error *error)
-{
-    size_t next = *capacity < 16 ? 16 : *capacity;
-    void *grown;
-    if (wanted <= *capacity)
-        return LIO_OK;
-    while (next < wanted && next <= SIZE_MAX / 2)
-        next *= 2;
-    grown = next < wanted || next > SIZE_MAX / size ? NULL : realloc(*items, next * size);
-    if (grown == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, wanted, 0, "no memory for a block of records");
-    *items = grown;
-    *capacity = next;
-    return LIO_OK;
-}
-
-static int keep(block *b, const uint8_t *bytes, uint64_t size, uint64_t *at, lio_error *error)
-{
-    void *arena = b->arena;
-    size_t capacity = b->arena_capacity;
-    int code = reserve(&arena, &capacity, b->arena_size + size, 1, error);
-    if (code != LIO_OK)
-        return code;
-    b->arena = arena;
-    b->arena_capacity = capacity;
-    if (size != 0)
-        memcpy(b->arena + b->arena_size, bytes, size);
-    *at = b->arena_size;
-    b->arena_size += size;
-    return LIO_OK;
-}
-
-/* What one extent more adds to a plan's buffer: the pages that it touches, and what lies between
- * it and the one before it where that is worth reading. */
-static uint64_t spread(const block *b, const lio_extent *next)
-{
-    uint64_t start = lio_round_down(next->offset, LIO_BUFFER_ALIGNMENT);
-    uint64_t end = lio_round_up(next->offset + next->length, LIO_BUFFER_ALIGNMENT);
-    const lio_extent *last = b->extent_count > 0 ? &b->extents[b->extent_count - 1] : NULL;
-    uint64_t before = last == NULL ? 0 : lio_round_up(last->offset + last->length,
-                                                      LIO_BUFFER_ALIGNMENT);
-    if (last == NULL || next->offset < last->offset || start > before + GAP_BYTES_MAX)
-        return end - start;
-    return end > before ? end - before : 0;
-}
-
-static int keep_extent(const lio_scan *scan, block *b, const lio_item *item, entry *e,
-                       lio_error *error)
-{
-    uint64_t header = scan->layout.header_size;
-    void *extents = b->extents;
-    lio_extent whole;
-    int code = reserve(&extents, &b->extent_capacity, b->extent_count + 1, sizeof *b->extents,
-                       error);
-    if (code != LIO_OK)
-        return code;
-    b->extents = extents;
-    e->extent = (uint32_t)b->extent_count;
-    whole = (lio_extent){item->where.offset - header, item->where.length + header};
-    b->spread_bytes = lio_add_saturated(b->spread_bytes, spread(b, &whole));
-    b->extents[b->extent_count++] = whole;
-    return LIO_OK;
-}
-
-static int append(const lio_scan *scan, block *b, const lio_item *item, lio_error *error)
-{
-    entry e = {0, 0, item->data_size, (uint32_t)item->key_size, NO_EXTENT,
-               lio_cursor_spot(scan->cursor)};
-    void *entries = b->entries;
-    int code = reserve(&entries, &b->capacity, b->count + 1, sizeof *b->entries, error);
-    if (code != LIO_OK)
-        return code;
-    b->entries = entries;
-    code = keep(b, item->key, item->key_size, &e.key_at, error);
-    if (code == LIO_OK && scan->options.want_values) {
-        if (item->data != NULL)
-            code = keep(b, item->data, item->data_size, &e.value_at, error);
-        else
-            code = keep_extent(scan, b, item, &e, error);
-        b->value_bytes += item->data_size;
-    }
-    if (code == LIO_OK)
-        b->entries[b->count++] = e;
-    return code;
-}
-
 /* Plans the reads of some extents, each with a page's header before its value, and makes the
  * buffer large enough. */
 static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent *extents,
                       size_t count, lio_plan **plan, uint8_t **buffer, uint64_t *capacity, lio_read **reads,
                       size_t *read_count, lio_error *error)
 {
-    lio_plan_options options = {GAP_BYTES_MAX, REQUEST_BYTES_MAX, lio_engine_alignment(engine)};
+    lio_plan_options options = {LIO_BLOCK_GAP_BYTES_MAX, REQUEST_BYTES_MAX, lio_engine_alignment(engine)};
     lio_plan_totals totals;
     const lio_request *requests;
     uint64_t begun = lio_now_ns();
@@ -282,7 +147,7 @@ static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent
  * threads bring it there while earlier blocks are used. The values are then fetched piece by
  * piece, through memory that stays in the core's cache. Advice that cannot be given only
  * costs time. */
-static void advise(const lio_scan *scan, block *b)
+static void advise(const lio_scan *scan, lio_block *b)
 {
     lio_extent *ranges = malloc(b->extent_count * sizeof *ranges);
     size_t count = 0;
@@ -292,7 +157,7 @@ static void advise(const lio_scan *scan, block *b)
         const lio_extent *e = &b->extents[i];
         lio_extent *last = count > 0 ? &ranges[count - 1] : NULL;
         if (last != NULL && e->offset >= last->offset &&
-            e->offset <= last->offset + last->length + GAP_BYTES_MAX) {
+            e->offset <= last->offset + last->length + LIO_BLOCK_GAP_BYTES_MAX) {
             if (e->offset + e->length > last->offset + last->length)
                 last->length = e->offset + e->length - last->offset;
         } else {
@@ -304,14 +169,14 @@ static void advise(const lio_scan *scan, block *b)
 }
 
 /* A value larger than any block is better read where it is wanted. */
-static bool goes_past(const lio_scan *scan, const block *b)
+static bool goes_past(const lio_scan *scan, const lio_block *b)
 {
     return scan->past != NULL && b->value_bytes >= PAST_BYTES_MIN &&
            b->value_bytes / 2 <= scan->options.block_bytes_max;
 }
 
 /* Starts the reads of a collected block. */
-static int submit(lio_scan *scan, block *b, lio_error *error)
+static int submit(lio_scan *scan, lio_block *b, lio_error *error)
 {
     lio_engine *engine = goes_past(scan, b) ? scan->past : scan->engine;
     lio_read *reads;
@@ -339,13 +204,13 @@ static int submit(lio_scan *scan, block *b, lio_error *error)
 }
 
 /* Fills a block from the cursor on and starts its reads. What ends it is kept for later. */
-static void collect(lio_scan *scan, block *b)
+static void collect(lio_scan *scan, lio_block *b)
 {
     lio_item item;
     lio_pages *pages = lio_cursor_pages(scan->cursor);
     uint64_t begun = lio_now_ns();
     int code = LIO_OK;
-    block_clear(b);
+    lio_block_clear(b);
     lio_pages_lock(pages);
     while (scan->failed == LIO_OK && b->count < scan->records_limit &&
            b->arena_size < ARENA_BYTES_MAX && b->value_bytes < scan->bytes_limit &&
@@ -353,7 +218,9 @@ static void collect(lio_scan *scan, block *b)
         code = lio_cursor_move(scan->cursor, scan->options.move, NULL, 0, NULL, 0, &item,
                                &scan->failure);
         if (code == LIO_OK)
-            code = append(scan, b, &item, &scan->failure);
+            code = lio_block_append(b, &item, lio_cursor_spot(scan->cursor),
+                                    scan->layout.header_size, scan->options.want_values,
+                                    &scan->failure);
         scan->failed = code;
     }
     lio_pages_unlock(pages);
@@ -362,18 +229,18 @@ static void collect(lio_scan *scan, block *b)
     code = submit(scan, b, &scan->failure);
     if (code != LIO_OK) {
         scan->failed = code;
-        block_clear(b);
+        lio_block_clear(b);
     }
     if (scan->records_limit < RECORDS_MAX)
         scan->records_limit *= GROWTH;
     scan->bytes_limit = scan->bytes_limit * GROWTH < scan->options.block_bytes_max
                             ? scan->bytes_limit * GROWTH
                             : scan->options.block_bytes_max;
-    b->state = COLLECTED;
+    b->state = LIO_BLOCK_COLLECTED;
 }
 
 /* Leaves ahead pay once a scan has shown that it goes on, where nothing else brings them. */
-static void look_ahead(lio_scan *scan, const block *b)
+static void look_ahead(lio_scan *scan, const lio_block *b)
 {
     if (scan->options.move != LIO_MOVE_NEXT && scan->options.move != LIO_MOVE_NEXT_NODUP)
         return;
@@ -403,23 +270,23 @@ static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8
 
 static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *error)
 {
-    block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
-    block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
+    lio_block *next = &scan->blocks[scan->begun ? scan->current ^ 1 : 0];
+    lio_block *other = next == &scan->blocks[0] ? &scan->blocks[1] : &scan->blocks[0];
     lio_plan_totals totals;
     uint64_t submitted, ended, begun;
     int code = LIO_OK;
     if (scan->begun && !scan->between) {
-        scan->tail = other->entries[other->count - 1].spot;
+        scan->tail = other->records[other->count - 1].spot;
         scan->between = true;
     }
-    if (next->state == EMPTY)
+    if (next->state == LIO_BLOCK_EMPTY)
         collect(scan, next);
     if (next->count == 0) {
         if (scan->failed != LIO_NOTFOUND && scan->failed != LIO_OK && error != NULL)
             *error = scan->failure;
         return scan->failed;
     }
-    if (other->state == HANDED_OUT) {
+    if (other->state == LIO_BLOCK_HANDED_OUT) {
         /* The block handed out before this one: its memory now takes the one after. */
         look_ahead(scan, next);
         collect(scan, other);
@@ -444,7 +311,7 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     scan->begun = 1;
     scan->between = false;
     scan->records += next->count;
-    next->state = HANDED_OUT;
+    next->state = LIO_BLOCK_HANDED_OUT;
     scan->loaded.extent_count = 0;
     *count = next->count;
     return LIO_OK;
@@ -458,7 +325,7 @@ static int no_record(size_t index, size_t count, lio_error *error)
 }
 
 /* Reads the values at extents [first, first + count) of the current block. */
-static int load_piece(lio_scan *scan, const block *b, size_t first, size_t count,
+static int load_piece(lio_scan *scan, const lio_block *b, size_t first, size_t count,
                       lio_error *error)
 {
     piece *p = &scan->loaded;
@@ -502,7 +369,7 @@ static const uint8_t *in_piece(const lio_scan *scan, size_t extent)
 
 static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
 {
-    const block *b = &scan->blocks[scan->current];
+    const lio_block *b = &scan->blocks[scan->current];
     size_t last = first, extents = 0, first_extent = 0;
     uint64_t bytes = 0;
     int code = LIO_OK;
@@ -510,11 +377,11 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
         return no_record(first, b->count, error);
     for (; last < b->count && last - first < *count && (last == first || bytes < PIECE_BYTES);
          last++) {
-        const entry *e = &b->entries[last];
-        if (e->extent != NO_EXTENT && extents++ == 0)
+        const lio_block_record *e = &b->records[last];
+        if (e->extent != LIO_NO_EXTENT && extents++ == 0)
             first_extent = e->extent;
         bytes += e->value_size;
-        if (b->plan == NULL && e->extent != NO_EXTENT && e->value_size >= ALONE_BYTES_MIN) {
+        if (b->plan == NULL && e->extent != LIO_NO_EXTENT && e->value_size >= ALONE_BYTES_MIN) {
             /* A large value ends a piece, and is none itself. */
             if (last == first)
                 last++;
@@ -560,11 +427,11 @@ static bool leads_nowhere(int code)
 /* Where record `number` is: one of the current block, or the last one before. */
 static bool spot_of(const lio_scan *scan, uint64_t number, lio_spot *out)
 {
-    const block *b = &scan->blocks[scan->current];
+    const lio_block *b = &scan->blocks[scan->current];
     uint64_t before = scan->records - (scan->between ? 0 : b->count);
     if (!scan->begun || number < before || number > scan->records)
         return false;
-    *out = number > before ? b->entries[number - before - 1].spot : scan->tail;
+    *out = number > before ? b->records[number - before - 1].spot : scan->tail;
     return true;
 }
 
@@ -649,22 +516,22 @@ lio_pages *lio_scan_pages(const lio_scan *scan)
 
 int lio_scan_record(const lio_scan *scan, size_t index, lio_record *out, lio_error *error)
 {
-    const block *b = &scan->blocks[scan->current];
-    const entry *e;
+    const lio_block *b = &scan->blocks[scan->current];
+    const lio_block_record *e;
     if (index >= b->count)
         return no_record(index, b->count, error);
-    e = &b->entries[index];
+    e = &b->records[index];
     out->key = b->arena + e->key_at;
     out->key_size = e->key_size;
     out->value_size = e->value_size;
     out->where = (lio_extent){0, 0};
-    if (e->extent != NO_EXTENT) {
+    if (e->extent != LIO_NO_EXTENT) {
         out->where.offset = b->extents[e->extent].offset + scan->layout.header_size;
         out->where.length = e->value_size;
     }
     if (!scan->options.want_values)
         out->value = NULL;
-    else if (e->extent == NO_EXTENT)
+    else if (e->extent == LIO_NO_EXTENT)
         out->value = b->arena + e->value_at;
     else if (b->plan == NULL)
         out->value = in_piece(scan, e->extent);

@@ -12,7 +12,7 @@
 #define LIO_GLUE_VALUES_H
 #include <string.h>
 
-#include "lookup.h"
+#include "fetch.h"
 /* cdef: resume */
 
 /* Puts the type into the list at address `list`, at 0. 0, or -1 when memory ran out. */
