@@ -37,8 +37,8 @@ from lmdbio.bench import datasets, measure, micro, trials  # noqa: E402
 from lmdbio.bench.bars import bars, by_steps  # noqa: E402
 from lmdbio.bench.datasets import Recipe  # noqa: E402
 from lmdbio.bench.findings import Findings, Row  # noqa: E402
-from lmdbio.bench.micro import Workplace  # noqa: E402
 from lmdbio.bench.trials import Trial, Workload  # noqa: E402
+from lmdbio.bench.workplace import Workplace, workplace  # noqa: E402
 from lmdbio.convert.convert import convert  # noqa: E402
 from lmdbio.provenance import find_sidecar  # noqa: E402
 from lmdbio.system.signals import ended_by_signals  # noqa: E402
@@ -176,7 +176,7 @@ class Cells:
         self.report.cells.append(made)
         self.console.rule(f"{len(self.report.cells)}. {cell.name}", align="left", style="dim")
         try:
-            with places.at(cell.place, folder) as place, micro.workplace() as bench:
+            with places.at(cell.place, folder) as place, workplace() as bench:
                 made.place, made.link = place.words, place.link
                 bench.warm = bench.consume = cell.warm
                 bench.drop_all = self.options.drop_all

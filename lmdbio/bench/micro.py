@@ -14,11 +14,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -27,23 +25,21 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress, TaskID
 
-import lmdbio
-from lmdbio.bench import layout, measure, processes, readers, trials
+from lmdbio.bench import measure, processes, trials
 from lmdbio.bench.bars import bars
 from lmdbio.bench.findings import Findings, Row, as_json
 from lmdbio.bench.page import page
 from lmdbio.bench.processes import SECONDS_MAX
-from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
-from lmdbio.bench.trials import CONTESTANTS, KEYED, Trial, Workload
+from lmdbio.bench.trials import CONTESTANTS, Trial, Workload
+from lmdbio.bench.workplace import Workplace, workplace
 from lmdbio.locate.open import open_record_index
-from lmdbio.provenance import data_file, find_sidecar
+from lmdbio.provenance import data_file
 from lmdbio.system.signals import ended_by_signals
 
 __all__ = [
     "BYTES_MAX",
     "BYTES_MAX_RANDOM",
     "Options",
-    "Workplace",
     "alternate",
     "describe",
     "missing",
@@ -51,7 +47,6 @@ __all__ = [
     "verify",
     "versions",
     "warm",
-    "workplace",
 ]
 
 KIB, MIB = 2**10, 2**20
@@ -61,7 +56,6 @@ TRANSFERS = (64 * KIB, MIB, 16 * MIB)
 BYTES_MAX, BYTES_MAX_RANDOM = 128 * MIB, 32 * MIB
 #: From here on a run is said to take its time.
 SECONDS_SILENT = 3.0
-MODULE = "lmdbio.bench.runner"
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,125 +227,6 @@ def sizes(work: Workload) -> tuple[int, ...]:
     if work.access != "random":
         return TRANSFERS
     return tuple(sorted({work.record_bytes, *TRANSFERS[:2]}))
-
-
-class Workplace:
-    """Starts runs, and keeps what they share in a folder of its own.
-
-    Attributes:
-        warm: leave the page cache as it is before a run.
-        consume: look at every byte of every value.
-        drop_all: put everything out of the page cache before a cold run, not only the data.
-        limit_seconds: a run that takes longer has failed.
-        environment: variables for the runs.
-        prefix: words before the command of each run, such as those of a program that starts it
-            with less of something.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.warm = self.consume = self.drop_all = False
-        self.limit_seconds = SECONDS_MAX
-        self.environment: Mapping[str, str] = {}
-        self.prefix: Sequence[str] = ()
-        self.keys: dict[Workload, str] = {}
-
-    def row(self, trial: Trial, work: Workload) -> Row:
-        """A row for the findings, nothing measured yet."""
-        return Row(trial, work, self.command(trial, work))
-
-    def command(self, trial: Trial, work: Workload) -> tuple[str, ...]:
-        """The command line of fio or ior; empty for everybody else."""
-        one, made = trial.contestant, work.layout(trial.transfer or layout.GRAIN)
-        if trial.skipped or made is None:
-            return ()
-        if one.kind == "fio":
-            return tuple(
-                layout.fio_command(
-                    made, work.data_file, direct=one.direct, depth=one.depth, queue=one.queue
-                )
-            )
-        if one.kind == "ior":
-            mpi, link = processes.mpiexec(), self.link(work)
-            return tuple(layout.ior_command(made, link, self.summary, mpi, direct=one.direct))
-        return ()
-
-    @property
-    def summary(self) -> str:
-        """Where ior writes."""
-        return str(self.folder / "ior.json")
-
-    def link(self, work: Workload) -> str:
-        """Another name of the data file: whatever ior removes at its end, it is not the data."""
-        link = self.folder / "data"
-        link.unlink(missing_ok=True)
-        link.symlink_to(work.data_file)
-        return str(link)
-
-    def keys_of(self, work: Workload) -> str:
-        """A file with the keys of the records to read, written once."""
-        if work not in self.keys:
-            self.keys[work] = str(write_keys(work, self.folder / f"keys{len(self.keys)}"))
-        return self.keys[work]
-
-    def order(self, row: Row, *, verify: bool) -> Order:
-        keyed = row.work.access in KEYED and row.trial.contestant.kind in ("lmdb", "open")
-        sidecar = find_sidecar(row.work.data_file)
-        return Order(
-            workload=row.work,
-            trial=row.trial,
-            keys=self.keys_of(row.work) if keyed else "",
-            warm=self.warm,
-            verify=verify,
-            consume=self.consume,
-            command=row.command,
-            summary=self.summary,
-            drop=(str(sidecar),) if sidecar.exists() else (),
-            drop_all=self.drop_all,
-        )
-
-    def start(
-        self, row: Row, *, verify: bool = False, waiting: processes.Waiting | None = None
-    ) -> Outcome:
-        """Does one run.
-
-        Raises:
-            RunFailed: it failed.
-        """
-        order = self.order(row, verify=verify)
-        python = [sys.executable, "-m", MODULE]
-        if ranks_by_mpi(order):
-            mpiexec = [processes.mpiexec() or "mpiexec", "-n", str(row.work.processes)]
-            # mpi4py's runner ends all ranks when one of them raises.
-            python = [*mpiexec, sys.executable, "-m", "mpi4py", "-m", MODULE]
-        environment = {**processes.inherited(), **self.environment}
-        command = [*self.prefix, *python, json.dumps(asdict(order))]
-        return Outcome.parse(
-            processes.call(command, row.title, environment, self.limit_seconds, waiting)
-        )
-
-
-@contextmanager
-def workplace() -> Iterator[Workplace]:
-    """A place to run things from, whose folder goes with it."""
-    with tempfile.TemporaryDirectory(prefix="lmdbio-bench-") as folder:
-        yield Workplace(Path(folder))
-
-
-def write_keys(work: Workload, file: Path) -> Path:
-    """The keys of the records to read, in their order, for those who look records up by key."""
-    wanted = work.indices().tolist()
-    missing_keys = set(wanted)
-    keys: dict[int, bytes] = {}
-    env, txn = readers.opened(lmdbio, work.path, {}, work.db)
-    with env, txn:
-        for index, key in enumerate(txn.cursor().iternext(keys=True, values=False)):
-            if index in missing_keys:
-                keys[index] = key
-                if len(keys) == len(missing_keys):
-                    break
-    file.write_text("\n".join(keys[index].hex() for index in wanted), encoding="ascii")
-    return file
 
 
 def missing(work: Workload) -> dict[str, str]:

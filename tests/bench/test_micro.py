@@ -29,6 +29,7 @@ from lmdbio.bench import measure, micro, processes
 from lmdbio.bench.datasets import Dataset
 from lmdbio.bench.findings import Row
 from lmdbio.bench.runner import Outcome
+from lmdbio.bench.workplace import Workplace
 from lmdbio.cli import cli
 from lmdbio.system.signals import ended_by_signals
 from tests.support import ROOT
@@ -62,7 +63,7 @@ def answering(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.0, **wrong: in
         size = row.trial.bytes if raw else row.work.value_bytes
         return Outcome(replace(sample(1.0), value_bytes=size))
 
-    monkeypatch.setattr(micro.Workplace, "start", start)
+    monkeypatch.setattr(Workplace, "start", start)
     return ran
 
 

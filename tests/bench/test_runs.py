@@ -20,7 +20,7 @@ import pytest
 from rich.console import Console
 
 import lmdbio
-from lmdbio.bench import layout, measure, micro, processes, readers, runner, trials
+from lmdbio.bench import layout, measure, micro, processes, readers, runner, trials, workplace
 from lmdbio.bench.datasets import Dataset
 from lmdbio.bench.trials import CONTESTANTS, Trial
 from tests.support import databases
@@ -118,7 +118,7 @@ def test_a_named_database_is_read_by_everybody(tmp_path: Path, access: str) -> N
         tmp_path / "set", access, processes=1, batch=64, bytes_max=1 << 30, db="labels"
     )
     assert (work.total, work.count) == (600, 576)
-    keys = str(micro.write_keys(work, tmp_path / "keys"))
+    keys = str(workplace.write_keys(work, tmp_path / "keys"))
     names = [name for name, one in CONTESTANTS.items() if not one.raw]
     made = [trial for trial in trials.make_trials(work, names, []) if not trial.skipped]
     orders = [runner.Order(work, trial, keys=keys, verify=True) for trial in made]

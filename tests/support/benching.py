@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lmdbio.bench import measure, micro, trials
+from lmdbio.bench import measure, micro, trials, workplace
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.bench.findings import Findings, Row
 from lmdbio.bench.runner import Order, Outcome
@@ -78,6 +78,6 @@ def options(made: Dataset, out: Path, **changes: Any) -> micro.Options:
 
 def order(made: Dataset, tmp_path: Path, access: str, processes: int, trial: Trial) -> Order:
     work = micro.described(options(made, tmp_path, access=access, processes=processes))
-    keys = micro.write_keys(work, tmp_path / "keys")
+    keys = workplace.write_keys(work, tmp_path / "keys")
     made_trials = trials.make_trials(work, [trial.name], [trial.transfer or 65536])
     return Order(work, made_trials[0], keys=str(keys))
