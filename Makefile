@@ -67,17 +67,6 @@ lint: $(VENV)/.dev  ## run ruff, mypy and the C compiler, warnings as errors
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/mypy packaging/*.py
-	$(BIN)/mypy benchmarks/imports.py
-	$(BIN)/mypy benchmarks/pfs
-	$(BIN)/mypy benchmarks/targets
-	$(BIN)/mypy benchmarks/capped
-	$(BIN)/mypy benchmarks/cluster
-	$(BIN)/mypy benchmarks/loaders
-	$(BIN)/mypy benchmarks/dlio
-	$(BIN)/mypy examples/caffe
-	$(BIN)/mypy examples/patterns
-	$(BIN)/mypy tests/typed.py
 	$(BIN)/python tests/house/words.py $(WORDS)
 	$(BIN)/clang-format --dry-run --Werror $(C_LAYOUT)
 	for file in csrc/*.c; do $(CC) $(C_CHECK) $$file || exit 1; done

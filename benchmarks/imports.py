@@ -1,7 +1,7 @@
 """What importing lmdbio costs beyond NumPy.
 
-    python benchmarks/imports.py
-    python benchmarks/imports.py --rounds 50
+    python -m benchmarks.imports
+    python -m benchmarks.imports --rounds 50
 
 Interpreters take turns, each a process of its own with a warm page cache, in which MPI, torch and
 matplotlib cannot be imported, as where they are not installed. The exit status is 1 if more than
@@ -39,7 +39,7 @@ def seconds(code: str) -> float:
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="imports.py",
+        prog="python -m benchmarks.imports",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -1,6 +1,6 @@
 """Runs a command before a copy of a folder on a disk of a set speed: makes, mounts, caps, ends.
 
-    python benchmarks/capped/run.py [--bytes 300M] [--requests 1500] FOLDER -- COMMAND...
+    python -m benchmarks.capped.run [--bytes 300M] [--requests 1500] FOLDER -- COMMAND...
 
 FOLDER's files are copied to an ext4 image behind a loop device with direct I/O, which is mounted
 read-only. The command, and all that it starts, may read so many bytes and requests a second from
@@ -26,9 +26,8 @@ import sys
 import time
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import capped
-import command
+from benchmarks import command
+from benchmarks.capped import capped
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
@@ -44,7 +43,9 @@ def amount(text: str) -> int:
 
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.capped.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--bytes", type=amount, default=300 << 20, help="a second; default 300M")
     parser.add_argument("--requests", type=amount, default=1500, help="a second; default 1500")

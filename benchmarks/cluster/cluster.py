@@ -23,10 +23,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import command as commands
-from capped import capped
-from pfs import pfs
-
+from benchmarks import command as commands
+from benchmarks.capped import capped
+from benchmarks.pfs import pfs
 from lmdbio.bench import processes
 
 __all__ = [
@@ -46,7 +45,7 @@ __all__ = [
 
 #: Of the loop devices, as of the model's mounts.
 READAHEAD_KIB = 128
-RANK = Path(__file__).resolve().with_name("rank.py")
+RANK = "benchmarks.cluster.rank"
 
 
 class Missing(Exception):
@@ -254,9 +253,9 @@ def launcher(mpiexec: str) -> Launcher:
     return Launcher(mpiexec, ("--oversubscribe",), found | OPEN_MPI)
 
 
-def command(ranks: int, program: Path, plan: Path, mpi: Launcher) -> list[str]:
+def command(ranks: int, program: str, plan: Path, mpi: Launcher) -> list[str]:
     # mpi4py's runner ends all ranks when one of them raises.
-    python = [sys.executable, "-m", "mpi4py", str(program), str(plan)]
+    python = [sys.executable, "-m", "mpi4py", "-m", program, str(plan)]
     return [mpi.mpiexec, *mpi.words, "-n", str(ranks), *python]
 
 
@@ -276,7 +275,7 @@ def run_ranks(
     *,
     seconds_max: float,
     waiting: Callable[[int, float], None] | None = None,
-    program: Path = RANK,
+    program: str = RANK,
     mpi: Launcher | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Starts the ranks; what they tell of each run of the plan, as it comes.
@@ -288,7 +287,7 @@ def run_ranks(
         seconds_max: without a word after so long, they have hung.
         waiting: called about once a second with the number of the run that is under way, and the
             seconds that it has taken.
-        program: of each rank.
+        program: the module that each rank runs.
         mpi: that starts them; None: the usual one.
 
     Raises:

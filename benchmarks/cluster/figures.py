@@ -16,9 +16,10 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib import ticker
-from paper import picked
-from results import CellResult, LaneResult
-from sweep import PY_LMDB
+
+from benchmarks.cluster.paper import picked
+from benchmarks.cluster.results import CellResult, LaneResult
+from benchmarks.cluster.sweep import PY_LMDB
 
 __all__ = ["Drawing", "drawings"]
 

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from results import CellResult
-from sweep import PLAIN, PY_LMDB
+from benchmarks.cluster.results import CellResult
+from benchmarks.cluster.sweep import PLAIN, PY_LMDB
 
 __all__ = ["Summary", "Verdict", "judge", "summaries"]
 

@@ -8,12 +8,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import cluster
-from cluster import Store
-from results import CellResult, LaneResult
 from rich.console import Console
-from sweep import Cell, Lane, Run, Shape, block_sizes, candidates, in_turns, refined
-from table import cell_table
+
+from benchmarks.cluster import cluster
+from benchmarks.cluster.cluster import Store
+from benchmarks.cluster.results import CellResult, LaneResult
+from benchmarks.cluster.sweep import (
+    Cell,
+    Lane,
+    Run,
+    Shape,
+    block_sizes,
+    candidates,
+    in_turns,
+    refined,
+)
+from benchmarks.cluster.table import cell_table
 
 __all__ = ["Measuring", "Options", "Report"]
 

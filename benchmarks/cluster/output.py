@@ -8,11 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from judged import Verdict, judge, summaries
-from measuring import Report
-from paper import FIGURES, Answer, answers
 from rich.console import Console
-from table import paper_table, verdict_table
+
+from benchmarks.cluster.judged import Verdict, judge, summaries
+from benchmarks.cluster.measuring import Report
+from benchmarks.cluster.paper import FIGURES, Answer, answers
+from benchmarks.cluster.table import paper_table, verdict_table
 
 __all__ = ["as_json", "deliver", "status"]
 
@@ -78,7 +79,7 @@ def deliver(report: Report, console: Console, json_file: Path | None, page: Path
         text = json.dumps(as_json(report, judged, found), indent=1)
         write(json_file, text + "\n")
     if page is not None:
-        from page import page as drawn
+        from benchmarks.cluster.page import page as drawn
 
         write(page, drawn(report, judged, found))
 

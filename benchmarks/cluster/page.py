@@ -6,13 +6,12 @@ import shlex
 from collections.abc import Sequence
 from html import escape
 
-from figures import Drawing, drawings
-from judged import Verdict, summaries
-from measuring import Report
-from paper import FIGURES, SCALE, Answer
-from results import CellResult
-from table import HEADS, SUMMARY_HEADS, row, summary_row, text
-
+from benchmarks.cluster.figures import Drawing, drawings
+from benchmarks.cluster.judged import Verdict, summaries
+from benchmarks.cluster.measuring import Report
+from benchmarks.cluster.paper import FIGURES, SCALE, Answer
+from benchmarks.cluster.results import CellResult
+from benchmarks.cluster.table import HEADS, SUMMARY_HEADS, row, summary_row, text
 from lmdbio.bench import page as pages
 
 __all__ = ["page"]

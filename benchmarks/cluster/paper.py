@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from results import CellResult, LaneResult
-from sweep import PLAIN, PY_LMDB
+from benchmarks.cluster.results import CellResult, LaneResult
+from benchmarks.cluster.sweep import PLAIN, PY_LMDB
 
 __all__ = ["CLAIMS", "FIGURES", "Answer", "Claim", "Unanswered", "answers"]
 

@@ -24,13 +24,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
-import counters
-import ways
 from mpi4py import MPI
 
+from benchmarks.cluster import counters, ways
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import open_record_index

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sweep import PLAIN, PY_LMDB, Cell, Lane, ior_words
+from benchmarks.cluster.sweep import PLAIN, PY_LMDB, Cell, Lane, ior_words
 
 __all__ = ["CellResult", "Figures", "LaneResult", "Spread"]
 

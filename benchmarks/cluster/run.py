@@ -1,8 +1,8 @@
 """All modes on many ranks, on a cluster that is emulated on one machine.
 
-    python benchmarks/cluster/run.py --ranks 16 --nodes 4 --modes all --sets 3k,192k \\
+    python -m benchmarks.cluster.run --ranks 16 --nodes 4 --modes all --sets 3k,192k \\
         --json out.json --html out.html
-    python benchmarks/cluster/run.py --preset quick | targets | paper
+    python -m benchmarks.cluster.run --preset quick | targets | paper
 
 Makes data sets in --data (or reuses them), mounts a modelled parallel file system once for each
 emulated node (or one image through several loop devices, --store loop), starts mpiexec, and lets
@@ -26,24 +26,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+from rich.console import Console
 
-import cluster  # noqa: E402
-import command  # noqa: E402
-import output  # noqa: E402
-from measuring import Measuring, Options, Report  # noqa: E402
-from pfs import pfs  # noqa: E402
-from rich.console import Console  # noqa: E402
-from sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes  # noqa: E402
-
-from lmdbio.bench import datasets, measure  # noqa: E402
-from lmdbio.bench.bars import bars, by_steps  # noqa: E402
-from lmdbio.bench.datasets import Dataset, Recipe  # noqa: E402
-from lmdbio.convert.convert import convert  # noqa: E402
-from lmdbio.planning.mode import ENGINES  # noqa: E402
-from lmdbio.planning.schedule import ASSIGNMENTS  # noqa: E402
-from lmdbio.provenance import find_sidecar  # noqa: E402
+from benchmarks import command
+from benchmarks.cluster import cluster, output
+from benchmarks.cluster.measuring import Measuring, Options, Report
+from benchmarks.cluster.sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes
+from benchmarks.pfs import pfs
+from lmdbio.bench import datasets, measure
+from lmdbio.bench.bars import bars, by_steps
+from lmdbio.bench.datasets import Dataset, Recipe
+from lmdbio.convert.convert import convert
+from lmdbio.planning.mode import ENGINES
+from lmdbio.planning.schedule import ASSIGNMENTS
+from lmdbio.provenance import find_sidecar
 
 MIB = 2**20
 PAGE_BYTES, PAGE_HEADER = 4096, 16
@@ -108,7 +104,9 @@ def shapes_of(ranks: Sequence[int], nodes: Sequence[int], per_node: int) -> list
 
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.cluster.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # fmt: off
     add = parser.add_argument

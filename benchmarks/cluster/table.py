@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from judged import Summary
-from paper import Answer
-from results import CellResult, LaneResult, Spread
 from rich.box import SIMPLE
 from rich.markup import escape
 from rich.table import Table
-from sweep import PLAIN
+
+from benchmarks.cluster.judged import Summary
+from benchmarks.cluster.paper import Answer
+from benchmarks.cluster.results import CellResult, LaneResult, Spread
+from benchmarks.cluster.sweep import PLAIN
 
 __all__ = [
     "HEADS",

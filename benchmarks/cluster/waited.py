@@ -17,8 +17,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from judged import Verdict
-from results import Spread
+from benchmarks.cluster.judged import Verdict
+from benchmarks.cluster.results import Spread
 
 __all__ = [
     "HEADS",

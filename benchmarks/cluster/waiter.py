@@ -16,7 +16,6 @@ Rank 0 writes one line of JSON for each run. Letters are seen where lmdbio sends
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import time
 from collections import deque
@@ -26,13 +25,11 @@ from pathlib import Path
 from time import monotonic_ns, perf_counter
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-
 from mpi4py import MPI
-from rank import COMM, Ranks, run_plan, together
-from waited import hops
-from ways import FILLER
 
+from benchmarks.cluster.rank import COMM, Ranks, run_plan, together
+from benchmarks.cluster.waited import hops
+from benchmarks.cluster.ways import FILLER
 from lmdbio import share
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.reader import Reader

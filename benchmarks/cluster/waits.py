@@ -1,8 +1,8 @@
 """What waiting costs, on a cluster that is emulated on one machine.
 
-    python benchmarks/cluster/waits.py
-    python benchmarks/cluster/waits.py --parts cpu --seconds 5 --json out.json
-    python benchmarks/cluster/waits.py --parts hops --mpiexec mpiexec,/opt/openmpi/bin/mpiexec
+    python -m benchmarks.cluster.waits
+    python -m benchmarks.cluster.waits --parts cpu --seconds 5 --json out.json
+    python -m benchmarks.cluster.waits --parts hops --mpiexec mpiexec,/opt/openmpi/bin/mpiexec
 
 Three parts:
 
@@ -39,25 +39,22 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
-import cluster  # noqa: E402
-from judged import Verdict, summaries  # noqa: E402
-from pfs import pfs  # noqa: E402
-from rich.box import SIMPLE  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.markup import escape  # noqa: E402
-from rich.table import Table  # noqa: E402
-from run import MIB, prepare, words_of  # noqa: E402
-from sweep import SETS  # noqa: E402
-from table import verdict_table  # noqa: E402
-from waited import HEADS, Case, judge, row  # noqa: E402
+from benchmarks.cluster import cluster
+from benchmarks.cluster.judged import Verdict, summaries
+from benchmarks.cluster.run import MIB, prepare, words_of
+from benchmarks.cluster.sweep import SETS
+from benchmarks.cluster.table import verdict_table
+from benchmarks.cluster.waited import HEADS, Case, judge, row
+from benchmarks.pfs import pfs
+from lmdbio.bench import measure, processes
+from lmdbio.planning.mode import ENGINES
 
-from lmdbio.bench import measure, processes  # noqa: E402
-from lmdbio.planning.mode import ENGINES  # noqa: E402
-
-WAITER = HERE / "waiter.py"
+WAITER = "benchmarks.cluster.waiter"
 PARTS = ("overlap", "cpu", "hops")
 MODEL, LOCAL = "modelled store", "own storage"
 STORES = {"model": MODEL, "local": LOCAL}
@@ -98,7 +95,9 @@ class Measured:
 
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="waits.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.cluster.waits",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # fmt: off
     add = parser.add_argument

@@ -27,10 +27,10 @@ import torch
 from dlio_benchmark.common.enumerations import DataLoaderType, DatasetType, Shuffle
 from dlio_benchmark.data_loader.base_data_loader import BaseDataLoader
 from dlio_benchmark.reader.reader_handler import FormatReader
-from make_data import key_of
 
 import lmdbio
 import lmdbio.torch
+from benchmarks.dlio.make_data import key_of
 
 __all__ = ["LmdbioLoader", "LmdbioReader", "PyLmdbReader"]
 

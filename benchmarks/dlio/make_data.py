@@ -1,6 +1,6 @@
 """Writes the LMDB files of a DLIO workload, of random bytes.
 
-    python benchmarks/dlio/make_data.py benchmarks/dlio/workload/resnet50_lmdb.yaml
+    python -m benchmarks.dlio.make_data benchmarks/dlio/workload/resnet50_lmdb.yaml
 
 As many files, samples and bytes as the workload's ``dataset`` says, into its ``data_folder``.
 Files that are whole are kept; one that is being written has another name.
@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
+import lmdb
+import numpy as np
+import yaml
+from rich.progress import Progress
 
-import lmdb  # noqa: E402
-import numpy as np  # noqa: E402
-import yaml  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-
-import lmdbio  # noqa: E402
+import lmdbio
 
 __all__ = ["Data", "ensure", "key_of"]
 

@@ -1,6 +1,6 @@
 """One run of DLIO in this process; the last line is what it measured, as JSON.
 
-    python benchmarks/dlio/once.py FOLDER OVERRIDE...
+    python -m benchmarks.dlio.once FOLDER OVERRIDE...
 
 FOLDER gets DLIO's output; the overrides are Hydra's. Run by ``run.py``, also under mpiexec.
 """
@@ -15,8 +15,6 @@ from pathlib import Path
 from types import ModuleType
 
 HERE = Path(__file__).resolve().parent
-# The plugins are imported by name, in worker processes too.
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 """DLIO, the engine of MLPerf Storage, on LMDB files: py-lmdb and lmdbio compared.
 
-    python benchmarks/dlio/run.py                            resnet50, one accelerator, cold
-    python benchmarks/dlio/run.py --ranks 2 --rounds 3       two of them
-    python benchmarks/dlio/run.py --workload unet3d_lmdb     147 MB a sample (4 GB are written)
-    python benchmarks/dlio/run.py --set train.computation_time=0.435 --json out.json
+    python -m benchmarks.dlio.run                            resnet50, one accelerator, cold
+    python -m benchmarks.dlio.run --ranks 2 --rounds 3       two of them
+    python -m benchmarks.dlio.run --workload unet3d_lmdb     147 MB a sample (4 GB are written)
+    python -m benchmarks.dlio.run --set train.computation_time=0.435 --json out.json
 
 Shown is what DLIO reports: accelerator utilisation (AU), the share of the time in which the
 accelerators, which sleep here for as long as a step takes, are not waiting for data; and samples
@@ -32,21 +32,19 @@ import time
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import lmdb
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from lmdbio.bench import measure, processes
+
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE)]
-
-import lmdb  # noqa: E402
-from rich.box import SIMPLE  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from rich.table import Table  # noqa: E402
-
-from lmdbio.bench import measure, processes  # noqa: E402
-
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h
 NEEDED = ("dlio_benchmark", "dftracer", "hydra", "pandas", "psutil", "mpi4py", "torch", "yaml")
 SECONDS_MAX = 1800.0
-READER = "++workload.reader.reader_classname=dlio_lmdb."
+READER = "++workload.reader.reader_classname=benchmarks.dlio.dlio_lmdb."
 
 
 @dataclass
@@ -63,7 +61,7 @@ class Contestant:
 
 def contestants() -> list[Contestant]:
     loader = [
-        "++workload.reader.data_loader_classname=dlio_lmdb.LmdbioLoader",
+        "++workload.reader.data_loader_classname=benchmarks.dlio.dlio_lmdb.LmdbioLoader",
         "++workload.reader.data_loader_sampler=index",
     ]
     return [
@@ -77,7 +75,7 @@ def run_one(one: Contestant, words: list[str], files: list[Path], ranks: int) ->
     dropped = [measure.drop_cache(file) for file in files]
     one.cold &= all(dropped)
     with tempfile.TemporaryDirectory(prefix="lmdbio-dlio-") as out:
-        python = [sys.executable, str(HERE / "once.py"), out, *words, *one.overrides]
+        python = [sys.executable, "-m", "benchmarks.dlio.once", out, *words, *one.overrides]
         if ranks > 1:
             python[1:1] = ["-m", "mpi4py"]
             python = [processes.mpiexec() or "mpiexec", "-n", str(ranks), *python]
@@ -111,7 +109,9 @@ def table(racing: list[Contestant], title: str) -> Table:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.dlio.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--workload", default="resnet50_lmdb", metavar="NAME", help="of workload/ (resnet50_lmdb)")
@@ -150,7 +150,7 @@ def main() -> int:
         print(f"run.py: not installed: {', '.join(missing)} (run.py --help says how)",
               file=sys.stderr)  # fmt: skip
         return UNAVAILABLE
-    import make_data
+    from benchmarks.dlio import make_data
 
     console = Console()
     data = make_data.Data.of(asked.workload_file, asked.data.absolute() / asked.workload)

@@ -1,6 +1,6 @@
 """The loaders that are compared, each run in a process of its own.
 
-    python benchmarks/loaders/loaders.py JOB        JOB and the answer are JSON
+    python -m benchmarks.loaders.loaders JOB        JOB and the answer are JSON
 
 All give the same samples in batches: the first KiB of each value as a tensor, and its length,
 whose sum proves that each value was read, whole. Epochs are timed, the first from before the

@@ -1,8 +1,8 @@
 """Loaders for PyTorch over one data set of JPEG files, compared.
 
-    python benchmarks/loaders/run.py                    one shuffled epoch each, cold, in turns
-    python benchmarks/loaders/run.py --warm             four, with the files in the page cache
-    python benchmarks/loaders/run.py --only lmdb,loader --rounds 5 --json out.json
+    python -m benchmarks.loaders.run                    one shuffled epoch each, cold, in turns
+    python -m benchmarks.loaders.run --warm             four, with the files in the page cache
+    python -m benchmarks.loaders.run --only lmdb,loader --rounds 5 --json out.json
 
 py-lmdb as map-style data sets use it (readahead off, which shuffled reading wants), lmdbio.torch
 in each of its ways, and, where they are installed, WebDataset over tar files of the same records
@@ -37,18 +37,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parents[1]), str(HERE.parent)]
+import numpy as np
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-import numpy as np  # noqa: E402
-from rich.box import SIMPLE  # noqa: E402
-from rich.console import Console  # noqa: E402
-from rich.progress import Progress  # noqa: E402
-from rich.table import Table  # noqa: E402
+from lmdbio.bench import datasets, measure, processes
 
-from lmdbio.bench import datasets, measure, processes  # noqa: E402
-
-LOADERS = HERE / "loaders.py"
+LOADERS = "benchmarks.loaders.loaders"
 THREADS = 4
 SHARD_RECORDS = 500
 EPOCHS_WARM = 4
@@ -183,7 +180,8 @@ def run_one(
         one.cold &= all(dropped)
     words = [
         sys.executable,
-        str(LOADERS),
+        "-m",
+        LOADERS,
         json.dumps({**job, "kind": one.kind, "workers": one.workers}),
     ]
     told = processes.call(words, one.title, processes.inherited(), processes.SECONDS_MAX)
@@ -234,7 +232,9 @@ def judge(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> li
 
 def main() -> int:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.loaders.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
     add("--data", type=Path, default=Path("loaders-data"), metavar="FOLDER",

@@ -1,6 +1,6 @@
 """Runs a command before a modelled parallel file system: builds, mounts, runs, unmounts.
 
-    python benchmarks/pfs/run.py [--mounts N] [--set NAME=VALUE ...] FOLDER -- COMMAND...
+    python -m benchmarks.pfs.run [--mounts N] [--set NAME=VALUE ...] FOLDER -- COMMAND...
 
 FOLDER is shown at N mount points, as slow as the store of model.conf would be. The command
 finds them in its environment (PFS_MOUNT0, PFS_MOUNT1, ...; PFS_MOUNTS says how many) and in its
@@ -23,14 +23,15 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-import command
-import pfs
+from benchmarks import command
+from benchmarks.pfs import pfs
 
 
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.pfs.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--mounts", type=int, default=1, metavar="N", help="emulated nodes")
     parser.add_argument(

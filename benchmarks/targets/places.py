@@ -7,18 +7,15 @@ with places.at("model", folder) as place:
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from cells import CAP_BYTES, CAP_REQUESTS
+from benchmarks.capped import capped as device
+from benchmarks.pfs import pfs
+from benchmarks.targets.cells import CAP_BYTES, CAP_REQUESTS
 
 __all__ = ["Place", "Unavailable", "at"]
-
-BENCHMARKS = Path(__file__).resolve().parents[1]
 
 
 class Unavailable(Exception):
@@ -42,31 +39,9 @@ class Place:
     prefix: Sequence[str] = ()
 
 
-def neighbour(file: str) -> Any:
-    """A module of a folder beside this one.
-
-    Raises:
-        Unavailable: there is none.
-    """
-    path = BENCHMARKS / file
-    name = f"{path.parent.name}_{path.stem}"
-    if name in sys.modules:
-        return sys.modules[name]
-    if not path.is_file():
-        raise Unavailable(f"there is no benchmarks/{file}")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 @contextlib.contextmanager
 def modelled(folder: Path) -> Iterator[Place]:
     """Behind the modelled parallel file system."""
-    pfs = neighbour("pfs/pfs.py")
     constants = pfs.constants()
     words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
     try:
@@ -83,14 +58,13 @@ def modelled(folder: Path) -> Iterator[Place]:
 @contextlib.contextmanager
 def capped(folder: Path) -> Iterator[Place]:
     """A copy on a device that gives so many bytes and requests a second."""
-    made = neighbour("capped/capped.py")
     words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
     try:
-        with made.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS) as disk:
+        with device.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS) as disk:
             # A shell that joins the control group before it becomes the command.
             join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(disk.group / "cgroup.procs"))
             yield Place(disk.mount, words, prefix=join)
-    except (made.Missing, made.Failed) as error:
+    except (device.Missing, device.Failed) as error:
         raise Unavailable(str(error)) from error
 
 

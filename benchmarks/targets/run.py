@@ -1,6 +1,6 @@
 """Measures everything that lmdbio has to hold: speed, processor time and memory.
 
-    python benchmarks/targets/run.py --data FOLDER [--only cold,warm] [--rounds 7] [--html FILE]
+    python -m benchmarks.targets.run --data FOLDER [--only cold,warm] [--rounds 7] [--html FILE]
 
 Makes three data sets in FOLDER (2 GiB of values each) unless they are there, then goes through
 the cells of cells.py: calibrates the plain readers, compares what everybody reads, and alternates
@@ -23,25 +23,21 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT))
+import lmdb
+from rich.console import Console
 
-import lmdb  # noqa: E402
-import places  # noqa: E402
-import show  # noqa: E402
-from cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen  # noqa: E402
-from rich.console import Console  # noqa: E402
-from show import Measured, Report  # noqa: E402
-
-from lmdbio.bench import datasets, measure, micro, trials  # noqa: E402
-from lmdbio.bench.bars import bars, by_steps  # noqa: E402
-from lmdbio.bench.datasets import Recipe  # noqa: E402
-from lmdbio.bench.findings import Findings, Row  # noqa: E402
-from lmdbio.bench.trials import Trial, Workload  # noqa: E402
-from lmdbio.bench.workplace import Workplace, workplace  # noqa: E402
-from lmdbio.convert.convert import convert  # noqa: E402
-from lmdbio.provenance import find_sidecar  # noqa: E402
-from lmdbio.system.signals import ended_by_signals  # noqa: E402
+from benchmarks.targets import places, show
+from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen
+from benchmarks.targets.show import Measured, Report
+from lmdbio.bench import datasets, measure, micro, trials
+from lmdbio.bench.bars import bars, by_steps
+from lmdbio.bench.datasets import Recipe
+from lmdbio.bench.findings import Findings, Row
+from lmdbio.bench.trials import Trial, Workload
+from lmdbio.bench.workplace import Workplace, workplace
+from lmdbio.convert.convert import convert
+from lmdbio.provenance import find_sidecar
+from lmdbio.system.signals import ended_by_signals
 
 MIB = 2**20
 #: Of the file: enough to tell one setting of a plain reader from another.
@@ -92,7 +88,9 @@ def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
 
 def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="run.py", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog="python -m benchmarks.targets.run",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     # fmt: off
     add = parser.add_argument

@@ -10,13 +10,13 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from cells import Cell
 from rich.box import SIMPLE
 from rich.console import Console
 from rich.markup import escape as escape_markup
 from rich.table import Table
-from verdicts import Verdict, judge
 
+from benchmarks.targets.cells import Cell
+from benchmarks.targets.verdicts import Verdict, judge
 from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Findings, Row, Spread, as_json
 from lmdbio.bench.report import machine_facts

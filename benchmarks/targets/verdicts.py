@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from cells import Cell, Rule
-
+from benchmarks.targets.cells import Cell, Rule
 from lmdbio.bench.findings import GIB, MIB, Row, Spread
 
 __all__ = ["UNITS", "Verdict", "judge"]

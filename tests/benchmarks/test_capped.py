@@ -19,11 +19,10 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.capped import capped
 from tests.support import ROOT
 
-RUN = ROOT / "benchmarks" / "capped" / "run.py"
-sys.path.insert(0, str(RUN.parent))
-import capped  # noqa: E402
+RUN = [sys.executable, "-m", "benchmarks.capped.run"]
 
 #: Loop devices and their throughput are those of the whole machine.
 pytestmark = pytest.mark.alone
@@ -61,7 +60,7 @@ def start(images: Path, folder: Path, *words: str) -> subprocess.Popen[bytes]:
     options = list(words[: words.index("--")])
     command = list(words[words.index("--") :])
     return subprocess.Popen(
-        [sys.executable, str(RUN), "--image", str(images), *options, str(folder), *command]
+        [*RUN, "--image", str(images), *options, str(folder), *command], cwd=ROOT
     )
 
 
@@ -96,7 +95,8 @@ def test_interrupted_it_leaves_nothing(images, folder, number, tmp_path):
 
 def test_what_is_missing_is_told_in_one_line(folder):
     done = subprocess.run(
-        [sys.executable, str(RUN), str(folder), "--", "true"],
+        [*RUN, str(folder), "--", "true"],
+        cwd=ROOT,
         env={**os.environ, "PATH": ""},
         capture_output=True,
         text=True,
@@ -108,7 +108,8 @@ def test_what_is_missing_is_told_in_one_line(folder):
 @pytest.mark.parametrize("text", ["0", "-1", "much", "1.5M"])
 def test_an_amount_that_makes_no_sense_is_a_wrong_use(folder, text):
     done = subprocess.run(
-        [sys.executable, str(RUN), "--bytes", text, str(folder), "--", "true"],
+        [*RUN, "--bytes", text, str(folder), "--", "true"],
+        cwd=ROOT,
         capture_output=True,
         text=True,
     )

@@ -9,31 +9,24 @@ against what the data sets themselves say.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from benchmarks.cluster import cluster, counters, judged, paper, sweep
+from benchmarks.cluster.results import CellResult, Figures, LaneResult
+from benchmarks.cluster.sweep import PY_LMDB, SETS, Cell, Lane, Shape
 from lmdbio.records.records import Records
 from tests.support import ROOT
 
 CLUSTER = ROOT / "benchmarks" / "cluster"
-sys.path.insert(0, str(CLUSTER))
-
-import counters  # noqa: E402
-import judged  # noqa: E402
-import paper  # noqa: E402
-import sweep  # noqa: E402
-from results import CellResult, Figures, LaneResult  # noqa: E402
-from sweep import PY_LMDB, SETS, Cell, Lane, Shape  # noqa: E402
 
 MIB = 1 << 20
 SECONDS_MAX = 120
@@ -191,23 +184,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cluster-data")
 
 
-@functools.cache
-def missing(kind: str) -> str:
-    """Return what this machine lacks for a cluster with such a store; a process of its own asks,
-    since its modules find their neighbours by the path."""
-    script = "import sys; sys.path[:0] = sys.argv[1:3]; import cluster; print(cluster.missing(%r))"
-    done = subprocess.run(
-        [sys.executable, "-c", script % kind, str(CLUSTER), str(CLUSTER.parent)],
-        capture_output=True, text=True, env=environment(Path(tempfile.gettempdir())), check=True,
-    )  # fmt: skip
-    return done.stdout.strip()
-
-
 @pytest.fixture
 def places(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Where temporary files go; skips where this machine cannot have such a store."""
-    lacking = missing(getattr(request, "param", "model"))
-    if lacking != "None":
+    lacking = cluster.missing(getattr(request, "param", "model"))
+    if lacking:
         pytest.skip(lacking)
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -221,11 +202,12 @@ def environment(temporary: Path) -> dict[str, str]:
 
 
 def start(temporary: Path, data: Path, *words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(CLUSTER / "run.py"), "--data", str(data), "--mib", "4",
+    command = [sys.executable, "-m", "benchmarks.cluster.run", "--data", str(data), "--mib", "4",
                "--ranks", "4", "--nodes", "2", "--sets", "3k", "--drop-data-only",
                "--limit-seconds", "60", *words]  # fmt: skip
     return subprocess.Popen(
         command,
+        cwd=ROOT,
         env=environment(temporary),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -330,7 +312,10 @@ def running(temporary: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
-        is_rank = any(word.endswith(b"rank.py") for word in words) and b"mpiexec" not in words[0]
+        is_rank = (
+            any(word == b"benchmarks.cluster.rank" for word in words)
+            and b"mpiexec" not in words[0]
+        )
         if is_rank and any(word.startswith(bytes(temporary)) for word in words):
             found.append(int(path.parent.name))
     return found
@@ -338,7 +323,8 @@ def running(temporary: Path) -> list[int]:
 
 def test_what_lacks_is_said_in_one_line(tmp_path: Path) -> None:
     done = subprocess.run(
-        [sys.executable, str(CLUSTER / "run.py"), "--data", str(tmp_path / "data")],
+        [sys.executable, "-m", "benchmarks.cluster.run", "--data", str(tmp_path / "data")],
+        cwd=ROOT,
         env=environment(tmp_path) | {"CC": "a-compiler-that-is-not-there"},
         capture_output=True, text=True, timeout=60,
     )  # fmt: skip

@@ -17,7 +17,6 @@ import pytest
 
 from tests.support import ROOT
 
-DLIO = ROOT / "benchmarks" / "dlio"
 NEEDED = ("dlio_benchmark", "dftracer", "hydra", "pandas", "psutil", "mpi4py", "torch", "yaml")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 FILES, SAMPLES, BATCH = 3, 21, 4
@@ -34,8 +33,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         f"  num_samples_per_file: {SAMPLES}, record_length: 20000}}\n"
     )
     for _ in range(2):  # written, and found written
-        command = [sys.executable, DLIO / "make_data.py", workload]
-        told = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
+        command = [sys.executable, "-m", "benchmarks.dlio.make_data", workload]
+        told = subprocess.run(
+            command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=60
+        )
         assert f"{FILES} files of {SAMPLES} samples of 20,000 bytes" in told.stdout
     return made
 
@@ -52,19 +53,22 @@ def run(folder: Path, out: Path, *overrides: str) -> subprocess.CompletedProcess
         "train.epochs": 2,
     }
     words = [f"++workload.{name}={value}" for name, value in small.items()]
-    command = [sys.executable, DLIO / "once.py", out, "workload=resnet50_lmdb", *words]
+    command = [sys.executable, "-m", "benchmarks.dlio.once", out, "workload=resnet50_lmdb", *words]
     command += [f"++workload.reader.{one}" for one in overrides]
-    return subprocess.run(command, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=200)
 
 
-LOADER = ("data_loader_classname=dlio_lmdb.LmdbioLoader", "data_loader_sampler=index")
+LOADER = (
+    "data_loader_classname=benchmarks.dlio.dlio_lmdb.LmdbioLoader",
+    "data_loader_sampler=index",
+)
 
 
 @pytest.mark.parametrize(
     "overrides",
     [
-        ("reader_classname=dlio_lmdb.PyLmdbReader", "read_threads=1"),
-        ("reader_classname=dlio_lmdb.LmdbioReader", "read_threads=0"),
+        ("reader_classname=benchmarks.dlio.dlio_lmdb.PyLmdbReader", "read_threads=1"),
+        ("reader_classname=benchmarks.dlio.dlio_lmdb.LmdbioReader", "read_threads=0"),
         (*LOADER, "read_threads=2"),
     ],
     ids=["py-lmdb", "reader", "loader"],
@@ -92,7 +96,10 @@ def test_a_sample_that_is_missing_is_named(folder: Path, tmp_path: Path) -> None
         with env.begin(write=True) as txn:
             txn.delete(b"00000007")
     told = run(
-        broken, tmp_path / "out", "reader_classname=dlio_lmdb.PyLmdbReader", "read_threads=0"
+        broken,
+        tmp_path / "out",
+        "reader_classname=benchmarks.dlio.dlio_lmdb.PyLmdbReader",
+        "read_threads=0",
     )
     assert told.returncode != 0
     assert "part-001.lmdb.npz has no key b'00000007'" in told.stdout + told.stderr

@@ -28,13 +28,10 @@ import lmdb
 import pytest
 
 import lmdbio
+from benchmarks.pfs import pfs, predict
 from tests.support import ROOT
 
 PFS = ROOT / "benchmarks" / "pfs"
-sys.path.insert(0, str(PFS))
-
-import pfs  # noqa: E402
-import predict  # noqa: E402
 
 #: The model's speed is timed, and mounts are looked for.
 pytestmark = pytest.mark.alone
@@ -525,7 +522,8 @@ def test_readahead_is_as_set(folder: Path, kib: int) -> None:
 
 def run(*words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, str(PFS / "run.py"), *words],
+        [sys.executable, "-m", "benchmarks.pfs.run", *words],
+        cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

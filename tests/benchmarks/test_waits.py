@@ -7,20 +7,15 @@ Method: made-up runs with known answers; the command on a few megabytes, with to
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from benchmarks.cluster import waited
+from benchmarks.cluster.waited import Case
 from tests.support import ROOT
-
-CLUSTER = ROOT / "benchmarks" / "cluster"
-sys.path.insert(0, str(CLUSTER))
-
-import waited  # noqa: E402
-from waited import Case  # noqa: E402
 
 SECONDS_MAX = 60
 
@@ -120,14 +115,14 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, 
     folder = tmp_path_factory.mktemp("waits")
     file = folder / "out.json"
     command = [
-        sys.executable, CLUSTER / "waits.py", "--data", folder / "data", "--json", file,
+        sys.executable, "-m", "benchmarks.cluster.waits",
+        "--data", folder / "data", "--json", file,
         "--mib", "2", "--rounds", "1", "--sets", "3k", "--stores", "local", "--factors", "3",
         "--nodes", "2", "--away", str(AWAY_S), "--settle", "0.1", "--seconds", "0.5",
         "--only", "overlap: 1 rank on", "--only", "its turn",
     ]  # fmt: skip
-    path = os.pathsep.join(filter(None, (str(CLUSTER.parents[1]), os.environ.get("PYTHONPATH"))))
     done = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+        command, cwd=ROOT, capture_output=True, text=True,
         timeout=SECONDS_MAX, check=False,
     )  # fmt: skip
     if done.returncode == 69:

@@ -1,0 +1,1 @@
+"""A disk of a set speed: a loop device behind a cgroup."""

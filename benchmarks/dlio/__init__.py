@@ -1,0 +1,1 @@
+"""DLIO, the engine of MLPerf Storage, on LMDB files."""

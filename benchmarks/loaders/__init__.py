@@ -1,0 +1,1 @@
+"""Loaders for PyTorch over one data set."""

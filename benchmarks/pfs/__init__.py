@@ -1,0 +1,1 @@
+"""A modelled parallel file system, mounted by FUSE."""

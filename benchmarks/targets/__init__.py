@@ -1,0 +1,1 @@
+"""What this project holds itself to, and whether it is reached here."""
