@@ -11,7 +11,7 @@
 #include <stdint.h>
 
 enum {
-    LIO_BUFFER_ALIGNMENT = 4096,  /* of any buffer; every file system's O_DIRECT takes it */
+    LIO_BUFFER_ALIGNMENT = 4096,   /* of any buffer; every file system's O_DIRECT takes it */
     LIO_HUGE_PAGE_BYTES = 2097152, /* alignment of large ones */
     LIO_HUGE_BYTES_MIN = 2097152   /* from here on a buffer is large */
 };

@@ -12,7 +12,7 @@ enum { SPOT_INDEX_BITS = 16 }; /* no page has more nodes */
 struct lio_cursor {
     bool has_sub; /* DUPSORT */
     bool has_item;
-    int32_t owed; /* the direction of a step that reached its record and failed to enter it */
+    int32_t owed;  /* the direction of a step that reached its record and failed to enter it */
     lio_item item; /* of the last move */
     lio_tree main, sub; /* the keys; the current one's values */
 };
@@ -405,8 +405,8 @@ static int go_below(lio_cursor *c, const lio_step *steps, uint32_t count, lio_er
     return LIO_OK;
 }
 
-int lio_cursor_go(lio_cursor *cursor, const lio_step *steps, uint32_t count,
-                  const lio_step *below, uint32_t below_count, lio_error *error)
+int lio_cursor_go(lio_cursor *cursor, const lio_step *steps, uint32_t count, const lio_step *below,
+                  uint32_t below_count, lio_error *error)
 {
     int code;
     lio_pages_lock(cursor->main.pages);

@@ -90,8 +90,8 @@ void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *p
 void lio_cursor_trees(lio_cursor *cursor, lio_tree **main, lio_tree **sub);
 
 /* Stands at the end of a path, and among the key's duplicates at the end of the one below. */
-int lio_cursor_go(lio_cursor *cursor, const lio_step *steps, uint32_t count,
-                  const lio_step *below, uint32_t below_count, lio_error *error);
+int lio_cursor_go(lio_cursor *cursor, const lio_step *steps, uint32_t count, const lio_step *below,
+                  uint32_t below_count, lio_error *error);
 
 /* Tells places of one database apart: pages and the nodes on them, of the key and, where it has a
  * page or tree of duplicates, of its value. The caller holds the lock. */

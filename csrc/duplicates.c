@@ -19,8 +19,8 @@ int lio_duplicates_compare(uint32_t db_flags, const uint8_t *a, size_t a_size, c
 static int sub_page_check(const lio_tree *sub, const uint8_t *page, lio_error *error)
 {
     if (sub->layout.page_size < sub->layout.header_size + 2)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, sub->layout.header_size,
-                        sub->layout.page_size, "a page of duplicates is cut short");
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, sub->layout.header_size, sub->layout.page_size,
+                        "a page of duplicates is cut short");
     return lio_page_check(&sub->layout, page, lio_load64(page), LIO_P_LEAF, error);
 }
 

@@ -38,9 +38,8 @@ static int check_depth(uint32_t depth, lio_error *error)
 int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engine **out,
                     lio_error *error)
 {
-    static const lio_file_kind *const kinds[] = {&lio_file_pread, &lio_file_direct,
-                                                 &lio_file_staged, &lio_file_uring,
-                                                 &lio_file_mmap};
+    static const lio_file_kind *const kinds[] = {
+        &lio_file_pread, &lio_file_direct, &lio_file_staged, &lio_file_uring, &lio_file_mmap};
     int code = check_depth(depth, error);
     if (code != LIO_OK)
         return code;
@@ -104,7 +103,8 @@ int lio_engine_fd(const lio_engine *engine)
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)
 {
     *size = 0;
-    return engine->file.kind->map != NULL ? engine->file.kind->map(engine->file.source, size) : NULL;
+    return engine->file.kind->map != NULL ? engine->file.kind->map(engine->file.source, size)
+                                          : NULL;
 }
 
 void lio_engine_counters(lio_engine *engine, lio_counters *out)
@@ -140,7 +140,7 @@ void lio_engine_count(lio_engine *engine, const lio_tally *more)
 }
 
 void lio_engine_count_records(lio_engine *engine, uint64_t located, uint64_t records,
-                           uint64_t record_bytes)
+                              uint64_t record_bytes)
 {
     lio_meter_count_one(&engine->meter, offsetof(lio_tally, located_records), located);
     lio_meter_count_one(&engine->meter, offsetof(lio_tally, records), records);
@@ -160,9 +160,12 @@ void lio_engine_count_stage(lio_engine *engine, uint32_t stage, uint64_t begun_n
     assert(stage < LIO_STAGES);
     more.stage_ns[stage] = now - begun_ns;
     lio_meter_count(&engine->meter, &more);
-    lio_meter_note(&engine->meter,
-                   (lio_span){.queued_ns = begun_ns, .begun_ns = begun_ns, .ended_ns = now,
-                              .amount = amount, .kind = stage, .count = 1});
+    lio_meter_note(&engine->meter, (lio_span){.queued_ns = begun_ns,
+                                              .begun_ns = begun_ns,
+                                              .ended_ns = now,
+                                              .amount = amount,
+                                              .kind = stage,
+                                              .count = 1});
 }
 
 /* --- reading ---------------------------------------------------------------------------- */
@@ -185,8 +188,10 @@ static int check_reads(const lio_read *reads, size_t count, lio_error *error)
 static void note_cached(lio_engine *engine, const lio_read *reads, size_t count,
                         const lio_ticket *ticket)
 {
-    lio_span span = {.kind = LIO_SPAN_CACHED, .queued_ns = ticket->submitted_ns,
-                     .begun_ns = ticket->submitted_ns, .count = (uint32_t)(count - ticket->count)};
+    lio_span span = {.kind = LIO_SPAN_CACHED,
+                     .queued_ns = ticket->submitted_ns,
+                     .begun_ns = ticket->submitted_ns,
+                     .count = (uint32_t)(count - ticket->count)};
     if (span.count == 0 || !lio_meter_traces(&engine->meter))
         return;
     for (size_t i = 0; i < count; i++)
@@ -218,7 +223,8 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
         ticket->reads[ticket->count++] = reads[i];
         ticket->hands += found == LIO_CACHED_NOT;
     }
-    if (by_call && lio_file_check_size(engine->file, reads, count, NULL) != LIO_OK) { /* all of it again */
+    if (by_call &&
+        lio_file_check_size(engine->file, reads, count, NULL) != LIO_OK) { /* all of it again */
         memcpy(ticket->reads, reads, count * sizeof *reads);
         ticket->hands = ticket->count = count;
     }
@@ -249,8 +255,7 @@ int lio_engine_read(lio_engine *engine, const lio_read *reads, size_t count, lio
     return code;
 }
 
-int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
-                       lio_error *error)
+int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error)
 {
     int code = check_reads(reads, count, error);
     if (code == LIO_OK && engine->file.kind->scatter != NULL)

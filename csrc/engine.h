@@ -108,14 +108,15 @@ void lio_engine_count(lio_engine *engine, const lio_tally *more);
 
 /* The same for records found, records handed out and bytes of their values. */
 void lio_engine_count_records(lio_engine *engine, uint64_t located, uint64_t records,
-                           uint64_t record_bytes);
+                              uint64_t record_bytes);
 
 /* The same for the bytes that a read was to give, those that nobody asked for included. */
 void lio_engine_count_planned(lio_engine *engine, uint64_t planned_bytes, uint64_t gap_bytes);
 
 /* A stage that began at `begun_ns` has ended now: counts its time, and notes it. `amount`: see
  * lio_span. */
-void lio_engine_count_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns, uint64_t amount);
+void lio_engine_count_stage(lio_engine *engine, uint32_t stage, uint64_t begun_ns,
+                            uint64_t amount);
 
 /* Queues `count` requests (copied) and returns at once. */
 int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, lio_ticket **out,
@@ -123,8 +124,8 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
 
 /* Starts bringing `count` ranges of bytes (copied) into the page cache, in pieces of at most
  * `piece` bytes; no memory is filled. LIO_ERR_UNSUPPORTED for engines that go past it. */
-int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count,
-                        uint64_t piece, lio_ticket **out, lio_error *error);
+int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
+                        lio_ticket **out, lio_error *error);
 
 /* Waits up to `timeout_ms` (-1: for ever). LIO_OK: every byte is there. LIO_PENDING: ask
  * again. Else the first error; what was not yet begun is not read any more. */
@@ -149,8 +150,7 @@ void lio_ticket_drop(lio_ticket **ticket);
 
 /* Reads what lies one after another in the file, by the calling thread: neighbours in one call to
  * the kernel where the engine can (pread). All of each `length` must exist. */
-int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count,
-                       lio_error *error);
+int lio_engine_scatter(lio_engine *engine, const lio_read *reads, size_t count, lio_error *error);
 
 /* Copies what lies at `extents` of the file to `offsets` of `into`, which has `room` bytes and where
  * they are placed as by lio_extents_pack (what lies between becomes 0), if the calling thread need

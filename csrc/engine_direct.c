@@ -111,9 +111,9 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
                     lio_error *error)
 {
     int code = lio_direct_check(read, error);
-    return code != LIO_OK ? code
-                          : lio_pread_all(source->fd, read, LIO_DIRECT_ALIGNMENT, received, calls,
-                                          error);
+    return code != LIO_OK
+               ? code
+               : lio_pread_all(source->fd, read, LIO_DIRECT_ALIGNMENT, received, calls, error);
 }
 
 /* A child that is forked while its parent's threads hold stages never sees these again. */
@@ -138,8 +138,8 @@ static void stage_give(lio_source *source, uint8_t *stage)
 }
 
 /* Part of a request, no larger than a stage. */
-static int read_part(lio_source *source, const lio_read *part, uint8_t *stage,
-                     uint64_t *received, uint64_t *calls, lio_error *error)
+static int read_part(lio_source *source, const lio_read *part, uint8_t *stage, uint64_t *received,
+                     uint64_t *calls, lio_error *error)
 {
     lio_read staged = *part;
     uint64_t got = 0;
@@ -163,7 +163,7 @@ static int read_staged(lio_source *source, const lio_read *read, uint64_t *recei
         uint64_t rest = read->length - at, before = *received;
         lio_read part = {read->offset + at, rest < STAGE_BYTES ? rest : STAGE_BYTES, 0,
                          read->into + at};
-        part.needed = read->needed <= at              ? 0
+        part.needed = read->needed <= at                ? 0
                       : read->needed - at < part.length ? read->needed - at
                                                         : part.length;
         code = read_part(source, &part, stage, received, calls, error);
@@ -211,15 +211,31 @@ static int open_with_ring(const char *path, lio_source **out, lio_error *error)
 }
 
 const lio_file_kind lio_file_direct = {
-    .name = "direct", .alignment = LIO_DIRECT_ALIGNMENT, .open = source_open, .read = read_one,
-    .size = source_size, .close = source_close, .fd = source_fd,
+    .name = "direct",
+    .alignment = LIO_DIRECT_ALIGNMENT,
+    .open = source_open,
+    .read = read_one,
+    .size = source_size,
+    .close = source_close,
+    .fd = source_fd,
 };
 /* One read alone is as well done by its caller (lio_engine_read). */
 const lio_file_kind lio_file_uring = {
-    .name = "uring", .alignment = LIO_DIRECT_ALIGNMENT, .is_ringed = true, .open = open_with_ring,
-    .read = read_one, .size = source_size, .close = source_close, .fd = source_fd,
+    .name = "uring",
+    .alignment = LIO_DIRECT_ALIGNMENT,
+    .is_ringed = true,
+    .open = open_with_ring,
+    .read = read_one,
+    .size = source_size,
+    .close = source_close,
+    .fd = source_fd,
 };
 const lio_file_kind lio_file_staged = {
-    .name = "staged", .alignment = LIO_DIRECT_ALIGNMENT, .open = source_open, .read = read_staged,
-    .size = source_size, .close = source_close, .fd = source_fd,
+    .name = "staged",
+    .alignment = LIO_DIRECT_ALIGNMENT,
+    .open = source_open,
+    .read = read_staged,
+    .size = source_size,
+    .close = source_close,
+    .fd = source_fd,
 };

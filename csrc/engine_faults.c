@@ -51,9 +51,12 @@ int lio_file_faults(lio_file file, lio_file *out, lio_error *error)
         file.kind->close(file.source);
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     }
-    source->kind = (lio_file_kind){.name = file.kind->name, .alignment = file.kind->alignment,
-                                   .read = read_or_fail, .size = source_size,
-                                   .close = source_close, .fd = source_fd};
+    source->kind = (lio_file_kind){.name = file.kind->name,
+                                   .alignment = file.kind->alignment,
+                                   .read = read_or_fail,
+                                   .size = source_size,
+                                   .close = source_close,
+                                   .fd = source_fd};
     source->file = file;
     *out = (lio_file){.kind = &source->kind, .source = source};
     return LIO_OK;

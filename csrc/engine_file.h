@@ -24,7 +24,7 @@ typedef enum {
     LIO_CACHED_NOT,     /* it does not, or not all of them */
     LIO_CACHED_SOON,    /* the same, but the kernel has begun to bring them into the page cache */
     LIO_CACHED_BY_CALL, /* the kernel copies all of them out of the page cache */
-    LIO_CACHED_MAPPED   /* the thread copies all of them out of a mapping; the file was whole then */
+    LIO_CACHED_MAPPED /* the thread copies all of them out of a mapping; the file was whole then */
 } lio_cached;
 
 /* What a kind can do that reads by way of the page cache. */

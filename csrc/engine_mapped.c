@@ -53,8 +53,8 @@ typedef struct {
 
 struct lio_mapped {
     const uint8_t *map; /* a multiple of ALIGNMENT */
-    uint64_t size; /* of the mapping */
-    uint64_t last; /* where the file's last page begins */
+    uint64_t size;      /* of the mapping */
+    uint64_t last;      /* where the file's last page begins */
     uint64_t bytes_max;
     int fd;
     bool has_others; /* processors, for who maps ahead */
@@ -103,7 +103,8 @@ static void on_bus(int signal_number, siginfo_t *info, void *context)
 static void install(void)
 {
     /* Not blocked meanwhile, so that there is no mask to restore after the jump. */
-    struct sigaction ours = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
+    struct sigaction ours = {.sa_sigaction = on_bus,
+                             .sa_flags = SA_SIGINFO | SA_NODEFER | SA_ONSTACK};
     (void)sigemptyset(&ours.sa_mask);
     installed = sigaction(SIGBUS, &ours, &before) == 0;
 }
@@ -157,7 +158,8 @@ static const uint8_t *map_aligned(int fd, size_t size)
 {
     size_t reserved = size + ALIGNMENT;
     uint8_t *room = mmap(NULL, reserved, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                         -1, 0), *map, *end;
+                         -1, 0),
+            *map, *end;
     if (room == MAP_FAILED)
         return NULL;
     map = room + (ALIGNMENT - (uintptr_t)room % ALIGNMENT) % ALIGNMENT;
@@ -279,8 +281,8 @@ static bool look(lio_mapped *m, uint64_t piece, uint32_t seen, uint32_t second)
 static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
 {
     uint32_t second = this_second();
-    bool believes =
-        *believed && atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed) >= BELIEVED_FROM;
+    bool believes = *believed && atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed) >=
+                                     BELIEVED_FROM;
     *believed = false;
     if (!is_guarded(second))
         return false;
@@ -354,7 +356,8 @@ static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint6
 
 static bool holds(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
 {
-    return length > 0 && lio_fits(offset, length, m->last) && is_there(m, offset, length, believed);
+    return length > 0 && lio_fits(offset, length, m->last) &&
+           is_there(m, offset, length, believed);
 }
 
 bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)

@@ -40,8 +40,12 @@ static int source_fd(const lio_source *source)
 }
 
 static const lio_file_kind memory = {
-    .name = "memory", .alignment = 1, .read = read_one, .size = source_size,
-    .close = source_close, .fd = source_fd,
+    .name = "memory",
+    .alignment = 1,
+    .read = read_one,
+    .size = source_size,
+    .close = source_close,
+    .fd = source_fd,
 };
 
 int lio_file_memory(const uint8_t *bytes, uint64_t size, lio_file *out, lio_error *error)

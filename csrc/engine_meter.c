@@ -62,7 +62,9 @@ void lio_meter_end(lio_meter *meter, lio_span span, uint32_t depth)
 int lio_meter_read(lio_meter *meter, lio_file file, const lio_read *read, uint64_t queued_ns,
                    lio_error *error)
 {
-    lio_span span = {.offset = read->offset, .amount = read->length, .count = 1,
+    lio_span span = {.offset = read->offset,
+                     .amount = read->length,
+                     .count = 1,
                      .kind = read->into == NULL ? LIO_SPAN_POPULATE : LIO_SPAN_REQUEST};
     uint32_t depth = lio_meter_begin(meter);
     int code;

@@ -47,8 +47,8 @@ static int source_open(const char *path, lio_source **out, lio_error *error)
         }
     }
     lio_storage_look(fd, &storage);
-    *source = (lio_source){.fd = fd, .map = map, .size = size,
-                           .unmaps_first = storage.unmaps_first};
+    *source = (lio_source){
+        .fd = fd, .map = map, .size = size, .unmaps_first = storage.unmaps_first};
     *out = source;
     return LIO_OK;
 failed:
@@ -93,6 +93,12 @@ static int source_fd(const lio_source *source)
 }
 
 const lio_file_kind lio_file_mmap = {
-    .name = "mmap", .alignment = 1, .open = source_open, .read = read_one, .map = map,
-    .size = source_size, .close = source_close, .fd = source_fd,
+    .name = "mmap",
+    .alignment = 1,
+    .open = source_open,
+    .read = read_one,
+    .map = map,
+    .size = source_size,
+    .close = source_close,
+    .fd = source_fd,
 };

@@ -201,8 +201,8 @@ static uint64_t count_pieces(const lio_extent *ranges, size_t count, uint64_t pi
     return pieces;
 }
 
-int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count,
-                        uint64_t piece, lio_ticket **out, lio_error *error)
+int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t count, uint64_t piece,
+                        lio_ticket **out, lio_error *error)
 {
     lio_ticket *ticket;
     lio_queue *queue;

@@ -15,7 +15,7 @@
 #ifndef __GLIBC__
 /* musl has this call since 1.2.5, and a wheel for musl 1.2 must load with every 1.2. The kernel takes
  * the offset in two words, of which a 64-bit one fills the first. */
-#define preadv2(fd, into, count, offset, flags)                                                    \
+#define preadv2(fd, into, count, offset, flags)                                                   \
     syscall(SYS_preadv2, fd, into, count, offset, 0L, flags)
 #ifndef RWF_NOWAIT
 #define RWF_NOWAIT 0x8 /* linux/fs.h */
@@ -26,7 +26,8 @@ struct lio_source {
     int fd;
     lio_storage storage;
     atomic_bool keeps_nothing; /* what is read is not in a page cache afterwards */
-    atomic_int begins; /* whether try_read begins to fetch what is missing: 0 while not known, 1, -1 */
+    atomic_int
+        begins; /* whether try_read begins to fetch what is missing: 0 while not known, 1, -1 */
     atomic_bool always_waits;  /* the kernel or the file system knows no RWF_NOWAIT */
     uint64_t mapped_bytes_max; /* 0: no mapping */
     atomic_uint reads;         /* of what may be cached, made and asked about, to MAPPED_FROM */
@@ -116,7 +117,8 @@ static bool has_begun(lio_source *source, const lio_read *read)
     uint64_t cached = 0;
     if (source->begins == 0)
         source->begins = source->storage.disk &&
-                                 lio_cached_bytes(source->fd, read->offset, read->length, &cached) &&
+                                 lio_cached_bytes(source->fd, read->offset, read->length,
+                                                  &cached) &&
                                  cached >= read->needed
                              ? 1
                              : -1;
@@ -261,11 +263,22 @@ static int source_fd(const lio_source *source)
 }
 
 static const lio_page_cache page_cache = {
-    .try_read = try_read, .holds = holds, .prefault = prefault, .fault_count = fault_count,
-    .populate = populate, .map_cached = map_cached,
+    .try_read = try_read,
+    .holds = holds,
+    .prefault = prefault,
+    .fault_count = fault_count,
+    .populate = populate,
+    .map_cached = map_cached,
 };
 
 const lio_file_kind lio_file_pread = {
-    .name = "pread", .alignment = 1, .open = source_open, .read = read_one, .scatter = scatter,
-    .page_cache = &page_cache, .size = source_size, .close = source_close, .fd = source_fd,
+    .name = "pread",
+    .alignment = 1,
+    .open = source_open,
+    .read = read_one,
+    .scatter = scatter,
+    .page_cache = &page_cache,
+    .size = source_size,
+    .close = source_close,
+    .fd = source_fd,
 };

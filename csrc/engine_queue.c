@@ -182,8 +182,9 @@ static void perform_queued(lio_engine *engine, const lio_read *read, uint64_t qu
 {
     uint64_t begun = lio_now_ns();
     (void)lio_meter_read(&engine->meter, engine->file, read, queued_ns, error);
-    lio_meter_count(&engine->meter, &(lio_tally){.queued_requests = 1, .queue_ns = begun - queued_ns,
-                                          .service_ns = lio_now_ns() - begun});
+    lio_meter_count(&engine->meter, &(lio_tally){.queued_requests = 1,
+                                                 .queue_ns = begun - queued_ns,
+                                                 .service_ns = lio_now_ns() - begun});
 }
 
 static void follow_hint(lio_queue *owner)
@@ -227,8 +228,8 @@ static void carry_one_by_one(lio_queue *owner)
 /* A request is handed to the ring. */
 static lio_ring_mark begin(lio_engine *engine, lio_ticket *ticket)
 {
-    return (lio_ring_mark){.ticket = ticket, .begun_ns = lio_now_ns(),
-                           .depth = lio_meter_begin(&engine->meter)};
+    return (lio_ring_mark){
+        .ticket = ticket, .begun_ns = lio_now_ns(), .depth = lio_meter_begin(&engine->meter)};
 }
 
 /* Counts what came of it and, if that was on when it began, traces it. */
@@ -237,13 +238,17 @@ static void tell_of(lio_engine *engine, const lio_ring_done *done)
     const lio_ring_mark *mark = &done->mark;
     uint64_t queued_ns = mark->ticket->submitted_ns;
     lio_meter_add(&engine->meter, done->calls, done->received);
-    lio_meter_count(&engine->meter,
-                    &(lio_tally){.queued_requests = 1, .queue_ns = mark->begun_ns - queued_ns,
-                                 .service_ns = lio_now_ns() - mark->begun_ns});
+    lio_meter_count(&engine->meter, &(lio_tally){.queued_requests = 1,
+                                                 .queue_ns = mark->begun_ns - queued_ns,
+                                                 .service_ns = lio_now_ns() - mark->begun_ns});
     lio_meter_end(&engine->meter,
-                  (lio_span){.queued_ns = queued_ns, .begun_ns = mark->begun_ns,
-                             .offset = done->offset, .amount = done->length, .count = 1,
-                             .kind = LIO_SPAN_REQUEST, .failed = (uint32_t)done->error.code},
+                  (lio_span){.queued_ns = queued_ns,
+                             .begun_ns = mark->begun_ns,
+                             .offset = done->offset,
+                             .amount = done->length,
+                             .count = 1,
+                             .kind = LIO_SPAN_REQUEST,
+                             .failed = (uint32_t)done->error.code},
                   mark->depth);
 }
 
@@ -538,9 +543,9 @@ double lio_ticket_left(lio_ticket *ticket)
     if (owner->pid != getpid())
         return 1;
     (void)pthread_mutex_lock(&owner->lock);
-    left = has_ended(ticket) ? 0
-                             : (double)(ticket->count - ticket->begun + ticket->running) /
-                                   (double)ticket->count;
+    left = has_ended(ticket)
+               ? 0
+               : (double)(ticket->count - ticket->begun + ticket->running) / (double)ticket->count;
     (void)pthread_mutex_unlock(&owner->lock);
     return left;
 }

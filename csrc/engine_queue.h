@@ -24,7 +24,7 @@ struct lio_ticket {
     lio_queue *owner;
     lio_ticket *next; /* in the queue */
     size_t count, begun, running;
-    size_t hands; /* threads that it is worth */
+    size_t hands;                    /* threads that it is worth */
     uint64_t submitted_ns, ended_ns; /* the second is 0 until it has ended */
     uint64_t queued_ns;              /* what the page cache had was served by then */
     bool queued;

@@ -95,7 +95,7 @@ struct lio_ring {
     uint32_t free, left, ended; /* lists of slots: unused, to be read by pread, done by it */
     bool nudged;                /* under the caller's lock */
     bool refused;               /* the kernel did not take all that was pushed */
-    uint8_t *queues;     /* both, in one mapping */
+    uint8_t *queues;            /* both, in one mapping */
     size_t queues_bytes, sqes_bytes;
     submission *sqes;
     _Atomic uint32_t *sq_head, *sq_tail, *cq_head, *cq_tail;
@@ -260,8 +260,8 @@ static int enter(const lio_ring *ring, uint32_t wanted)
 {
     uint32_t queued = atomic_load_explicit(ring->sq_tail, memory_order_relaxed) -
                       atomic_load_explicit(ring->sq_head, memory_order_acquire);
-    return (int)syscall(SYS_ENTER, ring->fd, queued, wanted,
-                        wanted > 0 ? ENTER_GETEVENTS : 0, NULL, 0);
+    return (int)syscall(SYS_ENTER, ring->fd, queued, wanted, wanted > 0 ? ENTER_GETEVENTS : 0,
+                        NULL, 0);
 }
 
 void lio_ring_nudge(lio_ring *ring)

@@ -30,8 +30,8 @@ uint64_t lio_extents_pack(const lio_extent *extents, size_t count, uint64_t *len
     return sum;
 }
 
-size_t lio_extents_split(const lio_extent *extents, size_t count, uint64_t room,
-                         uint64_t *lengths, uint64_t *offsets, lio_extent *span)
+size_t lio_extents_split(const lio_extent *extents, size_t count, uint64_t room, uint64_t *lengths,
+                         uint64_t *offsets, lio_extent *span)
 {
     uint64_t low = UINT64_MAX, high = 0;
     for (size_t i = 0; i < count; i++) {

@@ -26,8 +26,8 @@ uint64_t lio_extents_pack(const lio_extent *extents, size_t count, uint64_t *len
 /* Splits extents inside of `room` bytes: their lengths, and where they begin from `span` on, which
  * is all that lies between the first byte and the last of them. An empty one begins there. Returns
  * how many, from the first on, lie inside; `span` and the places hold if all do. */
-size_t lio_extents_split(const lio_extent *extents, size_t count, uint64_t room,
-                         uint64_t *lengths, uint64_t *offsets, lio_extent *span);
+size_t lio_extents_split(const lio_extent *extents, size_t count, uint64_t room, uint64_t *lengths,
+                         uint64_t *offsets, lio_extent *span);
 
 /* How many extents, from the first on, have the same length and the same bytes in `memory` as the
  * `others` have in `other`. All lie inside. */

@@ -44,7 +44,8 @@ int lio_db_parse(const lio_layout *layout, const uint8_t *record, uint64_t size,
     if (db.root != UINT64_MAX && (db.root < 2 || db.root >= layout->page_limit))
         return lio_fail(error, LIO_ERR_CORRUPT, offset, layout->page_limit, db.root,
                         "a database's root page %" PRIu64 " lies outside the %" PRIu64
-                        " pages in use", db.root, layout->page_limit);
+                        " pages in use",
+                        db.root, layout->page_limit);
     /* LMDB miscounts where trees of duplicates come and go: the branch pages of one that is emptied
      * stay in the sum. */
     if (!(db.flags & LIO_DB_DUPSORT) && pages > layout->page_limit)
@@ -152,9 +153,9 @@ static int parse_one_meta(const uint8_t *page, uint64_t length, uint64_t base, u
     meta.txnid = lio_load64(body + META_FIXED + 2 * DB_BYTES + 8);
     meta.mark = lio_meta_mark(body);
     if (meta.last_pgno < 1 || meta.last_pgno >= UINT64_MAX / LIO_PAGE_SIZE_MAX)
-        return lio_fail(error, LIO_ERR_CORRUPT, base, file_size / meta.layout.page_size, meta.last_pgno,
-                        "meta page %" PRIu32 " claims %" PRIu64 " as last page", slot,
-                        meta.last_pgno);
+        return lio_fail(error, LIO_ERR_CORRUPT, base, file_size / meta.layout.page_size,
+                        meta.last_pgno, "meta page %" PRIu32 " claims %" PRIu64 " as last page",
+                        slot, meta.last_pgno);
     /* Pages in use may lie past the end of a file that was cut: reading them then fails as
      * short. The limit that matters for memory is the file's. */
     meta.layout.page_limit = meta.last_pgno + 1;
@@ -205,8 +206,8 @@ int lio_meta_parse(const uint8_t *head, uint64_t length, uint64_t file_size, uin
         return lio_fail(error, LIO_ERR_SHORT, page_size, page_size,
                         length > page_size ? length - page_size : 0,
                         "the file ends inside meta page 1");
-    code = parse_one_meta(head + page_size, length - page_size, page_size, file_size, 1,
-                          &metas[1], error);
+    code = parse_one_meta(head + page_size, length - page_size, page_size, file_size, 1, &metas[1],
+                          error);
     if (code != LIO_OK)
         return code;
     if (metas[1].layout.page_size != page_size ||
@@ -286,7 +287,8 @@ static uint32_t leaf2_key_size(const lio_layout *layout, const uint8_t *page)
     uint16_t taken = (uint16_t)(layout->page_size - upper); /* below 0 by keys of one byte */
     if (count == 0 || taken == (uint16_t)(count * (said - 2)))
         return said;
-    return (int16_t)taken % (int32_t)count == 0 ? (uint32_t)(2 + (int16_t)taken / (int32_t)count) : 0;
+    return (int16_t)taken % (int32_t)count == 0 ? (uint32_t)(2 + (int16_t)taken / (int32_t)count)
+                                                : 0;
 }
 
 static int check_leaf2(const lio_layout *layout, const uint8_t *page, uint64_t offset,
@@ -326,20 +328,19 @@ int lio_page_check(const lio_layout *layout, const uint8_t *page, uint64_t pgno,
         return check_leaf2(layout, page, offset, error);
     if (lower > upper || upper > layout->page_size)
         return lio_fail(error, LIO_ERR_CORRUPT, offset, layout->page_size, upper,
-                        "page %" PRIu64 " has nodes from byte %" PRIu32 " and a table up to %"
-                        PRIu32, pgno, upper, lower);
+                        "page %" PRIu64 " has nodes from byte %" PRIu32
+                        " and a table up to %" PRIu32,
+                        pgno, upper, lower);
     for (uint32_t i = 0, count = lio_page_count(layout, page); i < count; i++) {
         uint32_t at = lio_load16(page + layout->header_size + 2 * i) + base;
         if (at < upper || at % 2 != 0 || at > layout->page_size - NODE_HEADER)
             return lio_fail(error, LIO_ERR_CORRUPT, offset, upper, at,
-                            "page %" PRIu64 " has node %" PRIu32 " at byte %" PRIu32, pgno, i,
-                            at);
+                            "page %" PRIu64 " has node %" PRIu32 " at byte %" PRIu32, pgno, i, at);
     }
     return LIO_OK;
 }
 
-static int leaf2_node(const lio_layout *layout, const uint8_t *page, uint32_t index,
-                      lio_node *out)
+static int leaf2_node(const lio_layout *layout, const uint8_t *page, uint32_t index, lio_node *out)
 {
     uint32_t key_size = leaf2_key_size(layout, page);
     out->key = page + layout->header_size + (size_t)index * key_size;
@@ -384,7 +385,8 @@ int lio_page_node(const lio_layout *layout, const uint8_t *page, uint64_t pgno, 
         if (!lio_fits(data_at, data_size, room))
             return lio_fail(error, LIO_ERR_CORRUPT, offset + at, room, data_size,
                             "node %" PRIu32 " of page %" PRIu64 " has a value of %" PRIu64
-                            " bytes", index, pgno, data_size);
+                            " bytes",
+                            index, pgno, data_size);
         out->child = 0;
         out->data = node + NODE_HEADER + data_at;
         out->data_size = lio_load32(node);
@@ -419,8 +421,8 @@ static int overflow_extent(const lio_layout *layout, uint64_t node_offset, const
     if (first < 2 || !lio_fits(first, count, layout->page_limit))
         return lio_fail(error, LIO_ERR_CORRUPT, node_offset, layout->page_limit, first,
                         "a value's overflow pages %" PRIu64 " + %" PRIu64
-                        " lie outside the %" PRIu64 " pages in use", first, count,
-                        layout->page_limit);
+                        " lie outside the %" PRIu64 " pages in use",
+                        first, count, layout->page_limit);
     out->offset = first * layout->page_size + layout->header_size;
     out->length = node->data_size;
     if (pages != NULL)

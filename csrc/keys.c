@@ -11,8 +11,8 @@ struct lio_keys {
     bool hopeless;
     size_t count, room; /* of runs: ended ones, and the one that is being followed */
     lio_key_run *runs;
-    uint64_t last;     /* number of its last key */
-    uint64_t low, top; /* PLAIN: the largest number of the run lies within, as far as is known */
+    uint64_t last;      /* number of its last key */
+    uint64_t low, top;  /* PLAIN: the largest number of the run lies within, as far as is known */
     uint32_t next_size; /* DECIMAL: bytes of the key that should come next; 0: not known */
     uint8_t next[LIO_KEY_BYTES_MAX];
 };
@@ -177,7 +177,8 @@ static bool begin_run(lio_keys *keys, const uint8_t *key, size_t size)
     uint32_t stem = run->stem, width = stem < NUMBER_BYTES_MAX ? stem : NUMBER_BYTES_MAX;
     if (keys->little)
         return stem == width && try_run(keys, LIO_KEY_LITTLE, 0, width, key, size);
-    for (uint32_t end = stem, from; end > 0; end = from > 0 ? from - 1 : 0) { /* groups of digits */
+    for (uint32_t end = stem, from; end > 0;
+         end = from > 0 ? from - 1 : 0) { /* groups of digits */
         while (end > 0 && !is_digit(text[end - 1]))
             end--;
         for (from = end; from > 0 && is_digit(text[from - 1]); from--)

@@ -33,10 +33,10 @@ enum lio_key_form {
 };
 
 typedef struct {
-    uint64_t first, count; /* the smallest number; how many there are, 1 or more */
-    uint32_t form;         /* enum lio_key_form */
-    uint32_t width;        /* of the number, bytes; PLAIN, LITERAL: 0 */
-    uint32_t stem, tail;   /* bytes before and after the number */
+    uint64_t first, count;               /* the smallest number; how many there are, 1 or more */
+    uint32_t form;                       /* enum lio_key_form */
+    uint32_t width;                      /* of the number, bytes; PLAIN, LITERAL: 0 */
+    uint32_t stem, tail;                 /* bytes before and after the number */
     uint8_t text[LIO_KEY_BYTES_MAX + 1]; /* the stem, then the tail */
 } lio_key_run;
 

@@ -41,10 +41,10 @@ struct lio_walk {
     tree *trees;
     uint32_t tree_count, ended; /* trees that were seen whole */
     uint32_t chunk_pages, depth;
-    uint64_t limit;    /* first page number past the file or the pages in use */
-    uint8_t *visited;  /* a bit per page below `limit` */
-    bool shares;       /* `visited` is another walk's */
-    lio_read *reads;   /* chunk_pages, scratch of submit */
+    uint64_t limit;   /* first page number past the file or the pages in use */
+    uint8_t *visited; /* a bit per page below `limit` */
+    bool shares;      /* `visited` is another walk's */
+    lio_read *reads;  /* chunk_pages, scratch of submit */
     level levels[LIO_DEPTH_MAX];
 };
 
@@ -55,10 +55,8 @@ static int read_head(lio_engine *engine, uint8_t *head, uint64_t length, uint64_
                      uint64_t txnid, lio_meta *out, lio_error *error)
 {
     /* The file may shrink between stat and read; then the read says so. */
-    lio_read read = {.offset = 0,
-                     .length = length,
-                     .needed = size < length ? size : length,
-                     .into = head};
+    lio_read read = {
+        .offset = 0, .length = length, .needed = size < length ? size : length, .into = head};
     int code = lio_engine_read(engine, &read, 1, error);
     lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = length});
     if (code == LIO_OK)
@@ -277,8 +275,8 @@ static int visit(lio_walk *walk, uint64_t pgno, lio_error *error)
     uint64_t offset = pgno < walk->layout.page_limit ? pgno * walk->layout.page_size : 0;
     if (pgno < 2 || pgno >= walk->layout.page_limit)
         return lio_fail(error, LIO_ERR_CORRUPT, offset, walk->layout.page_limit, pgno,
-                        "a branch leads to page %" PRIu64 ", outside the %" PRIu64
-                        " pages in use", pgno, walk->layout.page_limit);
+                        "a branch leads to page %" PRIu64 ", outside the %" PRIu64 " pages in use",
+                        pgno, walk->layout.page_limit);
     if (pgno >= walk->limit)
         return lio_fail(error, LIO_ERR_SHORT, offset, walk->layout.page_size, 0,
                         "the file ends before page %" PRIu64, pgno);
@@ -517,8 +515,8 @@ size_t lio_leaves_entries(const lio_layout *layout, const uint8_t *pages, uint32
 }
 
 int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
-                       uint32_t count, lio_extent *out, uint32_t *overflow_pages,
-                       size_t capacity, size_t *made, lio_error *error)
+                       uint32_t count, lio_extent *out, uint32_t *overflow_pages, size_t capacity,
+                       size_t *made, lio_error *error)
 {
     size_t n = 0;
     if (capacity < lio_leaves_entries(layout, pages, count))
@@ -529,8 +527,7 @@ int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uin
         uint32_t nodes = lio_page_count(layout, page);
         if (lio_page_flags(layout, page) & LIO_P_LEAF2)
             return lio_fail(error, LIO_ERR_CORRUPT, pgnos[i] * layout->page_size, 0, pgnos[i],
-                            "page %" PRIu64 " holds fixed-size duplicates, not records",
-                            pgnos[i]);
+                            "page %" PRIu64 " holds fixed-size duplicates, not records", pgnos[i]);
         for (uint32_t j = 0; j < nodes; j++, n++) {
             lio_node node;
             uint64_t owned = 0;
@@ -572,8 +569,8 @@ static int read_page(lio_engine *engine, const lio_layout *layout, uint64_t pgno
     int code;
     if (pgno < 2 || pgno >= layout->page_limit)
         return lio_fail(error, LIO_ERR_CORRUPT, 0, layout->page_limit, pgno,
-                        "a branch leads to page %" PRIu64 ", outside the %" PRIu64
-                        " pages in use", pgno, layout->page_limit);
+                        "a branch leads to page %" PRIu64 ", outside the %" PRIu64 " pages in use",
+                        pgno, layout->page_limit);
     code = lio_engine_read(engine, &read, 1, error);
     lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = layout->page_size});
     return code != LIO_OK ? code : lio_page_check(layout, page, pgno, type, error);

@@ -62,8 +62,8 @@ void lio_walk_close(lio_walk *walk);
  * Writes up to `capacity` extents and, when not NULL, the overflow page counts; `*made` is
  * their number. LIO_ERR_ARGUMENT when capacity is too small (ask lio_leaves_entries first). */
 int lio_leaves_extents(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
-                       uint32_t count, lio_extent *out, uint32_t *overflow_pages,
-                       size_t capacity, size_t *made, lio_error *error);
+                       uint32_t count, lio_extent *out, uint32_t *overflow_pages, size_t capacity,
+                       size_t *made, lio_error *error);
 
 /* Finds the named database `name` in the main one. LIO_NOTFOUND when there is none;
  * LIO_ERR_UNSUPPORTED when the key holds a plain record. */

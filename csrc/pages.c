@@ -19,7 +19,7 @@ struct lio_pin {
     uint64_t pgno;
     const uint8_t *page;
     uint32_t pins;
-    bool used; /* since the hand came by */
+    bool used;            /* since the hand came by */
     uint8_t *memory;      /* part of its slab */
     struct lio_pin *next; /* in the ring, or among the spare ones */
 };
@@ -46,13 +46,13 @@ struct lio_pages {
     uint64_t capacity, count; /* pages */
     uint64_t buckets;         /* power of two */
     bucket *table;
-    lio_pin *hand; /* the pin before the one to be judged next; NULL: none */
-    lio_pin *spare; /* with memory, without a page */
-    slab *slabs;    /* newest first */
+    lio_pin *hand;         /* the pin before the one to be judged next; NULL: none */
+    lio_pin *spare;        /* with memory, without a page */
+    slab *slabs;           /* newest first */
     pthread_mutex_t mutex; /* recursive */
     pid_t pid;
-    bool hasty;         /* see lio_pages_try_lock */
-    uint64_t file_size; /* when last asked */
+    bool hasty;          /* see lio_pages_try_lock */
+    uint64_t file_size;  /* when last asked */
     uint32_t references; /* owners: see lio_pages_share */
 };
 
@@ -60,7 +60,7 @@ enum {
     ALIGNMENT_MIN = 64, /* a line of a core's cache */
     CACHE_PAGES_MIN = 2 * LIO_DEPTH_MAX,
     BUCKETS_FIRST = 64,
-    SEARCH_LINES = 4,   /* of a page, where a search begins: its header, its pointers to nodes */
+    SEARCH_LINES = 4, /* of a page, where a search begins: its header, its pointers to nodes */
     SLAB_PAGES_FIRST = 16,
     SLABS_SMALL = 16 /* before those of huge pages */
 };
@@ -265,8 +265,8 @@ static slab *slab_add(lio_pages *pages)
     made = calloc(1, sizeof *made + count * sizeof made->pins[0]);
     if (made == NULL)
         return NULL;
-    made->memory = lio_buffer_open(
-        count == SLAB_PAGES_FIRST ? count * bytes : LIO_HUGE_PAGE_BYTES);
+    made->memory = lio_buffer_open(count == SLAB_PAGES_FIRST ? count * bytes
+                                                             : LIO_HUGE_PAGE_BYTES);
     if (made->memory == NULL) {
         free(made);
         return NULL;
@@ -304,7 +304,8 @@ static int fill(lio_pages *pages, const lio_read *read, lio_error *error)
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
     if (!pages->hasty)
         return lio_engine_read(pages->engine, read, 1, error);
-    return lio_engine_try_read_checked(pages->engine, read->offset, &into, 1) ? LIO_OK : LIO_PENDING;
+    return lio_engine_try_read_checked(pages->engine, read->offset, &into, 1) ? LIO_OK
+                                                                              : LIO_PENDING;
 }
 
 /* Reads and checks page `pgno`, of type LIO_P_BRANCH or LIO_P_LEAF. */
@@ -462,8 +463,8 @@ static int read_aligned(lio_pages *pages, const lio_extent *where, uint64_t alig
                                   from / pages->layout.page_size, where->length, error);
     if (code == LIO_OK)
         memcpy(into, memory + (where->offset - start), (size_t)where->length);
-    lio_engine_count(pages->engine, &(lio_tally){.planned_bytes = span,
-                                                 .gap_bytes = span - where->length});
+    lio_engine_count(pages->engine,
+                     &(lio_tally){.planned_bytes = span, .gap_bytes = span - where->length});
     free(memory);
     return code;
 }
@@ -515,8 +516,8 @@ int lio_value_read(lio_pages *pages, const lio_extent *where, uint8_t *into, lio
     if (alignment > 1 || where->length < 32 * 1024)
         return read_aligned(pages, where, alignment < ALIGNMENT_MIN ? ALIGNMENT_MIN : alignment,
                             into, error);
-    lio_engine_count(pages->engine, &(lio_tally){.planned_bytes = header + where->length,
-                                                 .gap_bytes = header});
+    lio_engine_count(pages->engine,
+                     &(lio_tally){.planned_bytes = header + where->length, .gap_bytes = header});
     code = lio_engine_scatter(pages->engine, reads, 2, error);
     if (code == LIO_OK)
         code = check_head(pages, where, head, error);
@@ -549,8 +550,7 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
     if (!lio_engine_try_read(pages->engine, offset, &into, 1) &&
         !(wait && lio_engine_read(pages->engine, &read, 1, NULL) == LIO_OK))
         return false;
-    if (!lio_meta_is(&pages->layout, now, snapshot->txnid) ||
-        lio_meta_mark(now) != snapshot->mark)
+    if (!lio_meta_is(&pages->layout, now, snapshot->txnid) || lio_meta_mark(now) != snapshot->mark)
         return false;
     __atomic_store_n(&snapshot->seen, counters.requests + 1, __ATOMIC_RELAXED);
     return true;

@@ -22,10 +22,10 @@ typedef struct lio_pages lio_pages;
 
 /* What vouches for what is read. Several threads may use one. */
 typedef struct {
-    uint64_t txnid;    /* of the snapshot                                             */
-    uint64_t mark;     /* of its meta page (lio_meta_mark)                            */
-    uint64_t seen;     /* requests of the engine when it was last found intact, and 1 */
-    uint32_t is_held;  /* a reader slot keeps its pages from being overwritten        */
+    uint64_t txnid;   /* of the snapshot                                             */
+    uint64_t mark;    /* of its meta page (lio_meta_mark)                            */
+    uint64_t seen;    /* requests of the engine when it was last found intact, and 1 */
+    uint32_t is_held; /* a reader slot keeps its pages from being overwritten        */
 } lio_snapshot;
 
 /* The pages of one snapshot. `engine` is borrowed; `cache_bytes` bounds what is kept beside

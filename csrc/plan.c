@@ -36,8 +36,7 @@ static int check_options(const lio_plan_options *options, lio_error *error)
                         "an alignment of %" PRIu64 " bytes is no power of two up to 1 GiB",
                         options->alignment);
     if (options->request_bytes_max == 0 || options->request_bytes_max % options->alignment != 0)
-        return lio_fail(error, LIO_ERR_ARGUMENT, 0, options->alignment,
-                        options->request_bytes_max,
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, options->alignment, options->request_bytes_max,
                         "requests of %" PRIu64 " bytes are no multiple of the alignment %" PRIu64,
                         options->request_bytes_max, options->alignment);
     return LIO_OK;
@@ -87,7 +86,8 @@ static size_t coalesce(const placed *records, size_t count, const lio_plan_optio
             last->end = next->offset;
         }
         if (next->end > last->end) {
-            totals->needed_bytes += next->end - (next->offset > last->end ? next->offset : last->end);
+            totals->needed_bytes += next->end -
+                                    (next->offset > last->end ? next->offset : last->end);
             last->end = next->end;
         }
         last->stop = lio_round_up(last->end, options->alignment);

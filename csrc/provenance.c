@@ -211,8 +211,7 @@ static void measure_size(const measure *m, uint32_t form, lio_block_size *out)
                           width_of(m->length_max - m->length_min) * m->count;
     size_t counts = m->counts_bytes + varint_size(m->run_records);
     size_t runs = varint_size(m->runs) + varint_size(counts) + counts + m->jumps_bytes;
-    bool as_runs = form == LIO_BLOCK_RUNS ||
-                   (form == 0 && m->paged && runs <= m->residual_bytes);
+    bool as_runs = form == LIO_BLOCK_RUNS || (form == 0 && m->paged && runs <= m->residual_bytes);
     out->count = m->count;
     out->form = as_runs ? LIO_BLOCK_RUNS : LIO_BLOCK_EXPLICIT;
     out->raw_size = lengths_size + (as_runs ? runs : m->residual_bytes);
@@ -442,7 +441,8 @@ int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t 
         if (!is_leaf(layout, &leaves[i]))
             return lio_fail(error, LIO_ERR_ARGUMENT, 0, layout->page_limit, leaves[i].pgno,
                             "leaf %zu lies outside the file, or has an impossible number of "
-                            "records", i);
+                            "records",
+                            i);
         bytes += varint_size(zigzag(jump)) + varint_size(leaves[i].records);
         all = varint_size(i + 1) + bytes;
         if (all > LIO_BLOCK_RAW_MAX)
@@ -454,8 +454,8 @@ int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t 
     return LIO_OK;
 }
 
-int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves,
-                      const lio_block_size *size, uint8_t *out, lio_error *error)
+int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, const lio_block_size *size,
+                      uint8_t *out, lio_error *error)
 {
     lio_block_size measured;
     int code = lio_leaves_measure(layout, leaves, size->count, &measured, error);

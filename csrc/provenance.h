@@ -62,8 +62,8 @@ int lio_block_encode(const lio_layout *layout, const lio_extent *extents,
 
 /* Decodes a block of exactly `count` extents (1..LIO_BLOCK_RECORDS_MAX). On
  * LIO_ERR_SIDECAR the contents of `out` are undefined. */
-int lio_block_decode(const lio_layout *layout, uint32_t form, const uint8_t *raw,
-                     size_t raw_size, size_t count, lio_extent *out, lio_error *error);
+int lio_block_decode(const lio_layout *layout, uint32_t form, const uint8_t *raw, size_t raw_size,
+                     size_t count, lio_extent *out, lio_error *error);
 
 /* How many of the `count` leaves (1 or more) the next block takes. LIO_ERR_ARGUMENT when one lies
  * outside the file, or has no records. */
@@ -71,8 +71,8 @@ int lio_leaves_measure(const lio_layout *layout, const lio_leaf *leaves, size_t 
                        lio_block_size *out, lio_error *error);
 
 /* Encodes the first `size->count` leaves, as measured; writes exactly `size->raw_size` bytes. */
-int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves,
-                      const lio_block_size *size, uint8_t *out, lio_error *error);
+int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, const lio_block_size *size,
+                      uint8_t *out, lio_error *error);
 
 /* Decodes the leaves of a block of `records` records: at most LIO_BLOCK_LEAVES_MAX, to `out`. On
  * LIO_ERR_SIDECAR its contents are undefined. */

@@ -18,7 +18,7 @@ typedef struct {
     uint8_t *memory;
     lio_read *reads;
     uint64_t past_bytes; /* 0: through the page cache */
-    lio_ticket *ticket; /* NULL: not begun, or all there */
+    lio_ticket *ticket;  /* NULL: not begun, or all there */
     uint32_t count, at, capacity, read_count;
 } batch;
 
@@ -82,7 +82,8 @@ void lio_readahead_open(lio_tree *tree, uint32_t pages_max, lio_engine *past)
         return;
     a->lender.find = find;
     a->pages_max = pages_max;
-    a->past = past != NULL && tree->layout.page_size % lio_engine_alignment(past) == 0 ? past : NULL;
+    a->past = past != NULL && tree->layout.page_size % lio_engine_alignment(past) == 0 ? past
+                                                                                       : NULL;
     tree->lender = &a->lender;
 }
 

@@ -483,7 +483,6 @@ static void tell(const writer *w, lio_replayed *end)
     lio_space_tell(&w->space, &end->free_db);
 }
 
-
 /* How many puts, from the first on, were to where they are expected. */
 static uint64_t count_right(const writer *w)
 {

@@ -38,16 +38,16 @@ enum lio_split_rule {
 
 /* How a database was made: all records put once, a commit after each `commit_every` of them. */
 typedef struct {
-    uint32_t version;   /* LIO_FORMAT_V1 or LIO_FORMAT_V3 */
-    uint32_t page_size; /* bytes */
-    uint32_t split;     /* enum lio_split_rule */
-    uint32_t append;    /* 1: put with MDB_APPEND */
-    uint32_t named;     /* 1: in a named database, the only one; 0: in the main one */
-    uint32_t apart;     /* 1: the named database was made in a transaction of its own */
-    uint64_t count;        /* records, 1 or more */
-    uint64_t commit_every; /* records, 1 or more; the last transaction may have less */
-    uint32_t key_size;     /* bytes of each key, unless `key_sizes` */
-    uint64_t length;       /* bytes of each value, unless `lengths` */
+    uint32_t version;          /* LIO_FORMAT_V1 or LIO_FORMAT_V3 */
+    uint32_t page_size;        /* bytes */
+    uint32_t split;            /* enum lio_split_rule */
+    uint32_t append;           /* 1: put with MDB_APPEND */
+    uint32_t named;            /* 1: in a named database, the only one; 0: in the main one */
+    uint32_t apart;            /* 1: the named database was made in a transaction of its own */
+    uint64_t count;            /* records, 1 or more */
+    uint64_t commit_every;     /* records, 1 or more; the last transaction may have less */
+    uint32_t key_size;         /* bytes of each key, unless `key_sizes` */
+    uint64_t length;           /* bytes of each value, unless `lengths` */
     const uint16_t *key_sizes; /* in key order; NULL: all equal */
     const uint64_t *lengths;   /* in key order; NULL: all equal */
     const uint32_t *order;     /* the records, by their places in key order, as they were put;

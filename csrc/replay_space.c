@@ -28,8 +28,8 @@ void *lio_grown(void *items, size_t *room, size_t wanted, size_t first, size_t b
 void lio_sizes_of(uint32_t version, uint32_t page_size, lio_sizes *out)
 {
     bool v3 = version == LIO_FORMAT_V3;
-    *out = (lio_sizes){.page_size = page_size, .header = v3 ? 24 : 16, .is_v3 = v3,
-                       .in_overflow = v3 ? 24 : 8};
+    *out = (lio_sizes){
+        .page_size = page_size, .header = v3 ? 24 : 16, .is_v3 = v3, .in_overflow = v3 ? 24 : 8};
     out->node_max = ((page_size - out->header) / 2 & ~UINT64_C(1)) - LIO_POINTER_BYTES;
 }
 
@@ -237,8 +237,8 @@ static int freed_insert(lio_space *s, uint64_t id, lio_freed **out)
     bool found;
     size_t index;
     if (s->record_count == s->record_room) {
-        lio_freed *grown = lio_grown(s->records, &s->record_room, s->record_count + 1,
-                                     ITEMS_FIRST, sizeof *grown);
+        lio_freed *grown = lio_grown(s->records, &s->record_room, s->record_count + 1, ITEMS_FIRST,
+                                     sizeof *grown);
         if (grown == NULL)
             return no_memory(s);
         s->records = grown;
@@ -382,7 +382,9 @@ int lio_space_save(lio_space *s)
 
 void lio_space_open(const lio_sizes *sizes, lio_error *error, lio_space *out)
 {
-    *out = (lio_space){.sizes = *sizes, .error = error, .next_pgno = FIRST_PAGE,
+    *out = (lio_space){.sizes = *sizes,
+                       .error = error,
+                       .next_pgno = FIRST_PAGE,
                        .root = LIO_NO_PAGE,
                        .per_page = (sizes->page_size - sizes->header) / ID_BYTES - 1};
 }
@@ -407,6 +409,9 @@ void lio_space_begin(lio_space *s)
 void lio_space_tell(const lio_space *s, lio_db *out)
 {
     bool is_empty = s->root == LIO_NO_PAGE;
-    *out = (lio_db){.depth = !is_empty, .leaf_pages = !is_empty, .entries = s->record_count,
-                    .overflow_pages = s->overflow_pages, .root = s->root};
+    *out = (lio_db){.depth = !is_empty,
+                    .leaf_pages = !is_empty,
+                    .entries = s->record_count,
+                    .overflow_pages = s->overflow_pages,
+                    .root = s->root};
 }

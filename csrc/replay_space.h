@@ -17,8 +17,8 @@
 #define LIO_NO_PAGE UINT64_MAX
 
 enum {
-    LIO_NODE_BYTES = 8,    /* of a node before its key */
-    LIO_POINTER_BYTES = 2  /* to a node */
+    LIO_NODE_BYTES = 8,   /* of a node before its key */
+    LIO_POINTER_BYTES = 2 /* to a node */
 };
 
 /* --- memory ---------------------------------------------------------------------------- */
@@ -67,8 +67,7 @@ static inline uint64_t lio_leaf_node_bytes(const lio_sizes *z, uint64_t key_size
 
 /* What LMDB thinks that a new one needs, with its pointer: in format 3 two bytes too much for a
  * value of odd length in overflow pages. */
-static inline uint64_t lio_leaf_wants_bytes(const lio_sizes *z, uint64_t key_size,
-                                            uint64_t length)
+static inline uint64_t lio_leaf_wants_bytes(const lio_sizes *z, uint64_t key_size, uint64_t length)
 {
     bool odd = z->is_v3 && length % 2 != 0 && lio_overflows(z, key_size, length);
     return lio_leaf_node_bytes(z, key_size, length) + LIO_POINTER_BYTES + (odd ? 2 : 0);

@@ -14,16 +14,16 @@ enum {
     RECORDS_FIRST = 8,
     RECORDS_MAX = 1 << 16,
     BYTES_FIRST = 64 << 10,
-    GROWTH = 4,                    /* of blocks: each size costs far storage a wait      */
-    REQUEST_BYTES_MAX = 1 << 20,   /* of which several are in flight                     */
-    ARENA_BYTES_MAX = 256 << 10,   /* likewise, for what is copied out of leaves           */
-    ADVICE_BYTES = 2 << 20,        /* one thread brings this much at a time             */
+    GROWTH = 4,                      /* of blocks: each size costs far storage a wait      */
+    REQUEST_BYTES_MAX = 1 << 20,     /* of which several are in flight                     */
+    ARENA_BYTES_MAX = 256 << 10,     /* likewise, for what is copied out of leaves           */
+    ADVICE_BYTES = 2 << 20,          /* one thread brings this much at a time             */
     STRETCH_PIECE_BYTES = 128 << 10, /* what a kernel asks of such file systems at once      */
-    PIECE_BYTES = 192 << 10,       /* stays in a core's cache between read and use       */
-    ALONE_BYTES_MIN = 32 << 10,    /* such a value is read where it is wanted            */
-    PAST_BYTES_MIN = 4 << 20,      /* blocks that may go past the page cache             */
-    LEAVES_AHEAD_INLINE = 512,     /* the leaves are the data                            */
-    LEAVES_AHEAD_OVERFLOW = 64     /* each names a hundred values                        */
+    PIECE_BYTES = 192 << 10,         /* stays in a core's cache between read and use       */
+    ALONE_BYTES_MIN = 32 << 10,      /* such a value is read where it is wanted            */
+    PAST_BYTES_MIN = 4 << 20,        /* blocks that may go past the page cache             */
+    LEAVES_AHEAD_INLINE = 512,       /* the leaves are the data                            */
+    LEAVES_AHEAD_OVERFLOW = 64       /* each names a hundred values                        */
 };
 
 /* Values of some records of a block, read into memory that is used again and again. */
@@ -47,10 +47,10 @@ struct lio_scan {
     lio_stretch *stretch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
-    uint64_t records;  /* of all blocks that were current */
-    lio_spot tail;     /* of the last record of the block before */
-    bool between;      /* that one is handed out, and none has become current since */
-    int failed; /* what ended collecting: LIO_NOTFOUND or an error */
+    uint64_t records;       /* of all blocks that were current */
+    lio_spot tail;          /* of the last record of the block before */
+    bool between;           /* that one is handed out, and none has become current since */
+    int failed;             /* what ended collecting: LIO_NOTFOUND or an error */
     lio_error failure;
 };
 
@@ -79,8 +79,8 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
     scan->options = *options;
     scan->bytes_limit = BYTES_FIRST < bytes_max ? BYTES_FIRST : bytes_max;
     scan->records_limit = RECORDS_FIRST;
-    scan->through_cache =
-        lio_engine_alignment(scan->engine) == 1 && lio_engine_fd(scan->engine) >= 0;
+    scan->through_cache = lio_engine_alignment(scan->engine) == 1 &&
+                          lio_engine_fd(scan->engine) >= 0;
     if (options->dense && scan->through_cache)
         scan->stretch = lio_stretch_open(
             scan->engine, scan->layout.page_limit * scan->layout.page_size, STRETCH_PIECE_BYTES);
@@ -106,10 +106,11 @@ void lio_scan_close(lio_scan *scan)
 /* Plans the reads of some extents, each with a page's header before its value, and makes the
  * buffer large enough. */
 static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent *extents,
-                      size_t count, lio_plan **plan, uint8_t **buffer, uint64_t *capacity, lio_read **reads,
-                      size_t *read_count, lio_error *error)
+                      size_t count, lio_plan **plan, uint8_t **buffer, uint64_t *capacity,
+                      lio_read **reads, size_t *read_count, lio_error *error)
 {
-    lio_plan_options options = {LIO_BLOCK_GAP_BYTES_MAX, REQUEST_BYTES_MAX, lio_engine_alignment(engine)};
+    lio_plan_options options = {LIO_BLOCK_GAP_BYTES_MAX, REQUEST_BYTES_MAX,
+                                lio_engine_alignment(engine)};
     lio_plan_totals totals;
     const lio_request *requests;
     uint64_t begun = lio_now_ns();
@@ -136,10 +137,9 @@ static int plan_reads(const lio_scan *scan, lio_engine *engine, const lio_extent
                                  *buffer + requests[i].buffer_offset};
     *read_count = totals.requests;
     lio_engine_count_stage(scan->engine, LIO_STAGE_PLAN, begun, totals.buffer_bytes);
-    lio_engine_count(scan->engine,
-                     &(lio_tally){.planned_bytes = totals.buffer_bytes,
-                                  .gap_bytes = totals.waste_bytes +
-                                               count * scan->layout.header_size});
+    lio_engine_count(scan->engine, &(lio_tally){.planned_bytes = totals.buffer_bytes,
+                                                .gap_bytes = totals.waste_bytes +
+                                                             count * scan->layout.header_size});
     return LIO_OK;
 }
 
@@ -185,10 +185,9 @@ static int submit(lio_scan *scan, lio_block *b, lio_error *error)
     if (b->extent_count == 0)
         return LIO_OK;
     if (engine == scan->engine && scan->through_cache) {
-        b->in_stretch =
-            b->extent_count > 1 &&
-            lio_stretch_cover(scan->stretch, b->extents, b->extent_count, scan->bytes_limit,
-                              2 * GROWTH * scan->bytes_limit) != 0;
+        b->in_stretch = b->extent_count > 1 &&
+                        lio_stretch_cover(scan->stretch, b->extents, b->extent_count,
+                                          scan->bytes_limit, 2 * GROWTH * scan->bytes_limit) != 0;
         if (scan->options.advised && !b->in_stretch)
             advise(scan, b);
         return LIO_OK;
@@ -252,8 +251,8 @@ static void look_ahead(lio_scan *scan, const lio_block *b)
         lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_INLINE, NULL);
     else
         lio_cursor_read_ahead(
-            scan->cursor,
-            (uint32_t)(scan->options.block_bytes_max / scan->layout.page_size) + 1, scan->past);
+            scan->cursor, (uint32_t)(scan->options.block_bytes_max / scan->layout.page_size) + 1,
+            scan->past);
 }
 
 static int check_headers(const lio_scan *scan, const lio_plan *plan, const uint8_t *buffer,

@@ -68,8 +68,9 @@ static uint64_t spread(const lio_block *b, const lio_extent *next)
     uint64_t start = lio_round_down(next->offset, LIO_BUFFER_ALIGNMENT);
     uint64_t end = lio_round_up(next->offset + next->length, LIO_BUFFER_ALIGNMENT);
     const lio_extent *last = b->extent_count > 0 ? &b->extents[b->extent_count - 1] : NULL;
-    uint64_t before = last == NULL ? 0 : lio_round_up(last->offset + last->length,
-                                                      LIO_BUFFER_ALIGNMENT);
+    uint64_t before = last == NULL
+                          ? 0
+                          : lio_round_up(last->offset + last->length, LIO_BUFFER_ALIGNMENT);
     if (last == NULL || next->offset < last->offset || start > before + LIO_BLOCK_GAP_BYTES_MAX)
         return end - start;
     return end > before ? end - before : 0;

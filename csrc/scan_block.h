@@ -33,7 +33,7 @@ typedef struct {
     uint8_t *buffer;
     lio_ticket *ticket;
     lio_ticket *advice; /* what the kernel was told in advance; nobody waits for it */
-    lio_plan *plan; /* NULL: its values are read piece by piece */
+    lio_plan *plan;     /* NULL: its values are read piece by piece */
     bool past;
     bool in_stretch; /* and the leaves between its values are there too */
     size_t count, capacity, extent_count, extent_capacity;

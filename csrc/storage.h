@@ -8,11 +8,11 @@
 #include <stdint.h>
 
 typedef struct {
-    uint64_t magic;            /* statfs's f_type, such as 0xEF53 for ext4                     */
-    uint64_t id;               /* statfs's f_fsid: the file system's own, where it has one     */
-    uint64_t block_bytes;      /* stat's st_blksize: what the file system likes to be asked    */
-    uint64_t mount_id;         /* in /proc/self/mountinfo                                      */
-    uint32_t device_major;     /* of stat's st_dev                                             */
+    uint64_t magic;        /* statfs's f_type, such as 0xEF53 for ext4                     */
+    uint64_t id;           /* statfs's f_fsid: the file system's own, where it has one     */
+    uint64_t block_bytes;  /* stat's st_blksize: what the file system likes to be asked    */
+    uint64_t mount_id;     /* in /proc/self/mountinfo                                      */
+    uint32_t device_major; /* of stat's st_dev                                             */
     uint32_t device_minor;
     uint32_t direct_alignment; /* of offsets for O_DIRECT (STATX_DIOALIGN, from Linux 6.1 on)  */
     bool direct_known;         /* the kernel said it: then an alignment of 0 means no O_DIRECT */

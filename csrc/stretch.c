@@ -94,7 +94,8 @@ static void extend(lio_stretch *s, uint64_t goal)
         if (lio_ticket_wait(*ticket, 0, NULL) == LIO_PENDING)
             return;
         /* A mount may go without a page cache (FUSE's direct_io, 9p). */
-        s->useless = lio_engine_cached(s->engine, s->asked[s->next], s->piece, &cached, NULL) == LIO_OK &&
+        s->useless = lio_engine_cached(s->engine, s->asked[s->next], s->piece, &cached, NULL) ==
+                         LIO_OK &&
                      cached == 0;
         lio_ticket_drop(ticket);
     }
@@ -110,8 +111,7 @@ int lio_stretch_cover(lio_stretch *s, const lio_extent *records, size_t count,
 {
     place at;
     uint64_t goal;
-    if (s == NULL || s->useless || count == 0 ||
-        !find_most(records, count, 2 * block_bytes, &at))
+    if (s == NULL || s->useless || count == 0 || !find_most(records, count, 2 * block_bytes, &at))
         return 0;
     if (!goes_on(s, &at, 4 * block_bytes)) {
         if ((at.high - at.low) / 2 > at.bytes)

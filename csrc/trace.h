@@ -35,31 +35,31 @@ enum lio_stage {
 typedef struct {
     uint64_t queued_ns; /* a request: when it began to wait for a thread; else begun_ns  */
     uint64_t begun_ns, ended_ns;
-    uint64_t offset;    /* a request: in the file                                         */
-    uint64_t amount;    /* records of LOCATE, else bytes                                  */
-    uint32_t kind;      /* enum lio_stage                                                 */
-    uint32_t thread;    /* that did it, the kernel's number                               */
-    uint32_t engine;    /* as lio_engine_trace numbered it                                */
-    uint32_t count;     /* requests                                                       */
-    uint32_t depth;     /* a request: of its engine in flight when it began, itself too   */
+    uint64_t offset;      /* a request: in the file                                         */
+    uint64_t amount;      /* records of LOCATE, else bytes                                  */
+    uint32_t kind;        /* enum lio_stage                                                 */
+    uint32_t thread;      /* that did it, the kernel's number                               */
+    uint32_t engine;      /* as lio_engine_trace numbered it                                */
+    uint32_t count;       /* requests                                                       */
+    uint32_t depth;       /* a request: of its engine in flight when it began, itself too   */
     uint32_t depth_after; /* and after it had ended                                       */
-    uint32_t failed;    /* an lio_code, 0: none                                           */
+    uint32_t failed;      /* an lio_code, 0: none                                           */
     uint32_t reserved;
 } lio_span;
 
 /* What reading with one engine has come to, in bytes, nanoseconds and items. */
 typedef struct {
-    uint64_t located_records;  /* found by a cursor or a scan                               */
-    uint64_t records;          /* handed out                                                */
-    uint64_t record_bytes;     /* of their values                                           */
-    uint64_t planned_bytes;    /* of the file, to read for values                           */
-    uint64_t gap_bytes;        /* of these, under no value                                  */
-    uint64_t page_requests;    /* for pages of the tree, and metas                          */
+    uint64_t located_records; /* found by a cursor or a scan                               */
+    uint64_t records;         /* handed out                                                */
+    uint64_t record_bytes;    /* of their values                                           */
+    uint64_t planned_bytes;   /* of the file, to read for values                           */
+    uint64_t gap_bytes;       /* of these, under no value                                  */
+    uint64_t page_requests;   /* for pages of the tree, and metas                          */
     uint64_t page_bytes;
-    uint64_t queued_requests;  /* carried out by the engine's threads                       */
-    uint64_t queue_ns;         /* how long these waited for a thread, in sum                */
-    uint64_t service_ns;       /* and were under way                                        */
-    uint64_t stage_ns[4];      /* by enum lio_stage; what one thread does for another, too  */
+    uint64_t queued_requests; /* carried out by the engine's threads                       */
+    uint64_t queue_ns;        /* how long these waited for a thread, in sum                */
+    uint64_t service_ns;      /* and were under way                                        */
+    uint64_t stage_ns[4];     /* by enum lio_stage; what one thread does for another, too  */
 } lio_tally;
 
 /* A ring of `capacity` spans, at least one; off. One owner. */

@@ -129,8 +129,8 @@ static int count_run(lio_tree *t, int32_t direction, lio_error *error)
     }
     if (t->run++ > t->db.entries) /* the one too many finds the end */
         return lio_fail(error, LIO_ERR_CORRUPT, 0, t->db.entries, t->run,
-                        "a tree holds more than the %" PRIu64
-                        " entries of its database record", t->db.entries);
+                        "a tree holds more than the %" PRIu64 " entries of its database record",
+                        t->db.entries);
     return LIO_OK;
 }
 
@@ -255,8 +255,9 @@ static int go_down(lio_tree *t, const lio_step *steps, uint32_t count, lio_error
         l = lio_tree_leaf(t);
         if (steps[i].index >= l->count)
             return lio_fail(error, LIO_ERR_CORRUPT, pgno * t->layout.page_size, l->count,
-                            steps[i].index, "a path names node %" PRIu32 " of %" PRIu32
-                            " on page %" PRIu64, steps[i].index, l->count, pgno);
+                            steps[i].index,
+                            "a path names node %" PRIu32 " of %" PRIu32 " on page %" PRIu64,
+                            steps[i].index, l->count, pgno);
         l->index = steps[i].index;
         if (i + 1 < count) {
             code = lio_tree_node(t, &node, error);
@@ -286,8 +287,8 @@ int lio_tree_go(lio_tree *t, const lio_step *steps, uint32_t count, lio_error *e
 /* --- searches ------------------------------------------------------------------------- */
 
 /* Compares `key` with node `index` of the leaf. */
-static int leaf_order(lio_tree *t, uint32_t index, const uint8_t *key, size_t key_size,
-                      int *order, lio_error *error)
+static int leaf_order(lio_tree *t, uint32_t index, const uint8_t *key, size_t key_size, int *order,
+                      lio_error *error)
 {
     const lio_level *l = lio_tree_leaf(t);
     lio_node node;
@@ -365,8 +366,8 @@ int lio_tree_set(lio_tree *t, const uint8_t *key, size_t key_size, bool want_exa
     if (code == LIO_OK) {
         t->at_end = false;
         l = lio_tree_leaf(t);
-        code = lio_page_search(&t->layout, l->page, l->pgno, t->db.flags, key, key_size,
-                               &l->index, &exact, error);
+        code = lio_page_search(&t->layout, l->page, l->pgno, t->db.flags, key, key_size, &l->index,
+                               &exact, error);
     }
     if (code != LIO_OK)
         return code;

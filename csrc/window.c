@@ -137,7 +137,8 @@ int lio_window_format(void *control, uint32_t ranks, uint32_t roots, lio_error *
 int lio_window_check(const void *control, uint32_t ranks, uint32_t roots, lio_error *error)
 {
     const header *head = header_of(control);
-    if (atomic_load_explicit(&head->magic, memory_order_acquire) != MAGIC || head->ranks != ranks || head->roots != roots)
+    if (atomic_load_explicit(&head->magic, memory_order_acquire) != MAGIC ||
+        head->ranks != ranks || head->roots != roots)
         return lio_fail(error, LIO_ERR_ARGUMENT, 0, ranks, head->ranks,
                         "this memory holds no control area for %" PRIu32 " ranks and %" PRIu32
                         " roots",
@@ -155,8 +156,7 @@ void lio_window_publish(void *control, uint32_t root, uint64_t published)
 }
 
 /* LIO_OK, LIO_PENDING or, with all of them gone, LIO_NOTFOUND. */
-static int released_by_all(const void *control, uint32_t first, uint32_t count,
-                           uint64_t released)
+static int released_by_all(const void *control, uint32_t first, uint32_t count, uint64_t released)
 {
     uint32_t gone = 0;
     bool all = true;

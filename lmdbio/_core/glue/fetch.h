@@ -51,8 +51,7 @@ static int lio_glue_read(lio_engine *engine, uint64_t offset, uint64_t size, uin
     lio_read read = {offset, size, size, room};
     int code = LIO_OK;
     if (size > LIO_HELD_BYTES_MAX || !lio_engine_try_read_checked(engine, offset, &into, 1)) {
-        Py_BEGIN_ALLOW_THREADS
-        if (!lio_engine_try_read_checked(engine, offset, &into, 1))
+        Py_BEGIN_ALLOW_THREADS if (!lio_engine_try_read_checked(engine, offset, &into, 1))
             code = waits ? lio_engine_read(engine, &read, 1, error) : LIO_PENDING;
         Py_END_ALLOW_THREADS
     }
@@ -106,8 +105,8 @@ static bool lio_glue_gather(lio_engine *engine, lio_pages *pages, lio_snapshot *
     return intact;
 }
 
-static PyMethodDef LIO_FETCH_METHOD = {
-    "fetch", (PyCFunction)(void (*)(void))lio_fetch_call, METH_FASTCALL, NULL};
+static PyMethodDef LIO_FETCH_METHOD = {"fetch", (PyCFunction)(void (*)(void))lio_fetch_call,
+                                       METH_FASTCALL, NULL};
 
 static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *snapshot,
                           uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t list)
@@ -117,8 +116,8 @@ static int lio_glue_fetch(lio_engine *engine, lio_pages *pages, lio_snapshot *sn
     PyObject *capsule = NULL, *callable = NULL;
     int result = -1;
     if (f != NULL) {
-        *f = (lio_fetch){engine, pages, snapshot, (PyObject *)keep, (PyObject *)failed,
-                         (PyObject *)verify};
+        *f = (lio_fetch){
+            engine, pages, snapshot, (PyObject *)keep, (PyObject *)failed, (PyObject *)verify};
         capsule = PyCapsule_New(f, LIO_FETCH, lio_fetch_free);
     }
     if (capsule != NULL) {

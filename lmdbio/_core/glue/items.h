@@ -45,8 +45,7 @@ static void lio_items_end(uintptr_t items);
 enum { LIO_ITEMS_LENT = 16 };
 
 typedef struct {
-    PyObject_HEAD
-    lio_scan *scan; /* NULL: none; then nothing is left either */
+    PyObject_HEAD lio_scan *scan; /* NULL: none; then nothing is left either */
     lio_snapshot *snapshot;
     PyObject *keep, *failed, *verify, *map; /* `map`: NULL when there is none */
     size_t at, ready, end; /* of the block: the next record; up to here in memory; all */
@@ -65,8 +64,8 @@ typedef struct {
 
 static lio_items_held lio_items_hold(const lio_items *s)
 {
-    lio_items_held h = {s->scan, lio_scan_pages(s->scan), s->snapshot,
-                        s->keep, s->failed, s->verify, s->map};
+    lio_items_held h = {
+        s->scan, lio_scan_pages(s->scan), s->snapshot, s->keep, s->failed, s->verify, s->map};
     Py_INCREF(h.keep);
     Py_INCREF(h.failed);
     Py_INCREF(h.verify);
@@ -130,8 +129,7 @@ static bool lio_items_is_loading(const lio_items *s)
 /* Who loads has that lock meanwhile. */
 static void lio_items_wait(const lio_items_held *h)
 {
-    Py_BEGIN_ALLOW_THREADS
-    lio_pages_lock(h->pages);
+    Py_BEGIN_ALLOW_THREADS lio_pages_lock(h->pages);
     lio_pages_unlock(h->pages);
     Py_END_ALLOW_THREADS
 }
@@ -145,15 +143,10 @@ static bool lio_items_load(lio_items *s, const lio_items_held *h)
     lio_error error;
     int code;
     s->loader = getpid();
-    Py_BEGIN_ALLOW_THREADS
-    code = lio_scan_load(h->scan, first, &count, &error);
-    Py_END_ALLOW_THREADS
-    if (code != LIO_OK)
-        fine = lio_items_raise(h, code, &error);
-    else if (lio_items_vouch(h) && s->run == run && s->at == first)
-        s->ready = first + count;
-    else
-        fine = !PyErr_Occurred();
+    Py_BEGIN_ALLOW_THREADS code = lio_scan_load(h->scan, first, &count, &error);
+    Py_END_ALLOW_THREADS if (code != LIO_OK) fine = lio_items_raise(h, code, &error);
+    else if (lio_items_vouch(h) && s->run == run && s->at == first) s->ready = first + count;
+    else fine = !PyErr_Occurred();
     s->loader = 0;
     return fine;
 }
@@ -168,13 +161,11 @@ static PyObject *lio_items_read(const lio_items_held *h, const lio_record *recor
     if (value == NULL)
         return NULL;
     room = (uint8_t *)PyBytes_AsString(value);
-    Py_BEGIN_ALLOW_THREADS
-    uint64_t begun = lio_now_ns();
+    Py_BEGIN_ALLOW_THREADS uint64_t begun = lio_now_ns();
     code = lio_value_read(h->pages, &record->where, room, &error);
     lio_engine_count_stage(lio_pages_engine(h->pages), LIO_STAGE_WAIT, begun, record->value_size);
-    Py_END_ALLOW_THREADS
-    if (code == LIO_OK ? lio_items_vouch(h) : lio_items_raise(h, code, &error))
-        return value;
+    Py_END_ALLOW_THREADS if (code == LIO_OK ? lio_items_vouch(h)
+                                            : lio_items_raise(h, code, &error)) return value;
     Py_DECREF(value);
     return NULL;
 }

@@ -25,8 +25,8 @@ static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, li
 
 /* lio_cursor_move, and lio_glue_item where it ends. */
 static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                         const uint8_t *data, size_t data_size, uint32_t wanted,
-                         uintptr_t list, lio_error *error);
+                         const uint8_t *data, size_t data_size, uint32_t wanted, uintptr_t list,
+                         lio_error *error);
 
 /* Puts three callables into the list at address `list`, for searches of a cursor by key, each
  * one call that keeps the GIL while nothing waits and the value is short:
@@ -109,8 +109,8 @@ static int lio_glue_item(lio_cursor *cursor, uint32_t wanted, uintptr_t list, li
 }
 
 static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
-                         const uint8_t *data, size_t data_size, uint32_t wanted,
-                         uintptr_t list, lio_error *error)
+                         const uint8_t *data, size_t data_size, uint32_t wanted, uintptr_t list,
+                         lio_error *error)
 {
     lio_pages *pages = lio_cursor_pages(cursor);
     int code;
@@ -135,10 +135,10 @@ static int lio_glue_record(const lio_scan *scan, const lio_record *record, int i
     int code = LIO_OK;
     if (item != NULL && bytes == NULL && size != 0) {
         uint8_t *room = (uint8_t *)PyBytes_AsString(item);
-        Py_BEGIN_ALLOW_THREADS
-        *begun = lio_now_ns();
+        Py_BEGIN_ALLOW_THREADS *begun = lio_now_ns();
         code = lio_value_read(lio_scan_pages(scan), &record->where, room, error);
-        lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun, size);
+        lio_engine_count_stage(lio_pages_engine(lio_scan_pages(scan)), LIO_STAGE_WAIT, *begun,
+                               size);
         *begun = lio_now_ns();
         Py_END_ALLOW_THREADS
     }
@@ -224,10 +224,9 @@ static void lio_lookup_free(PyObject *capsule)
 /* Raises what a failure means. */
 static PyObject *lio_glue_fail(PyObject *failed, int code, const lio_error *error)
 {
-    return PyObject_CallFunction(failed, "iiKKKy", code, (int)error->sys_errno,
-                                 (unsigned long long)error->offset,
-                                 (unsigned long long)error->wanted,
-                                 (unsigned long long)error->got, error->reason);
+    return PyObject_CallFunction(
+        failed, "iiKKKy", code, (int)error->sys_errno, (unsigned long long)error->offset,
+        (unsigned long long)error->wanted, (unsigned long long)error->got, error->reason);
 }
 
 /* Takes what the cursor's last move found out of its pages, under their lock and the GIL: making
@@ -330,8 +329,7 @@ static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *er
     code = size > LIO_HELD_BYTES_MAX ? LIO_PENDING
                                      : lio_value_peek(l->pages, &found->where, room, error);
     if (code == LIO_PENDING) {
-        Py_BEGIN_ALLOW_THREADS
-        code = lio_value_read(l->pages, &found->where, room, error);
+        Py_BEGIN_ALLOW_THREADS code = lio_value_read(l->pages, &found->where, room, error);
         Py_END_ALLOW_THREADS
     }
     return code;
@@ -355,8 +353,7 @@ static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
 {
     bool intact = lio_snapshot_intact(snapshot, pages, false);
     if (!intact) {
-        Py_BEGIN_ALLOW_THREADS
-        intact = lio_snapshot_intact(snapshot, pages, true);
+        Py_BEGIN_ALLOW_THREADS intact = lio_snapshot_intact(snapshot, pages, true);
         Py_END_ALLOW_THREADS
     }
     return intact;
@@ -367,8 +364,7 @@ static bool lio_glue_is_intact(lio_snapshot *snapshot, lio_pages *pages)
  * reads, passes for one made after. */
 static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pages)
 {
-    lio_snapshot now = {
-        .txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
+    lio_snapshot now = {.txnid = snapshot->txnid, .mark = snapshot->mark, .seen = UINT64_MAX};
     now.is_held = __atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED);
     return lio_glue_is_intact(&now, pages);
 }
@@ -389,7 +385,7 @@ static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_s
         code = lio_lookup_view(&found->value);
     if (code == LIO_OK)
         lio_engine_count_records(lio_pages_engine(l->pages), key != NULL ? 1 : 0,
-                              wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
+                                 wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         if (lio_glue_is_intact(l->snapshot, l->pages))
             return code;
@@ -491,8 +487,8 @@ static PyObject *lio_lookup_make(lio_cursor *cursor, lio_snapshot *snapshot, PyO
     PyObject *capsule;
     if (l == NULL)
         return NULL;
-    *l = (lio_lookup){cursor, lio_cursor_pages(cursor), snapshot, keep, as_key, failed, verify,
-                      map == Py_None ? NULL : map, buffers};
+    *l = (lio_lookup){cursor, lio_cursor_pages(cursor),    snapshot, keep, as_key, failed,
+                      verify, map == Py_None ? NULL : map, buffers};
     capsule = PyCapsule_New(l, LIO_LOOKUP, lio_lookup_free);
     if (capsule == NULL) {
         PyMem_Free(l);

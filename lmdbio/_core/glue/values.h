@@ -27,8 +27,8 @@ static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uin
  * of `pages`, is asked; `verify` makes sure where it cannot say. Objects are as for
  * lio_glue_lookup. Unless it `waits`, it ends before the first value that has to be waited for. */
 static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
-                               size_t count, lio_pages *pages, lio_snapshot *snapshot,
-                               bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify);
+                               size_t count, lio_pages *pages, lio_snapshot *snapshot, bool waits,
+                               uintptr_t keep, uintptr_t failed, uintptr_t verify);
 
 /* Puts into the list at address `list`, at 0, a callable: of a list of indices, the values of these
  * records of `table`, of that type, where nobody need wait for any of them; else None, also where
@@ -46,19 +46,18 @@ static void lio_values_rest(uintptr_t values, lio_extent *out);
 
 enum {
     LIO_VALUES_PIECE = 192 << 10,
-    LIO_VALUES_GAP_MAX = 16 << 10,  /* between values: headers, leaves; not worth a call */
+    LIO_VALUES_GAP_MAX = 16 << 10, /* between values: headers, leaves; not worth a call */
     LIO_VALUES_ALONE_MIN = 32 << 10,
     LIO_VALUES_COUNTED = 64 /* records that are counted together */
 };
 
 typedef struct {
-    PyObject_HEAD
-    lio_engine *engine;
+    PyObject_HEAD lio_engine *engine;
     lio_pages *pages;
     lio_snapshot *snapshot;
     PyObject *keep, *failed, *verify;
     const lio_extent *extents;
-    lio_extent *own; /* the extents, where nobody else owns them */
+    lio_extent *own;       /* the extents, where nobody else owns them */
     size_t at, ready, end; /* the next value; up to here in memory; all */
     size_t apart;          /* up to here one by one: not all between them is at hand */
     const uint8_t *memory; /* the byte at `begin` of the file, or of the memory given */
@@ -237,8 +236,8 @@ static void lio_values_of_memory(uintptr_t values, lio_engine *engine, const uin
 }
 
 static void lio_values_of_file(uintptr_t values, lio_engine *engine, const lio_extent *extents,
-                               size_t count, lio_pages *pages, lio_snapshot *snapshot,
-                               bool waits, uintptr_t keep, uintptr_t failed, uintptr_t verify)
+                               size_t count, lio_pages *pages, lio_snapshot *snapshot, bool waits,
+                               uintptr_t keep, uintptr_t failed, uintptr_t verify)
 {
     PyGILState_STATE state;
     lio_values *s = (lio_values *)values;
@@ -308,8 +307,7 @@ static lio_extent *lio_holder_find(const lio_holder *h, PyObject *indices, size_
 {
     lio_extent *found = PyMem_Malloc(count * sizeof *found);
     for (size_t i = 0; i < count && found != NULL; i++) {
-        size_t record =
-            lio_holder_record(PyList_GetItem(indices, (Py_ssize_t)i), h->records);
+        size_t record = lio_holder_record(PyList_GetItem(indices, (Py_ssize_t)i), h->records);
         if (record < h->records) {
             found[i] = h->table[record];
         } else {
@@ -332,8 +330,7 @@ static PyObject *lio_holder_call(PyObject *self, PyObject *indices)
         found = count > 0 ? lio_holder_find(h, indices, count) : NULL;
     }
     if (found != NULL) {
-        Py_BEGIN_ALLOW_THREADS
-        held = lio_engine_is_cached(h->engine, found, count);
+        Py_BEGIN_ALLOW_THREADS held = lio_engine_is_cached(h->engine, found, count);
         if (held)
             lio_engine_prefault(h->engine, found, count);
         Py_END_ALLOW_THREADS
@@ -365,8 +362,15 @@ static int lio_values_holder(lio_engine *engine, const lio_extent *table, size_t
     PyObject *capsule = NULL, *callable = NULL;
     int result = -1;
     if (h != NULL) {
-        *h = (lio_holder){engine, table, records, pages, snapshot, (PyObject *)type,
-                          (PyObject *)keep, (PyObject *)failed, (PyObject *)verify};
+        *h = (lio_holder){engine,
+                          table,
+                          records,
+                          pages,
+                          snapshot,
+                          (PyObject *)type,
+                          (PyObject *)keep,
+                          (PyObject *)failed,
+                          (PyObject *)verify};
         capsule = PyCapsule_New(h, LIO_HOLDER, lio_holder_free);
     }
     if (capsule != NULL) {
