@@ -33,7 +33,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
-from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
@@ -59,7 +59,7 @@ class DataFile:
         wants_slots: whether transactions shall hold reader slots (``lock=True``).
         slots: of the lock file; None: none could be had, or were asked for.
         engine: reads pages and values; None: closed.
-        bypass: reads past the page cache; None: closed.
+        direct_path: reads past the page cache; None: closed.
         version, page_size: of the data format, 1 or 3, and bytes.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: bytes of a block that an iteration reads ahead.
@@ -84,9 +84,9 @@ class DataFile:
         "_state",
         "advised",
         "block_bytes_max",
-        "bypass",
         "cache_bytes",
         "dense",
+        "direct_path",
         "engine",
         "max_readers",
         "page_size",
@@ -110,7 +110,7 @@ class DataFile:
         self.max_readers, self.wants_slots = keywords.max_readers, bool(keywords.lock)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
         self.engine: _core.Engine | None = None
-        self.bypass: Bypass | None = None
+        self.direct_path: DirectPath | None = None
         self.slots: reader_slots.Slots | None = None
         self._guard = threading.Lock()
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
@@ -142,7 +142,7 @@ class DataFile:
                 f"lib_version={lib_version} does not read",
                 MDB_INVALID,
             )
-        self.bypass = Bypass(
+        self.direct_path = DirectPath(
             self.open_engine(),
             (meta.last_pgno + 1) * self.page_size,
             depth=choice.depth,
@@ -182,15 +182,15 @@ class DataFile:
             raise closed_error()
         return self.engine
 
-    def open_bypass(self) -> Bypass:
+    def open_direct_path(self) -> DirectPath:
         """Return the way past the page cache.
 
         Raises:
             lmdb.Error: the environment is closed.
         """
-        if self.bypass is None:
+        if self.direct_path is None:
             raise closed_error()
-        return self.bypass
+        return self.direct_path
 
     # --- reader slots
 
@@ -309,9 +309,9 @@ class DataFile:
 
     def counts(self) -> Stats:
         """Return what the engines counted; also after ``close``."""
-        engine, bypass = self.engine, self.bypass
-        if engine is not None and bypass is not None:
-            self._last = Stats.of(engine.tally() + bypass.tally())
+        engine, direct_path = self.engine, self.direct_path
+        if engine is not None and direct_path is not None:
+            self._last = Stats.of(engine.tally() + direct_path.tally())
         return self._last
 
     def read_only(self, what: str) -> lmdb.Error:
@@ -323,4 +323,4 @@ class DataFile:
         self._state = None
         self.release_slots()
         self.counts()
-        self.engine = self.bypass = None  # closed with the last call that uses them
+        self.engine = self.direct_path = None  # closed with the last call that uses them

@@ -98,7 +98,7 @@ class CursorIterator(_core.Items):
             buffers=txn._buffers,
             mapping=txn._mapping if values else None,
         )
-        cursor._run = Run(self, scan, txn._bypass, values=values, dup=cursor._dup)
+        cursor._run = Run(self, scan, txn._direct_path, values=values, dup=cursor._dup)
 
     def _next_block(self, run: Run) -> bool:
         cursor = self._cursor

@@ -28,7 +28,7 @@ from lmdbio.errors import (
     lmdb_error,
 )
 from lmdbio.locate.key_index import KeyIndex
-from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.direct_path import DirectPath
 
 __all__ = ["WANT_ITEM", "Position", "Snapshotted"]
 
@@ -44,7 +44,7 @@ class Snapshotted(Protocol):
     """The part of a transaction that its cursors use."""
 
     _buffers: bool
-    _bypass: Bypass
+    _direct_path: DirectPath
     _file: DataFile
     _mapping: memoryview | None
     _snapshot: _core.Snapshot

@@ -11,7 +11,7 @@ import time
 from typing import Protocol
 
 from lmdbio import _core
-from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.direct_path import DirectPath
 
 __all__ = ["Run"]
 
@@ -37,14 +37,14 @@ class Run:
         values: whether values are read, besides keys.
     """
 
-    __slots__ = ("_block", "_blocks", "_bypass", "_dup", "_kept", "_past", "_pid", "_scan",
+    __slots__ = ("_block", "_blocks", "_direct_path", "_dup", "_kept", "_past", "_pid", "_scan",
                  "_tail", "owner", "values")  # fmt: skip
 
     def __init__(
-        self, owner: Owner, scan: _core.Scan, bypass: Bypass, *, values: bool, dup: bool
+        self, owner: Owner, scan: _core.Scan, direct_path: DirectPath, *, values: bool, dup: bool
     ) -> None:
         self.owner, self.values = owner, values
-        self._bypass, self._past, self._blocks = bypass, (0, 0.0), 0
+        self._direct_path, self._past, self._blocks = direct_path, (0, 0.0), 0
         self._scan, self._dup, self._pid = scan, dup, os.getpid()
         #: Records before the block that is handed out, and in it.
         self._block = 0, 0
@@ -92,9 +92,9 @@ class Run:
         size, seconds = self._scan.past()
         if size > self._past[0]:
             now = time.monotonic()
-            self._bypass.took(size - self._past[0], (now - seconds + self._past[1], now))
+            self._direct_path.record(size - self._past[0], (now - seconds + self._past[1], now))
             self._past = size, seconds
-        self._scan.go_past(self._bypass.engine())
+        self._scan.go_past(self._direct_path.engine())
 
     def last(self, *, keys: bool, values: bool) -> tuple[bytes, bytes] | None:
         """Return key and value of the record last handed out; None: there was none."""

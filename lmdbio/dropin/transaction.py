@@ -80,7 +80,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         engine = file.open_engine()
         tracing.touch()
         self._env, self._file, self._db, self._buffers = env, file, db, bool(buffers)
-        self._engine, self._bypass = engine, file.open_bypass()
+        self._engine, self._direct_path = engine, file.open_direct_path()
         #: Values are lent from here.
         self._mapping = engine.mapping() if self._buffers else None
         if file.wants_slots:
@@ -117,7 +117,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         """
         if self._slot is not None and self._slot.held:
             return
-        past = self._bypass.counters().requests
+        past = self._direct_path.counters().requests
         self._snapshot.check(doubt=past != self._past or self._mapping is not None)
         self._past = past
 

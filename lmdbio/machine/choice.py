@@ -87,7 +87,7 @@ class Choice:
         access: for which use.
         engine: "pread", "direct", "uring", "staged" or "mmap".
         past_cache: large reads pass by the page cache while that is as good
-            (``lmdbio.bypass``); only with "pread" that nobody asked for by name.
+            (``lmdbio.reading.direct_path``); only with "pread" that nobody asked for by name.
         depth: requests in flight.
         request_bytes_max: largest single request.
         gap_bytes_max: bytes nobody asked for that are read to save a request.

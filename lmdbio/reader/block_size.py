@@ -111,7 +111,7 @@ class Sizing:
         self._apart += stages
         if stages and not self._fits(max(source.mode.block_iterations, 1)):
             self._apart -= stages
-            source.end_bypass()
+            source.end_direct_path()
 
     def _rounded(self, size: int) -> int:
         return -(-max(size, 1) // self._alignment) * self._alignment

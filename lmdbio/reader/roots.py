@@ -34,7 +34,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
@@ -58,14 +58,14 @@ class RootSource:
     Attributes:
         index: knows where records lie.
         engine: reads through the page cache, or as the mode says.
-        bypass: reads past the page cache, while that pays.
+        direct_path: reads past the page cache, while that pays.
         mode: of this root, every choice made.
         choice: engine, depth and sizes.
     """
 
     index: Index
     engine: _core.Engine
-    bypass: Bypass
+    direct_path: DirectPath
     mode: Mode
     choice: Choice
 
@@ -73,7 +73,7 @@ class RootSource:
         """Return the engines' counts; also after ``close``."""
         pages = self.index.tally()
         return replace(
-            Stats.of(self.engine.tally() + self.bypass.tally()),
+            Stats.of(self.engine.tally() + self.direct_path.tally()),
             page_requests=pages.requests,
             page_bytes=pages.bytes,
         )
@@ -89,17 +89,17 @@ class RootSource:
 
     def stage_bytes(self) -> int:
         """Return the memory that reads past the page cache need beside the window, bytes."""
-        engine = self.bypass.engine()
+        engine = self.direct_path.engine()
         return 0 if engine is None else engine.depth * _core.Memory.HUGE_PAGE
 
-    def end_bypass(self) -> None:
+    def end_direct_path(self) -> None:
         """Read through the page cache from now on."""
-        self.bypass.close()
+        self.direct_path.close()
         self.mode = replace(self.mode, engine=self.engine.kind)
 
     def close(self) -> None:
         """Close the engines and the file."""
-        self.bypass.close()
+        self.direct_path.close()
         self.engine.close()
         self.index.close()
 
@@ -277,7 +277,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         overrides = data.overrides if auto else replace(data.overrides, engine=mode.engine)
         choice = choose_reading(index.pages, "stream", overrides)
         engine = open_engine(index.pages, choice)
-        bypass = Bypass(
+        direct_path = DirectPath(
             engine,
             index.used_bytes,
             depth=choice.depth,
@@ -285,11 +285,11 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
             kind="staged",
             readers=roots,
         )
-        mode = replace(mode, engine=(bypass.engine() or engine).kind)
+        mode = replace(mode, engine=(direct_path.engine() or engine).kind)
     except BaseException:
         index.close()
         raise
-    return RootSource(index, engine, bypass, mode, choice)
+    return RootSource(index, engine, direct_path, mode, choice)
 
 
 # --- agreeing ----------------------------------------------------------------------------

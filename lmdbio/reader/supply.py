@@ -218,7 +218,7 @@ class FileSupply:
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
-        past = self._source.bypass.engine(totals.buffer_bytes)
+        past = self._source.direct_path.engine(totals.buffer_bytes)
         into = address + self._window.layout.table_bytes + base
         begun = monotonic_ns()
         engine = past or self._source.engine
@@ -280,7 +280,7 @@ class FileSupply:
         Args:
             times: of its ticket (``Ticket.times``).
         """
-        self._source.bypass.took(flight.bytes, times)
+        self._source.direct_path.record(flight.bytes, times)
 
     def drop(self, pending: PendingBlock | None) -> None:
         """Give up all reads that are under way, those for ``pending`` included."""

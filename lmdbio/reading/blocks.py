@@ -17,7 +17,7 @@ from lmdbio.batch import Batch
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.observe.stats import Tally
 from lmdbio.planning.reads import PlanOptions, plan_reads, spread
-from lmdbio.reading.direct_path import BATCH_BYTES_MIN, Bypass
+from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.system import fork
 
 __all__ = ["Block", "Blocks", "Slices"]
@@ -37,7 +37,7 @@ class Blocks:
     Attributes:
         source: says where they lie.
         engine: through the page cache, or as it was asked for.
-        bypass: past it, while that is as good.
+        direct_path: past it, while that is as good.
         pool: memory of blocks.
         options: of their plans.
         tally: counts.
@@ -45,7 +45,7 @@ class Blocks:
 
     source: RecordIndex
     engine: _core.Engine
-    bypass: Bypass
+    direct_path: DirectPath
     pool: _core.MemoryPool
     options: PlanOptions
     tally: Tally
@@ -80,9 +80,9 @@ class Blocks:
         """
         plan = None
         size = int(extents["length"].sum())
-        if self.bypass.engine(max(size, BATCH_BYTES_MIN)) is not None:
+        if self.direct_path.engine(max(size, BATCH_BYTES_MIN)) is not None:
             plan = self.plan(extents)
-            if self.bypass.engine(plan.totals.buffer_bytes) is not None:
+            if self.direct_path.engine(plan.totals.buffer_bytes) is not None:
                 return Block(self, extents, plan)
         if stretch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
             return _Direct(self, extents)
@@ -132,7 +132,7 @@ class Block:
         begun = monotonic_ns()
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = blocks.pool.take(plan.totals.buffer_bytes)
-        past = blocks.bypass.engine(plan.totals.buffer_bytes)
+        past = blocks.direct_path.engine(plan.totals.buffer_bytes)
         self._past = past is not None
         self._ticket = (past or blocks.engine).submit_plan(
             plan, self._memory.address, self._memory
@@ -145,7 +145,7 @@ class Block:
         self._ticket.wait()
         self._tally.waited(begun)
         if self._past:
-            self._blocks.bypass.took(self._plan.totals.buffer_bytes, self._ticket.times)
+            self._blocks.direct_path.record(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.source.guard()
 
     def values(self) -> Iterator[bytes]:

@@ -1,4 +1,4 @@
-"""Bypass: large reads go past the page cache, while that is no loss.
+"""DirectPath: large reads go past the page cache, while that is no loss.
 
 O_DIRECT into huge pages that are used again spares the kernel the bookkeeping of the page
 cache, a copy, and the disk the many small pieces of memory: on a virtio disk 1.5 times the
@@ -21,7 +21,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.choice import PAST_CACHE_RATE_MIN
 from lmdbio.system import fork
 
-__all__ = ["Bypass"]
+__all__ = ["DirectPath"]
 
 #: Smaller reads are better cached. Their memory has huge pages (csrc/buffer.h).
 BATCH_BYTES_MIN = 4 << 20
@@ -32,13 +32,13 @@ RATE_BYTES = 64 << 20
 CACHED_SHARE = 8
 
 
-class Bypass:
+class DirectPath:
     """An engine for large batches, for as long as it pays.
 
     Threads may share it; the times it sums up are only roughly right then.
 
     Args:
-        engine: reads through the page cache; any other kind has no bypass.
+        engine: reads through the page cache; any other kind has no direct path.
         size: bytes of the file that are in use.
         depth: requests in flight.
         wanted: False: never pass by (``Choice.past_cache``).
@@ -101,7 +101,7 @@ class Bypass:
         except (OSError, Error, MemoryError):
             return None
 
-    def took(self, size: int, times: tuple[float, float]) -> None:
+    def record(self, size: int, times: tuple[float, float]) -> None:
         """A read of ``size`` bytes had this beginning and end (``Ticket.times``).
 
         Reads that are under way together wait for each other; the time of each is what it took

@@ -1,24 +1,26 @@
-"""Image: a whole file brought to memory behind random reads, as far as they have earned it.
+"""FileCache: brings a whole file to memory behind random reads, once they pay for it.
 
-A request for one record takes as long as reading ``gap_bytes_max`` more in a stream would. What
-a request costs beyond the bytes it brings is summed up: as long as that is less than the whole
-stream would cost, there is none, and whoever reads a few batches gets these at the disk's full
-speed. From then on it earns the stream a multiple of that: whoever reads all records gets the
-file at the speed of a stream, and large records, which are read at that speed anyway, earn
-nothing. What the page cache serves costs a copy, and earns its bytes.
-The stream runs while records are read the usual way; only its end, once all is earned, is
-waited for, since single requests in between would slow it down. Where it goes:
+Random reads build up credit for a stream that reads the whole file. A request for one record
+takes as long as reading ``gap_bytes_max`` more in a stream would. ``credit`` adds up what
+requests cost beyond the bytes that they bring. As long as that sum is less than the whole stream
+would cost, there is no stream, and a caller that reads a few batches gets these at the disk's
+full speed. From then on each request adds a multiple of its cost (PREFETCH_BUDGET_FACTOR): a
+caller that reads all records gets the file at the speed of a stream. Large records come at that
+speed anyway and add nothing. What the page cache serves costs a copy, and adds its bytes.
 
-    memory       the file fits the memory budget: once all of it is there, records are lent
-                 from it without a copy, a request or a system call
-    mapping      the engine is "mmap", and the page cache has nearly all of the file: it is there
-    page cache   it does not, but fits half of the memory that is available: records are then
-                 found in the page cache
-    nowhere      it is larger than that
+The stream runs while records are read the usual way. Callers wait for its end alone, once the
+credit covers all of it, since single requests in between would slow it down. Where the bytes go:
 
-What was lent is never written again: the image is filled once, before the first record is
-lent from it. A stream that fails ends, and records are read as without one: whether a record
-can be read does not depend on the rest of the file.
+    memory       the file fits the memory budget: once all of it is there, the cache lends records
+                 without a copy, a request or a system call
+    mapping      the engine is "mmap", and the page cache has nearly all of the file already
+    page cache   the file exceeds the budget, but fits half of the memory that is available:
+                 requests then find records in the page cache
+    nowhere      the file is larger than that
+
+The cache is filled once, before it lends the first record, and never written again. A stream that
+fails ends, and records are read as without one: whether a record can be read does not depend on
+the rest of the file.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.budget import available_bytes
 from lmdbio.system import fork
 
-__all__ = ["Image", "Place"]
+__all__ = ["FileCache", "Place"]
 
 Place = Literal["memory", "mapping", "page cache", "nowhere"]
 
@@ -46,14 +48,14 @@ REQUEST_BYTES = 1 << 20
 #: Requests in flight, on threads of their own: single records must not queue behind them. They
 #: go through the page cache, so that the next process finds the file there.
 DEPTH = 8
-#: How many times its cost a request earns. With 4, once it has begun, one in sixty of the 3 KB
-#: records of a file earn all of it; it begins when one in sixteen was read.
-EARNED_TIMES = 4
+#: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records
+#: of a file pays for all of it once the stream has begun, which it does when one in sixteen was read.
+PREFETCH_BUDGET_FACTOR = 4
 #: The end of the stream is waited for when it is no further off than this.
 WAIT_SECONDS_MAX = 1.0
 
 
-class Image:
+class FileCache:
     """The stream behind the random reads of one file.
 
     Threads may share it. After fork the child goes on with a copy of its own.
@@ -62,7 +64,7 @@ class Image:
         engine: reads the file; streams go through the page cache, so only "pread" has one, and
             "mmap" what it maps.
         size: bytes of the file that are in use.
-        memory_bytes_max: what the image may take.
+        memory_bytes_max: what the cache may take.
         wanted: False: never stream; True: from the first read on, and also into the page cache
             of a small memory.
     """
@@ -91,7 +93,7 @@ class Image:
         self._lock = threading.Lock()
         #: Requests, and where in the file they end; without gaps from ``_done`` on.
         self._under_way: list[tuple[_core.Ticket, int]] = []
-        self._done = self._earned = 0
+        self._done = self._credited = 0
         #: What the reads made so far have cost, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
         self._begun = 0.0
@@ -102,7 +104,7 @@ class Image:
         fork.register(self)
 
     def _adopt(self, address: int, size: int, keep: object) -> None:
-        """The engine's mapping is all there is to bring."""
+        """Lend from the engine's mapping, where that has the whole file."""
         if size >= self._size:
             self.place, self._done = "mapping", self._size
             self.address, self._keep = address, keep
@@ -126,8 +128,8 @@ class Image:
         """Bytes at ``address``."""
         return self._size
 
-    def earn(self, size: int, *, anew: bool = False) -> None:
-        """Lets the stream go on for reads that cost as much as ``size`` bytes of it.
+    def credit(self, size: int, *, anew: bool = False) -> None:
+        """Let the stream go on for reads that cost as much as ``size`` bytes of it.
 
         Args:
             size: bytes.
@@ -141,7 +143,7 @@ class Image:
         with self._lock:
             if self.place == "nowhere":
                 return
-            self._earned += EARNED_TIMES * size
+            self._credited += PREFETCH_BUDGET_FACTOR * size
             try:
                 self._advance()
                 while self._nearly_there():
@@ -156,7 +158,7 @@ class Image:
         return self._under_way[-1][1] if self._under_way else self._done
 
     def _advance(self) -> None:
-        """Takes what has arrived and asks for what has been earned; never waits.
+        """Take what has arrived, ask for what the credit covers, and never wait.
 
         An exception between any two steps (Ctrl-C) loses or repeats a request at most.
         """
@@ -166,19 +168,19 @@ class Image:
         while (
             (at := self._at) < self._size
             and len(self._under_way) < STEPS
-            and self._earned >= min(STEP_BYTES, self._size - at)
+            and self._credited >= min(STEP_BYTES, self._size - at)
         ):
             step = min(STEP_BYTES, self._size - at)
-            self._earned -= step
+            self._credited -= step
             self._under_way.append((self._start(at, step), at + step))
 
     def _nearly_there(self) -> bool:
-        """All is earned, and the stream's own pace says that it ends soon."""
+        """Return whether the credit covers all, and the stream ends soon at its own pace."""
         rest = self._size - self._done
         if self.place != "memory" or not rest or not self._done or not self._under_way:
             return False
         pace = self._done / (time.monotonic() - self._begun)
-        return self._earned >= self._size - self._at and rest <= WAIT_SECONDS_MAX * pace
+        return self._credited >= self._size - self._at and rest <= WAIT_SECONDS_MAX * pace
 
     def complete(self) -> bool:
         """The whole file is in memory, at ``address``; we do not write there again."""

@@ -27,9 +27,9 @@ from lmdbio.machine.choice import Choice
 from lmdbio.observe.stats import Stats, Tally
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, Slices
-from lmdbio.reading.direct_path import Bypass
+from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
-from lmdbio.reading.file_cache import Image
+from lmdbio.reading.file_cache import FileCache
 from lmdbio.records.ahead import as_indices
 
 __all__ = ["Located", "Routes"]
@@ -73,8 +73,10 @@ class Routes:
         )
         self.engine = open_engine(source.pages, choice)
         size = source.used_bytes
-        self.direct_path = Bypass(self.engine, size, depth=choice.depth, wanted=choice.past_cache)
-        self.file_cache = Image(self.engine, size, memory_bytes_max=budget, wanted=readahead)
+        self.direct_path = DirectPath(
+            self.engine, size, depth=choice.depth, wanted=choice.past_cache
+        )
+        self.file_cache = FileCache(self.engine, size, memory_bytes_max=budget, wanted=readahead)
         if choice.maps_cached:
             own = OWN_BYTES + source.table_bytes + self.file_cache.memory_bytes
             self.engine.map_cached(max(0, budget - own))
@@ -179,7 +181,7 @@ class Routes:
         memory = self.pool.take(packed.room)
         if not gatherer.copy(packed, memory):
             return None
-        self.file_cache.earn(packed.size)  # the file cache would save the copy
+        self.file_cache.credit(packed.size)  # the file cache would save the copy
         self.tally.gathered(begun, located, len(wanted), packed.size)
         return Batch.over(
             memory.address,
@@ -205,7 +207,7 @@ class Routes:
         """Let the stream ahead go on as far as these reads are worth it."""
         size, anew = plan.totals.buffer_bytes, self.direct_path.once_over
         spent = plan.totals.requests * self.options.gap_bytes_max
-        self.file_cache.earn(size if anew else spent - size, anew=anew)
+        self.file_cache.credit(size if anew else spent - size, anew=anew)
 
     def streamed(self, indices: U64) -> Iterator[bytes]:
         """Iterate over the values of records in order, the next ones being read meanwhile."""

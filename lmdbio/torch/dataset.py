@@ -17,7 +17,7 @@ from lmdbio.records.ahead import read_ahead
 from lmdbio.records.joined import JoinedRecords, open_records
 from lmdbio.records.pending import Pending
 from lmdbio.records.records import Records
-from lmdbio.torch.resume import NAMES, Communicator, Course, State, Stretch, place, worker
+from lmdbio.torch.resume import NAMES, Communicator, EpochCursor, EpochSlice, State, place, worker
 
 __all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
 
@@ -146,7 +146,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
         self._collate = default_collate if collate_fn is None else collate_fn
         self._ahead = ahead
-        self._course = Course(
+        self._cursor = EpochCursor(
             len(self.dataset),
             batch_size,
             shuffle=shuffle,
@@ -158,38 +158,38 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
         # epoch see it here.
         self._begins = torch.zeros(3, dtype=torch.int64).share_memory_()
-        self._going: tuple[Stretch, int] | None = None  # this process's iteration, next step
-        self._resumes: tuple[Stretch, int] | None = None  # this worker's, as it was saved
+        self._going: tuple[EpochSlice, int] | None = None  # this process's iteration, next step
+        self._resumes: tuple[EpochSlice, int] | None = None  # this worker's, as it was saved
 
     def __len__(self) -> int:
         """Batches of a rank that are left of the epoch."""
-        return len(self._stretch())
+        return len(self._slice())
 
-    def _stretch(self) -> Stretch:
+    def _slice(self) -> EpochSlice:
         epoch, used, _ = self._begins.tolist()
-        return self._course.begin(epoch, used)
+        return self._cursor.begin(epoch, used)
 
     def __iter__(self) -> Generator[Any, None, None]:
-        (first, workers), stretch = worker(), self._stretch()
+        (first, workers), epoch_slice = worker(), self._slice()
         resumes, self._resumes = self._resumes, None
         if resumes is not None and (
-            resumes[0].number == stretch.number or not int(self._begins[2])
+            resumes[0].number == epoch_slice.number or not int(self._begins[2])
         ):
-            stretch, first = resumes
-        self._going = stretch, first
-        return self._batches(stretch, range(first, len(stretch), workers))
+            epoch_slice, first = resumes
+        self._going = epoch_slice, first
+        return self._batches(epoch_slice, range(first, len(epoch_slice), workers))
 
-    def _batches(self, stretch: Stretch, steps: range) -> Generator[Any, None, None]:
-        read = read_ahead(self.dataset.begin, map(stretch.samples, steps), self._ahead)
+    def _batches(self, epoch_slice: EpochSlice, steps: range) -> Generator[Any, None, None]:
+        read = read_ahead(self.dataset.begin, map(epoch_slice.samples, steps), self._ahead)
         for step, begun in zip(steps, read, strict=True):
-            self._going = stretch, step + steps.step
+            self._going = epoch_slice, step + steps.step
             yield self._collate(self.dataset.samples(begun))
         if steps.step == 1:
-            self._going = stretch, len(stretch.shard)
+            self._going = epoch_slice, len(epoch_slice.shard)
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iterations are; one that a state was loaded for goes on."""
-        number = Epoch(self._course.count, None, operator.index(epoch)).number
+        number = Epoch(self._cursor.count, None, operator.index(epoch)).number
         used = int(self._begins[1]) if number == int(self._begins[0]) else 0
         self._begins[:] = torch.tensor([number, used, 1])
 
@@ -201,17 +201,17 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
                 together: say so where there are any. None: without workers, those that were
                 handed out; in a worker, its own part of a state (``state_of``).
         """
-        stretch, step = self._stretch(), worker()[0]
+        epoch_slice, step = self._slice(), worker()[0]
         if batches is not None:
-            return stretch.state(self._course, batches)
-        if self._going is not None and self._going[0].number == stretch.number:
-            stretch, step = self._going
+            return epoch_slice.state(self._cursor, batches)
+        if self._going is not None and self._going[0].number == epoch_slice.number:
+            epoch_slice, step = self._going
         elif self._resumes is not None:
-            stretch, step = self._resumes
+            epoch_slice, step = self._resumes
         if get_worker_info() is None:
-            return stretch.state(self._course, step)
-        shard = stretch.shard
-        told = self._course.state(stretch.number, shard.used)
+            return epoch_slice.state(self._cursor, step)
+        shard = epoch_slice.shard
+        told = self._cursor.state(epoch_slice.number, shard.used)
         return {**told, "step": step, "steps": len(shard), "step_size": shard.step_size}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,14 +221,14 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             ValueError: it is of other data, or of another seed.
         """
         whole = {name: state[name] for name in NAMES if name in state}
-        if whole.get("seed", self._course.seed) != self._course.seed:
-            seed = self._course.seed
+        if whole.get("seed", self._cursor.seed) != self._cursor.seed:
+            seed = self._cursor.seed
             raise ValueError(
                 f"the state was saved with seed {whole['seed']}, and it is {seed} here"
             )
-        self._course.load(whole)
+        self._cursor.load(whole)
         self._going = self._resumes = None
         if "step" in state:
-            self._resumes = self._course.begin(), int(state["step"])
+            self._resumes = self._cursor.begin(), int(state["step"])
         else:
-            self._begins[:] = torch.tensor([self._course.epoch, self._course.used, 0])
+            self._begins[:] = torch.tensor([self._cursor.epoch, self._cursor.used, 0])

@@ -17,8 +17,8 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from lmdbio.batch import Batch
 from lmdbio.reader.reader import Reader
 from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
-from lmdbio.torch.resume import STATE_VERSION, Communicator, Course, State, Stretch, place
-from lmdbio.torch.threads import Ahead, Crew, Ended
+from lmdbio.torch.resume import STATE_VERSION, Communicator, EpochCursor, EpochSlice, State, place
+from lmdbio.torch.threads import Ended, Prefetcher, WorkerThreads
 
 __all__ = ["Loader", "ReaderLoader"]
 
@@ -94,12 +94,12 @@ class Loader:
         **options: Any,
     ) -> None:
         usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
-        self._crew = Crew(usual if threads is None else threads)
+        self._threads = WorkerThreads(usual if threads is None else threads)
         self._ahead = ahead
-        Ahead(self._crew, (), ahead)  # refuses what is none
+        Prefetcher(self._threads, (), ahead)  # refuses what is none
         self._collate = Collate(collate_fn, pins=pin_memory)
         self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
-        self._course = Course(
+        self._cursor = EpochCursor(
             len(self.dataset),
             batch_size,
             shuffle=shuffle,
@@ -108,55 +108,55 @@ class Loader:
             even=even,
             place=place(rank, ranks, comm),
         )
-        self._latest: tuple[Stretch, int] | None = None  # the iteration, and steps of it
+        self._latest: tuple[EpochSlice, int] | None = None  # the iteration, and steps of it
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
-        return len(self._course.begin(used=0))
+        return len(self._cursor.begin(used=0))
 
     def __iter__(self) -> Generator[Any, None, None]:
-        course = self._course
-        stretch = course.begin()
-        course.set_epoch(course.epoch + 1)
-        self._latest = going = stretch, 0
+        cursor = self._cursor
+        epoch_slice = cursor.begin()
+        cursor.set_epoch(cursor.epoch + 1)
+        self._latest = going = epoch_slice, 0
         return self._batches(going)
 
-    def _batches(self, going: tuple[Stretch, int]) -> Generator[Any, None, None]:
-        stretch = going[0]
-        jobs = (partial(self._batch, stretch, step) for step in range(len(stretch)))
-        ahead = Ahead(self._crew, jobs, self._ahead)
+    def _batches(self, going: tuple[EpochSlice, int]) -> Generator[Any, None, None]:
+        epoch_slice = going[0]
+        jobs = (partial(self._batch, epoch_slice, step) for step in range(len(epoch_slice)))
+        ahead = Prefetcher(self._threads, jobs, self._ahead)
         try:
-            for step in range(len(stretch)):
+            for step in range(len(epoch_slice)):
                 batch = ahead.next()
                 if self._latest is going:  # else another one has begun, or a state was loaded
-                    self._latest = going = stretch, step + 1
+                    self._latest = going = epoch_slice, step + 1
                 yield batch
                 del batch  # while the next one is waited for
         finally:
             ahead.cancel()
         if self._latest is going:
-            self._latest = stretch, len(stretch.shard)
+            self._latest = epoch_slice, len(epoch_slice.shard)
 
-    def _batch(self, stretch: Stretch, step: int) -> Any:
+    def _batch(self, epoch_slice: EpochSlice, step: int) -> Any:
         dataset = self.dataset
-        return self._collate(dataset.samples(dataset.begin(stretch.samples(step))))
+        return self._collate(dataset.samples(dataset.begin(epoch_slice.samples(step))))
 
     @property
     def epoch(self) -> int:
         """That the next iteration begins, or goes on with."""
-        return self._course.epoch
+        return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; one that a state was loaded for goes on."""
-        self._course.set_epoch(epoch)
+        self._cursor.set_epoch(epoch)
         self._latest = None
 
     def state_dict(self) -> State:
         """Where the iteration is that was begun last; else where the next one begins."""
         if self._latest is None:
-            return self._course.state(self._course.epoch, self._course.used)
-        stretch, steps = self._latest
-        return stretch.state(self._course, steps)
+            return self._cursor.state(self._cursor.epoch, self._cursor.used)
+        epoch_slice, steps = self._latest
+        return epoch_slice.state(self._cursor, steps)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """The next iteration goes on where the state was saved.
@@ -164,12 +164,12 @@ class Loader:
         Raises:
             ValueError: it is of other data.
         """
-        self._course.load(state)
+        self._cursor.load(state)
         self._latest = None
 
     def close(self) -> None:
         """Ends the threads and closes the files. May be called twice."""
-        self._crew.close()
+        self._threads.close()
         self.dataset.close()
 
     def __enter__(self) -> Loader:
@@ -212,8 +212,8 @@ class ReaderLoader:
         self._reader, self._transform = reader, transform
         self._kind = memoryview if buffers else bytes
         self._collate = Collate(collate_fn, pins=pin_memory)
-        self._taking, self._decoding = Crew(1), Crew(threads)
-        self._batches = Ahead(self._taking, repeat(self._take), ahead)
+        self._taking, self._decoding = WorkerThreads(1), WorkerThreads(threads)
+        self._batches = Prefetcher(self._taking, repeat(self._take), ahead)
         self._used = reader.iteration
 
     def __iter__(self) -> ReaderLoader:

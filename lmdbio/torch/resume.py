@@ -17,9 +17,9 @@ __all__ = [
     "NAMES",
     "STATE_VERSION",
     "Communicator",
-    "Course",
+    "EpochCursor",
     "State",
-    "Stretch",
+    "EpochSlice",
     "place",
     "state_of",
     "worker",
@@ -74,7 +74,7 @@ def worker() -> tuple[int, int]:
     return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
 
-class Course:
+class EpochCursor:
     """In which order a rank goes through the epochs, and which it begins next.
 
     Attributes:
@@ -98,11 +98,11 @@ class Course:
         self._drop_last, self._even = drop_last, even
         self.begin()  # refuses what is none
 
-    def begin(self, epoch: int | None = None, used: int | None = None) -> Stretch:
+    def begin(self, epoch: int | None = None, used: int | None = None) -> EpochSlice:
         """What is left of an epoch; None: the next one's."""
         number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
         rank, ranks = self._place
-        return Stretch(
+        return EpochSlice(
             Epoch(self.count, self.seed if self.shuffle else None, number),
             Shard(
                 self.count,
@@ -161,7 +161,7 @@ class Course:
         self.seed, self.epoch, self.used = int(state["seed"]), epoch, used
 
 
-class Stretch:
+class EpochSlice:
     """What is left of an epoch for one rank. Threads may share it."""
 
     def __init__(self, epoch: Epoch, shard: Shard) -> None:
@@ -188,11 +188,11 @@ class Stretch:
         begin = (step - steps.start) * size
         return drawn[begin : begin + size]  # only the last step may have fewer
 
-    def state(self, course: Course, steps: int) -> State:
+    def state(self, cursor: EpochCursor, steps: int) -> State:
         """After so many steps; at the end, that of the next epoch's beginning."""
         if steps >= len(self.shard):
-            return course.state(self.epoch.number + 1, 0)
-        return course.state(self.epoch.number, self.shard.used_after(steps))
+            return cursor.state(self.epoch.number + 1, 0)
+        return cursor.state(self.epoch.number, self.shard.used_after(steps))
 
 
 def state_of(state: Mapping[str, Any]) -> State:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
-from lmdbio.torch.resume import Communicator, Course, State, Stretch, place
+from lmdbio.torch.resume import Communicator, EpochCursor, EpochSlice, State, place
 
 __all__ = ["BatchSampler"]
 
@@ -51,7 +51,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         if isinstance(source, (str, bytes)):
             raise TypeError("the data set, or how many samples it has; not a path")
         self.batch_size, self.drop_last = batch_size, drop_last  # as torch's own have them
-        self._course = Course(
+        self._cursor = EpochCursor(
             source if isinstance(source, int) else len(source),
             batch_size,
             shuffle=shuffle,
@@ -64,26 +64,26 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     def __len__(self) -> int:
         """Batches of a whole epoch."""
-        return len(self._course.begin(used=0))
+        return len(self._cursor.begin(used=0))
 
     def __iter__(self) -> Indices:
         return Indices(self)
 
-    def _begin(self, iteration: Indices) -> Stretch:
+    def _begin(self, iteration: Indices) -> EpochSlice:
         """An iteration begins the next epoch, or goes on where a state says."""
-        self._latest, course = iteration, self._course
-        stretch = course.begin()
-        course.set_epoch(course.epoch + 1)
-        return stretch
+        self._latest, cursor = iteration, self._cursor
+        epoch_slice = cursor.begin()
+        cursor.set_epoch(cursor.epoch + 1)
+        return epoch_slice
 
     @property
     def epoch(self) -> int:
         """That the next iteration begins, or goes on with."""
-        return self._course.epoch
+        return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
         """Says which epoch the next iteration is; one that a state was loaded for goes on."""
-        self._course.set_epoch(epoch)
+        self._cursor.set_epoch(epoch)
         self._latest = None
 
     def state_dict(self, batches: int | None = None) -> State:
@@ -94,7 +94,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
                 with workers does before they are used.
         """
         if self._latest is None:
-            return self._course.state(self._course.epoch, self._course.used)
+            return self._cursor.state(self._cursor.epoch, self._cursor.used)
         return self._latest.state(batches)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -103,7 +103,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
         Raises:
             ValueError: it is of other data.
         """
-        self._course.load(state)
+        self._cursor.load(state)
         self._latest = None
 
 
@@ -115,39 +115,39 @@ class Indices(Iterator[list[int]]):
 
     def __init__(self, sampler: BatchSampler) -> None:
         self._sampler, self._steps = sampler, 0
-        self._stretch: Stretch | None = None
+        self._slice: EpochSlice | None = None
 
-    def _begun(self) -> Stretch:
-        if self._stretch is None:
-            self._stretch = self._sampler._begin(self)
-        return self._stretch
+    def _begun(self) -> EpochSlice:
+        if self._slice is None:
+            self._slice = self._sampler._begin(self)
+        return self._slice
 
     def __iter__(self) -> Indices:
         return self
 
     def __next__(self) -> list[int]:
-        stretch = self._begun()
-        if self._steps >= len(stretch):
-            self._steps = len(stretch.shard)
+        epoch_slice = self._begun()
+        if self._steps >= len(epoch_slice):
+            self._steps = len(epoch_slice.shard)
             raise StopIteration
-        samples: list[int] = stretch.samples(self._steps).tolist()
+        samples: list[int] = epoch_slice.samples(self._steps).tolist()
         self._steps += 1
         return samples
 
     def state(self, batches: int | None) -> State:
         steps = self._steps if batches is None else batches
-        return self._begun().state(self._sampler._course, steps)
+        return self._begun().state(self._sampler._cursor, steps)
 
     def state_dict(self) -> State:
         # Not that of the next epoch: a loader that was saved at its end ends at once.
-        course, stretch, steps = self._sampler._course, self._stretch, self._steps
-        if stretch is None:
-            return {**course.state(course.epoch, course.used), "ended": False}
-        state = course.state(stretch.epoch.number, stretch.shard.used_after(steps))
-        return {**state, "ended": steps == len(stretch.shard)}
+        cursor, epoch_slice, steps = self._sampler._cursor, self._slice, self._steps
+        if epoch_slice is None:
+            return {**cursor.state(cursor.epoch, cursor.used), "ended": False}
+        state = cursor.state(epoch_slice.epoch.number, epoch_slice.shard.used_after(steps))
+        return {**state, "ended": steps == len(epoch_slice.shard)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self._sampler.load_state_dict(state)
-        self._stretch, self._steps = None, 0
+        self._slice, self._steps = None, 0
         if state.get("ended"):
             self._steps = len(self._begun().shard)

@@ -1,4 +1,4 @@
-"""Threads that do what is asked for next, before it is asked for."""
+"""Threads that make the next batches before a caller asks for them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from typing import Any
 
 from lmdbio.errors import Error
 
-__all__ = ["Ahead", "Crew", "Ended"]
+__all__ = ["Prefetcher", "WorkerThreads", "Ended"]
 
 
 class Ended(Exception):
     """A Reader's last iteration is over."""
 
 
-class Crew:
-    """Threads that do jobs for whoever asks for what they return.
+class WorkerThreads:
+    """Threads of this process that run jobs; a caller waits for what a job returns.
 
     Args:
         threads: how many.
@@ -35,10 +35,10 @@ class Crew:
         self._is_closed = False
 
     def submit(self, job: Callable[[], Any]) -> Future[Any]:
-        """Begins a job.
+        """Begin a job, on threads that the first job of a process starts.
 
         Raises:
-            Error: it is closed.
+            Error: ``close`` was called.
         """
         self.check()
         # A child that was forked has none of its parent's threads.
@@ -52,47 +52,49 @@ class Crew:
             raise Error("this loader is closed")
 
     def close(self) -> None:
-        """Ends the threads, when they have done what they are at. May be called twice."""
+        """End the threads when each has done its job. May be called twice."""
         pool, self._pool, self._is_closed = self._pool, None, True
         if pool is not None and pool[0] == os.getpid():
             pool[1].shutdown(cancel_futures=True)
 
 
-class Ahead:
-    """What jobs return, in order, some of them done ahead of who asks.
+class Prefetcher:
+    """Hands out what jobs return, in order; threads run some of them before the caller asks.
 
     Args:
-        ahead: done and not asked for, beside those that all threads are at.
+        ahead: jobs that are done and wait for the caller, beside one for each thread.
     """
 
-    def __init__(self, crew: Crew, jobs: Iterable[Callable[[], Any]], ahead: int) -> None:
+    def __init__(
+        self, threads: WorkerThreads, jobs: Iterable[Callable[[], Any]], ahead: int
+    ) -> None:
         if ahead < 0:
             raise ValueError(f"ahead must not be negative ({ahead})")
-        self._crew, self._jobs, self._ahead = crew, iter(jobs), ahead
+        self._threads, self._jobs, self._ahead = threads, iter(jobs), ahead
         self._begun: deque[Future[Any]] = deque()
         self._pid = os.getpid()
 
     def next(self) -> Any:
-        """The next one. One that was not handed out, for Ctrl-C, is handed out next.
+        """Return what the next job returned; after Ctrl-C, the one that was not handed out.
 
         Raises:
-            Ended: there are no more jobs.
-            Error: the crew is closed, or this is a forked child, whose parent's threads have it.
-            Else what the job raised.
+            Ended: no job is left.
+            Error: the threads have ended, or this is a forked child, whose parent has them.
+            What the job raised.
         """
-        self._crew.check()
+        self._threads.check()
         if self._pid != os.getpid():
             raise Error("begun before this process was forked: begin another iteration here")
-        wanted = self._crew.threads + self._ahead - len(self._begun)
+        wanted = self._threads.threads + self._ahead - len(self._begun)
         for job in islice(self._jobs, wanted):
-            self._begun.append(self._crew.submit(job))
+            self._begun.append(self._threads.submit(job))
         if not self._begun:
             raise Ended
         futures.wait(list(islice(self._begun, 1)))
         return self._begun.popleft().result()
 
     def cancel(self) -> None:
-        """Begins no more of them, and waits for none: a collector may call this, anywhere."""
+        """Begin no further job, and wait for none: the garbage collector calls this anywhere."""
         self._jobs = iter(())
         if self._pid == os.getpid():  # else a thread of the parent's may hold a lock of theirs
             for one in self._begun:

@@ -31,7 +31,7 @@ class Oracle:
 
 
 #: name -> records, lengths of their values. "small": inline values and those of a few pages, on
-#: three levels. "big": enough for blocks that go past the page cache (lmdbio.bypass).
+#: three levels. "big": enough for blocks that go past the page cache (lmdbio.reading.direct_path).
 SHAPES = {
     "small": (900, (0, 10, 300, 1900, 2100, 9000)),
     "big": (1400, (3000, 3000, 3000, 9000, 40_000, 110_000)),

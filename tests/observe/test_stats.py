@@ -131,7 +131,7 @@ def test_iteration_slices_and_single_records_are_counted(path):
 def test_records_lent_from_memory_are_handed_out_without_a_request(path, monkeypatch):
     from lmdbio.reading import file_cache
 
-    monkeypatch.setattr(file_cache, "EARNED_TIMES", 10**6)
+    monkeypatch.setattr(file_cache, "PREFETCH_BUDGET_FACTOR", 10**6)
     with lmdbio.Records(path, readahead=True) as records:
         while not records._routes.file_cache.complete():
             records.read(np.arange(0, COUNT, 200))

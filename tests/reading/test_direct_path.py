@@ -110,7 +110,7 @@ def test_it_ends_when_the_file_was_read_once_over_and_the_file_then_comes_to_mem
                 check(records, np.arange(at, at + 100))
             assert passes_by(records) == (not records._routes.direct_path.once_over)
             if epoch == 0:
-                assert records._routes.file_cache._earned == 0, (
+                assert records._routes.file_cache._credited == 0, (
                     "one epoch says nothing of a second"
                 )
         assert records._routes.direct_path.once_over
@@ -203,7 +203,7 @@ def test_an_iteration_past_the_page_cache_notices_a_writer(tmp_path, refuses_dir
             assert data == value(seen)
             seen += 1
             if seen == COUNT // 2:
-                assert env._file.bypass.counters().requests > 0
+                assert env._file.direct_path.counters().requests > 0
                 writer = databases.open_writable(tmp_path / "env", 1)
                 for i in range(4):
                     databases.write(writer, [(b"%08d" % (COUNT - 1), b"%d" % i)])
@@ -337,6 +337,6 @@ def test_leaves_that_are_the_data_pass_by_too(tmp_path, refuses_direct):
         for i, (key, read) in enumerate(txn.cursor()):
             assert key == b"%08d" % i and read == b"%09d" % i * 100
         assert i == count - 1
-        past, through = env._file.bypass.counters().bytes, env._file.engine.counters().bytes
+        past, through = env._file.direct_path.counters().bytes, env._file.engine.counters().bytes
         assert past > count * size / 2
         assert past + through <= 1.2 * (tmp_path / "env" / "data.mdb").stat().st_size

@@ -208,7 +208,7 @@ def test_a_batch_begun_before_a_writer_moved_on_is_right_or_refused(path, engine
 
 
 def test_batches_lent_from_memory_come_before_the_error_of_a_later_one(path, monkeypatch):
-    monkeypatch.setattr(file_cache, "EARNED_TIMES", 10**6)
+    monkeypatch.setattr(file_cache, "PREFETCH_BUDGET_FACTOR", 10**6)
     with lmdbio.Records(path, readahead=True) as records:
         while not records._routes.file_cache.complete():
             records.read(np.arange(0, COUNT, 100))
@@ -382,7 +382,7 @@ def test_values_of_a_file_that_a_writer_moved_on_are_refused(path):
 
 @pytest.mark.parametrize("readahead", [True, False])
 def test_values_of_what_is_closed_are_refused(path, readahead, monkeypatch):
-    monkeypatch.setattr(file_cache, "EARNED_TIMES", 10**6)
+    monkeypatch.setattr(file_cache, "PREFETCH_BUDGET_FACTOR", 10**6)
     records = lmdbio.Records(path, readahead=readahead)
     for _ in range(1000):
         records.read(np.arange(0, COUNT, 100))

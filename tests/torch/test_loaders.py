@@ -39,7 +39,7 @@ from lmdbio.torch import (
     ReaderLoader,
     state_of,
 )
-from lmdbio.torch.resume import Stretch
+from lmdbio.torch.resume import EpochSlice
 from tests.support import databases
 
 COUNT = 301
@@ -464,7 +464,7 @@ def test_an_error_comes_in_its_turn_and_ends_the_epoch(folder: Path) -> None:
     assert loader.state_dict()["used"] == 50
 
 
-def crew() -> int:
+def threads() -> int:
     """Threads of loaders."""
     return sum(one.name.startswith("lmdbio-loader") for one in threading.enumerate())
 
@@ -473,7 +473,7 @@ def await_no_crew() -> None:
     """Until those of loaders that nobody has are gone."""
     gc.collect()
     deadline = time.monotonic() + 10
-    while crew():
+    while threads():
         assert time.monotonic() < deadline, "threads live on"
         time.sleep(0.01)
 
@@ -482,8 +482,8 @@ def test_closing_leaves_no_thread(folder: Path) -> None:
     await_no_crew()
     with Loader(folder, 10, transform=number, threads=4) as loader:
         next(iter(loader))
-        assert crew()
-    assert not crew()
+        assert threads()
+    assert not threads()
     loader.close()
     with pytest.raises(lmdbio.Error, match="closed"):
         next(iter(loader))
@@ -639,13 +639,13 @@ def test_samples_drawn_together_are_those_of_each_step(seed: int) -> None:
     even, drop_last = draw.random() < 0.5, draw.random() < 0.5
     for rank in range(ranks):
         shard = Shard(count, size, rank, ranks, used, drop_last=drop_last, even=even)
-        stretch = Stretch(epoch, shard)
+        epoch_slice = EpochSlice(epoch, shard)
         steps = list(range(len(shard)))
         if draw.random() < 0.5:
             draw.shuffle(steps)
         for step in steps[:300]:
             expected = epoch.samples(shard.places(step))
-            assert stretch.samples(step).tolist() == expected.tolist()
+            assert epoch_slice.samples(step).tolist() == expected.tolist()
 
 
 def test_a_transform_that_has_no_more_shortens_no_batch(folder: Path) -> None:
