@@ -49,7 +49,7 @@ REQUEST_BYTES = 1 << 20
 #: go through the page cache, so that the next process finds the file there.
 DEPTH = 8
 #: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records
-#: of a file pays for all of it once the stream has begun, which it does when one in sixteen was read.
+#: of a file pays for all of it once the stream has begun: when one in sixteen was read.
 PREFETCH_BUDGET_FACTOR = 4
 #: The end of the stream is waited for when it is no further off than this.
 WAIT_SECONDS_MAX = 1.0
