@@ -37,8 +37,8 @@ FAST_TESTS := $(addprefix tests/,test_batch.py _core locate machine observe plan
               reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
 # Texts whose sentences name their actors; the other rooms are to follow.
-WORDS := README.md CONTRIBUTING.md docs tests $(addprefix lmdbio/,dropin locate \
-         provenance reader records share tuning)
+WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md csrc docs tests \
+         $(filter-out lmdbio/bench/,$(wildcard lmdbio/*/))
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 

@@ -1,8 +1,8 @@
 """Describes the extension to cffi: the headers of ``csrc/`` are the binding's only declarations.
 
 Each room's header is both what C includes and what Python may call, so the two cannot drift
-apart. What cffi cannot digest (inline functions, attributes), and what only other rooms of
-``csrc/`` use, stands between the comments ``cdef: skip`` and ``cdef: resume``.
+apart. Declarations that cffi cannot digest (inline functions, attributes), and those that only
+other rooms of ``csrc/`` use, stand between the comments ``cdef: skip`` and ``cdef: resume``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-#: What makes Python's objects: beside the bindings, since csrc/ knows no Python.
+#: The C that makes Python's objects: beside the bindings, since csrc/ knows no Python.
 GLUE = [
     ROOT / "lmdbio/_core/glue" / name for name in ("lookup.h", "fetch.h", "items.h", "values.h")
 ]

@@ -9,7 +9,7 @@
  * or not, and may stand at the end (EOF) with its inner position alive.
  *
  * Cursors of one lio_pages share its lock: they may be used by several threads, one call at
- * a time. What an item points to is safe only while the lock is held (lio_pages_lock) or
+ * a time. The memory that an item points to is safe only while the lock is held (lio_pages_lock) or
  * while no other thread uses the same cursor.
  */
 #ifndef LIO_CURSOR_H
@@ -70,7 +70,7 @@ const lio_layout *lio_cursor_layout(const lio_cursor *cursor);
 int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
                     const uint8_t *data, size_t data_size, lio_item *out, lio_error *error);
 
-/* What the last move returned; NULL when it failed. Borrowed until the next call. */
+/* The item that the last move returned; NULL when it failed. Borrowed until the next call. */
 const lio_item *lio_cursor_item(const lio_cursor *cursor);
 
 /* Where it stands: the number of its leaf, and the node on it. LIO_ERR_UNPLACED. */

@@ -184,7 +184,7 @@ static int check_reads(const lio_read *reads, size_t count, lio_error *error)
     return LIO_OK;
 }
 
-/* What the page cache served at once is one span. */
+/* Requests that the page cache served at once are one span. */
 static void note_cached(lio_engine *engine, const lio_read *reads, size_t count,
                         const lio_ticket *ticket)
 {
@@ -228,7 +228,7 @@ int lio_engine_submit(lio_engine *engine, const lio_read *reads, size_t count, l
         memcpy(ticket->reads, reads, count * sizeof *reads);
         ticket->hands = ticket->count = count;
     }
-    /* What the kernel has begun already only needs to be copied as it arrives. */
+    /* A read that the kernel has begun already only needs to be copied as it arrives. */
     if (ticket->hands == 0)
         ticket->hands = 1;
     note_cached(engine, reads, count, ticket);

@@ -93,14 +93,14 @@ void lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error);
 
-/* What was read since open. */
+/* Requests and bytes since open. */
 void lio_engine_counters(lio_engine *engine, lio_counters *out);
 
 /* Notes requests in `trace`, while that is on, under the number `engine_number`. For ever: an
  * engine has one trace at most, and is an owner of it until it is closed. */
 void lio_engine_trace(lio_engine *engine, lio_trace *trace, uint32_t engine_number);
 
-/* What was counted since open, by the engine and those who read with it. */
+/* All counts since open, of the engine and of the rooms that read with it. */
 void lio_engine_tally(const lio_engine *engine, lio_tally *out);
 
 /* Counts more. */
@@ -160,7 +160,7 @@ bool lio_engine_gather(lio_engine *engine, const lio_extent *extents, const uint
                        size_t count, uint8_t *into, uint64_t room);
 
 /* Sets missing[i] to whether the calling thread would have to wait for what lies at extents[i], or
- * had better read it with others than copy it by itself; how many that are. What is not missing may
+ * had better read it with others than copy it by itself; how many that are. The others may
  * be pushed out of the page cache. */
 size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, size_t count,
                                uint8_t *missing);

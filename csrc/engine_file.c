@@ -1,5 +1,5 @@
-/* What every kind with a descriptor shares: it opens a regular file, asks for its size and what the
- * page cache holds of it, and reads until all bytes are there. */
+/* Functions of every kind with a descriptor: they open a regular file, ask for its size and for what
+ * the page cache holds of it, and read until all bytes are there. */
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>

@@ -3,7 +3,7 @@
  *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap, memory
  *
  * A kind is a table of functions. It performs one request at a time and blocks meanwhile; many
- * threads call it at once. What a kind cannot do is NULL in its table, and nobody asks for its name.
+ * threads call it at once. A function that a kind lacks is NULL in its table, and nobody asks for its name.
  * A wrapper is a kind too: it holds another file and passes the calls on (engine_faults.c).
  *
  * Private to the engine.
@@ -27,13 +27,13 @@ typedef enum {
     LIO_CACHED_MAPPED /* the thread copies all of them out of a mapping; the file was whole then */
 } lio_cached;
 
-/* What a kind can do that reads by way of the page cache. */
+/* Functions of a kind that reads by way of the page cache. */
 typedef struct {
     /* Fills `into`, over which the bytes of `read` are cut (the function ignores read->into), with
      * what is there without waiting; never LIO_CACHED_SOON and filled. */
     lio_cached (*try_read)(lio_source *source, const lio_read *read, const struct iovec *into,
                            int count);
-    /* What try_read would most likely return, where to ask is cheaper than to try. For a short read
+    /* The most likely result of try_read, where to ask is cheaper than to try. For a short read
      * to try is cheaper: unless `sure`, the answer is then that the kernel would copy it. */
     lio_cached (*holds)(lio_source *source, uint64_t offset, uint64_t length, bool sure);
     /* Touches what try_read would copy out of a mapping. */

@@ -16,7 +16,7 @@
 #include "engine_file.h"
 #include "extent.h"
 
-/* What the kernel maps around a fault, unless its fault_around_bytes were changed. */
+/* Bytes that the kernel maps around a fault, unless its fault_around_bytes were changed. */
 enum { WINDOW_BYTES = 64 << 10 };
 
 enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
@@ -24,7 +24,7 @@ enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
 /* The kernel's windows are aligned in memory; so are huge pages, which the page cache may have. */
 enum { ALIGNMENT = 2 << 20 };
 
-/* What is known of a piece: that all of it was in the page cache; that its bytes are counted; of
+/* Facts about a piece: that all of it was in the page cache; that its bytes are counted; of
  * each of its windows, that it was touched; and above these bits in which second the first was.
  * 0: nothing. */
 enum {
@@ -57,7 +57,7 @@ struct lio_mapped {
     uint64_t last;      /* where the file's last page begins */
     uint64_t bytes_max;
     int fd;
-    bool has_others; /* processors, for who maps ahead */
+    bool has_others; /* processors, for mapping ahead */
     touches *seen;
     size_t seen_bytes;
 };
@@ -191,7 +191,7 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
     lio_mapped *mapped = NULL;
-    /* Whoever is given little room of addresses needs it for other things. */
+    /* A process that is given little room of addresses needs it for other things. */
     if (bytes_max < PIECE_BYTES || is_bounded() || lio_file_size(fd, &size, NULL) != LIO_OK ||
         size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
         return NULL;
@@ -366,7 +366,7 @@ bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
     return holds(m, offset, length, &believed);
 }
 
-/* What is known of the piece that a window is of. */
+/* Facts about the piece that a window is of. */
 static uint32_t seen_around(const lio_mapped *m, uint64_t window)
 {
     return atomic_load_explicit(&m->seen->pieces[window / WINDOWS], memory_order_relaxed);

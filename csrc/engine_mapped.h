@@ -54,7 +54,7 @@ bool lio_mapped_copy(lio_mapped *mapped, uint64_t offset, uint64_t length,
 
 /* How many faults lio_mapped_prefault would most likely make there, of what lio_mapped_holds has
  * just said to be held; 0 where it gains nothing: for short reads, and where the process had one
- * processor when the mapping was opened. What the kernel has unmapped since is not known. */
+ * processor when the mapping was opened. Pages that the kernel has unmapped since are not known. */
 size_t lio_mapped_untouched(lio_mapped *mapped, uint64_t offset, uint64_t length);
 
 /* Touches once what lio_mapped_copy would copy, in each window that the kernel maps at a fault: who

@@ -1,7 +1,7 @@
 /* The mmap kind: copies out of a shared mapping made at open, guarded against SIGBUS
  * (engine_mapped.h). It reads with pread what the file has grown by since, its last page, and all
  * of it where somebody else handles that signal, or where a cut is seen too late (lio_storage).
- * Whoever lends the mapping itself (lio_engine_map) lends SIGBUS with it. */
+ * A caller that lends the mapping itself (lio_engine_map) lends SIGBUS with it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/mman.h>

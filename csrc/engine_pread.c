@@ -36,10 +36,10 @@ struct lio_source {
 
 /* So many reads make a mapping worth while. */
 enum { MAPPED_FROM = 32 };
-/* What the page cache holds of shorter reads is seen by reading. */
+/* For shorter reads, to read shows whether the page cache holds them. */
 enum { ASK_FROM_BYTES = 16 << 10 };
 
-/* What populate() reads at a time where it must read, again and again into the same memory,
+/* Bytes that populate() reads at a time where it must read, again and again into the same memory,
  * which thus stays in a core's cache. */
 enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
 
@@ -202,7 +202,7 @@ static lio_cached try_read(lio_source *source, const lio_read *read, const struc
                                                                  : LIO_CACHED_NOT;
 }
 
-/* To read is to populate. What is read is not looked at. */
+/* To read is to populate. Nobody looks at the bytes. */
 static int populate_by_reading(lio_source *source, uint64_t offset, uint64_t length,
                                lio_error *error)
 {

@@ -12,8 +12,8 @@
 
 enum { STACK_BYTES = 128 * 1024 };
 
-/* Behind so many, another hint would come too late. At a time so much is prefaulted: requests, and
- * who closes, wait for it. */
+/* Behind so many, another hint would come too late. At a time so much is prefaulted: requests and
+ * lio_queue_close wait for it. */
 enum { HINTS_MAX = 8, HINT_BYTES = 1 << 20 };
 
 struct lio_queue {

@@ -32,7 +32,7 @@ struct lio_ticket {
     lio_read reads[];
 };
 
-/* What is to be prefaulted. */
+/* Extents to prefault. */
 typedef struct lio_hint {
     struct lio_hint *next; /* in the queue */
     size_t count, begun;

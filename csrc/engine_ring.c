@@ -7,8 +7,8 @@
  *   push        sqes[tail]     ->  the kernel (wait: io_uring_enter)
  *   pop         cqes[head]     <-
  *
- * A slot is a read on its way: what is left of it, and what it had. What the kernel will not take
- * (no memory, a sandbox that was closed later) is read by pread at once, so that no read is lost.
+ * A slot is a read on its way: the rest of it, and the bytes it had. A read that the kernel will not
+ * take (no memory, a sandbox that was closed later) is made by pread at once, so that none is lost.
  */
 #include <errno.h>
 #include <stdatomic.h>
@@ -279,7 +279,7 @@ void lio_ring_nudge(lio_ring *ring)
 
 /* --- waiting and popping ------------------------------------------------------------- */
 
-/* What is still to be read. */
+/* The bytes still to be read. */
 static lio_read rest_of(const slot *under_way)
 {
     const lio_read *read = &under_way->read;
@@ -331,7 +331,7 @@ static void take_back(lio_ring *ring)
     ring->refused = false;
 }
 
-/* What came of a request; true when its read has ended. A part is left to pread, which knows
+/* Takes the result of a request; true when its read has ended. A part is left to pread, which knows
  * the end of the file from a read that was cut short. */
 static bool account(lio_ring *ring, uint32_t index, int32_t result)
 {

@@ -15,7 +15,7 @@
 
 typedef struct lio_ring lio_ring;
 
-/* What its owner wants to know of a read when it has ended. */
+/* A mark that its owner sets on a read, and finds when the read has ended. */
 typedef struct {
     lio_ticket *ticket;
     uint64_t begun_ns;

@@ -55,7 +55,7 @@ enum lio_db_flag {
     LIO_DB_REVERSEDUP = 0x40
 };
 
-/* What has to be known of a file before any of its pages can be read. */
+/* The facts about a file that reading any of its pages takes. */
 typedef struct {
     uint32_t version;     /* LIO_FORMAT_V1 or LIO_FORMAT_V3                      */
     uint32_t page_size;   /* bytes                                               */

@@ -24,7 +24,7 @@ static void merge(const events *all, const uint64_t *from, size_t first, size_t 
                   uint64_t *to)
 {
     size_t left = first, right = middle;
-    /* What was put in order mostly is so. */
+    /* Keys were mostly put in order. */
     if (middle >= end || compare(all, from[middle - 1], from[middle]) <= 0) {
         memcpy(to + first, from + first, (end - first) * sizeof *to);
         return;

@@ -12,7 +12,7 @@
 
 #include "status.h"
 
-/* What is left of `count` events, in key order: `kept` (room for `count`) gets the event in which
+/* Reduces `count` events to those that last, in key order: `kept` (room for `count`) gets the event in which
  * each of the `*kept_count` keys was put since it was last deleted. Event i is of the key that ends
  * at `ends[i]` of `keys`, and begins where the one before ends; `gone[i]` is 1 where it was deleted,
  * else 0. `*again`: the first event, in key order, that puts a key that is there; UINT64_MAX: none

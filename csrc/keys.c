@@ -126,7 +126,7 @@ static bool count_up(const lio_key_run *run, uint8_t *key)
     return false;
 }
 
-/* What comes after the key that the run has come to; for most keys the whole check is then that
+/* The key after the one that the run has come to; for most keys the whole check is then that
  * they are the same. */
 static void foresee(lio_keys *keys, const lio_key_run *run, const uint8_t *key, size_t size)
 {

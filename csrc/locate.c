@@ -29,7 +29,7 @@ typedef struct {
     uint32_t tree;        /* whose pages come next on this level */
 } level;
 
-/* What a tree should hold, and what was seen of it. */
+/* Counts that a tree should hold, and those seen of it. */
 typedef struct {
     lio_db db;
     uint64_t branch_pages, leaf_pages, entries;

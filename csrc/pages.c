@@ -34,7 +34,7 @@ typedef struct slab {
     lio_pin pins[];
 } slab;
 
-/* Where a chain begins. What its first page holds is asked for while its pin is on its way. */
+/* Where a chain begins. Its first page is prefetched while its pin is on its way. */
 typedef struct {
     lio_pin *first;
     const uint8_t *page; /* of `first`, or of one that was: only asked for */
@@ -243,7 +243,7 @@ static lio_pin *evict(lio_pages *pages)
     return NULL;
 }
 
-/* What a page takes: with an aligned engine also what lies around it in the file. A line more
+/* The memory of a page: with an aligned engine also the bytes around it in the file. A line more
  * keeps the heads of pages, where each search begins, out of the same few sets of a core's cache. */
 static uint64_t pin_bytes(const lio_pages *pages)
 {
@@ -533,7 +533,7 @@ void lio_snapshot_doubt(lio_snapshot *snapshot)
 
 /* Transaction T writes its meta page into slot T & 1, and pages of snapshot S are reused only once
  * S + 2 stands in the slot that was that of S. So as long as S stands there, one short read tells
- * what both meta pages would. What another thread reads after the look must not pass
+ * what both meta pages would. A read of another thread's after the look must not pass
  * for seen: hence the requests from before it, and the look itself. */
 bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
 {

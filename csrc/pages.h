@@ -3,7 +3,7 @@
  * Branch and leaf pages are checked once, when they enter the cache, and pinned while a tree
  * stands on them. Values in overflow pages are read past the cache, into the caller's memory.
  *
- * Whatever was read belongs to the snapshot only as long as no writer has reused its pages:
+ * Bytes that were read belong to the snapshot only as long as no writer has reused its pages:
  * either a reader slot is held meanwhile, or lio_snapshot_intact is asked afterwards.
  *
  * Everybody who uses a lio_pages shares its lock.
@@ -20,7 +20,7 @@
 
 typedef struct lio_pages lio_pages;
 
-/* What vouches for what is read. Several threads may use one. */
+/* A snapshot vouches for the bytes that are read. Several threads may use one. */
 typedef struct {
     uint64_t txnid;   /* of the snapshot                                             */
     uint64_t mark;    /* of its meta page (lio_meta_mark)                            */
@@ -43,7 +43,7 @@ lio_engine *lio_pages_engine(const lio_pages *pages);
 void lio_pages_lock(lio_pages *pages);
 void lio_pages_unlock(lio_pages *pages);
 
-/* In a child, before it has a second thread: the lock is free again. Who forks holds the lock
+/* In a child, before it has a second thread: the lock is free again. The forking thread holds the lock
  * meanwhile, so that the child does not find the pages half changed by another thread. */
 void lio_pages_forked(lio_pages *pages);
 

@@ -6,7 +6,7 @@
  *   u8 levels of the tree of keys, u8 levels of the tree of the key's values (0: it has none)
  *   a step per level, from each root to its leaf: u64 page number, u32 index on that page
  *
- * little-endian. What is read back is held against the file: each step must lead to the next.
+ * little-endian. A place that is read back is held against the file: each step must lead to the next.
  *
  * Source: LMDBIO (ACM TOPC 2019), portable cursor representation.
  */

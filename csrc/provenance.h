@@ -13,7 +13,7 @@
  *   lengths   smallest | width | `width` planes of one byte per record, low plane first
  *   LEAVES    leaves | page jumps ... | records of each ...
  *
- * Pure: bytes in, extents out; no file, no allocation. Whatever the bytes, decoding reads
+ * Pure: bytes in, extents out; no file, no allocation. Decoding, of any bytes, reads
  * nothing beyond them, writes nothing beyond `count` extents, and gives only extents inside
  * the file's page_limit * page_size bytes.
  */
@@ -34,7 +34,7 @@ enum {
     LIO_BLOCK_RAW_MAX = 49152       /* bytes: so that finding one record decodes little */
 };
 
-/* What a block holds, known before it is encoded. */
+/* The counts of a block, known before it is encoded. */
 typedef struct {
     size_t count;    /* records; LEAVES: leaves                     */
     size_t raw_size; /* bytes, at most LIO_BLOCK_RAW_MAX            */
@@ -79,7 +79,7 @@ int lio_leaves_encode(const lio_layout *layout, const lio_leaf *leaves, const li
 int lio_leaves_decode(const lio_layout *layout, const uint8_t *raw, size_t raw_size,
                       uint64_t records, lio_leaf *out, size_t *count, lio_error *error);
 
-/* What `count` checked leaf pages are, for lio_leaves_measure. */
+/* The measures of `count` checked leaf pages, for lio_leaves_measure. */
 void lio_leaves_of(const lio_layout *layout, const uint8_t *pages, const uint64_t *pgnos,
                    size_t count, lio_leaf *out);
 

@@ -141,7 +141,7 @@ static int any_add(writer *w, uint32_t where, uint32_t index, node added, bool f
                                          : node_add(w, where, index, added);
 }
 
-/* What a node takes on its page. */
+/* Bytes that a node takes on its page. */
 static uint32_t taken(const node *n)
 {
     return n->size + (uint32_t)LIO_POINTER_BYTES;

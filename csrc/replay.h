@@ -25,7 +25,7 @@
 #include "format.h"
 #include "status.h"
 
-/* Which pages are split by the sizes of their nodes and not in the middle. Large nodes always do
+/* The pages that are split by the sizes of their nodes and not in the middle. Large nodes always do
  * that; so do all pages whose new node is the last one, but for the oldest rule: what is put in key
  * order is split alike by all others. LMDB 0.9.24 to 0.9.29 does it to pages of less than 32 nodes;
  * that is one of these rules on pages of 4,096 bytes, and where pages have more nodes than 32. */
@@ -54,7 +54,7 @@ typedef struct {
                                   NULL: in key order */
 } lio_history;
 
-/* What a replay ended in. */
+/* The result of a replay. */
 typedef struct {
     uint64_t right; /* records, as they were put, before the first seen not to be where expected:
                        a value in overflow pages at once, one in a leaf when all was put        */
@@ -78,7 +78,7 @@ int lio_replay_open(const lio_history *history, const lio_extent *expected, lio_
  * LIO_ERR_NOMEM. After a failure it can only be closed. */
 int lio_replay_run(lio_replay *replay, uint64_t records, uint64_t *left, lio_error *error);
 
-/* What it ended in, once nothing is left; `out` is complete with it. Once only. */
+/* Gives its result, once nothing is left; `out` is complete with it. Once only. */
 void lio_replay_end(lio_replay *replay, lio_replayed *end);
 
 /* NULL is fine. */

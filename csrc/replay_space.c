@@ -179,7 +179,7 @@ static int root_touch(lio_space *s)
     return s->root == LIO_NO_PAGE ? LIO_OK : lio_space_touch(s, &s->root, &s->root_txnid);
 }
 
-/* What a record takes in the leaf. */
+/* Bytes that a record takes in the leaf. */
 static uint64_t freed_bytes(const lio_space *s, const lio_freed *record)
 {
     uint64_t inside = record->overflow > 0 ? s->sizes.in_overflow
@@ -306,7 +306,7 @@ static bool freed_fill(lio_freed *record, const uint64_t *pages, size_t count)
     return true;
 }
 
-/* What is left of the pool goes back into the records reserved for it. */
+/* The rest of the pool goes back into the records reserved for it. */
 static int pool_return(lio_space *s)
 {
     lio_numbers *pool = &s->pool;

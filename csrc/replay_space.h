@@ -65,7 +65,7 @@ static inline uint64_t lio_leaf_node_bytes(const lio_sizes *z, uint64_t key_size
     return lio_even(LIO_NODE_BYTES + lio_in_node(z, key_size) + inside);
 }
 
-/* What LMDB thinks that a new one needs, with its pointer: in format 3 two bytes too much for a
+/* Bytes that LMDB thinks a new one needs, with its pointer: in format 3 two bytes too much for a
  * value of odd length in overflow pages. */
 static inline uint64_t lio_leaf_wants_bytes(const lio_sizes *z, uint64_t key_size, uint64_t length)
 {

@@ -202,7 +202,7 @@ static int submit(lio_scan *scan, lio_block *b, lio_error *error)
     return code;
 }
 
-/* Fills a block from the cursor on and starts its reads. What ends it is kept for later. */
+/* Fills a block from the cursor on and starts its reads. The scan keeps an error that ends it for later. */
 static void collect(lio_scan *scan, lio_block *b)
 {
     lio_item item;

@@ -61,7 +61,7 @@ static int keep(lio_block *b, const uint8_t *bytes, uint64_t size, uint64_t *at,
     return LIO_OK;
 }
 
-/* What one extent more adds to a plan's buffer: the pages that it touches, and what lies between
+/* Bytes that one extent more adds to a plan's buffer: the pages that it touches, and what lies between
  * it and the one before it where that is worth reading. */
 static uint64_t spread(const lio_block *b, const lio_extent *next)
 {

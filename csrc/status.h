@@ -3,7 +3,7 @@
  * A fallible function returns an enum lio_code and takes a lio_error pointer
  * last. On failure it fills the error and leaves its outputs untouched; on
  * success it leaves the error untouched. The caller owns the lio_error.
- * The name of the file is added by whoever opened it.
+ * The caller that opened the file adds its name.
  */
 #ifndef LIO_STATUS_H
 #define LIO_STATUS_H

@@ -1,4 +1,4 @@
-/* stretch: the part of a file that is brought to the page cache ahead of who reads it.
+/* stretch: brings a part of a file to the page cache before its readers ask for it.
  *
  *   ... |  used  |  asked for, in the order of the file  | ...
  *                                                        `to`

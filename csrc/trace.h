@@ -47,7 +47,7 @@ typedef struct {
     uint32_t reserved;
 } lio_span;
 
-/* What reading with one engine has come to, in bytes, nanoseconds and items. */
+/* Counts of reading with one engine, in bytes, nanoseconds and items. */
 typedef struct {
     uint64_t located_records; /* found by a cursor or a scan                               */
     uint64_t records;         /* handed out                                                */

@@ -300,7 +300,7 @@ static int leaf_order(lio_tree *t, uint32_t index, const uint8_t *key, size_t ke
 
 enum nearby { NEARBY_NO, NEARBY_HERE, NEARBY_LEAF, NEARBY_NONE };
 
-/* Looks whether the key belongs to the leaf the tree stands on. What a miss leaves as index
+/* Looks whether the key belongs to the leaf the tree stands on. The index that a miss leaves
  * is LMDB's choice, and visible through later moves. */
 static int search_nearby(lio_tree *t, const uint8_t *key, size_t key_size, enum nearby *found,
                          lio_error *error)

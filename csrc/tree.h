@@ -21,10 +21,10 @@
 typedef struct lio_tree lio_tree;
 typedef struct lio_lender lio_lender;
 
-/* The seam to who has leaves before the cache is asked. */
+/* The seam to a room that has leaves before the cache is asked. */
 struct lio_lender {
     /* `*page` stays NULL when leaf `pgno`, which `tree` is about to enter (its branch levels
-     * are in place), is not to be had here. What is lent is checked, and stays until the tree
+     * are in place), is not to be had here. The leaf that is lent is checked, and stays until the tree
      * enters another leaf. */
     int (*find)(lio_lender *lender, const lio_tree *tree, uint64_t pgno, const uint8_t **page,
                 lio_error *error);

@@ -24,7 +24,7 @@
 
 enum { LIO_WINDOW_MESSAGE_MAX = 448 }; /* bytes of an abort message, the final 0 included */
 
-/* What a rank still wants of the window. */
+/* How far a rank has left the window. */
 enum lio_window_state {
     LIO_WINDOW_USES = 0,  /* it will ask for further blocks                    */
     LIO_WINDOW_LEFT = 1,  /* it asks for no more and uses none; roots go on    */

@@ -299,7 +299,7 @@ class Cursor:
 
 
 class Failed:
-    """What a failed search raises.
+    """Raises the exception of a failed search.
 
     Args:
         snapshot: asked first when pages contradict the format: they may be another's by now.
@@ -354,7 +354,7 @@ def fetcher(
 class Lookup:
     """Searches of a cursor by key, each in one call that is quick while nothing waits.
 
-    They keep the cursor open. What they raise is what ``Transaction.get`` and ``Cursor.get`` do.
+    They keep the cursor open. They raise what ``Transaction.get`` and ``Cursor.get`` raise.
 
     Args:
         cursor: moved.

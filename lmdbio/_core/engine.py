@@ -21,7 +21,7 @@ from lmdbio._core.trace import ring
 
 @dataclass(frozen=True, slots=True)
 class Counters:
-    """What an engine has read since it was opened."""
+    """Requests and bytes that an engine has read since it was opened."""
 
     requests: int
     bytes: int
@@ -29,7 +29,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What reading with an engine has come to (``lio_counters``, ``lio_tally``)."""
+    """All counts of an engine (``lio_counters``, ``lio_tally``)."""
 
     requests: int = 0
     bytes: int = 0
@@ -300,7 +300,7 @@ class Engine:
         return Counters(requests=int(out.requests), bytes=int(out.bytes))
 
     def tally(self) -> Tally:
-        """What was counted since it was opened; after ``close``, until then."""
+        """Return the counts since the engine was opened; after ``close``, those until then."""
         pointer = self._pointer
         if pointer is None:
             return self._last

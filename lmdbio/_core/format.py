@@ -13,7 +13,7 @@ from lmdbio._core.status import NEWEST, Status
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What must be known of a file before its pages can be read (csrc/format.h)."""
+    """The facts of a file that reading its pages takes (csrc/format.h)."""
 
     version: int
     page_size: int

@@ -17,7 +17,7 @@ from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
 
 
 class SplitRule(IntEnum):
-    """Which pages are split by the sizes of their nodes; it differs between versions of LMDB."""
+    """The pages that LMDB splits by the sizes of their nodes; its versions differ in it."""
 
     BY_PAGE = lib.LIO_SPLIT_BY_PAGE
     BY_TWENTY = lib.LIO_SPLIT_BY_TWENTY
@@ -57,7 +57,7 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What a replay ended in.
+    """The result of a replay.
 
     Attributes:
         extents: of the records in key order (dtype ``EXTENT``); None where they are known to
@@ -99,7 +99,7 @@ def replay(
 ) -> Replayed:
     """Computes where LMDB put the records of a database that was made in this way.
 
-    What ``history.numbered`` says is to be given as ``key_sizes`` and ``order``.
+    ``key_sizes`` and ``order`` are what ``history.numbered`` returns.
 
     Args:
         expected: extents of the same records in the file, dtype ``EXTENT``, in key order; the

@@ -14,7 +14,7 @@ _NEVER = 2**64 - 1
 def settle_keys(
     db_flags: int, keys: bytes | bytearray, ends: U64, gone: npt.NDArray[np.uint8]
 ) -> tuple[U64, int | None]:
-    """What is left of events of a database with ``db_flags``.
+    """Reduce events of a database with ``db_flags`` to those that count.
 
     Args:
         keys: those of all events, one after the other.

@@ -14,7 +14,7 @@ from lmdbio._core.status import EXTENT, U64, Extents, Status, pointer_to
 
 @dataclass(frozen=True, slots=True)
 class LeafItems:
-    """What lies on a chunk of leaves, in key order.
+    """The items of a chunk of leaves, in key order.
 
     Attributes:
         extents: of the items on the leaves themselves (dtype ``EXTENT``).

@@ -211,7 +211,7 @@ def database_key(layout: Layout, name: bytes) -> bytes:
 
 
 def _name_end(layout: Layout) -> bytes:
-    """What ends the key of a named database in this data format."""
+    """Return the bytes that end the key of a named database in this data format."""
     return b"" if layout.version == 1 else b"\0"
 
 

@@ -1,4 +1,4 @@
-"""What C hands out, and when it is given back: when nothing refers to it any more."""
+"""Objects of C, which are closed when nothing refers to them any more."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every part of the seam uses: status codes made into exceptions, and array types."""
+"""Makes exceptions of status codes, and has the array types of the seam."""
 
 from __future__ import annotations
 

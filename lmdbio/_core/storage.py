@@ -1,4 +1,4 @@
-"""What is under an open file, as far as the kernel says (csrc/storage.h)."""
+"""The storage under an open file, as far as the kernel says (csrc/storage.h)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from lmdbio._core._lmdbio import ffi, lib
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What the kernel says of a file's storage; 0 where it says nothing.
+    """The kernel's facts about a file's storage; 0 where it says nothing.
 
     Attributes:
         magic: statfs's f_type.

@@ -1,4 +1,4 @@
-"""A part of a file brought to the page cache ahead of who reads it (csrc/stretch.h)."""
+"""A part of a file brought to the page cache before its readers ask (csrc/stretch.h)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from lmdbio._core.status import EXTENT, Extents, pointer_to
 
 
 class Stretch:
-    """Brings a file to the page cache, in its order, ahead of who reads it (csrc/stretch.h).
+    """Brings a file to the page cache, in its order, before its readers ask (csrc/stretch.h).
 
     Args:
         engine: goes through the page cache; others have no stretch. Kept alive.

@@ -1,4 +1,4 @@
-"""What engines note while a trace is taken (csrc/trace.h)."""
+"""Spans that engines note while a trace is taken (csrc/trace.h)."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ assert SPAN.itemsize == ffi.sizeof("lio_span")
 
 
 class SpanKind(IntEnum):
-    """What a span is of (``enum lio_stage``)."""
+    """The stage of a span (``enum lio_stage``)."""
 
     LOCATE = lib.LIO_STAGE_LOCATE
     PLAN = lib.LIO_STAGE_PLAN

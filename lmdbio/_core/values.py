@@ -20,7 +20,7 @@ _Values: Any = made_type(lib.lio_values_type)
 class Values(_Values):  # type: ignore[misc]
     """An iterator over values as bytes, made one at a time; for one thread at a time.
 
-    What ``next`` fails to read comes again. Records are counted for the engine.
+    A value that ``next`` fails to read comes again. Records are counted for the engine.
     """
 
     __slots__ = ()

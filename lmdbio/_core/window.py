@@ -86,7 +86,7 @@ class Window:
         lib.lio_window_abort(self._control, rank, text)
 
     def aborted(self) -> tuple[int, str] | None:
-        """(rank of the job, message) of whoever aborted."""
+        """Rank in the job and message of the process that aborted."""
         if not lib.lio_window_aborted(self._control, ffi.NULL, ffi.NULL):
             return None
         rank = ffi.new("uint32_t *")

@@ -35,7 +35,8 @@ def main() -> None:
         # Click has an Abort of its own for what interrupted a command.
         status = 128 + getattr(interrupt.__cause__ or interrupt, "number", signal.SIGINT)
     except BrokenPipeError:
-        # Whoever read our output has enough; Python's own flush at exit must not complain.
+        # The reader of our output has closed the pipe; Python's own flush at exit must not
+        # complain.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 1
     except EXPECTED as error:

@@ -1,4 +1,4 @@
-"""What is chosen for each use of a file, and from what, for ``info`` and ``tune``."""
+"""The choices for each use of a file, and their reasons, for ``info`` and ``tune``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmdbio.machine.overrides import overrides_from_env
 from lmdbio.machine.storage import Storage
 from lmdbio.machine.tokens import choose_tokens
 
-#: Who reads in which way, and which of the choices concern it.
+#: The uses of a file, and the choices that concern each.
 USERS = {"stream": "Reader", "batch": "Records", "single": "lmdbio.open"}
 LABELS = {
     "engine": "engine",
@@ -32,7 +32,7 @@ CHOSEN = {
 
 
 def calibration_status(under: Storage) -> Stored | None:
-    """What ``tune`` keeps of a file system; None where there is no place for it."""
+    """Return the calibration of a file system; None where there is no place for it."""
     try:
         return calibration.load(calibration.identity(under))
     except RuntimeError:
@@ -69,14 +69,14 @@ class TurnChoice:
 
 
 def tuned_jobs(tuned: Stored | None) -> tuple[Staggering, ...]:
-    """What jobs measured, of what is kept."""
+    """Return the jobs of a calibration as plain values."""
     if tuned is None or tuned.calibration is None:
         return ()
     return tuned.calibration.staggerings
 
 
 def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
-    """What follows from each job that was measured."""
+    """Return what follows from each measured job."""
     found = []
     for job in measured:
         stag, auto = (
@@ -97,7 +97,7 @@ def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
 
 
 def storage_facts(under: Storage) -> list[tuple[str, str]]:
-    """What is known of it, for people."""
+    """Return the known facts, for people."""
     kind = under.file_system or "unknown"
     told = [f"{kind} on {under.source}" if under.source else kind]
     told.append("a disk of this machine" if under.disk else "no disk of this machine")

@@ -38,12 +38,13 @@ def compact(
 ) -> None:
     """Copy SOURCE to TARGET without its free pages, in order, and convert the copy.
 
-    What was put in random order, updated or deleted lies in pieces all over its file. The copy is
-    smaller, neighbours in key order lie side by side, and its provenance file is short. SOURCE,
-    a folder with data.mdb or a single file, stays as it is; TARGET becomes the same, with the
-    same databases, data format, page size and map size. It must not exist (an empty folder may),
-    and appears whole or not at all, whatever ends the command: after every page of it was
-    checked, and all databases, keys and values were found to be SOURCE's, byte for byte.
+    Records that were put in random order, updated or deleted lie in pieces all over their file.
+    The copy is smaller, neighbours in key order lie side by side, and its provenance file is
+    short. SOURCE, a folder with data.mdb or a single file, stays as it is; TARGET becomes the
+    same, with the same databases, data format, page size and map size. It must not exist (an
+    empty folder may), and appears whole or not at all, whatever ends the command: after every
+    page of it was checked, and all databases, keys and values were found to be SOURCE's, byte for
+    byte.
 
     Runs are stretches of records that lie at one distance from each other; few of them make large
     reads.
@@ -73,7 +74,7 @@ def compact(
 
 
 def rows(report: CompactReport) -> list[tuple[str, str, str]]:
-    """What is shown: name, before, after."""
+    """Return the lines to show: name, before, after."""
     before, after = report.before, report.after
     return [
         ("", "before", "after"),

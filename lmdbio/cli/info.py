@@ -48,7 +48,7 @@ DB_FLAGS = {
     0x20: "integerdup",
     0x40: "reversedup",
 }
-#: What a deep check calls the hints that differ, for people.
+#: Names of the hints that differ, as a deep check tells people.
 HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inode"}
 
 

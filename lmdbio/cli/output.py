@@ -1,4 +1,4 @@
-"""What every command says, and how: text, JSON, tables, bars; and options that several take."""
+"""The output of every command (text, JSON, tables, bars), and options that several take."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lmdbio.provenance import freshness
 from lmdbio.pylmdb.find import lmdb
 
-#: What is said in a line; anything else is a fault of ours.
+#: Errors that a command tells in one line; any other is a fault of lmdbio.
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
@@ -113,7 +113,7 @@ def bar(what: str) -> Iterator[freshness.Progress]:
 
 
 def one_line(error: BaseException) -> str:
-    """What went wrong, and with which file."""
+    """Return the error in words, with the file that it is about."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         text = f"{error.filename}: {error.strerror}" if error.filename else error.strerror

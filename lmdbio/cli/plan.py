@@ -212,7 +212,7 @@ def covered(extents: Extents, points: npt.NDArray[np.int64]) -> npt.NDArray[np.i
         return np.zeros(len(points), np.int64)
     low = ordered["offset"].astype(np.int64)
     high = np.maximum.accumulate(low + ordered["length"].astype(np.int64))
-    # What an extent adds to the union: its part beyond everything before it.
+    # An extent adds to the union its part beyond everything before it.
     low = np.maximum(low, np.concatenate(([0], high[:-1])))
     added = np.concatenate(([0], np.cumsum(np.maximum(high - low, 0))))
     before = np.searchsorted(low, points)

@@ -201,7 +201,7 @@ def print_tuning(made: Tuning) -> None:
 
 
 def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
-    """What is done differently from now on."""
+    """Return the choices that change from now on."""
     changes = [
         (use, name)
         for use in after
@@ -217,7 +217,7 @@ def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
 
 
 def print_turns(turns: Staggered) -> None:
-    """What all ranks measured together."""
+    """Return the figures that all ranks measured together."""
     if turns.reason:
         click.echo(f"Turns were not measured: {turns.reason}.")
         return

@@ -22,7 +22,7 @@ REQUEST_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What an environment holds, and how much room it takes.
+    """The contents of an environment, and the room that they take.
 
     Attributes:
         file_bytes: of the data file.

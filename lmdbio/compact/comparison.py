@@ -106,7 +106,7 @@ class _Walked:
         self.items, self.ended = 0, False
 
     def next(self) -> _Columns | None:
-        """What comes next; None at the end."""
+        """Return the next item; None at the end."""
         part = next(self._parts, None)
         if part is None:
             self.ended = True
@@ -186,7 +186,7 @@ class _Together:
         self.done = 0
 
     def add(self, side: int, more: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
-        """What has now come on both sides and was not given before."""
+        """Return the items that have come on both sides since the last call."""
         old = self._waiting[side]
         self._waiting[side] = np.concatenate([old, more]) if len(old) else more
         count = min(map(len, self._waiting))

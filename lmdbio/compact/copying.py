@@ -161,7 +161,7 @@ class Copy:
         self.copy_seconds = time.monotonic() - began
 
     def _explain(self) -> str:
-        """What is known to stop LMDB's copy."""
+        """Return the known obstacle to LMDB's copy, if there is one."""
         every = self.before.databases
         fixed = [name_text(one.name) for one in every if one.database.flags & DUPFIXED]
         if not fixed:

@@ -15,11 +15,9 @@ pages say, still in the page cache, and ``convert`` compares every record before
 Invariants:
   - py-lmdb's environment is closed first. It ends what is left open (transactions, cursors) and
     gives its reader slots back; nothing that happens afterwards can cost a record, or a lock.
-  - What can't be collected is a warning and never an exception: the database is complete, and
-    its user may be on the way out of a ``with`` block with an error of his own.
-  - The data are brought to the disk before a provenance file says where they lie. Without
-    ``sync=False``, ``map_async`` or ``writemap`` they are there already.
-  - Whatever ends the process, there is no provenance file or one that does not describe the
+  - Records that can't be collected are a warning and never an exception: the database is
+    complete, and its user may be on the way out of a ``with`` block with an error of his own.
+  - However the process ends, there is no provenance file or one that does not describe the
     newest transaction, which the check finds out: it is never updated, only replaced whole.
   - Nothing is written when the provenance file there describes the newest state: what others
     made (``convert --db``) and what nobody changed stay as they are.
@@ -73,7 +71,7 @@ def collect(
         Error: the database can't be walked, or is written to faster than that.
         OSError: the data can't be brought to the disk, or the provenance file not written.
     """
-    # Whoever wrote one of this state knows nothing of the order.
+    # The writer of one of this state knows nothing of the order.
     if logs is None and is_described(data, find_sidecar(data, output)):
         return None
     for _ in range(ATTEMPTS):
@@ -141,7 +139,7 @@ def open_collecting(
         if output is not None and not output.parent.is_dir():
             what = "no such folder for the provenance file"
             raise FileNotFoundError(errno.ENOENT, what, str(output.parent))
-        # What the path means now: the process may change its folder before it closes.
+        # The path as it is now: the process may change its folder before it closes.
         data = data_file(Path(os.fsdecode(path)).absolute())
         if order == "key":
             return CollectingEnvironment(environment, data, output)
@@ -195,8 +193,9 @@ class CollectingEnvironment:
     """py-lmdb's environment, open for writing, that leaves a provenance file when it is closed.
 
     Every call but those below is py-lmdb's own (``begin``, ``open_db``, ``stat``, ``copy``, ...),
-    and so are the transactions, cursors and handles that they return. What asks for the type
-    gets another one: ``lmdb.Transaction(env)`` wants py-lmdb's, ``env.begin()`` is the same.
+    and so are the transactions, cursors and handles that they return. A function that
+    asks for the type gets another one: ``lmdb.Transaction(env)`` wants py-lmdb's, ``env.begin()``
+    is the same.
 
     ``close()``, and leaving a ``with`` block, by an exception as well: what was committed counts,
     and is described. Ctrl-C during the walk ends it, without a file. Without ``close()`` there
@@ -239,12 +238,12 @@ class CollectingEnvironment:
 
     @property
     def provenance_report(self) -> ConvertReport | None:
-        """What ``close`` wrote; None: nothing (yet), ``provenance_note`` may say why."""
+        """The provenance file that ``close`` wrote; None: ``provenance_note`` may say why."""
         return self._report
 
     @property
     def provenance_note(self) -> str:
-        """What ``close`` warned of: "" when a provenance file describes the database."""
+        """The warning of ``close``: "" when a provenance file describes the database."""
         return self._note
 
     def close(self) -> None:
@@ -259,7 +258,7 @@ class CollectingEnvironment:
         self._close()
 
     def _before_close(self) -> None:
-        """What can be asked as long as it is open."""
+        """Return the facts that can be asked as long as it is open."""
 
     def _collect(self) -> ConvertReport | None:
         return collect(self._data, self._output)

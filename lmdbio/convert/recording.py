@@ -44,7 +44,7 @@ def _extend(logs: Logs, later: Logs) -> None:
 
 
 class _Entry:
-    """What one transaction put and deleted, as far as it was committed.
+    """Puts and deletes of one transaction, as far as it was committed.
 
     Attributes:
         number: of its begin.
@@ -58,7 +58,7 @@ class _Entry:
 
 
 class Recording:
-    """What is put into the databases of one environment.
+    """Puts into the databases of one environment.
 
     Args:
         environment: py-lmdb's.
@@ -125,7 +125,7 @@ class Recording:
     def commit(self, txn: RecordingTransaction, call: Callable[[], Any]) -> Any:
         """Commits a transaction by ``call``.
 
-        What it put is noted before: Ctrl-C may come as soon as the call has ended.
+        Its puts are noted before: Ctrl-C may come as soon as the call has ended.
         """
         entry, number = _Entry(txn._number, txn._logs), txn._transaction.id()
         for log in entry.logs.values():
@@ -207,8 +207,8 @@ def _is_active(transaction: Any) -> bool:
 
 
 def _noted(key: Any) -> bytes:
-    """A key as it is before the call: a view of the database may show another one afterwards. What
-    is none the call will say.
+    """A key as it is before the call: a view of the database may show another one afterwards. The
+    call will say what is none.
     """
     if type(key) is bytes:
         return key
@@ -397,7 +397,7 @@ class RecordingCursor:
         return counts
 
     def _each(self, items: Iterable[Any]) -> Iterator[Any]:
-        """Who asks for the next item has put this one, or found that its key is there."""
+        """A request for the next item shows that this one was put, or that its key was there."""
         log = self._log()
         for item in items:
             noted = _noted(item[0])

@@ -1,12 +1,12 @@
 """Calibration: what ``lmdbio tune`` measured of a file system, and where that is kept.
 
 By one process: ``Sample``, one way of making requests. By the ranks of a job: ``Staggering``, how
-many of its roots should read at a time. What several jobs measured is kept side by side.
+many of its roots should read at a time. The file keeps the figures of several jobs side by side.
 
 One small JSON file for each file system in the user's cache folder, under a name made of the
-file system's identity; it appears whole or not at all. Whoever opens a data set reads it
-(``find``) if there is one. One that is damaged, or of another version, is as good as none, and
-the note says so.
+file system's identity; it appears whole or not at all. A reader that opens a data set
+reads it (``find``) if there is one. One that is damaged, or of another version, is as good as
+none, and the note says so.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class TokenSample:
-    """What a job read with so many tokens, on cold data.
+    """The rate at which a job read with so many tokens, on cold data.
 
     Attributes:
         tokens: roots that may read at a time; 0: whoever can, reads.
@@ -132,13 +132,13 @@ class Staggering:
 
     @property
     def job(self) -> tuple[int, int, str]:
-        """What it was measured for."""
+        """The job for which it was measured."""
         return self.nodes, self.roots, self.assignment
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was measured of one file system.
+    """The measured figures of one file system.
 
     Attributes:
         identity: of the file system (``identity``).
@@ -155,7 +155,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What is kept of a file system.
+    """The calibration of a file system, as its file keeps it.
 
     Attributes:
         calibration: None if there is none that can be used.
@@ -169,7 +169,7 @@ class Stored:
 
 
 def identity(storage: Storage) -> str:
-    """What stays the same of a file system from one mount to the next.
+    """Return what identifies a file system from one mount to the next.
 
     Local disks by their own number; others, whose numbers are given at mounting, by what is
     mounted, so that all nodes that mount a store know it by the same name.
@@ -194,7 +194,7 @@ def file_of(identity: str) -> Path:
 
 
 def find(engine: _core.Engine) -> Stored | None:
-    """What is kept of the file system of ``engine``'s file; None where nothing is.
+    """Return the calibration of the file system of ``engine``'s file; None where there is none.
 
     For every open: it costs next to nothing where nothing was ever tuned.
     """
@@ -212,7 +212,7 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def load(identity: str) -> Stored:
-    """What is kept of a file system. Never raises for what is in the file.
+    """Read the calibration of a file system. A damaged file raises nothing.
 
     Raises:
         RuntimeError: this user has no home.
@@ -266,7 +266,7 @@ def forget(identity: str) -> bool:
 
 
 def renewed(kept: Sequence[Staggering], measured: Sequence[Staggering]) -> tuple[Staggering, ...]:
-    """What is kept of jobs once some were measured anew: others stay. Pure."""
+    """Return the jobs to keep once some were measured anew: others stay. Pure."""
     jobs = {one.job for one in measured}
     both = [*(one for one in kept if one.job not in jobs), *measured]
     return tuple(both[-STAGGERINGS_MAX:])

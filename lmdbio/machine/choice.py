@@ -65,7 +65,8 @@ CACHED_SHARE = 0.5
 PAST_CACHE_RATE_MIN = 512 << 20
 #: A measured setting is taken instead of another if it is better by this much: storage swings.
 BETTER = 1.1
-#: What is read past the page cache is found by nobody again, so it must gain more than that.
+#: A read past the page cache leaves nothing there for the next one, so it must gain more than
+#: that.
 BETTER_PAST_CACHE = 1.25
 #: The least depth, and the smallest request, that give so much of the best.
 ENOUGH = 0.95
@@ -109,11 +110,11 @@ class Choice:
 
     @property
     def maps_cached(self) -> bool:
-        """What the page cache holds is copied out of a mapping.
+        """Return whether an engine copies what the page cache holds out of a mapping.
 
         A call of the kernel for 3 KB costs more than the copy, and it copies large values page by
-        page, which takes twice as long. Who asks for "pread" gets all by calls, which tools can
-        count (csrc/engine_mapped.h).
+        page, which takes twice as long. A caller that asks for "pread" gets all by calls,
+        which tools can count (csrc/engine_mapped.h).
         """
         return self.engine == "pread" and self.access != "stream" and not self.demanded
 
@@ -258,7 +259,7 @@ def _measured(value: Any, text: str, *, past_cache: bool = False) -> _Found:
 def _from_samples(
     access: Access, storage: Storage, samples: tuple[Sample, ...], facts: Mapping[str, _Found]
 ) -> dict[str, _Found]:
-    """What the samples say better than the facts do; other fields are absent."""
+    """Return the fields that the samples say better than the facts do; others are absent."""
     pattern: Pattern = "stream" if access == "stream" else "random"
     mine = tuple(sample for sample in samples if sample.pattern == pattern)
     found = {
@@ -351,7 +352,7 @@ def _stream_from_samples(
 
 
 def _gap_from_samples(samples: tuple[Sample, ...]) -> _Found | None:
-    """What a stream brings in the time that one more small request takes, many being in flight."""
+    """Return the bytes that a stream brings in the time of one more small request among many."""
     small = [s for s in samples if s.pattern == "random" and s.request_bytes == PAGE_BYTES]
     large = [s for s in samples if s.request_bytes >= 64 << 10]
     if not small or not large:

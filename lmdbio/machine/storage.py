@@ -73,7 +73,7 @@ class Stripes:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """What is under a file. None: not known.
+    """The storage under a file. None: not known.
 
     Attributes:
         file_system: its type, such as "ext4", "nfs", "fuse.sshfs"; "0x..." for one that has no
@@ -126,7 +126,7 @@ def look(
     thorough: bool = False,
     root: str | os.PathLike[str] = "",
 ) -> Storage:
-    """What is under the file that ``engine`` has open.
+    """Return the storage under the file that ``engine`` has open.
 
     Args:
         cached: ask for the page cache as well, which costs up to a few milliseconds.

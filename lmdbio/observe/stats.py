@@ -2,9 +2,9 @@
 
     located -> planned -> submitted -> waited for -> copied or lent
 
-One value serves all surfaces; a field that a surface has no part in is 0. Counts are added up by
-whoever does the work: under a lock of this object here, as atomic numbers in csrc. So a value
-taken while others read may be a few records old, but no count is lost.
+One value serves all surfaces; a field that a surface has no part in is 0. The thread that
+does the work adds to the counts: under a lock of this object here, as atomic numbers in csrc. So
+a value taken while others read may be a few records old, but no count is lost.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _RESTS: dict[Rest, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Stats:
-    """What was read, and where the time went.
+    """Counts of what was read, and of where the time went.
 
     Values can be added (over ranks: ``comm.allreduce(reader.stats())``; over workers) and
     subtracted (what one epoch took); ``str`` is a table. A process counts from 0 after fork, and
@@ -108,7 +108,7 @@ class Stats:
 
     @classmethod
     def of(cls, tally: _core.Tally) -> Stats:
-        """What an engine counted."""
+        """Return the statistics of an engine's counts."""
         return cls(
             records=tally.records,
             record_bytes=tally.record_bytes,
@@ -140,7 +140,7 @@ class Stats:
         return self._with(other, -1) if isinstance(other, Stats) else NotImplemented
 
     def __str__(self) -> str:
-        """What is not 0, a line each."""
+        """Return the fields that are not 0, a line each."""
         told = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name)}
         lines = [
             f"{name:<16} {_number(value):>16}{self._remark(name)}" for name, value in told.items()
@@ -374,7 +374,7 @@ class Tally:
             self.record_bytes += size
 
     def stats(self) -> Stats:
-        """What was counted in this process."""
+        """Return the counts of this process."""
         engines = self._engines() - self._before
         with self._lock:
             self._add_lent()

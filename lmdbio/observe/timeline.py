@@ -49,7 +49,7 @@ def load(path: str | os.PathLike[str]) -> Trace:
 
 
 def check(trace: Trace) -> list[str]:
-    """What is wrong with a trace, by the rules of the trace event format; [] when nothing is.
+    """Return the faults of a trace by the rules of the trace event format; [] for a sound one.
 
     Every event has a phase, a name and a process; times where they belong, none negative; the
     spans of one thread lie in each other or apart; what begins in flight ends.
@@ -128,7 +128,7 @@ def merge(traces: Sequence[Trace]) -> Trace:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """What one stage of one process came to.
+    """The sums of one stage of one process.
 
     Attributes:
         process, stage: names.

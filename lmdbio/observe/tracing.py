@@ -10,9 +10,9 @@ processes of a machine share; what is needed to compare machines stands in ``oth
 
 Nothing is held back for long: a thread writes what has come in ten times a second, and every
 write leaves a whole JSON file, so that exceptions, Ctrl-C and fork do no harm. (Who is killed in
-the middle of a write leaves a torn last event, which ``lmdbio.timeline`` does without.) What
-comes faster than that is dropped and counted. While no trace is taken, a stage asks one global
-and that is all.
+the middle of a write leaves a torn last event, which ``lmdbio.timeline`` does without.) The
+recorder drops and counts spans that come faster than that. While no trace is taken, a stage asks
+one global and that is all.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ __all__ = ["ENVIRONMENT", "Trace", "is_on", "name_rank", "note", "note_flight", 
 
 #: Environment variable that names a file and turns tracing on.
 ENVIRONMENT = "LMDBIO_TRACE"
-#: What a trace file may take; Perfetto in a browser holds about so much with ease.
+#: Bytes that a trace file may take; Perfetto in a browser holds about so many with ease.
 SIZE_BYTES_MAX = 256 << 20
 #: Between two writes.
 PERIOD_SECONDS = 0.1
@@ -137,7 +137,7 @@ class Trace:
         self._pid = os.getpid()
         self._encoder = TraceEncoder(self._pid)
         self._file: TraceFile | None = None
-        self._lock = threading.Lock()  # of the file, and of who closes it
+        self._lock = threading.Lock()  # of the file, and of closing it
         self._pending: list[Span] = []
         self._threads: dict[int, str] = {}
         self._end, self._closed = threading.Event(), False
@@ -200,7 +200,7 @@ class Trace:
                     self._flush()
 
     def _flush(self) -> None:
-        """Writes down what has come in. Who calls holds the lock."""
+        """Write down the spans that have come in. The caller holds the lock."""
         pending, self._pending = self._pending, []
         spans, lost = _core.ring.take()
         self.dropped += lost

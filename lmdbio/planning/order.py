@@ -109,8 +109,8 @@ def _mixed(value: int) -> int:
 class Shard:
     """The places of an epoch that one rank uses, step by step.
 
-    Step t takes the next ``ranks * batch_size`` places, rank r the r-th run of them. What is left
-    for the last step is shared out in runs of one length:
+    Step t takes the next ``ranks * batch_size`` places, rank r the r-th run of them. The ranks
+    share the rest, in the last step, in runs of one length:
 
         count 10, 2 ranks, batch_size 2         step 0    step 1    step 2
         even                        rank 0       0 1       4 5       8

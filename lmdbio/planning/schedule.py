@@ -1,4 +1,4 @@
-"""Which rank gets which records in which iteration. Pure: no file, no clock, no MPI.
+"""The schedule: records of each rank in each iteration. Pure: no file, no clock, no MPI.
 
 In iteration t a job of P ranks consumes records t*B .. (t+1)*B of the circular sequence that
 begins at record ``start`` (B is the global batch size), as Caffe's data layers do. Rank p's
@@ -126,7 +126,7 @@ class Schedule:
         return split_share(self.batch_size, len(self._team_of), rank)
 
     def team_of(self, rank: int) -> int:
-        """Which team ``rank`` belongs to."""
+        """Return the team of ``rank``."""
         return self._team_of[rank]
 
     def team_rows(self, team: int) -> int:

@@ -1,9 +1,9 @@
 """Speculation: guesses where records lie from where earlier ones lay. Pure.
 
 Records that were put in the order of their keys lie, but for a few, on a line: offset = a + b *
-number. What was found last tells the line, how far off the last guesses were tells how much to
-read on both sides of it. A guess is never more than twice as wide as the records are expected to
-be, and none is made where guesses have not been right of late.
+number. The last places found give the line, and the errors of the last guesses
+how much to read on both sides of it. A guess is never more than twice as wide as the records are
+expected to be, and none is made where guesses have not been right of late.
 
 Source: LMDBIO (ACM TOPC 2019), history-based speculative parallel I/O (LMM-DM).
 """

@@ -24,8 +24,8 @@ __all__ = ["Block", "Blocks", "Slices"]
 
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
-#: What one thread asks the page cache for at once: a disk takes as much as it gets; other file
-#: systems see single requests, which must come in order (csrc/stretch.h).
+#: Bytes that one thread asks the page cache for at once: a disk takes as many as it gets; other
+#: file systems see single requests, which must come in order (csrc/stretch.h).
 DISK_PIECE_BYTES = 2 << 20
 PIECE_BYTES = 128 << 10
 

@@ -120,12 +120,12 @@ class DirectPath:
             self._pays = False
 
     def counters(self) -> _core.Counters:
-        """What was read this way; also after ``close``."""
+        """Return the requests and bytes that went this way; also after ``close``."""
         direct = self._direct
         return self._counters if direct is None else direct.counters()
 
     def tally(self) -> _core.Tally:
-        """What was counted on this way; also after ``close``."""
+        """Return all counts of this way; also after ``close``."""
         direct = self._direct
         return self._tally if direct is None else direct.tally()
 

@@ -6,7 +6,7 @@ requests cost beyond the bytes that they bring. As long as that sum is less than
 would cost, there is no stream, and a caller that reads a few batches gets these at the disk's
 full speed. From then on each request adds a multiple of its cost (PREFETCH_BUDGET_FACTOR): a
 caller that reads all records gets the file at the speed of a stream. Large records come at that
-speed anyway and add nothing. What the page cache serves costs a copy, and adds its bytes.
+speed anyway and add nothing. A record that the page cache serves costs a copy, and adds its bytes.
 
 The stream runs while records are read the usual way. Callers wait for its end alone, once the
 credit covers all of it, since single requests in between would slow it down. Where the bytes go:
@@ -94,7 +94,7 @@ class FileCache:
         #: Requests, and where in the file they end; without gaps from ``_done`` on.
         self._under_way: list[tuple[_core.Ticket, int]] = []
         self._done = self._credited = 0
-        #: What the reads made so far have cost, in bytes of the stream, as far as that counts.
+        #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
         self._begun = 0.0
         self.address = 0
@@ -120,7 +120,7 @@ class FileCache:
 
     @property
     def memory_bytes(self) -> int:
-        """What it will take in memory."""
+        """Bytes of memory that the cache will take."""
         return self._size if self.place == "memory" else 0
 
     @property
@@ -205,12 +205,12 @@ class FileCache:
         return self._engine.submit(reads, self._map)
 
     def tally(self) -> _core.Tally:
-        """What the stream has read; also after ``close``."""
+        """Return the requests and bytes of the stream; also after ``close``."""
         engine = self._engine
         return _core.Tally() if engine is None else engine.tally()
 
     def close(self) -> None:
-        """Stops the stream. What was lent stays. May be called twice."""
+        """Stop the stream. Records that were lent stay. May be called twice."""
         with self._lock:
             self._stop()
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 __all__ = ["Beside"]
 
-#: What a thread needs to get going.
+#: Seconds that a thread needs to get going.
 START_SECONDS = 1e-4
 
 
@@ -65,7 +65,7 @@ class Beside:
         return self
 
     def __exit__(self, *_: object) -> None:
-        # What it works on is about to go: whatever interrupts the waiting is under way already.
+        # The thread's work is about to go: an interrupt of the waiting is under way already.
         while self._work is not None:
             with contextlib.suppress(BaseException):
                 self.end()

@@ -37,7 +37,7 @@ def _host() -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class FileIdentity:
-    """Which file it is, and in which state, as far as its status tells.
+    """The identity of a file and of its state, as far as its status tells.
 
     Attributes:
         mtime_ns, ctime_ns: of the file, nanoseconds since 1970.

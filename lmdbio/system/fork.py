@@ -15,7 +15,7 @@ __all__ = ["Forked", "register"]
 
 
 class Forked(Protocol):
-    """What can be registered. ``_before_fork`` may be missing, and the parent's side with it."""
+    """A registered object. ``_before_fork`` may be missing, and the parent's side with it."""
 
     def _after_fork(self) -> None:
         """In the child, before it has a second thread."""

@@ -1,4 +1,4 @@
-"""What the kernel tells in small files of ``/proc`` and ``/sys``.
+"""Reads small files of ``/proc`` and ``/sys``, in which the kernel tells of itself.
 
 Names of control groups and mounts may be any bytes: what is no UTF-8 comes as surrogates, as in
 Python's own file names. Paths are strings, for to open a database reads a dozen of these files,
@@ -14,7 +14,7 @@ DIGITS_MAX = 20
 
 
 def text(path: str) -> str | None:
-    """What a file says; None: it cannot be read."""
+    """Return the text of a file; None: it cannot be read."""
     try:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123
             return file.readall().decode("utf-8", "surrogateescape")

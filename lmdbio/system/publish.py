@@ -114,7 +114,7 @@ class Draft:
             raise self._unwritable(e) from e
 
     def read(self, length: int, offset: int) -> bytes:
-        """What was written there."""
+        """The path that was written."""
         content = bytearray()
         while len(content) < length:
             part = os.pread(self._fds[-1], length - len(content), offset + len(content))
@@ -207,7 +207,7 @@ class Draft:
 
 
 def unwritable(e: OSError, target: Path, what: str, hint: str = "") -> OSError:
-    """``e`` as who named the goal understands it."""
+    """Return ``e`` with the name of the goal, which the caller knows."""
     why = os.strerror(e.errno or 0)
     return OSError(e.errno, f"cannot write {what} here: {why}{hint}", str(target))
 

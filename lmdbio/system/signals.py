@@ -26,7 +26,7 @@ class Ended(KeyboardInterrupt):
 def ended_by_signals() -> Iterator[None]:
     """Lets SIGTERM and SIGHUP end what is inside as Ctrl-C does; the first signal alone counts.
 
-    What is inside cleans up meanwhile. Outside of the main thread it does nothing: there Python
+    The code inside cleans up meanwhile. Outside of the main thread it does nothing: there Python
     takes no signals.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -39,7 +39,7 @@ def ended_by_signals() -> Iterator[None]:
             signal.signal(each, signal.SIG_IGN)
         raise KeyboardInterrupt if number == signal.SIGINT else Ended(number)
 
-    # Who was started with a signal ignored (nohup) goes on ignoring it.
+    # A process that was started with a signal ignored (nohup) goes on ignoring it.
     before = {number: signal.getsignal(number) for number in numbers}
     for number, handler in before.items():
         if handler is not signal.SIG_IGN:

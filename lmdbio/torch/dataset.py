@@ -1,4 +1,4 @@
-"""What torch's DataLoader reads from: data sets that are asked, and data sets that go ahead."""
+"""Data sets for torch's DataLoader: those that it asks by index, and those that iterate."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def place(rank: int | None, ranks: int | None, comm: Communicator | None) -> tup
 
 
 def worker() -> tuple[int, int]:
-    """Which worker of a DataLoader this process is, of how many."""
+    """Return the number of this process among a DataLoader's workers, and how many there are."""
     worker = get_worker_info()
     return (0, 1) if worker is None else (worker.id, worker.num_workers)
 
@@ -99,7 +99,7 @@ class EpochCursor:
         self.begin()  # refuses what is none
 
     def begin(self, epoch: int | None = None, used: int | None = None) -> EpochSlice:
-        """What is left of an epoch; None: the next one's."""
+        """Return the rest of an epoch; None: of the next one."""
         number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
         rank, ranks = self._place
         return EpochSlice(
@@ -162,7 +162,7 @@ class EpochCursor:
 
 
 class EpochSlice:
-    """What is left of an epoch for one rank. Threads may share it."""
+    """The rest of an epoch for one rank. Threads may share it."""
 
     def __init__(self, epoch: Epoch, shard: Shard) -> None:
         self.epoch, self.shard = epoch, shard

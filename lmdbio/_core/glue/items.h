@@ -54,7 +54,7 @@ typedef struct {
     pid_t loader; /* the process of which a thread loads now; 0: none does */
 } lio_items;
 
-/* What a thread uses while others may end the run. */
+/* Objects that a thread uses while others may end the run. */
 typedef struct {
     lio_scan *scan;
     lio_pages *pages;
@@ -126,7 +126,7 @@ static bool lio_items_is_loading(const lio_items *s)
     return s->loader != 0 && s->loader == getpid();
 }
 
-/* Who loads has that lock meanwhile. */
+/* The thread that loads has that lock meanwhile. */
 static void lio_items_wait(const lio_items_held *h)
 {
     Py_BEGIN_ALLOW_THREADS lio_pages_lock(h->pages);
@@ -193,8 +193,8 @@ static PyObject *lio_items_value(const lio_items_held *h, const lio_record *reco
     return lio_glue_bytes(record->value, record->value_size);
 }
 
-/* Key and value of a record in memory, or what of these is wanted. What lies in memory that is
- * used again (all but large values) is copied before anything can let another thread run. */
+/* Key and value of a record in memory, or the one that is wanted. Memory that is used again
+ * (all but large values) is copied before anything can let another thread run. */
 static PyObject *lio_items_make(const lio_items_held *h, uint32_t wanted, uint32_t buffers,
                                 const lio_record *record)
 {

@@ -1,8 +1,8 @@
 /* glue: builds Python objects in blocks, for lmdbio/_core alone.
  *
  * Uses the limited API. cffi calls these without the GIL, so each takes it; objects come and
- * go as addresses (`id(object)` on the Python side) and stay owned by the caller. What is called
- * for every record of a loop is a builtin function instead (lio_glue_lookup): cffi's way of
+ * go as addresses (`id(object)` on the Python side) and stay owned by the caller. A function that
+ * Python calls for every record of a loop is a builtin one instead (lio_glue_lookup): cffi's way of
  * passing arguments, and giving up the GIL and taking it back, cost more than such a search.
  */
 
@@ -16,7 +16,7 @@
  * finalizes it: its reference count alone says when it ends. It must be tracked. */
 static void lio_glue_untrack(uintptr_t object);
 
-/* What of an item is wanted, in lio_glue_item and lio_glue_move. */
+/* The parts of an item that a caller wants, in lio_glue_item and lio_glue_move. */
 enum { LIO_WANT_KEY = 1, LIO_WANT_VALUE = 2 };
 
 /* Puts the key and the value (which is read if need be) of the cursor's last move into the
@@ -201,7 +201,7 @@ typedef struct {
     uint32_t buffers;
 } lio_lookup;
 
-/* What a search found. `value` is NULL when it is still to be read at `where`. */
+/* The result of a search. `value` is NULL when it is still to be read at `where`. */
 typedef struct {
     PyObject *key, *value;
     lio_extent where;
@@ -369,8 +369,8 @@ static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pa
     return lio_glue_is_intact(&now, pages);
 }
 
-/* Moves and takes as lio_lookup_move; reads what is to be read; makes sure of the snapshot. What
- * it returns other than LIO_OK and LIO_NOTFOUND is raised. */
+/* Moves and takes as lio_lookup_move; reads what is to be read; makes sure of the snapshot. The
+ * caller raises what it returns other than LIO_OK and LIO_NOTFOUND. */
 static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_size,
                           uint32_t wanted, lio_found *found)
 {

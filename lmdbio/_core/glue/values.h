@@ -4,7 +4,7 @@
  *   in memory    cut out of a block that was read
  *   in the file  by pieces that stay in a core's cache, a large value straight into its object
  *
- * For one thread at a time. What raises has been handed out to nobody, and comes again.
+ * For one thread at a time. A value that raises has been handed out to nobody, and comes again.
  */
 
 /* cdef: skip */
