@@ -21,6 +21,7 @@ from lmdbio.bench import contestants, datasets, measure, processes, report
 from lmdbio.bench.bars import bars, by_steps
 from lmdbio.bench.contestants import BATCH, IN_ORDER, SHUFFLED, Job
 from lmdbio.bench.datasets import Dataset, Recipe
+from lmdbio.bench.demo_page import page
 from lmdbio.bench.report import MIB, Report, Row
 
 __all__ = ["Leg", "Plan", "run"]
@@ -75,7 +76,7 @@ class Plan:
 
     Attributes:
         data: folder for the data sets; kept, and reused by the next run.
-        out: folder for the JSON file and the picture.
+        out: folder for the JSON file and the page.
         repeats: timed runs of each contestant.
         recipes: the data sets.
         legs: the orders.
@@ -91,7 +92,7 @@ class Plan:
 def run(plan: Plan, console: Console) -> Report:
     """Does everything and returns the report, whose ``equal`` is the verdict.
 
-    Progress goes to ``console``; demo.json and demo.png to ``plan.out``.
+    Progress goes to ``console``; demo.json and demo.html to ``plan.out``.
 
     Raises:
         OSError: no room, or a folder that cannot be written.
@@ -118,7 +119,7 @@ def run(plan: Plan, console: Console) -> Report:
     alternate(running, made, plan.repeats, begun, console)
     made.seconds = time.monotonic() - begun
     report.save_json(made, plan.out / "demo.json")
-    report.save_picture(made, plan.out / "demo.png")
+    (plan.out / "demo.html").write_text(page(made), encoding="utf-8")
     return made
 
 

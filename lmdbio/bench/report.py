@@ -1,10 +1,10 @@
-"""What the runs say: a table, a JSON file, a picture. Figures are computed here, once."""
+"""The report of the runs: a table and a JSON file. Figures are computed here, once."""
 
 from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ __all__ = [
     "machine_facts",
     "number",
     "save_json",
-    "save_picture",
     "table",
     "wanted_width",
 ]
@@ -272,88 +271,3 @@ def as_json(report: Report) -> dict[str, Any]:
 
 def save_json(report: Report, path: Path) -> None:
     path.write_text(json.dumps(as_json(report), indent=2) + "\n", encoding="utf-8")
-
-
-INK, QUIET = "#1f2933", "#8a96a3"
-BASE_COLOUR, OUR_COLOUR = "#b4bdc7", "#2f6f9f"
-
-
-def save_picture(report: Report, path: Path) -> None:
-    """Draws rates and CPU per GiB as bars from zero; dots are single runs."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    names = list(dict.fromkeys(row.dataset for row in report.rows if row.samples))
-    if not names:
-        return
-    style = {
-        "font.size": 9,
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.edgecolor": QUIET,
-        "text.color": INK,
-        "xtick.color": INK,
-        "ytick.color": INK,
-        "axes.labelcolor": INK,
-    }
-    with pyplot.rc_context(style):
-        most = max(sum(row.dataset == name for row in report.rows) for name in names)
-        figure, axes = pyplot.subplots(
-            len(names),
-            2,
-            figsize=(12.5, 1.6 + (0.42 * most + 1.1) * len(names)),
-            width_ratios=(3, 2),
-            squeeze=False,
-            layout="constrained",
-        )
-        for name, (left, right) in zip(names, axes, strict=True):
-            rows = [row for row in report.rows if row.dataset == name and row.samples]
-            draw_bars(left, report, rows, [row.rates for row in rows])
-            draw_bars(
-                right, None, rows, [[sample.cpu_per_gib for sample in row.samples] for row in rows]
-            )
-            right.set_yticklabels([])
-            left.set_title(name, loc="left", fontweight="bold")
-            left.set_xlabel("MiB/s of values, median (more is better)")
-            right.set_xlabel("CPU seconds per GiB, median (less is better)")
-        state = "cold page cache" if report.cold else "page cache warm in part"
-        machine = report.machine
-        figure.suptitle(
-            f"Reading an LMDB data set, {state}; dots are single runs, labels the ratio to "
-            f"py-lmdb\n{machine.cpu}, {machine.cores} cores; {machine.file_system} on "
-            f"{machine.device}, readahead {machine.read_ahead_kb} KiB; {machine.system}",
-            fontsize=10,
-            ha="left",
-            x=0.01,
-        )
-        figure.savefig(path, dpi=150)
-        pyplot.close(figure)
-
-
-def draw_bars(
-    axes: Any, report: Report | None, rows: Sequence[Row], values: Sequence[Sequence[float]]
-) -> None:
-    """Horizontal bars, a gap between orders; labels with the ratio when given a report."""
-    places, place, order = [], 0.0, rows[0].order
-    for row in rows:
-        place += 0.6 if row.order != order else 0.0
-        order = row.order
-        places.append(place)
-        place += 1.0
-    medians = [statistics.median(value) for value in values]
-    colours = [BASE_COLOUR if row.baseline else OUR_COLOUR for row in rows]
-    axes.barh(places, medians, height=0.72, color=colours)
-    for where, value in zip(places, values, strict=True):
-        axes.plot(value, [where] * len(value), "o", ms=2.6, color=INK, alpha=0.7, lw=0)
-    longest = max(max(value) for value in values)
-    for where, row, value in zip(places, rows, values, strict=True):
-        ratio = report.ratio(row) if report is not None and not row.baseline else None
-        if ratio is not None:
-            axes.text(max(value) + 0.015 * longest, where, f"{ratio:.2f}x", va="center")
-    labels = [f"{row.contestant}\n{row.order}" for row in rows]
-    axes.set_yticks(places, labels)
-    axes.tick_params(axis="y", length=0, labelsize=8)
-    axes.invert_yaxis()
-    axes.set_xlim(0, longest * 1.12)

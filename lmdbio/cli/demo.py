@@ -19,7 +19,7 @@ from lmdbio.system.signals import ended_by_signals
 )  # fmt: skip
 @click.option(
     "--out", type=PATH, default=Path("demo-results"), show_default=True,
-    help="Folder for demo.json and demo.png.",
+    help="Folder for demo.json and demo.html.",
 )  # fmt: skip
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True,
@@ -46,10 +46,9 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     """
     from dataclasses import replace
 
-    missing = [name for name in ("PIL", "matplotlib") if find_spec(name) is None]
-    if missing:
+    if find_spec("PIL") is None:
         raise click.ClickException(
-            f"no {', no '.join(missing)} here; the demonstration needs: pip install 'lmdbio[demo]'"
+            "no PIL here; the demonstration needs: pip install 'lmdbio[demo]'"
         )
     from lmdbio.bench import datasets, demo as demonstration, report
 
@@ -66,7 +65,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         print_json(report.as_json(made))
     else:
         console.print(
-            f"[dim]{out / 'demo.json'} and {out / 'demo.png'}, {made.seconds:.0f} s[/]",
+            f"[dim]{out / 'demo.json'} and {out / 'demo.html'}, {made.seconds:.0f} s[/]",
             highlight=False,
         )
     if not made.equal:

@@ -26,6 +26,7 @@ from rich.console import Console
 from lmdbio.bench import contestants, demo, measure, processes, report
 from lmdbio.bench.contestants import Job
 from lmdbio.bench.datasets import Dataset, Recipe
+from lmdbio.bench.demo_page import page
 from tests.support import ROOT
 from tests.support.benching import sample
 
@@ -246,10 +247,16 @@ def test_a_contestant_that_was_not_verified_is_not_called_equal(tmp_path: Path) 
     assert not report.Report(made.machine).equal
 
 
-def test_the_picture_is_a_png(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    report.save_picture(made_report(tmp_path), tmp_path / "demo.png")
-    assert (tmp_path / "demo.png").read_bytes().startswith(b"\x89PNG")
+def test_the_page_has_a_bar_for_each_run_contestant_and_its_figures(tmp_path: Path) -> None:
+    made = made_report(tmp_path)
+    made.rows[0].contestant = "a <b> reader"
+    text = page(made)
+    ran = [row for row in made.rows if row.samples]
+    assert text.count('<svg class="bar"') == 2 * len(ran)
+    assert "a &lt;b&gt; reader" in text and "<b> reader" not in text
+    for row in ran:
+        if not row.baseline:
+            assert f"{made.ratio(row):.2f}x" in text
 
 
 def test_a_contestant_that_dies_is_told_with_its_last_words(small: Dataset) -> None:
@@ -291,4 +298,4 @@ def test_the_demonstration_runs_as_a_whole(tmp_path: Path) -> None:
     assert {row["dataset"] for row in found["rows"]} == {"cifar", "jpeg"}
     assert all(row["skipped"] is None and row["samples"] for row in found["rows"])
     assert json.loads((tmp_path / "out" / "demo.json").read_text())["equal"] is True
-    assert (tmp_path / "out" / "demo.png").exists()
+    assert (tmp_path / "out" / "demo.html").exists()
