@@ -2,7 +2,7 @@
 
 A writer reuses the pages of snapshot S from transaction S + 3 on, unless a reader slot in the
 lock file says that S is still read. Slots are taken by py-lmdb itself, so that its rules hold
-for both. What has to be known of it:
+for both. The facts to know of it:
 
 * py-lmdb refuses to open a file twice in one process, so all of ours share one environment per
   file (``Slots``), open while any of our environments on it is.
@@ -38,8 +38,8 @@ _NO_LOCK_FILE = {
     errno.ENOLCK,
 }
 
-#: What py-lmdb may map: address space alone, and what its users commonly ask for. When the file
-#: has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
+#: Bytes that py-lmdb may map: address space alone, and what its users commonly ask for. When the
+#: file has outgrown it, no slot can be had. Less than 64 bits of it allow only the default.
 MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
 
 _guard = threading.Lock()
@@ -116,7 +116,7 @@ class Slots:
         """Says that one user has ended; the last one closes the environment.
 
         The garbage collector may call this at any moment, also while this very thread holds
-        the guard: then whoever holds it does the work when it is done.
+        the guard: then its holder does the work when it is done.
         """
         _released.append(self)
         _settle()
