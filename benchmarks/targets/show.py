@@ -19,7 +19,6 @@ from benchmarks.targets.cells import Cell
 from benchmarks.targets.verdicts import Verdict, judge
 from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Findings, Row, Spread, as_json
-from lmdbio.bench.report import machine_facts
 
 __all__ = ["Measured", "Report", "save_json", "save_page", "show"]
 
@@ -130,7 +129,7 @@ def setting(made: Measured) -> list[str]:
         return []
     work = found.workload
     return [
-        *machine_facts(found.machine)[1:],
+        f"storage      {found.machine.facts['storage']}",
         f"place        {made.place}",
         f"cache        {cache_text(made)}",
         f"data         {work.data_file}, {work.page_bytes / 2**20:,.0f} of "
@@ -155,7 +154,7 @@ def machine(report: Report) -> list[str]:
     if found is None:
         return []
     versions = ", ".join(f"{name} {number}" for name, number in found.versions.items())
-    return [machine_facts(found.machine)[0], f"versions     {versions}"]
+    return [f"machine      {found.machine.facts['machine']}", f"versions     {versions}"]
 
 
 def notes(made: Measured) -> list[str]:

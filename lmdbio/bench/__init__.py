@@ -9,10 +9,8 @@ Uses what is public, as users do, and ``planning`` and ``provenance`` for what i
 
 The demonstration (``lmdbio demo``), from writing the data to a picture:
 
-    datasets     writes the data sets, and the digests every value is compared with
-    contestants  one reader each
-    report       one table, one JSON file, one picture
-    demo         the order of events
+    datasets     writes the data sets, and hashes what is in them
+    demo         the legs, and the order of events
 
 Microbenchmarks of one data set (``lmdbio bench``), comparable with IOR and fio:
 
@@ -20,10 +18,12 @@ Microbenchmarks of one data set (``lmdbio bench``), comparable with IOR and fio:
     trials       which records, read by whom, in which order. Pure
     plain        the plain reader
     runner       one run
+    workplace    where runs are started
     findings     what came of it, and the statistics. Pure
     drawing      bars, ranges and lines in SVG. Pure
-    page         the findings as one HTML page. Pure
-    screen       the findings as one table
+    page         findings as one HTML page. Pure
+    columns      the columns of figures, for both of these. Pure
+    screen       findings as one table
     micro        the order of events
 
 Nothing here is imported by the rest of the package; the commands load it on demand.

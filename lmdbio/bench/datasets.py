@@ -29,18 +29,19 @@ from typing import Any
 
 import lmdb
 import numpy as np
-import numpy.typing as npt
+from rich.console import Console
+
+from lmdbio.bench.bars import bars, by_steps
 
 __all__ = [
     "CIFAR",
     "COMMIT_PUTS",
-    "DIGEST_BYTES",
     "JPEG",
     "Dataset",
     "Recipe",
     "datum",
-    "digest",
     "ensure",
+    "prepare",
 ]
 
 Progress = Callable[[int], None]
@@ -106,11 +107,6 @@ class Dataset:
     @property
     def data_file(self) -> Path:
         return self.path / "data.mdb"
-
-    @property
-    def digest_file(self) -> Path:
-        """Array of uint8, shape (count, 2, DIGEST_BYTES): of each key and each value."""
-        return self.path.with_name(f"{self.path.name}.digests.npy")
 
     @property
     def keys_file(self) -> Path:
@@ -231,30 +227,18 @@ def digest(data: Any) -> bytes:
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
 
 
-def content(made: npt.NDArray[np.uint8]) -> str:
-    """One hash over all digests."""
-    return hashlib.blake2b(made.tobytes(), digest_size=DIGEST_BYTES).hexdigest()
-
-
-def reference(made: Dataset, progress: Progress | None = None) -> bool:
-    """Leaves what py-lmdb reads, in key order, in ``keys_file`` and ``digest_file``.
-
-    Returns:
-        Whether that is what was written.
-    """
-    keys, out = [], bytearray()
+def reads_back(made: Dataset, progress: Progress | None = None) -> bool:
+    """Say whether py-lmdb reads what was written; leave the keys in ``keys_file``."""
+    keys, found = [], hashlib.blake2b(digest_size=DIGEST_BYTES)
     with lmdb.open(str(made.path), readonly=True, lock=False) as env:
         with env.begin(buffers=True) as txn:
             for key, value in txn.cursor():
                 keys.append(bytes(key))
-                out += digest(key)
-                out += digest(value)
+                found.update(digest(key) + digest(value))
                 if progress is not None:
                     progress(len(value))
-    digests = np.frombuffer(bytes(out), np.uint8).reshape(-1, 2, DIGEST_BYTES)
-    np.save(made.digest_file, digests)
     made.keys_file.write_bytes(b"\n".join(keys))
-    return len(digests) == made.count and content(digests) == made.content
+    return len(keys) == made.count and found.hexdigest() == made.content
 
 
 def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Dataset:
@@ -327,9 +311,42 @@ def ensure(
     made = existing(recipe, path)
     if made is not None:
         with contextlib.suppress(lmdb.Error):
-            if reference(made, reading):
+            if reads_back(made, reading):
                 return made, True
     made = write(recipe, path, writing)
-    if not reference(made, reading):
+    if not reads_back(made, reading):
         raise ValueError(f"{path}: py-lmdb does not read back what it wrote")
     return made, False
+
+
+def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:
+    """Return the data set of ``recipe`` in ``folder``, written if it is not there and intact.
+
+    Progress goes to ``console``.
+
+    Raises:
+        OSError: the folder has no room for it, or cannot be written.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    total = recipe.value_bytes_min
+    if existing(recipe, folder / recipe.name) is None:
+        # A value of 3 KB occupies a page of 4 KiB.
+        needed, free = total * 3 // 2, shutil.disk_usage(folder).free
+        if needed > free:
+            raise OSError(
+                f"{folder}: {recipe.name} needs {needed >> 20:,} MiB, {free >> 20:,} are free"
+            )
+    with bars(console, sizes=True) as progress:
+        writes = progress.add_task(f"write {recipe.name}", total=total, visible=False)
+        reads = progress.add_task(f"hash {recipe.name}", total=total, visible=False)
+        made, reused = ensure(
+            recipe,
+            folder,
+            writing=by_steps(progress, writes, total),
+            reading=by_steps(progress, reads, total),
+        )
+        for task, visible in ((writes, not reused), (reads, True)):
+            progress.update(
+                task, total=made.value_bytes, completed=made.value_bytes, visible=visible
+            )
+    return made

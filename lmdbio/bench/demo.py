@@ -1,73 +1,88 @@
 """The demonstration: two data sets, every reader, one table.
 
-    write (or reuse) -> hash through py-lmdb -> convert -> verify every reader
-      -> calibrate py-lmdb -> alternate the readers, cold -> report
+    write (or reuse) -> convert -> verify every reader -> calibrate py-lmdb
+      -> alternate the readers, cold -> report
 
-Verifying comes first and outside of the timed runs.
+A *leg* is one order in which one data set is read. Verifying comes first and outside of the timed
+runs.
 """
 
 from __future__ import annotations
 
-import shutil
+import json
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
-from lmdbio.bench import contestants, datasets, measure, processes, report
-from lmdbio.bench.bars import bars, by_steps
-from lmdbio.bench.contestants import BATCH, IN_ORDER, SHUFFLED, Job
+from lmdbio.bench import datasets, measure, micro, screen, trials
 from lmdbio.bench.datasets import Dataset, Recipe
-from lmdbio.bench.demo_page import page
-from lmdbio.bench.report import MIB, Report, Row
+from lmdbio.bench.findings import MIB, Findings, Row, row_json
+from lmdbio.bench.page import demo_page
+from lmdbio.bench.trials import Trial
+from lmdbio.bench.workplace import Workplace, workplace
 
-__all__ = ["Leg", "Plan", "run"]
+__all__ = ["LEGS", "Demonstration", "Leg", "Plan", "as_json", "run", "show"]
 
-#: Runs beyond this many are dropped once the demonstration has taken SECONDS_MAX.
-REPEATS_MIN = 3
-SECONDS_MAX = 150.0
+#: Raised whenever a reader of the JSON would notice.
+SCHEMA = "lmdbio-demo/2"
+#: Records of a batch, over all ranks.
+BATCH = 256
+#: No further round begins after so long.
+SECONDS_MAX = 240.0
+#: Of the file, read with readahead off: that is often ten times slower, and does not depend on
+#: how much is read.
+CALIBRATION_BYTES = 16 * MIB
+#: MPICH then splits its ranks as if they ran on two machines.
+TWO_NODES = {"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}
+RANKS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """An order to read in, and who takes part; the first one is py-lmdb, the baseline.
+    """An order to read in, and who takes part.
 
     Attributes:
-        order: IN_ORDER or SHUFFLED.
+        access: "sequential" or "random".
         share: of the records; the first so many of that order are read, in whole batches.
-        contestants: names in CONTESTANTS.
+        contestants: what the table calls each, by its name in ``trials.CONTESTANTS``; the first
+            is py-lmdb, with which the others are compared.
     """
 
-    order: str
+    access: str
     share: float
-    contestants: tuple[str, ...]
+    contestants: Mapping[str, str]
 
-    def count(self, total: int) -> int:
-        """How many of ``total`` records are read."""
-        batches = max(1, round(total * self.share / BATCH))
-        return total if self.share == 1.0 else min(total, batches * BATCH)
-
-    def label(self, total: int) -> str:
-        """As shown."""
+    def title(self, count: int) -> str:
+        """Return the words that the table has for this leg of ``count`` records."""
+        if self.access == "sequential":
+            return "in order"
         if self.share == 1.0:
-            return self.order if self.order == IN_ORDER else f"{self.order}, whole epoch"
-        batches = -(-self.count(total) // BATCH)
-        return f"{self.order}, {batches} batch{'es' * (batches > 1)}†"
+            return "shuffled, whole epoch"
+        batches = -(-count // BATCH)
+        return f"shuffled, {batches} batch{'es' * (batches > 1)}†"
 
 
+AT_RANDOM = {"lmdb": "py-lmdb, get per key", "read": "lmdbio.Records.read"}
 LEGS = (
-    Leg(IN_ORDER, 1.0, ("lmdb-order", "open-order", "reader-order")),
+    Leg(
+        "sequential",
+        1.0,
+        {
+            "lmdb": "py-lmdb, cursor",
+            "open": "lmdbio.open, same code",
+            "reader": f"lmdbio.Reader, {RANKS} ranks",
+        },
+    ),
     # Of a whole epoch the page cache serves most: these sets fit in memory many times over.
-    Leg(SHUFFLED, 1.0, ("lmdb-shuffled", "records-shuffled")),
+    Leg("random", 1.0, AT_RANDOM),
     # Of its beginning next to nothing: so a set that is much larger than memory reads always
     # (Records is told to bring nothing else to memory).
-    Leg(SHUFFLED, 1 / 32, ("lmdb-shuffled", "records-shuffled")),
+    Leg("random", 1 / 32, AT_RANDOM),
 )
-#: Read with the readahead setting that is often ten times slower.
-CALIBRATION_BYTES = 16 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,106 +104,97 @@ class Plan:
     legs: tuple[Leg, ...] = LEGS
 
 
-def run(plan: Plan, console: Console) -> Report:
-    """Does everything and returns the report, whose ``equal`` is the verdict.
+@dataclass(slots=True)
+class Demonstration:
+    """What the demonstration found out.
+
+    Attributes:
+        machine: and the storage.
+        datasets: each in words and numbers.
+        legs: the findings of each, in the order of the table.
+        notes: what a reader of the figures should know.
+        seconds: that all of it took.
+    """
+
+    machine: measure.Machine
+    datasets: list[dict[str, Any]] = field(default_factory=list)
+    legs: list[Findings] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def rows(self) -> list[Row]:
+        """All rows that run on this machine."""
+        return [row for leg in self.legs for row in leg.rows if not row.trial.skipped]
+
+    @property
+    def cold(self) -> bool:
+        """Every run found the file out of the page cache."""
+        return bool(self.rows) and all(leg.was_cold for leg in self.legs)
+
+    @property
+    def verified(self) -> int:
+        """Count the values that were compared with py-lmdb's."""
+        return sum(row.work.count for row in self.rows if row.verified)
+
+    @property
+    def equal(self) -> bool:
+        """Every contestant that runs here was verified, and nothing was wrong."""
+        return bool(self.rows) and all(row.verified and not row.wrong for row in self.rows)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What belongs above any figure: machine, storage, cache state, data."""
+        state = (
+            "cold: the data file was out of this machine's page cache before every run"
+            if self.cold
+            else "WARM where marked *: the page cache could not be dropped"
+        )
+        sets = {f"data, {one['name']}": one["line"] for one in self.datasets}
+        return self.machine.facts | {"cache": state} | sets
+
+
+def run(plan: Plan, console: Console) -> Demonstration:
+    """Do everything and return the findings, whose ``equal`` is the verdict.
 
     Progress goes to ``console``; demo.json and demo.html to ``plan.out``.
 
     Raises:
         OSError: no room, or a folder that cannot be written.
-        RunFailed: a calibration run failed.
     """
     begun = time.monotonic()
-    plan.data.mkdir(parents=True, exist_ok=True)
+    sets = [datasets.prepare(recipe, plan.data, console) for recipe in plan.recipes]
     plan.out.mkdir(parents=True, exist_ok=True)
-    check_room(plan)
-    sets = [prepare(recipe, plan.data, console) for recipe in plan.recipes]
-    made = Report(measure.machine(plan.data), datasets=[describe(one) for one in sets])
-    for one, line in zip(sets, made.datasets, strict=True):
-        line |= convert(one, console)
-        line["line"] += (
-            f"; sidecar {line['sidecar_bytes']:,} bytes, made in {line['sidecar_seconds']:.2f} s"
+    made = Demonstration(measure.machine(plan.data))
+    made.datasets = [convert(one, console) for one in sets]
+    with workplace() as bench:
+        bench.environment = TWO_NODES
+        made.legs = [leg_of(bench, one, leg, plan) for one in sets for leg in plan.legs]
+        micro.verify(bench, made.rows, console)
+        calibrate(bench, made, console)
+        rounds = micro.alternate(
+            bench, made.rows, plan.repeats, console, ending=begun + SECONDS_MAX
         )
-    pairs = [(one, leg) for one in sets for leg in plan.legs]
-    rows = [Lane(one, leg, name) for one, leg in pairs for name in leg.contestants]
-    made.rows = [lane.row for lane in rows]
-    running = [lane for lane in rows if lane.row.skipped is None]
-    verify(running, console)
-    running = [lane for lane in running if lane.row.wrong is None]
-    calibrate(running, made, console)
-    alternate(running, made, plan.repeats, begun, console)
+    if rounds < plan.repeats:
+        made.notes.append(f"Stopped after {rounds} of {plan.repeats} rounds: time is up.")
+    for row in made.rows:
+        if row.trial.name == "reader" and row.runs:
+            row.called += f" on {row.runs[0].nodes} nodes"
     made.seconds = time.monotonic() - begun
-    report.save_json(made, plan.out / "demo.json")
-    (plan.out / "demo.html").write_text(page(made), encoding="utf-8")
+    text = json.dumps(as_json(made), indent=2)
+    (plan.out / "demo.json").write_text(text + "\n", encoding="utf-8")
+    page = demo_page(made.legs, made.facts, made.notes)
+    (plan.out / "demo.html").write_text(page, encoding="utf-8")
     return made
 
 
-class Lane:
-    """One row of the table while it is being filled."""
+def convert(made: Dataset, console: Console) -> dict[str, Any]:
+    """Make the sidecar of a data set anew, cold; return the set in words and numbers."""
+    from lmdbio.convert.convert import convert as attach
 
-    def __init__(self, made: Dataset, leg: Leg, name: str) -> None:
-        self.leg = leg
-        self.baseline = name == leg.contestants[0]
-        self.mean_bytes = max(1, made.value_bytes // max(1, made.count))
-        self.job = Job(
-            contestant=name,
-            path=str(made.path),
-            order=leg.order,
-            count=leg.count(made.count),
-            total=made.count,
-            digests=str(made.digest_file),
-            keys=str(made.keys_file),
-        )
-        self.row = Row(
-            dataset=made.recipe.name,
-            order=leg.label(made.count),
-            contestant=contestants.CONTESTANTS[name].title,
-            baseline=self.baseline,
-            skipped=processes.unavailable(name),
-        )
-
-    @property
-    def label(self) -> str:
-        return f"{self.row.dataset}, {self.row.order}: {self.row.contestant}"
-
-
-def check_room(plan: Plan) -> None:
-    """Raises OSError if the data sets that are missing do not fit."""
-    missing = [
-        recipe
-        for recipe in plan.recipes
-        if datasets.existing(recipe, plan.data / recipe.name) is None
-    ]
-    # A value of 3 KB occupies a page of 4 KiB.
-    needed = int(sum(recipe.value_bytes_min for recipe in missing) * 1.5)
-    free = shutil.disk_usage(plan.data).free
-    if needed > free:
-        raise OSError(
-            f"{plan.data}: the data sets need {needed // MIB:,} MiB, {free // MIB:,} are free"
-        )
-
-
-def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:
-    """The data set of a recipe, written if need be, hashed in any case."""
-    total = recipe.value_bytes_min
-    with bars(console, sizes=True) as progress:
-        writes = progress.add_task(f"write {recipe.name}", total=total, visible=False)
-        reads = progress.add_task(f"hash {recipe.name}", total=total, visible=False)
-        made, reused = datasets.ensure(
-            recipe,
-            folder,
-            writing=by_steps(progress, writes, total),
-            reading=by_steps(progress, reads, total),
-        )
-        for task, shown in ((writes, not reused), (reads, True)):
-            progress.update(
-                task, total=made.value_bytes, completed=made.value_bytes, visible=shown
-            )
-    return made
-
-
-def describe(made: Dataset) -> dict[str, Any]:
-    """A data set in words and numbers."""
+    with console.status(f"convert {made.recipe.name}"):
+        cold = measure.drop_cache(made.data_file)
+        done = attach(made.path)
     mean = made.value_bytes / max(1, made.count)
     return {
         "name": made.recipe.name,
@@ -196,104 +202,103 @@ def describe(made: Dataset) -> dict[str, Any]:
         "records": made.count,
         "value_bytes": made.value_bytes,
         "file_bytes": made.file_bytes,
-        "line": (
-            f"{made.recipe.name}: {made.count:,} records of {mean:,.0f} bytes on average, "
-            f"{made.value_bytes / MIB:,.0f} MiB of values in {made.file_bytes / MIB:,.0f} MiB"
-        ),
-    }
-
-
-def convert(made: Dataset, console: Console) -> dict[str, Any]:
-    """Makes the sidecar of a data set anew, cold."""
-    from lmdbio.convert.convert import convert as attach
-
-    with console.status(f"convert {made.recipe.name}"):
-        cold = measure.drop_cache(made.data_file)
-        done = attach(made.path)
-    return {
         "sidecar": str(done.sidecar),
         "sidecar_bytes": done.sidecar_bytes,
         "sidecar_seconds": done.seconds,
         "sidecar_read_bytes": done.bytes_read,
         "sidecar_cold": cold,
+        "line": f"{made.count:,} records of {mean:,.0f} bytes on average, "
+        f"{made.value_bytes / MIB:,.0f} MiB of values in {made.file_bytes / MIB:,.0f} MiB; "
+        f"sidecar {done.sidecar_bytes:,} bytes, made in {done.seconds:.2f} s",
     }
 
 
-def verify(lanes: Sequence[Lane], console: Console) -> None:
-    """Compares every value that every contestant hands out."""
-    with bars(console, sizes=False) as progress:
-        task = progress.add_task("verify", total=len(lanes))
-        for lane in lanes:
-            progress.update(task, description=f"verify {lane.label}")
-            try:
-                answer = processes.start(replace(lane.job, verify=True))
-            except processes.RunFailed as error:
-                lane.row.wrong = str(error)
-            else:
-                lane.row.verified, lane.row.wrong = answer.verified, answer.wrong
-                nodes = contestants.CONTESTANTS[lane.job.contestant].nodes
-                if answer.nodes != nodes:
-                    lane.row.setting = f"this MPI made {answer.nodes} node(s) of it"
-            progress.advance(task)
-        progress.update(task, description="verify")
+def leg_of(bench: Workplace, made: Dataset, leg: Leg, plan: Plan) -> Findings:
+    """Return a leg's findings, with nothing measured yet."""
+    found: Findings | None = None
+    for name, called in leg.contestants.items():
+        ranks = RANKS if name == "reader" else 1
+        work = micro.describe(
+            made.path,
+            "strided" if ranks > 1 else leg.access,
+            processes=ranks,
+            batch=BATCH,
+            # Each rank takes its share of whole batches.
+            bytes_max=None
+            if leg.share == 1.0 and ranks == 1
+            else max(1, int(made.file_bytes * leg.share)),
+        )
+        (trial,) = trials.make_trials(work, [name], (), micro.missing(work))
+        # Rates are of values, as a user of the records counts.
+        row = bench.row(replace(trial, bytes=work.value_bytes), work)
+        row.called = called
+        found = found or Findings(
+            measure.machine(made.path),
+            work,
+            repeats=plan.repeats,
+            title=f"{made.recipe.name}, {leg.title(work.count)}",
+        )
+        found.rows.append(row)
+    assert found is not None
+    return found
 
 
-def calibrate(lanes: Sequence[Lane], made: Report, console: Console) -> None:
-    """Finds py-lmdb's better readahead setting for each data set and order.
-
-    Without readahead the rate does not depend on how much is read, so there a part is enough;
-    what is compared is MiB/s.
-    """
-    bases = [lane for lane in lanes if lane.baseline]
-    with bars(console, sizes=False) as progress:
-        task = progress.add_task("calibrate py-lmdb", total=2 * len(bases))
-        for base in bases:
-            rates = {}
-            for readahead in (True, False):
-                count = base.job.count
-                if not readahead:
-                    count = min(count, max(1, CALIBRATION_BYTES // base.mean_bytes))
-                answer = processes.start(replace(base.job, readahead=readahead, count=count))
-                rates[readahead] = measure.Sample(**(answer.sample or {})).mib_per_second
-                progress.advance(task)
-            better = rates[True] >= rates[False]
-            made.calibration.append(
-                {
-                    "dataset": base.row.dataset,
-                    "order": base.row.order,
-                    "readahead_on_mib_per_second": rates[True],
-                    "readahead_off_mib_per_second": rates[False],
-                }
-            )
-            base.row.setting = (
-                f"readahead {'on' if better else 'off'} "
-                f"({'off' if better else 'on'}: {min(rates.values()):,.0f} MiB/s)"
-            )
-            # The same user code means the same keywords.
-            for lane in lanes:
-                if (lane.row.dataset, lane.leg) == (base.row.dataset, base.leg):
-                    lane.job = replace(lane.job, readahead=better)
+def calibrate(bench: Workplace, made: Demonstration, console: Console) -> None:
+    """Let py-lmdb run at the better of its two readahead settings, leg by leg."""
+    pairs = []
+    for leg in made.legs:
+        base = leg.rows[0]
+        part = micro.describe(
+            Path(base.work.path), base.work.access, processes=1, batch=BATCH,
+            bytes_max=CALIBRATION_BYTES,
+        )  # fmt: skip
+        part = part if part.count < base.work.count else base.work
+        ahead = replace(base, runs=[])
+        bare = Row(Trial("lmdb-noreadahead", bytes=part.value_bytes), part, called=base.called)
+        pairs.append((leg, ahead, bare))
+    tried = [row for _, *rows in pairs for row in rows]
+    micro.alternate(bench, tried, 1, console, title="calibrate")
+    for leg, ahead, bare in pairs:
+        base = leg.rows[0]
+        with_it, without = (one.rate.median if one.rate else 0.0 for one in (ahead, bare))
+        if without > with_it:
+            base.trial = replace(base.trial, name="lmdb-noreadahead")
+        made.notes.append(
+            f"{leg.title}: py-lmdb with readahead "
+            f"{'off' if without > with_it else 'on'}; {with_it:,.0f} MiB/s on, {without:,.0f} off."
+        )
 
 
-def alternate(
-    lanes: Sequence[Lane], made: Report, repeats: int, begun: float, console: Console
-) -> None:
-    """Runs everyone in turn, again and again, every other time backwards."""
-    with bars(console, sizes=False) as progress:
-        task = progress.add_task("measure", total=repeats * len(lanes))
-        for turn in range(repeats):
-            if turn >= REPEATS_MIN and time.monotonic() - begun > SECONDS_MAX:
-                made.notes.append(f"stopped after {turn} of {repeats} rounds: time is up.")
-                progress.update(task, total=turn * len(lanes))
-                break
-            for lane in lanes if turn % 2 == 0 else list(reversed(lanes)):
-                progress.update(task, description=f"measure {lane.label}")
-                if lane.row.wrong is None:
-                    try:
-                        answer = processes.start(lane.job)
-                    except processes.RunFailed as error:
-                        lane.row.wrong = str(error)
-                    else:
-                        lane.row.samples.append(measure.Sample(**(answer.sample or {})))
-                progress.advance(task)
-        progress.update(task, description="measure")
+LEGEND = (
+    "MiB/s: bytes of values over the time from before opening to the last value; median, slowest "
+    "and fastest run. Ratio: of medians, to py-lmdb at the better of its two readahead settings.",
+    "†: the first batches of an epoch, which cost what every batch of a set costs that is too "
+    "large for memory; Records is told to bring nothing else to memory (readahead=False).",
+)
+
+
+def show(made: Demonstration, console: Console) -> None:
+    """Print facts, table, legend and the verdict."""
+    notes = [*LEGEND, *screen.absent(made.legs), *made.notes]
+    screen.show(
+        made.legs, console, title="Reading an LMDB data set", facts=made.facts, notes=notes
+    )
+    if made.equal:
+        console.print(
+            f"[bold green]equal[/]: {made.verified:,} values compared with py-lmdb's, none differs"
+        )
+
+
+def as_json(made: Demonstration) -> dict[str, Any]:
+    """Return everything as plain values: what the table shows, and every sample behind it."""
+    return {
+        "schema": SCHEMA,
+        "machine": asdict(made.machine),
+        "cold": made.cold,
+        "equal": made.equal,
+        "verified": made.verified,
+        "seconds": made.seconds,
+        "datasets": made.datasets,
+        "rows": [{"leg": leg.title} | row_json(leg, row) for leg in made.legs for row in leg.rows],
+        "notes": made.notes,
+    }

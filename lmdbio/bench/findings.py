@@ -25,7 +25,9 @@ __all__ = [
     "Row",
     "Spread",
     "as_json",
+    "figure",
     "percentile",
+    "row_json",
     "size_text",
 ]
 
@@ -57,6 +59,13 @@ def percentile(values: Sequence[float], share: float) -> float:
     low = int(place)
     high = min(low + 1, len(ordered) - 1)
     return ordered[low] + (ordered[high] - ordered[low]) * (place - low)
+
+
+def figure(value: float | None, form: str = "") -> str:
+    """Return a number with three figures, or whole, or in a given form; "-" for None."""
+    if value is None:
+        return "-"
+    return format(value, form or (",.0f" if abs(value) >= 100 else ".3g"))
 
 
 def size_text(size: int) -> str:
@@ -151,6 +160,7 @@ class Findings:
         interrupted: by which signal; 0: it was not.
         notes: what a reader of the figures should know.
         versions: of the programs.
+        title: in a table of several findings.
     """
 
     machine: Machine
@@ -163,6 +173,7 @@ class Findings:
     interrupted: int = 0
     notes: list[str] = field(default_factory=list)
     versions: dict[str, str] = field(default_factory=dict)
+    title: str = ""
 
     @property
     def measured(self) -> list[Row]:

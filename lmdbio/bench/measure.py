@@ -62,6 +62,16 @@ class Machine:
     read_ahead_kb: int | None
     can_drop_cache: bool
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """Machine and storage in words."""
+        ahead = "unknown" if self.read_ahead_kb is None else f"{self.read_ahead_kb:,} KiB"
+        return {
+            "machine": f"{self.cpu}, {self.cores} cores, {self.memory_bytes / 2**30:.0f} GiB, "
+            f"{self.system}, Python {self.python}",
+            "storage": f"{self.file_system} on {self.device}, kernel readahead {ahead}",
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:

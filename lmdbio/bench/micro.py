@@ -173,7 +173,7 @@ def described(options: Options) -> Workload:
 
 
 def describe(
-    path: Path, access: str, *, processes: int, batch: int, bytes_max: int, db: str = ""
+    path: Path, access: str, *, processes: int, batch: int, bytes_max: int | None, db: str = ""
 ) -> Workload:
     """A workload on a data set.
 
@@ -182,7 +182,7 @@ def describe(
         access: see ``trials``.
         processes: that read at the same time.
         batch: records of a batch, over all processes.
-        bytes_max: of the file's records; rounded up to a whole batch.
+        bytes_max: of the file's records; rounded up to a whole batch. None: every record.
         db: a named database, "" for the main one.
 
     Raises:
@@ -204,7 +204,9 @@ def describe(
             access=access,
             processes=processes,
             batch=batch,
-            count=trials.records_wanted(source.count, max(1, own), batch, bytes_max),
+            count=source.count
+            if bytes_max is None
+            else trials.records_wanted(source.count, max(1, own), batch, bytes_max),
             total=source.count,
             file_bytes=source.used_bytes,
             located_by=source.locate,

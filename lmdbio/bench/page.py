@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 
+from lmdbio.bench.columns import shown
 from lmdbio.bench.drawing import (
     Bar,
     Line,
@@ -17,9 +18,9 @@ from lmdbio.bench.drawing import (
     nice_ticks,
     range_svg,
 )
-from lmdbio.bench.findings import GIB, MIB, Findings, Row, Spread, size_text
+from lmdbio.bench.findings import MIB, Findings, Row, Spread, figure, size_text
 
-__all__ = ["page"]
+__all__ = ["demo_page", "document", "facts_html", "page", "section"]
 
 STYLE = """
 :root { color-scheme: light dark;
@@ -95,11 +96,6 @@ dl.absent { grid-template-columns: minmax(0, 22rem) 1fr; }
 """
 
 
-def figure(value: float) -> str:
-    """A number with three figures, or whole."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
 def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}{'e' * (noun == 'process')}s"
 
@@ -112,10 +108,7 @@ def page(findings: Findings) -> str:
         rates_section(findings),
         transfers_section(findings),
         latencies_section(findings),
-        costs_section(
-            findings, "Processor time", "CPU seconds per GiB, user and system, all processes and "
-            "threads. Less is better.", lambda row: row.cpu_per_gib,
-        ),
+        cpu_section(findings),
         costs_section(
             findings, "Context switches", "Per GiB, asked for or not. A page fault that waits for "
             "the disk is one; so is each wait for a request. Slowest, median, fastest run; "
@@ -214,7 +207,7 @@ def axis_line(axis: str) -> str:
     return f'<div class="row"><span class="pad"></span>{axis}<span class="pad"></span></div>'
 
 
-def rates_section(findings: Findings) -> str:
+def rates_section(findings: Findings, of: str = "the file") -> str:
     rows = [(row, row.rate, tuple(row.rates)) for row in findings.leading if row.rate]
     if not rows:
         return ""
@@ -225,10 +218,10 @@ def rates_section(findings: Findings) -> str:
         return "" if times is None else f"<small>{times:.2f}x</small>"
 
     lead = (
-        "MiB/s of the file, median of all rounds; dots are single runs, the dark line spans them. "
+        f"MiB/s of {of}, median of all rounds; dots are single runs, the dark line spans them. "
         "More is better. 2.00x: twice the rate of py-lmdb at its better setting."
     )
-    return section("Bandwidth", lead, bars(rows, note))
+    return section(findings.title or "Bandwidth", lead, bars(rows, note))
 
 
 def transfers_section(findings: Findings) -> str:
@@ -297,6 +290,11 @@ def latencies_section(findings: Findings) -> str:
     )
 
 
+def cpu_section(findings: Findings) -> str:
+    lead = "CPU seconds per GiB, user and system, all processes and threads. Less is better."
+    return costs_section(findings, "Processor time", lead, lambda row: row.cpu_per_gib)
+
+
 def costs_section(
     findings: Findings,
     title: str,
@@ -330,59 +328,22 @@ def ranges(rows: Sequence[tuple[Row, Spread, tuple[float, ...]]]) -> str:
     return f'<div class="rows">{"".join(parts)}{axis}</div>'
 
 
-def maybe(value: float | None, form: str = "") -> str:
-    if value is None:
-        return "-"
-    return format(value, form) if form else figure(value)
-
-
-def middle(spread: Spread | None) -> float | None:
-    return None if spread is None else spread.median
-
-
-HEADS = (
-    "contestant", "MiB/s", "slowest - fastest", "x py-lmdb", "x best plain", "CPU s / GiB",
-    "switches / GiB", "fetched MiB", "read calls", "device requests", "device MiB", "runs",
-    "values equal",
-)  # fmt: skip
-
-
 def table_section(findings: Findings) -> str:
-    rows = "".join(table_row(findings, row) for row in findings.measured)
-    heads = "".join(f"<th>{escape(head)}</th>" for head in HEADS)
+    columns = shown([findings])
+    heads = "".join(f"<th>{escape(column.head)}</th>" for column in columns)
+    rows = "".join(
+        f'<tr><td style="--shade: var(--{row.shade})">{escape(row.label)}</td>'
+        + "".join(f"<td>{escape(column.text(findings, row))}</td>" for column in columns)
+        + "</tr>"
+        for row in findings.measured
+    )
     body = (
-        f'<div class="scroll"><table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-        f"</div>{absent(findings)}"
+        f'<div class="scroll"><table><thead><tr><th>contestant</th>{heads}</tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>{absent(findings)}"
     )
     lead = "Medians. Fetched: what the readers made the kernel fetch from storage. Device: what "
     lead += "the block device served meanwhile, for whomever."
     return section("Every contestant", lead, body)
-
-
-def table_row(findings: Findings, row: Row) -> str:
-    rate = row.rate
-    assert rate is not None
-    star = "" if all(run.sample and run.sample.cold for run in row.runs) else " *"
-    raw = row.trial.contestant.raw
-    cells = [
-        escape(row.label),
-        f"<b>{figure(rate.median)}</b>{star}",
-        f"{figure(rate.min)} - {figure(rate.max)}",
-        maybe(findings.ratio(row, findings.baseline), ".2f"),
-        maybe(findings.ratio(row, findings.ceiling), ".2f"),
-        maybe(middle(row.cpu_per_gib)),
-        maybe(middle(row.switches_per_gib)),
-        maybe(middle(row.of_samples("fetched_bytes", MIB))),
-        maybe(middle(row.of_samples("read_calls")), ",.0f"),
-        maybe(middle(row.of_samples("device_requests")), ",.0f"),
-        maybe(middle(row.of_samples("device_bytes", MIB))),
-        str(len(row.runs)),
-        "<small>bytes only</small>" if raw else "yes" if row.verified else "not compared",
-    ]
-    shade = f' style="--shade: var(--{row.shade})"'
-    return "<tr>" + "".join(
-        f"<td{shade if not number else ''}>{cell}</td>" for number, cell in enumerate(cells)
-    ) + "</tr>"  # fmt: skip
 
 
 def absent(findings: Findings) -> str:
@@ -410,12 +371,8 @@ def commands_section(findings: Findings) -> str:
 
 
 def facts_section(findings: Findings) -> str:
-    machine, work = findings.machine, findings.workload
-    ahead = "unknown" if machine.read_ahead_kb is None else f"{machine.read_ahead_kb:,} KiB"
-    facts = {
-        "machine": f"{machine.cpu}, {machine.cores} cores, {machine.memory_bytes / GIB:.0f} GiB, "
-        f"{machine.system}",
-        "storage": f"{machine.file_system} on {machine.device}, kernel readahead {ahead}",
+    work = findings.workload
+    facts = findings.machine.facts | {
         "page cache": findings.state,
         "file": f"{work.data_file}, {work.file_bytes / MIB:,.0f} MiB in use",
         "records located by": "the provenance file" if work.located_by == "provenance"
@@ -423,14 +380,18 @@ def facts_section(findings: Findings) -> str:
         "versions": ", ".join(f"{name} {number}" for name, number in findings.versions.items()),
         "took": f"{findings.seconds:,.0f} s",
     }  # fmt: skip
+    return section(
+        "What it ran on", "Figures mean little without this.", facts_html(facts, findings.notes)
+    )
+
+
+def facts_html(facts: Mapping[str, str], notes: Sequence[str] = ()) -> str:
+    """Return names and texts side by side, and notes below them."""
     items = "".join(
         f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in facts.items()
     )
-    notes = "".join(f"<li>{escape(note)}</li>" for note in findings.notes)
-    return section(
-        "What it ran on", "Figures mean little without this.",
-        f"<dl>{items}</dl>" + (f"<ul>{notes}</ul>" if notes else ""),
-    )  # fmt: skip
+    listed = "".join(f"<li>{escape(note)}</li>" for note in notes)
+    return f"<dl>{items}</dl>" + (f"<ul>{listed}</ul>" if listed else "")
 
 
 def help_section(findings: Findings) -> str:
@@ -458,3 +419,20 @@ def help_section(findings: Findings) -> str:
     )
     body = "".join(f"<p>{escape(text)}</p>" for text in paragraphs)
     return section("How to read this", "", body, "prose")
+
+
+def demo_page(legs: Sequence[Findings], facts: Mapping[str, str], notes: Sequence[str]) -> str:
+    """Return the page of ``lmdbio demo``; a leg without figures is left out.
+
+    Args:
+        legs: data sets in orders, with a title each.
+        facts: what the figures depend on.
+        notes: what a reader of them should know.
+    """
+    heading = (
+        '<header><p class="eyebrow">lmdbio demo</p><h1>Reading an LMDB data set</h1>'
+        f'<p class="verdict">{escape(facts["cache"])}</p></header>'
+    )
+    body = "".join(rates_section(leg, "values") + cpu_section(leg) for leg in legs)
+    told = section("What it ran on", "", facts_html(facts, notes))
+    return document("lmdbio demo", heading + body + told)

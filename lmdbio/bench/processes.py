@@ -7,7 +7,6 @@ is left: fio's jobs and MPI's ranks have sessions of their own, so they are look
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import shutil
@@ -16,28 +15,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from lmdbio.bench.contestants import CONTESTANTS, Answer, Job
-
-__all__ = [
-    "SECONDS_MAX",
-    "RunFailed",
-    "Waiting",
-    "call",
-    "inherited",
-    "mpiexec",
-    "start",
-    "unavailable",
-]
+__all__ = ["SECONDS_MAX", "RunFailed", "Waiting", "call", "inherited", "mpiexec"]
 
 #: A contestant that is this slow has hung.
 SECONDS_MAX = 300.0
 #: From SIGTERM, upon which fio and mpiexec end what they started, to SIGKILL.
 SECONDS_TO_END = 2.0
-MODULE = "lmdbio.bench.contestants"
 
 #: Called about once a second with the seconds that a run has taken up to then.
 Waiting = Callable[[float], None]
@@ -53,40 +39,11 @@ def mpiexec() -> str | None:
     return str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec")
 
 
-def unavailable(contestant: str) -> str | None:
-    """Why a contestant cannot run here, None if it can."""
-    if CONTESTANTS[contestant].ranks == 1:
-        return None
-    if importlib.util.find_spec("mpi4py") is None:
-        return "mpi4py is not installed"
-    return None if mpiexec() else "there is no mpiexec"
-
-
-def command(job: Job) -> list[str]:
-    argument = json.dumps(asdict(job))
-    ranks = CONTESTANTS[job.contestant].ranks
-    if ranks == 1:
-        return [sys.executable, "-m", MODULE, argument]
-    # mpi4py's runner ends all ranks when one of them raises.
-    python = [sys.executable, "-m", "mpi4py", "-m", MODULE, argument]
-    return [mpiexec() or "mpiexec", "-n", str(ranks), *python]
-
-
 def inherited() -> dict[str, str]:
     """Our environment, with which a child sees this very package."""
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}
-
-
-def environment(job: Job) -> dict[str, str]:
-    """The child sees this very package, and as many nodes as the contestant wants."""
-    found = inherited()
-    nodes = CONTESTANTS[job.contestant].nodes
-    if nodes > 1:
-        # MPICH then splits its ranks as if they ran on so many machines.
-        found |= {"MPIR_CVAR_NUM_CLIQUES": str(nodes), "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}
-    return found
 
 
 def descendants(pid: int) -> dict[int, int]:
@@ -175,18 +132,4 @@ def call(
     try:
         return dict(json.loads(out.strip().splitlines()[-1]))
     except (IndexError, ValueError, TypeError) as error:
-        raise RunFailed(f"{title}: gave no answer") from error
-
-
-def start(job: Job, seconds_max: float = SECONDS_MAX) -> Answer:
-    """Runs a job and returns its answer.
-
-    Raises:
-        RunFailed: see ``call``.
-    """
-    title = CONTESTANTS[job.contestant].title
-    answer = call(command(job), title, environment(job), seconds_max)
-    try:
-        return Answer(**answer)
-    except TypeError as error:
         raise RunFailed(f"{title}: gave no answer") from error

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 from lmdbio.bench import layout as layouts, measure, plain, readers
-from lmdbio.bench.contestants import merge, timed_ranks
 from lmdbio.bench.layout import Layout
 from lmdbio.bench.readers import Check, Lap, Totals
 from lmdbio.bench.trials import KEYED, Trial, Workload
@@ -99,18 +98,20 @@ class Outcome:
         laps: seconds of each batch, for random access.
         digest: of every record read, or the sum of checksums: the same whatever the order in
             which they came; 0 where neither was asked for.
+        nodes: that MPI's ranks ran on.
     """
 
     sample: measure.Sample | None = None
     switches: int | None = 0
     laps: tuple[float, ...] = ()
     digest: int = 0
+    nodes: int = 1
 
     @classmethod
     def parse(cls, fields: dict[str, Any]) -> Outcome:
         sample = fields["sample"] and measure.Sample(**fields["sample"])
         laps = tuple(fields["laps"])
-        return cls(sample, fields["switches"], laps, int(fields["digest"]))
+        return cls(sample, fields["switches"], laps, int(fields["digest"]), fields["nodes"])
 
 
 class Digest:
@@ -296,6 +297,54 @@ def joined(
     )
 
 
+def timed_ranks(
+    comm: Any, data_file: Path, read: Callable[[], Totals], drop: Callable[[], bool]
+) -> measure.Sample | None:
+    """Times ``read`` on all ranks, after ``drop`` on rank 0, which has the answer.
+
+    The clock runs from one barrier to the moment when the last rank has its last value.
+    """
+    cold = drop() if comm.rank == 0 else False
+    comm.Barrier()
+    device = measure.device_counters(data_file)
+    sample = measure.timed(read, data_file, cold=cold)
+    # A rank that waits in MPI keeps a core busy, which the others still need.
+    ended = comm.Ibarrier()
+    while not ended.Test():
+        time.sleep(0.001)
+    served = measure.device_counters(data_file)
+    samples = comm.gather(sample)
+    if samples is None:
+        return None
+    merged = merge(samples)
+    if device and served:
+        merged = replace(
+            merged, device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
+        )
+    return merged
+
+
+def merge(samples: list[measure.Sample]) -> measure.Sample:
+    """One sample of many ranks': the slowest one's time, everyone's work."""
+
+    def total(name: str) -> int | None:
+        values = [getattr(sample, name) for sample in samples]
+        return None if None in values else sum(values)
+
+    return replace(
+        samples[0],
+        seconds=max(sample.seconds for sample in samples),
+        cpu_seconds=sum(sample.cpu_seconds for sample in samples),
+        records=sum(sample.records for sample in samples),
+        value_bytes=sum(sample.value_bytes for sample in samples),
+        fetched_bytes=total("fetched_bytes"),
+        read_calls=total("read_calls"),
+        major_faults=sum(sample.major_faults for sample in samples),
+        # Shared memory counts once for each rank that touched it: a bound from above.
+        peak_bytes=total("peak_bytes"),
+    )
+
+
 def run_ranks(order: Order) -> Outcome | None:
     """A run of MPI's ranks; rank 0 has the outcome."""
     from mpi4py import MPI
@@ -310,7 +359,10 @@ def run_ranks(order: Order) -> Outcome | None:
     data = Path(order.workload.data_file)
     sample = timed_ranks(comm, data, lambda: by_reader(order, None, comm), lambda: drop(order))
     switched = comm.gather(measure.switches() - switches)
-    return None if switched is None else Outcome(sample, sum(switched))
+    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    nodes = comm.allreduce(int(node.rank == 0))
+    node.Free()
+    return None if switched is None else Outcome(sample, sum(switched), nodes=nodes)
 
 
 def run_command(order: Order) -> Outcome:

@@ -1,113 +1,116 @@
-"""The findings as one table for a terminal."""
+"""Findings as one table for a terminal."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 
-from lmdbio.bench.findings import MIB, Findings, Row, Spread, size_text
-from lmdbio.bench.report import machine_facts, number, wanted_width
+from lmdbio.bench import columns
+from lmdbio.bench.findings import MIB, Findings
 
-__all__ = ["show"]
-
-#: Title, and whether a narrow window has room for it.
-HEADS = (
-    ("MiB/s", True),
-    ("slowest-\nfastest", True),
-    ("ratio to\npy-lmdb", True),
-    ("ratio to\nbest plain", False),
-    ("CPU s\nper GiB", True),
-    ("switches\nper GiB", False),
-    ("fetched\nMiB", False),
-    ("read\ncalls", False),
-    ("device\nrequests", False),
-    ("runs", False),
-)
+__all__ = ["show", "show_bench"]
 
 
-def middle(spread: Spread | None, scale: float = 1.0) -> float | None:
-    return None if spread is None else spread.median / scale
+def table(parts: Sequence[Findings], title: str, *, narrow: bool = False) -> Table:
+    """Return one table of all parts, each below its own title.
 
-
-def cells(findings: Findings, row: Row) -> list[str]:
-    """The figures of a row, one per head."""
-    rate = row.rate
-    if rate is None:
-        return []
-    star = "" if all(run.sample and run.sample.cold for run in row.runs) else "*"
-    return [
-        f"{rate.median:,.0f}{star}",
-        f"{rate.min:,.0f}-{rate.max:,.0f}",
-        number(findings.ratio(row, findings.baseline), ".2f"),
-        number(findings.ratio(row, findings.ceiling), ".2f"),
-        number(middle(row.cpu_per_gib), ".2f"),
-        number(middle(row.switches_per_gib)),
-        number(middle(row.of_samples("fetched_bytes", MIB))),
-        number(middle(row.of_samples("read_calls"))),
-        number(middle(row.of_samples("device_requests"))),
-        str(len(row.runs)),
-    ]
-
-
-def table(findings: Findings, *, narrow: bool = False) -> Table:
-    """The one table. ``narrow``: for 80 columns; JSON and page have the rest."""
-    work = findings.workload
-    named = f"database {work.db}, " if work.db else ""
-    out = Table(
-        title=f"{named}{work.access}, {work.page_bytes / MIB:,.0f} MiB, {work.processes} process"
-        f"{'es' * (work.processes > 1)}",
-        title_style="bold", header_style="bold", box=SIMPLE, pad_edge=False,
-    )  # fmt: skip
-    shown = [place for place, (_, always) in enumerate(HEADS) if always or not narrow]
+    Args:
+        parts: findings, with a title each where they are several.
+        title: of the table.
+        narrow: for 80 columns; JSON and page have the rest.
+    """
+    out = Table(title=title, title_style="bold", header_style="bold", box=SIMPLE, pad_edge=False)
+    shown = columns.shown(parts, narrow=narrow)
     out.add_column("contestant")
-    if not narrow:
-        out.add_column("transfer", justify="right")
-    for place in shown:
-        out.add_column(HEADS[place][0], justify="right")
-    family = ""
-    for row in findings.measured:
-        if family and family != row.family:
+    for column in shown:
+        out.add_column(column.head, justify="right")
+    for part in parts:
+        if part.title:
             out.add_section()
-        family = row.family
-        transfer = size_text(row.trial.transfer) if row.trial.transfer else ""
-        head = [row.label] if narrow else [row.title, transfer]
-        values = cells(findings, row)
-        out.add_row(*head, *(values[place] for place in shown))
+            out.add_row(f"[bold]{part.title}[/]")
+        family = ""
+        for row in part.measured:
+            if family and family != row.family and not part.title:
+                out.add_section()
+            family = row.family
+            out.add_row(row.label, *(column.text(part, row) for column in shown))
     return out
 
 
-def show(findings: Findings, console: Console) -> None:
-    """Prints what it ran on, the table, and what it means."""
+def show(
+    parts: Sequence[Findings],
+    console: Console,
+    *,
+    title: str,
+    facts: Mapping[str, str],
+    notes: Sequence[str],
+) -> None:
+    """Print what the figures depend on, the table, what it means, and who failed.
+
+    Args:
+        parts: see ``table``.
+        console: where to.
+        title: of the table.
+        facts: machine, storage and cache state.
+        notes: what the columns mean, and who is not in them.
+    """
     console.print()
-    for line in [*machine_facts(findings.machine), f"cache        {findings.state}"]:
-        console.print(line, highlight=False)
-    whole = table(findings)
-    fits = wanted_width(whole, console) <= console.width
-    console.print(whole if fits else table(findings, narrow=True))
-    for line in legend(findings):
+    for name, text in facts.items():
+        console.print(f"{name:12} {text}", highlight=False)
+    whole = table(parts, title)
+    unlimited = console.options.update(max_width=10_000)
+    width = Measurement.get(console, unlimited, whole).maximum
+    console.print(whole if width <= console.width else table(parts, title, narrow=True))
+    if width > console.width:
+        notes = [f"A window of {width} columns shows more; so does the JSON.", *notes]
+    for line in notes:
         console.print(line, style="dim", highlight=False)
-    for row in findings.rows:
-        if row.wrong:
-            console.print(f"[bold red]failed[/] {row.label}: {row.wrong}", highlight=False)
+    for part in parts:
+        for row in part.rows:
+            if row.wrong:
+                where = f"{part.title}: " if part.title else ""
+                console.print(
+                    f"[bold red]failed[/] {where}{row.label}: {row.wrong}", highlight=False
+                )
+
+
+def show_bench(findings: Findings, console: Console) -> None:
+    """Print what ``lmdbio bench`` found out."""
+    work = findings.workload
+    named = f"database {work.db}, " if work.db else ""
+    title = (
+        f"{named}{work.access}, {work.page_bytes / MIB:,.0f} MiB, {work.processes} process"
+        f"{'es' * (work.processes > 1)}"
+    )
+    facts = findings.machine.facts | {"cache": findings.state}
+    show([findings], console, title=title, facts=facts, notes=legend(findings))
     commands = [row.command for row in findings.rows if row.command]
     if commands:
         console.print(f"[dim]{len(commands)} commands of fio and ior, the first:[/]")
         console.print(shlex.join(commands[0]), highlight=False, markup=False, soft_wrap=True)
 
 
+def absent(parts: Sequence[Findings]) -> list[str]:
+    """Say who did not take part, and why."""
+    titles: dict[str, dict[str, None]] = {}
+    for part in parts:
+        for row in part.rows:
+            if row.trial.skipped:
+                titles.setdefault(row.trial.skipped, {})[row.title] = None
+    return [f"Without {', '.join(names)}: {why}." for why, names in titles.items()]
+
+
 def legend(findings: Findings) -> list[str]:
-    """What the columns mean, and who is not in them."""
-    absent: dict[str, list[str]] = {}
-    for row in findings.rows:
-        if row.trial.skipped and row.title not in absent.setdefault(row.trial.skipped, []):
-            absent[row.trial.skipped].append(row.title)
+    """Say what the columns mean, and who is not in them."""
     return [
         "MiB/s: bytes of the file's pages that hold the records, the same for everybody, over the "
         "time from before opening to the last value; median, slowest and fastest run.",
         "Ratios of medians: to py-lmdb at its better setting, to the best of plain, fio and ior.",
-        *(f"Without {', '.join(titles)}: {why}." for why, titles in absent.items()),
+        *absent([findings]),
         *findings.notes,
     ]

@@ -178,7 +178,7 @@ def bench(
     )
     console = wide_console()
     found = micro.run(options, console)
-    screen.show(found, console)
+    screen.show_bench(found, console)
     console.print(f"[dim]{html_file} and {options.json_file}, {found.seconds:.0f} s[/]")
     if found.interrupted:
         click.echo("lmdbio: interrupted", err=True)

@@ -50,7 +50,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         raise click.ClickException(
             "no PIL here; the demonstration needs: pip install 'lmdbio[demo]'"
         )
-    from lmdbio.bench import datasets, demo as demonstration, report
+    from lmdbio.bench import datasets, demo as demonstration
 
     console = wide_console(stderr=as_json)
     recipes = tuple(
@@ -60,9 +60,9 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
     with ended_by_signals():
         made = demonstration.run(plan, console)
-    report.show(made, console)
+    demonstration.show(made, console)
     if as_json:
-        print_json(report.as_json(made))
+        print_json(demonstration.as_json(made))
     else:
         console.print(
             f"[dim]{out / 'demo.json'} and {out / 'demo.html'}, {made.seconds:.0f} s[/]",

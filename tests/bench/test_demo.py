@@ -1,9 +1,8 @@
 """The demonstration measures and compares what it says.
 
-Goal: a difference of one byte, or a record left out, is found; counters, medians and ratios are
-right; a dead or hung contestant is told.
-Method: a small data set; contestants are run in this process, except where starting one is the
-point.
+Goal: a difference of one byte, or a record left out, is found; legs read what they are called;
+medians and ratios are right; a dead or hung contestant is told.
+Method: small data sets; made-up figures with known answers where only what is shown matters.
 """
 
 from __future__ import annotations
@@ -13,59 +12,59 @@ import json
 import os
 import subprocess
 import sys
-import types
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lmdb
-import numpy as np
 import pytest
 from rich.console import Console
 
-from lmdbio.bench import contestants, demo, measure, processes, report
-from lmdbio.bench.contestants import Job
+from lmdbio.bench import demo, measure, micro, processes, readers
 from lmdbio.bench.datasets import Dataset, Recipe
-from lmdbio.bench.demo_page import page
+from lmdbio.bench.demo import Demonstration
+from lmdbio.bench.findings import Findings, Row
+from lmdbio.bench.page import demo_page
+from lmdbio.bench.runner import Digest, Outcome
+from lmdbio.bench.trials import Trial, make_trials
+from lmdbio.bench.workplace import Workplace
 from tests.support import ROOT
-from tests.support.benching import sample
+from tests.support.benching import parsed, sample, workload
+
+QUIET = Console(quiet=True)
 
 
-def job(made: Dataset, contestant: str, **changes: Any) -> Job:
-    base = Job(
-        contestant=contestant,
-        path=str(made.path),
-        order=contestants.CONTESTANTS[contestant].order,
-        count=made.count,
-        total=made.count,
-        digests=str(made.digest_file),
-        keys=str(made.keys_file),
-    )
-    return replace(base, **changes)
-
-
-@pytest.mark.parametrize("name", ["lmdb-order", "open-order", "lmdb-shuffled", "records-shuffled"])
-def test_a_contestant_of_one_process_hands_out_every_value(small: Dataset, name: str) -> None:
-    answer = contestants.run(job(small, name, verify=True))
-    assert answer.wrong is None
-    assert answer.verified == small.count
+def legs_of(made: Dataset, folder: Path) -> list[Findings]:
+    bench = Workplace(folder)
+    bench.environment = demo.TWO_NODES
+    return [demo.leg_of(bench, made, leg, demo.Plan(folder, folder)) for leg in demo.LEGS]
 
 
 @pytest.mark.mpi
-def test_the_ranks_of_a_reader_hand_out_every_value_on_two_nodes(small: Dataset) -> None:
-    answer = processes.start(job(small, "reader-order", verify=True), seconds_max=60)
-    assert answer.wrong is None
-    assert answer.verified >= small.count
-    assert answer.nodes == 2
+def test_every_contestant_hands_out_every_value(small: Dataset, tmp_path: Path) -> None:
+    legs = legs_of(small, tmp_path)
+    rows = [row for leg in legs for row in leg.rows]
+    bench = Workplace(tmp_path)
+    micro.verify(bench, rows, QUIET)
+    assert [(row.verified, row.wrong) for row in rows] == [(True, "")] * 7
+    counts = [leg.workload.count for leg in legs]
+    assert counts == [small.count, small.count, demo.BATCH]
+    assert rows[2].work.count == small.count // demo.BATCH * demo.BATCH
 
 
 @pytest.mark.mpi
-def test_the_ranks_of_a_reader_are_timed_together(small: Dataset) -> None:
-    answer = processes.start(job(small, "reader-order"), seconds_max=60)
-    sample = measure.Sample(**(answer.sample or {}))
-    assert sample.records >= small.count
-    assert sample.value_bytes >= small.value_bytes
-    assert sample.seconds > 0
+def test_the_ranks_of_a_reader_are_timed_together_on_two_nodes(
+    small: Dataset, tmp_path: Path
+) -> None:
+    bench = Workplace(tmp_path)
+    bench.environment = demo.TWO_NODES
+    row = legs_of(small, tmp_path)[0].rows[-1]
+    outcome = bench.start(row)
+    assert outcome.nodes == 2
+    assert outcome.sample is not None
+    assert outcome.sample.records == row.work.count
+    assert outcome.sample.value_bytes == row.work.value_bytes
+    assert outcome.sample.seconds > 0
 
 
 class Tampering:
@@ -106,54 +105,35 @@ class Tampering:
         return Environment()
 
 
-@pytest.mark.parametrize(("drop", "word"), [(False, "record 99"), (True, "not handed out")])
-def test_one_wrong_byte_and_one_missing_record_are_found(
-    small: Dataset, monkeypatch: pytest.MonkeyPatch, drop: bool, word: str
-) -> None:
-    def prepare(work: Job, check: Any) -> Any:
-        module = types.SimpleNamespace(open=Tampering(drop).open)
-        return lambda: contestants.in_order(module, work, check)
-
-    tampered = replace(contestants.CONTESTANTS["lmdb-order"], prepare=prepare)
-    monkeypatch.setitem(contestants.CONTESTANTS, "lmdb-order", tampered)
-    answer = contestants.run(job(small, "lmdb-order", verify=True))
-    assert answer.wrong is not None
-    assert word in answer.wrong
-
-
-def test_a_job_of_an_eighth_reads_an_eighth_of_the_shuffle(small: Dataset) -> None:
-    whole = job(small, "lmdb-shuffled")
-    part = replace(whole, count=small.count // 8)
-    assert np.array_equal(part.indices(), whole.indices()[: small.count // 8])
-    assert sorted(whole.indices()) == list(range(small.count))
-    assert contestants.run(replace(part, verify=True)).verified == small.count // 8
+@pytest.mark.parametrize("drop", [False, True])
+def test_one_wrong_byte_and_one_missing_record_are_found(small: Dataset, drop: bool) -> None:
+    sums = []
+    for module in (lmdb, Tampering(drop)):
+        digest = Digest()
+        readers.by_cursor(module, str(small.path), [range(small.count)], digest)
+        sums.append(digest.sum)
+    assert sums[0] != sums[1]
 
 
 @pytest.mark.parametrize(
-    ("share", "total", "count", "label"),
+    ("share", "count", "title"),
     [
-        (1.0, 1000, 1000, "shuffled, whole epoch"),
-        (1 / 32, 163_372, 20 * 256, "shuffled, 20 batches†"),
-        (1 / 32, 4250, 256, "shuffled, 1 batch†"),
-        (1 / 32, 100, 100, "shuffled, 1 batch†"),
+        (1.0, 1000, "shuffled, whole epoch"),
+        (1 / 32, 20 * 256, "shuffled, 20 batches†"),
+        (1 / 32, 256, "shuffled, 1 batch†"),
+        (1 / 32, 100, "shuffled, 1 batch†"),
     ],
 )
-def test_a_leg_reads_whole_batches_and_says_how_many(
-    share: float, total: int, count: int, label: str
-) -> None:
-    leg = demo.Leg(contestants.SHUFFLED, share, ("lmdb-shuffled",))
-    assert leg.count(total) == count
-    assert leg.label(total) == label
+def test_a_leg_says_how_many_batches_it_reads(share: float, count: int, title: str) -> None:
+    assert demo.Leg("random", share, demo.AT_RANDOM).title(count) == title
 
 
-def test_timing_a_cold_file_sees_it_fetched(small: Dataset) -> None:
-    answer = contestants.run(job(small, "lmdb-order"))
-    sample = measure.Sample(**(answer.sample or {}))
-    assert sample.records == small.count
-    assert sample.value_bytes == small.value_bytes
-    assert sample.mib_per_second > 0
-    if sample.cold and sample.fetched_bytes is not None:
-        assert sample.fetched_bytes >= small.value_bytes
+def test_timing_a_cold_file_sees_it_fetched(small: Dataset, tmp_path: Path) -> None:
+    found = Workplace(tmp_path).start(legs_of(small, tmp_path)[0].rows[0]).sample
+    assert found is not None
+    assert found.records == small.count
+    if found.cold and found.fetched_bytes is not None:
+        assert found.fetched_bytes >= found.value_bytes
 
 
 def test_a_file_just_read_is_resident_and_a_dropped_one_is_not(tmp_path: Path) -> None:
@@ -177,106 +157,133 @@ def test_the_machine_is_described(tmp_path: Path) -> None:
     assert found.cores >= 1
     assert found.memory_bytes > 1 << 20
     assert found.file_system != "unknown"
+    assert f"{found.cores} cores" in found.facts["machine"]
 
 
-def made_report(tmp_path: Path, *, cold: bool = True, wrong: str | None = None) -> report.Report:
+def made_up(tmp_path: Path, *, cold: bool = True, wrong: str = "") -> Demonstration:
+    """py-lmdb at 50 MiB/s, a rival of it at 100, and one who cannot run here."""
+    work = workload("sequential", count=10, value_bytes=100 << 20)
+
+    def row(name: str, called: str, *seconds: float, skipped: str = "") -> Row:
+        trial = Trial(name, bytes=100 << 20, skipped=skipped)
+        runs = [Outcome(sample(one, cold=cold), 10) for one in seconds]
+        return Row(trial, work, runs=runs, verified=bool(seconds), called=called)
+
     rows = [
-        report.Row("set", "in order", "rival", baseline=True, verified=10),
-        report.Row("set", "in order", "ours", verified=10, wrong=wrong),
-        report.Row("set", "in order", "absent", skipped="there is no mpiexec"),
-    ]
-    rows[0].samples = [sample(seconds, cold=cold) for seconds in (1.0, 2.0, 4.0)]
-    rows[1].samples = [sample(seconds, cold=cold) for seconds in (0.5, 1.0, 5.0)]
-    return report.Report(measure.machine(tmp_path), rows=rows)
+        row("lmdb", "rival", 1.0, 2.0, 4.0), row("open", "ours", 0.5, 1.0, 5.0),
+        row("reader", "absent", skipped="there is no mpiexec"),
+    ]  # fmt: skip
+    rows[1].wrong, rows[1].verified = wrong, not wrong
+    machine = measure.machine(tmp_path)
+    return Demonstration(machine, legs=[Findings(machine, work, rows, title="set, in order")])
 
 
 def test_medians_spreads_and_ratios_are_what_they_say(tmp_path: Path) -> None:
-    made = made_report(tmp_path)
-    plain = report.as_json(made)
+    plain = demo.as_json(made_up(tmp_path))
     assert plain["rows"][0]["mib_per_second"] == {"median": 50.0, "min": 25.0, "max": 100.0}
-    assert [row["ratio"] for row in plain["rows"]] == [1.0, 2.0, None]
-    assert plain["rows"][0]["cpu_seconds_per_gib"] == pytest.approx(10.24)
+    assert [row["ratio_to_lmdb"] for row in plain["rows"]] == [1.0, 2.0, None]
+    assert plain["rows"][0]["cpu_seconds_per_gib"]["median"] == pytest.approx(10.24)
     assert plain["equal"] is True
     assert plain["verified"] == 20
     assert json.loads(json.dumps(plain)) == plain
 
 
-def shown(made: report.Report, width: int = 160) -> str:
+def shown(made: Demonstration, width: int = 160) -> str:
     console = Console(record=True, width=width, file=io.StringIO())
-    report.show(made, console)
+    demo.show(made, console)
     return console.export_text()
 
 
 def test_the_table_names_everyone_and_marks_warm_figures(tmp_path: Path) -> None:
-    cold, warm = shown(made_report(tmp_path)), shown(made_report(tmp_path, cold=False))
+    cold, warm = shown(made_up(tmp_path)), shown(made_up(tmp_path, cold=False))
     for word in ("rival", "ours", "there is no mpiexec", "2.00", "equal: 20 values"):
         assert word in cold
     assert "*" not in cold
     assert "WARM" in warm
-    assert "50  (25-100) *" in warm
+    assert "50*" in warm
 
 
 @pytest.mark.parametrize("width", [80, 100, 150])
 def test_no_window_cuts_a_figure_or_a_name(tmp_path: Path, width: int) -> None:
-    made = made_report(tmp_path)
-    for row in made.rows:
-        row.dataset, row.order = "jpeg", "shuffled, whole epoch"
-        row.contestant = "lmdbio.Reader, 4 ranks on 2 nodes"
-        row.setting = "readahead on (off: 1,044 MiB/s)"
-    first = made.rows[0]
-    first.samples = [replace(one, value_bytes=one.value_bytes * 100) for one in first.samples]
+    made = made_up(tmp_path)
+    leg = made.legs[0]
+    leg.title = "jpeg, shuffled, whole epoch"
+    leg.rows[1].called = "lmdbio.Reader, 4 ranks on 2 nodes"
+    for row in leg.rows[:2]:
+        row.trial = replace(row.trial, bytes=100 * row.trial.bytes)
     text = shown(made, width)
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= width
-    for word in ("shuffled, whole epoch", made.rows[0].contestant, made.rows[0].setting):
+    for word in (leg.title, leg.rows[1].called, "2,500-10,000"):
         assert word in text
-    assert "(2,500-10,000)" in text
 
 
 def test_a_difference_is_shown_and_means_not_equal(tmp_path: Path) -> None:
-    made = made_report(tmp_path, wrong="record 3: the value differs from py-lmdb's")
+    made = made_up(tmp_path, wrong="its records differ from py-lmdb's")
     assert not made.equal
-    assert "NOT EQUAL" in shown(made)
-    assert "record 3" in shown(made)
+    assert "its records differ" in shown(made)
+    assert "none differs" not in shown(made)
 
 
 def test_a_contestant_that_was_not_verified_is_not_called_equal(tmp_path: Path) -> None:
-    made = made_report(tmp_path)
-    made.rows[1].verified = 0
+    made = made_up(tmp_path)
+    made.legs[0].rows[1].verified = False
     assert not made.equal
-    assert not report.Report(made.machine).equal
+    assert not Demonstration(made.machine).equal
 
 
-def test_the_page_has_a_bar_for_each_run_contestant_and_its_figures(tmp_path: Path) -> None:
-    made = made_report(tmp_path)
-    made.rows[0].contestant = "a <b> reader"
-    text = page(made)
-    ran = [row for row in made.rows if row.samples]
-    assert text.count('<svg class="bar"') == 2 * len(ran)
-    assert "a &lt;b&gt; reader" in text and "<b> reader" not in text
-    for row in ran:
-        if not row.baseline:
-            assert f"{made.ratio(row):.2f}x" in text
+def test_the_page_has_a_bar_for_each_contestant_and_its_figures(tmp_path: Path) -> None:
+    made = made_up(tmp_path)
+    made.legs[0].rows[1].called = "a <b> reader"
+    text = demo_page(made.legs, made.facts, made.notes)
+    words = "".join(parsed(text).itertext())
+    assert text.count('<svg class="bar"') == 2 * 2
+    assert "a <b> reader" in words
+    assert "2.00x" in words
+    assert "set, in order" in words
 
 
-def test_a_contestant_that_dies_is_told_with_its_last_words(small: Dataset) -> None:
+def test_a_contestant_that_dies_is_told_with_its_last_words(
+    small: Dataset, tmp_path: Path
+) -> None:
+    row = legs_of(small, tmp_path)[0].rows[0]
+    row.work = replace(row.work, path="/nowhere")
     with pytest.raises(processes.RunFailed, match=r"py-lmdb.*nowhere"):
-        processes.start(job(small, "lmdb-order", path="/nowhere"))
+        Workplace(tmp_path).start(row)
 
 
-def test_a_contestant_that_hangs_is_ended(small: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        processes, "command", lambda _: [sys.executable, "-c", "import time; time.sleep(60)"]
-    )
+def test_a_contestant_that_hangs_is_ended() -> None:
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
     with pytest.raises(processes.RunFailed, match="no answer after 1 s"):
-        processes.start(job(small, "lmdb-order"), seconds_max=1.0)
+        processes.call(command, "py-lmdb", processes.inherited(), 1.0)
 
 
 def test_no_room_is_told_before_anything_is_written(tmp_path: Path) -> None:
     huge = Recipe("huge", "cifar", 1 << 60)
     with pytest.raises(OSError, match="MiB"):
-        demo.run(demo.Plan(tmp_path, tmp_path / "out", recipes=(huge,)), Console(quiet=True))
+        demo.run(demo.Plan(tmp_path, tmp_path / "out", recipes=(huge,)), QUIET)
     assert not (tmp_path / "huge").exists()
+
+
+def test_py_lmdb_runs_at_its_better_readahead(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In order with it, at random without: as these made-up seconds say."""
+    legs = legs_of(small, tmp_path)
+
+    def start(_bench: Any, row: Row, **_: Any) -> Outcome:
+        better = (row.work.access == "sequential") == (row.trial.name == "lmdb")
+        one = replace(sample(1.0 if better else 2.0), value_bytes=row.work.value_bytes)
+        return Outcome(replace(one, seconds=one.seconds * row.work.value_bytes / 2**20))
+
+    monkeypatch.setattr(Workplace, "start", start)
+    made = Demonstration(measure.machine(tmp_path), legs=legs)
+    demo.calibrate(Workplace(tmp_path), made, QUIET)
+    names = [leg.rows[0].trial.name for leg in legs]
+    assert names == ["lmdb", "lmdb-noreadahead", "lmdb-noreadahead"]
+    assert len(made.notes) == 3
+    assert "readahead off" in made.notes[1]
+    assert make_trials(legs[0].workload, [names[1]], ())[0].contestant.readahead is False
 
 
 @pytest.mark.mpi
@@ -295,7 +302,10 @@ def test_the_demonstration_runs_as_a_whole(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["equal"] is True
-    assert {row["dataset"] for row in found["rows"]} == {"cifar", "jpeg"}
-    assert all(row["skipped"] is None and row["samples"] for row in found["rows"])
+    assert {row["leg"].partition(",")[0] for row in found["rows"]} == {"cifar", "jpeg"}
+    assert sum("on 2 nodes" in row["title"] for row in found["rows"]) == 2
+    assert all(
+        row["skipped"] is None and row["samples"] and row["verified"] for row in found["rows"]
+    )
     assert json.loads((tmp_path / "out" / "demo.json").read_text())["equal"] is True
     assert (tmp_path / "out" / "demo.html").exists()

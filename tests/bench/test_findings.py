@@ -107,7 +107,7 @@ def test_the_table_of_lmdbio_bench_fits_and_marks_warm_figures(width: int) -> No
     assert first.sample is not None
     found.rows[0].runs[0] = replace(first, sample=replace(first.sample, cold=False))
     console = Console(record=True, width=width, file=io.StringIO())
-    screen.show(found, console)
+    screen.show_bench(found, console)
     text = console.export_text()
     assert "100*" in text
     assert "WARM" in text
