@@ -14,7 +14,6 @@ and 128 and the signal's number if it was interrupted. Figures measured up to th
 from __future__ import annotations
 
 import argparse
-import shutil
 import signal
 import sys
 import time
@@ -26,11 +25,11 @@ from pathlib import Path
 import lmdb
 from rich.console import Console
 
+from benchmarks import report as reports
 from benchmarks.targets import places, show
 from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen
 from benchmarks.targets.show import Measured, Report
 from lmdbio.bench import datasets, measure, micro, trials
-from lmdbio.bench.bars import bars, by_steps
 from lmdbio.bench.datasets import Recipe
 from lmdbio.bench.findings import Findings, Row
 from lmdbio.bench.trials import Trial, Workload
@@ -141,18 +140,9 @@ def prepare(name: str, options: Options, console: Console) -> Path:
     """
     if name in options.use:
         return options.use[name]
-    wanted = recipe(name, options)
-    path = options.data / wanted.name
-    if datasets.existing(wanted, path) is None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        free, needed = shutil.disk_usage(path.parent).free, int(1.5 * wanted.value_bytes_min)
-        if needed > free:
-            raise OSError(f"{path}: {needed // MIB:,} MiB are needed, {free // MIB:,} are free")
-        with bars(console, sizes=True) as progress:
-            task = progress.add_task(f"write {wanted.name}", total=wanted.value_bytes_min)
-            datasets.write(wanted, path, by_steps(progress, task, wanted.value_bytes_min))
+    path = datasets.prepare(recipe(name, options), options.data, console).path
     if not find_sidecar(path / "data.mdb").exists():
-        with console.status(f"convert {wanted.name}"):
+        with console.status(f"convert {name}"):
             convert(path)
     return path
 
@@ -310,9 +300,8 @@ def status(report: Report) -> int:
     if report.interrupted:
         return 128 + report.interrupted
     verdicts = report.verdicts
-    if not verdicts or any(one.ratio is None for one in verdicts):
-        return 2
-    return int(any(one.reached is False for one in verdicts))
+    failed = not verdicts or any(one.figure is None for one in verdicts)
+    return reports.status(verdicts, failed=failed)
 
 
 def main(words: list[str]) -> int:
@@ -321,8 +310,7 @@ def main(words: list[str]) -> int:
         asked.data, asked.environments, asked.only, asked.sets, asked.rounds,
         asked.limit_seconds, asked.scale, not asked.no_verify, not asked.drop_data_only,
     )  # fmt: skip
-    # A file or a pipe has no width of its own.
-    console = Console(width=None if sys.stdout.isatty() else 150)
+    console = reports.wide_console()
     report = Report(datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"), sys.argv)
     begun = time.monotonic()
     try:
@@ -334,10 +322,8 @@ def main(words: list[str]) -> int:
         report.failed = str(error)
     report.seconds = time.monotonic() - begun
     show.show(report, console)
-    if asked.json:
-        show.save_json(report, asked.json)
-    if asked.html:
-        show.save_page(report, asked.html)
+    reports.write(asked.json, show.plain(report))
+    reports.write(asked.html, show.page(report))
     if report.failed:
         print(f"run.py: {report.failed}", file=sys.stderr)
         return 2

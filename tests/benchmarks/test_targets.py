@@ -22,7 +22,7 @@ import pytest
 from benchmarks.targets import cells, places, run, show
 from benchmarks.targets.cells import CELLS, PLAIN, Cell, Lane, Rule
 from benchmarks.targets.verdicts import judge
-from lmdbio.bench.findings import Row, Spread
+from lmdbio.bench.findings import Row
 from lmdbio.bench.runner import Outcome
 from lmdbio.bench.trials import CONTESTANTS, Trial
 from tests.support import ROOT
@@ -57,12 +57,12 @@ def test_a_ratio_is_one_of_medians_and_has_the_spread_of_its_rounds(
 ) -> None:
     rows = {"ours": [row("open", [100, 200, 900])], "rival": [row("lmdb", [100, 50, 300])]}
     (one,) = judge(cell(Rule("cold", "words", ("ours",), ("rival",), least=least)), rows)
-    assert one.measured == Spread(200, 100, 900)
-    assert one.measure == Spread(100, 50, 300)
-    assert one.ratio == pytest.approx(2.0)
-    assert one.ratios == pytest.approx((1.0, 4.0))
+    assert one.measured == "200 (100-900) MiB/s"
+    assert one.against == "100 (50-300) py-lmdb"
+    assert one.figure == pytest.approx(2.0)
+    assert one.ends == pytest.approx((1.0, 4.0))
+    assert one.text == "2 (1-4)"
     assert one.reached is reached
-    assert one.rival == "py-lmdb"
 
 
 def test_the_best_of_several_rivals_is_the_measure() -> None:
@@ -74,9 +74,9 @@ def test_the_best_of_several_rivals_is_the_measure() -> None:
         PLAIN: [row("fio-direct", [70]), row("ior-direct", [160])],
     }
     (one,) = judge(cell(rule), rows)
-    assert (one.rival, one.ratio) == ("ior O_DIRECT", pytest.approx(100 / 160))
+    assert (one.against, one.figure) == ("160 ior O_DIRECT", pytest.approx(100 / 160))
     rows[PLAIN][1].wrong = "died"
-    assert judge(cell(rule), rows)[0].rival == "py-lmdb, no readahead"
+    assert judge(cell(rule), rows)[0].against == "80 py-lmdb, no readahead"
 
 
 @pytest.mark.parametrize(
@@ -94,15 +94,15 @@ def test_every_quantity_is_compared_with_a_number_in_its_unit(
     # 100 MiB and 640 records in a second, half of which is processor time; 100 MiB of memory.
     rule = Rule("cpu", "words", ("ours",), number=number, most=1.9, quantity=quantity)
     (one,) = judge(cell(rule), {"ours": [row("open", [100, 100])]})
-    assert one.ratio == pytest.approx(ratio)
-    assert (one.unit, one.reached) == (unit, False)
+    assert one.figure == pytest.approx(ratio)
+    assert one.measured.endswith(f" {unit}") and one.reached is False
 
 
 def test_of_cpu_the_least_is_the_best() -> None:
     rule = Rule("cpu", "words", ("ours",), ("rival", "other"), most=1.0, quantity="cpu")
     slow, fast = row("lmdb", [50]), row("lmdb-noreadahead", [100])
     (one,) = judge(cell(rule), {"ours": [row("open", [100])], "rival": [slow], "other": [fast]})
-    assert one.rival == "py-lmdb, no readahead"
+    assert one.against.endswith(" py-lmdb, no readahead")
     assert one.reached is True
 
 
@@ -120,7 +120,7 @@ def test_who_failed_or_is_missing_has_no_figure_but_a_reason(
     rows: dict[str, list[Row]], word: str
 ) -> None:
     (one,) = judge(cell(Rule("cold", "words", ("ours",), ("rival",), least=0.1)), rows)
-    assert (one.ratio, one.reached, one.state) == (None, None, "no figure")
+    assert (one.figure, one.reached, one.state) == (None, None, "no figure")
     assert word in one.note
     made = show.Report("now", cells=[show.Measured(cell(), rows=rows)])
     made.cells[0].cell = cell(Rule("cold", "words", ("ours",), ("rival",), least=0.1))
@@ -217,7 +217,7 @@ def test_it_measures_from_making_the_data_to_the_page(tmp_path: Path) -> None:
     for one in plain["cells"]:
         assert one["verdicts"]
         for verdict in one["verdicts"]:
-            assert verdict["ratio"] > 0, verdict
+            assert verdict["figure"] > 0, verdict
         for found in one["findings"]["rows"]:
             assert len(found["samples"]) == 1
             assert found["wrong"] is None
