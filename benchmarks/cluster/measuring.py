@@ -254,7 +254,7 @@ class Measuring:
                 waiting = []
             left = min((run.cell for run in waiting), default=len(made))
             for one in made[shown:left] if show else ():
-                self.console.print(cell_table(one))
+                self.console.print(cell_table(one).on_screen())
                 for name, words in one.commands.items():
                     self.console.print(f"{name}: {words}", style="dim", highlight=False)
             shown = max(shown, left)

@@ -19,23 +19,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.cluster.sweep import PLAIN, PY_LMDB, Cell, Lane, ior_words
+from lmdbio.bench.findings import Spread
 
-__all__ = ["CellResult", "Figures", "LaneResult", "Spread"]
+__all__ = ["CellResult", "Figures", "LaneResult"]
 
 MB = 1e6
-
-
-@dataclass(frozen=True, slots=True)
-class Spread:
-    """Of some rounds."""
-
-    median: float
-    low: float
-    high: float
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Spread:
-        return cls(statistics.median(values), min(values), max(values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +143,7 @@ class LaneResult:
     def spread(self, name: str) -> Spread | None:
         """Of one of the figures; None: there is none."""
         values = [getattr(one, name) for one in self.figures]
-        return None if not values or None in values else Spread.of(values)
+        return None if None in values else Spread.of(values)
 
     def median(self, name: str) -> float | None:
         found = self.spread(name)

@@ -17,7 +17,6 @@ signal's number if it was interrupted. What was measured up to then is kept.
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,12 +28,12 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import command
-from benchmarks.cluster import cluster, output
+from benchmarks.cluster import cluster, report as reporting
 from benchmarks.cluster.measuring import Measuring, Options, Report
 from benchmarks.cluster.sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes
 from benchmarks.pfs import pfs
+from benchmarks.report import wide_console
 from lmdbio.bench import datasets, measure
-from lmdbio.bench.bars import bars, by_steps
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.convert.convert import convert
 from lmdbio.planning.mode import ENGINES
@@ -215,18 +214,10 @@ def prepare(name: str, folder: Path, mib: int, console: Console) -> Dataset:
     Raises:
         OSError: there is no room.
     """
-    wanted, path = recipe(name, mib), folder / name
-    made = datasets.existing(wanted, path)
-    if made is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if shutil.disk_usage(folder).free < 2 * mib * MIB:
-            raise OSError(f"{folder}: there is no room for {mib} MiB")
-        with bars(console, sizes=True) as progress:
-            task = progress.add_task(f"write {name}", total=wanted.value_bytes_min)
-            made = datasets.write(wanted, path, by_steps(progress, task, wanted.value_bytes_min))
-    if not find_sidecar(path / "data.mdb").exists():
+    made = datasets.prepare(recipe(name, mib), folder, console)
+    if not find_sidecar(made.data_file).exists():
         with console.status(f"convert {name}"):
-            convert(path)
+            convert(made.path)
     return made
 
 
@@ -285,7 +276,7 @@ def options_of(asked: argparse.Namespace, folder: Path) -> Options:
 
 
 def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], int]:
-    console = Console(width=max(170, Console().width) if not sys.stdout.isatty() else None)
+    console = wide_console()
 
     def measure_all() -> int:
         lacking = cluster.missing(asked.store)
@@ -318,8 +309,8 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
         finally:
             changed()
             if report.cells:
-                output.deliver(report, console, asked.json, asked.html)
-        return output.status(report)
+                reporting.deliver(report, console, asked.json, asked.html)
+        return reporting.status(report)
 
     return measure_all
 

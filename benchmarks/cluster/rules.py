@@ -1,0 +1,161 @@
+"""What must hold of the modes on many ranks, and whether it does. Pure.
+
+Source of the bounds: benchmarks/README.md, "A cluster on one machine".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+from benchmarks.cluster.results import CellResult
+from benchmarks.cluster.sweep import PLAIN, PY_LMDB
+from benchmarks.report import Verdict, judged
+
+__all__ = ["judge"]
+
+#: Of ranks and nodes, where speed is judged.
+RANKS, NODES = 16, (4, 8)
+#: The modes from the slowest to the fastest, as the paper has them on many nodes.
+ORDER = (PY_LMDB, "lmm", "dm", "dio", "prov", "coal", "stag")
+#: A mode may be so much slower than the one before it and still count as not slower.
+TIE = 1.05
+
+
+def why(made: CellResult, *names: str) -> str:
+    """Say which lane ran as these, or why none did."""
+    said = []
+    for name in names:
+        lane = made.lane(name)
+        if lane is not None:
+            said.append(lane.lane.name)
+            continue
+        of = [one for one in made.lanes if name in (one.lane.mode, one.lane.name, one.lane.kind)]
+        errors = {"not in this version" if one.absent else one.error for one in of}
+        said.append(f"{name}: {', '.join(filter(None, errors)) or 'did not take part'}")
+    return "; ".join(said)
+
+
+# --- what must hold ------------------------------------------------------------------------
+
+
+def speed(made: CellResult) -> Iterator[Verdict]:
+    """Judge STAG against the plain readers and py-lmdb."""
+    cell, where = made.cell, str(made.cell)
+    bounded = (cell.dataset, cell.assignment, cell.scaling) == ("3k", "blocked", "strong") and (
+        cell.shape.ranks == RANKS and cell.shape.nodes in NODES
+    )
+    note = why(made, "stag", PLAIN)
+    for words, figure, least in (
+        ("STAG's rate over that of plain reads through the same mounts",
+         made.ratio("stag", PLAIN, "rate"), 0.90),
+        ("STAG, times as fast as LMDB, reading", made.factor("stag", "reading_s"), 8.0),
+    ):  # fmt: skip
+        if bounded or figure is not None:
+            yield judged(words, where, figure, least=least if bounded else None, note=note)
+    if (total := made.factor("stag")) is not None:
+        yield Verdict("STAG, times as fast as LMDB, opening included", where, total, note=note)
+
+
+def traffic(made: CellResult) -> Iterator[Verdict]:
+    """Judge bytes from the store over bytes needed."""
+    words, where = "bytes read over bytes needed", str(made.cell)
+    for lane in made.lanes:
+        if lane.lane.mode in ("prov", "coal", "stag") and lane.runs:
+            figure = lane.median("amplified")
+            yield judged(f"{words}, {lane.lane.name}", where, figure, most=1.02)
+    base = made.lane(PY_LMDB)
+    if base is not None:
+        note = f"the paper's R x B: up to {made.cell.shape.nodes}, one page cache a node"
+        yield Verdict(f"{words}, LMDB", where, base.median("amplified"), note=note)
+
+
+def switches(made: CellResult) -> Iterator[Verdict]:
+    """Judge context switches against LMDB's."""
+    for mode in ("coal", "stag") if made.cell.shape.ranks == RANKS else ():
+        words = f"{mode.upper()}, times fewer context switches than LMDB"
+        figure = made.ratio(PY_LMDB, mode, "switches")
+        yield judged(words, str(made.cell), figure, least=50, note=why(made, mode))
+
+
+def own_lmdb(made: CellResult) -> Iterator[Verdict]:
+    """Judge whether Reader's mode LMDB is as py-lmdb is."""
+    for words, figure in (("time", "reading_s"), ("bytes", "delivered")):
+        if made.lane("lmdb") is not None:
+            ratio = made.ratio("lmdb", PY_LMDB, figure)
+            reached = None if ratio is None else abs(ratio - 1) <= 0.10
+            words = f"Reader's mode LMDB over py-lmdb, {words}"
+            yield Verdict(words, str(made.cell), ratio, "within 10 %", reached)
+
+
+def speculation(made: CellResult) -> Iterator[Verdict]:
+    """Judge what DM's guesses cost."""
+    lane, where = made.lane("dm"), str(made.cell)
+    if lane is None:
+        return
+    amplified, seek, total = (lane.median(name) for name in ("amplified", "seek_s", "seconds"))
+    yield judged("DM, bytes read over bytes needed", where, amplified, most=2.0)
+    if seek is not None and total:
+        yield judged("DM, share of seeking in the read time", where, seek / total, most=0.05)
+    words = "DM, share of records that lay where they were guessed"
+    note = "of a whole run, the first guesses included"
+    yield Verdict(words, where, lane.median("hit_rate"), note=note)
+
+
+def large_records(made: CellResult) -> Iterator[Verdict]:
+    """Judge 192 KB: STAG is the fastest, and COAL suffers from requests out of order."""
+    own = made.lane("stag")
+    if made.cell.dataset != "192k" or made.cell.shape.nodes < 2 or own is None:
+        return
+    rivals = [
+        one.median("reading_s")
+        for one in made.lanes
+        if one.lane.reads_records and one.lane.mode != "stag" and one.runs
+    ]
+    times, mine = [time for time in rivals if time is not None], own.median("reading_s")
+    if times and mine:
+        words = "STAG, times as fast as the best other mode"
+        figure = min(times) / mine
+        yield judged(words, str(made.cell), figure, least=1.0, note=why(made, "stag"))
+    words = "COAL, times as many requests out of order as STAG"
+    seeks = made.ratio("coal", "stag", "seeks")
+    yield judged(words, str(made.cell), seeks, least=1.0, note=why(made, "coal", "stag"))
+
+
+def order(made: CellResult) -> Iterator[Verdict]:
+    """Judge whether the modes come out as in the paper."""
+    known = []
+    for mode in ORDER:
+        lane = made.lane(mode)
+        time = None if lane is None else lane.median("seconds")
+        if time is not None:
+            known.append((mode, time))
+    if len(known) < 3 or made.cell.shape.nodes < 2:
+        return
+    out = [
+        f"{mode} is slower than {before}"
+        for (before, earlier), (mode, time) in pairwise(known)
+        if time > TIE * earlier
+    ]
+    words = "modes that are slower than the one before them in the paper's order"
+    yield judged(words, str(made.cell), float(len(out)), most=0, note="; ".join(out))
+
+
+def agreement(made: CellResult) -> Iterator[Verdict]:
+    """Judge whether everybody who looked at every byte saw the same."""
+    looked = sum(one.sum is not None for one in made.lanes)
+    if looked:
+        words, note = "everybody read the same bytes", f"{looked} lanes"
+        yield Verdict(words, str(made.cell), float(looked), "all", made.sums_agree, note)
+
+
+RULES: Sequence[Callable[[CellResult], Iterator[Verdict]]] = (
+    agreement, speed, traffic, switches, own_lmdb, speculation, large_records, order,
+)  # fmt: skip
+
+
+def judge(made: CellResult) -> list[Verdict]:
+    """Return everything that is judged, or reported, of a cell."""
+    if not any(one.runs and one.lane.reads_records for one in made.lanes):
+        return []
+    return [verdict for rule in RULES for verdict in rule(made)]
