@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
-import json
 import statistics
 import sys
 import tempfile
@@ -33,12 +32,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import lmdb
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from benchmarks.report import Table, spread_text, write
 from lmdbio.bench import measure, processes
+from lmdbio.bench.findings import Spread, figure
 
 HERE = Path(__file__).resolve().parent
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h
@@ -91,20 +90,17 @@ def quoted(path: Path) -> str:
 
 def table(racing: list[Contestant], title: str) -> Table:
     state = "cold" if all(one.cold for one in racing) else "NOT cold"
-    shown = Table(title=f"{title}, {state}", box=SIMPLE, title_justify="left")
-    for head in ("", "AU", "lowest to highest", "samples/s", "x py-lmdb"):
-        shown.add_column(head, justify="right" if head else "left")
-    least = next((statistics.median(one.samples) for one in racing if one.name == "lmdb"), 0.0)
+    least = next((statistics.median(one.samples) for one in racing if one.name == "lmdb"), None)
+    rows = []
     for one in racing:
         rate = statistics.median(one.samples)
-        shown.add_row(
+        rows.append((
             one.title,
-            f"{statistics.median(one.utilisation):.1f} %",
-            f"{min(one.utilisation):.1f} to {max(one.utilisation):.1f}",
-            f"{rate:,.0f}",
-            f"{rate / least:.1f}" if least else "-",
-        )
-    return shown
+            spread_text(Spread.of(one.utilisation), ".1f") + " %",
+            figure(rate, ",.0f"),
+            figure(rate / least if least else None, ".1f"),
+        ))  # fmt: skip
+    return Table(f"{title}, {state}", ("", "AU", "samples/s", "x py-lmdb"), rows)
 
 
 def arguments() -> argparse.Namespace:
@@ -179,24 +175,20 @@ def main() -> int:
                     return FAILED
                 bar.advance(task)
     accelerators = "1 accelerator" if asked.ranks == 1 else f"{asked.ranks} accelerators"
-    console.print(
-        table(
-            racing,
-            f"{asked.workload}: {data.files * data.samples:,} samples of {data.sample_bytes:,} "
-            f"bytes, {accelerators}",
-        )
+    title = (
+        f"{asked.workload}: {data.files * data.samples:,} samples of {data.sample_bytes:,} bytes, "
+        f"{accelerators}"
     )
+    console.print(table(racing, title).on_screen())
     console.print(f"{time.monotonic() - begun:.0f} s")
-    if asked.json:
-        found = {
-            "machine": asdict(measure.machine(asked.data)),
-            "workload": asked.workload,
-            "overrides": asked.overrides,
-            "ranks": asked.ranks,
-            "cold": all(one.cold for one in racing),
-            "runs": [asdict(one) for one in racing],
-        }
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    write(asked.json, {
+        "machine": asdict(measure.machine(asked.data)),
+        "workload": asked.workload,
+        "overrides": asked.overrides,
+        "ranks": asked.ranks,
+        "cold": all(one.cold for one in racing),
+        "runs": [asdict(one) for one in racing],
+    })  # fmt: skip
     return 0
 
 

@@ -38,12 +38,22 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.box import SIMPLE
-from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
+from benchmarks.report import (
+    Table,
+    Verdict,
+    as_json,
+    counted,
+    judged,
+    spread_text,
+    status,
+    verdict_table,
+    wide_console,
+    write,
+)
 from lmdbio.bench import datasets, measure, processes
+from lmdbio.bench.findings import Spread, figure
 
 LOADERS = "benchmarks.loaders.loaders"
 THREADS = 4
@@ -140,16 +150,6 @@ def tars(made: datasets.Dataset, folder: Path) -> list[Path]:
     return paths
 
 
-def prepare(folder: Path, console: Console) -> datasets.Dataset:
-    folder.mkdir(parents=True, exist_ok=True)
-    with Progress(console=console, transient=True) as bar:
-        writing = bar.add_task("write", total=datasets.JPEG.value_bytes_min)
-        made, _ = datasets.ensure(
-            datasets.JPEG, folder, writing=lambda size: bar.advance(writing, size)
-        )
-    return made
-
-
 @contextlib.contextmanager
 def locked(files: list[Path]) -> Iterator[bool]:
     """Keeps files in memory: kernels that put out what was idle for a while (DAMON) would make a
@@ -194,40 +194,38 @@ def run_one(
 
 def table(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> Table:
     state = "warm" if warm else "cold" if all(one.cold for one in racing) else "NOT cold"
-    shown = Table(
-        title=f"{made.count:,} records of {made.value_bytes // made.count:,} bytes, shuffled, "
-        f"batches of 32, {state}",
-        box=SIMPLE,
-        title_justify="left",
-    )
-    heads = ["loader", "records/s", "slowest to fastest", "CPU s an epoch", "x py-lmdb"]
-    for head in heads + ["first epoch"] * warm:
-        shown.add_column(head, justify="left" if head == "loader" else "right")
     base = next((one for one in racing if one.name == "lmdb-0"), None)
+    rows = []
     for one in racing:
-        rates = one.rates(made.count)
-        ratio = one.rate(made.count) / base.rate(made.count) if base else None
-        shown.add_row(
+        cpu = statistics.median(statistics.mean(run) for run in one.cpu_seconds)
+        rate = one.rate(made.count)
+        rows.append((
             one.title,
-            f"{one.rate(made.count):,.0f}",
-            f"{rates[0]:,.0f} to {rates[-1]:,.0f}",
-            f"{statistics.median(statistics.mean(run) for run in one.cpu_seconds):.2f}",
-            "-" if ratio is None else f"{ratio:.2f}",
-            *[f"{one.first_rate(made.count):,.0f}"] * warm,
-        )
-    return shown
+            spread_text(Spread.of(one.rates(made.count)), ",.0f"),
+            figure(cpu, ".2f"),
+            figure(rate / base.rate(made.count) if base else None, ".2f"),
+            figure(one.first_rate(made.count), ",.0f") if warm else "",
+        ))  # fmt: skip
+    title = (
+        f"{made.count:,} records of {made.value_bytes // made.count:,} bytes, shuffled, "
+        f"batches of 32, {state}"
+    )
+    heads = ("loader", "records/s", "CPU s an epoch", "x py-lmdb", "first epoch")
+    return Table(title, heads, rows)
 
 
-def judge(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> list[dict[str, Any]]:
+def judge(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> list[Verdict]:
     known = {one.name: one for one in racing}
-    verdicts = []
-    for bound in BOUNDS:
-        if bound.warm not in (None, warm) or not {bound.who, bound.than} <= known.keys():
-            continue
-        who, than = known[bound.who], known[bound.than]
-        ratio = who.rate(made.count) / than.rate(made.count)
-        verdicts.append({**asdict(bound), "ratio": ratio, "kept": ratio >= bound.least})
-    return verdicts
+    state = "warm" if warm else "cold"
+    return [
+        judged(
+            f"{bound.who}, times as fast as {bound.than}", state,
+            known[bound.who].rate(made.count) / known[bound.than].rate(made.count),
+            least=bound.least,
+        )
+        for bound in BOUNDS
+        if bound.warm in (None, warm) and {bound.who, bound.than} <= known.keys()
+    ]  # fmt: skip
 
 
 def main() -> int:
@@ -246,7 +244,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.rounds < 1:
         parser.error("--rounds must be at least 1")
-    console = Console(width=None if sys.stdout.isatty() else 120)
+    console = wide_console()
     names = tuple(asked.only.split(",")) if asked.only else ("",)
     racing = [one for one in contestants() if one.name.startswith(names)]
     if not racing:
@@ -255,7 +253,7 @@ def main() -> int:
         if one.needs and importlib.util.find_spec(one.needs) is None:
             console.print(f"{one.title}: left out, {one.needs} is not installed")
             racing.remove(one)
-    made = prepare(asked.data, console)
+    made = datasets.prepare(datasets.JPEG, asked.data, console)
     shards = tars(made, asked.data) if any(one.kind == "webdataset" for one in racing) else []
     job = {
         "path": str(made.path.absolute()),
@@ -281,24 +279,19 @@ def main() -> int:
                     print(f"run.py: {error}", file=sys.stderr)
                     return 70
                 bar.advance(task)
-    console.print(table(racing, made, warm=asked.warm))
     verdicts = judge(racing, made, warm=asked.warm)
-    for told in verdicts:
-        word = "reached" if told["kept"] else "NOT reached"
-        ratio = f"{told['who']} {told['ratio']:.2f} x {told['than']}"
-        console.print(f"{word:12} {ratio} (>= {told['least']:g})")
-    console.print(f"{time.monotonic() - begun:.0f} s")
-    if asked.json:
-        found = {
-            "machine": asdict(measure.machine(asked.data)),
-            "cold": not asked.warm and all(one.cold for one in racing),
-            "count": made.count,
-            "value_bytes": made.value_bytes,
-            "runs": [asdict(one) for one in racing],
-            "verdicts": verdicts,
-        }
-        asked.json.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return 0 if all(told["kept"] for told in verdicts) else 1
+    console.print(table(racing, made, warm=asked.warm).on_screen())
+    console.print(verdict_table(verdicts, "What must hold").on_screen())
+    console.print(f"{counted(verdicts)}; {time.monotonic() - begun:.0f} s")
+    write(asked.json, {
+        "machine": asdict(measure.machine(asked.data)),
+        "cold": not asked.warm and all(one.cold for one in racing),
+        "count": made.count,
+        "value_bytes": made.value_bytes,
+        "runs": [asdict(one) for one in racing],
+        "verdicts": as_json(verdicts),
+    })  # fmt: skip
+    return status(verdicts)
 
 
 if __name__ == "__main__":
