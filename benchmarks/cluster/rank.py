@@ -27,6 +27,7 @@ import numpy.typing as npt
 from mpi4py import MPI
 
 from benchmarks.cluster import counters, ways
+from lmdbio.bench import trials
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import open_record_index
@@ -34,7 +35,6 @@ from lmdbio.locate.open import open_record_index
 COMM = MPI.COMM_WORLD
 #: Between two looks at whether everybody has come.
 NAP_S = 0.001
-PAGE_BYTES = 4096
 CRC_MODULUS = 2**64
 
 
@@ -109,13 +109,9 @@ def extents(path: str) -> npt.NDArray[Any]:
 
 
 def page_bytes(path: str, indices: npt.NDArray[np.uint64]) -> int:
-    """Bytes of the pages that hold these records."""
+    """Return bytes of the pages that hold these records."""
     found = extents(path)[np.unique(indices)]
-    first = (found["offset"] // PAGE_BYTES).astype(np.int64)
-    last = ((found["offset"] + np.maximum(found["length"], 1) - 1) // PAGE_BYTES).astype(np.int64)
-    counts = last - first + 1
-    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return len(np.unique(np.repeat(first, counts) + within)) * PAGE_BYTES
+    return trials.page_bytes(found["offset"], np.maximum(found["length"], 1))
 
 
 # --- one run -------------------------------------------------------------------------------

@@ -22,22 +22,17 @@ The exit status is 0 if all bounds were kept, 1 if one was not, 70 if a run fail
 from __future__ import annotations
 
 import argparse
-import contextlib
-import ctypes
 import importlib.util
 import io
 import json
-import mmap
 import statistics
 import sys
 import tarfile
 import time
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from rich.progress import Progress
 
 from benchmarks.report import (
@@ -150,23 +145,6 @@ def tars(made: datasets.Dataset, folder: Path) -> list[Path]:
     return paths
 
 
-@contextlib.contextmanager
-def locked(files: list[Path]) -> Iterator[bool]:
-    """Keeps files in memory: kernels that put out what was idle for a while (DAMON) would make a
-    warm run a lukewarm one. Gives whether they may be kept (``ulimit -l``)."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    kept = True
-    with contextlib.ExitStack() as stack:
-        for file in files:
-            opened = stack.enter_context(file.open("rb"))
-            mapped = stack.enter_context(mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ))
-            array = np.frombuffer(mapped, np.uint8)
-            address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
-            del array  # or the mapping could not be closed
-            kept &= libc.mlock(address, size) == 0
-        yield kept
-
-
 def run_one(
     one: Contestant, job: dict[str, Any], files: list[Path], *, warm: bool, kept: bool
 ) -> None:
@@ -264,7 +242,7 @@ def main() -> int:
         "tars": [str(shard.absolute()) for shard in shards],
     }
     begun = time.monotonic()
-    keeping = locked([made.data_file, *shards] if asked.warm else [])
+    keeping = measure.held_in_memory([made.data_file, *shards] if asked.warm else [])
     with keeping as kept, Progress(console=console, transient=True) as bar:
         if not kept:
             console.print("the files cannot be locked in memory (ulimit -l): read before each run")

@@ -1,9 +1,10 @@
 /* pfs: shows a folder at one or more mount points, as slow as the modelled store is.
  *
- *     pfs NAME=VALUE... FOLDER MOUNT...
+ *     pfs SERVERS STRIPE_KIB SERVER_MB_S REQUEST_MS OUT_OF_ORDER_MS CLIENT_MB_S READAHEAD_KIB
+ *         IN_FLIGHT FOLDER MOUNT...
  *
- * All constants of model.conf, and pin=0 or pin=1, are to be given, and absolute paths: run.py
- * does, it is the command to use.
+ * The constants are those of model.conf in its order, which pfs.py has checked and passes;
+ * run.py is the command to use. Paths are absolute.
  *
  * Prints "ready" and, at the end, the counters. Ends at SIGINT, SIGTERM or SIGHUP, when its
  * standard input ends (so it outlives nobody), or when all mounts are gone.
@@ -28,8 +29,6 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-#include "pin.h"
-#include "settings.h"
 #include "store.h"
 #include "tree.h"
 
@@ -40,7 +39,21 @@ static const double FOREVER_S = 1e6;
  * passes by the model. */
 static const char COUNTERS[] = "user.pfs";
 
-enum { ROOM_OF_ENTRIES = 64 * 1024, EXIT_USAGE = 64 };
+enum { ROOM_OF_ENTRIES = 64 * 1024, EXIT_USAGE = 64, MOUNTS_MAX = 16, SERVERS_MAX = 32 };
+
+/* Where each constant stands on the command line. */
+enum {
+    SERVERS = 1,
+    STRIPE_KIB,
+    SERVER_MB_S,
+    REQUEST_MS,
+    OUT_OF_ORDER_MS,
+    CLIENT_MB_S,
+    READAHEAD_KIB,
+    IN_FLIGHT,
+    FOLDER,
+    FIRST_MOUNT
+};
 
 typedef struct server server;
 
@@ -53,13 +66,14 @@ typedef struct {
 } mount_point;
 
 struct server {
-    pfs_settings settings;
+    pfs_constants constants;
+    uint32_t readahead_bytes, in_flight;
     pfs_store *store;
     pfs_tree *tree;
     int stop;  /* eventfd: receivers are to end */
     int ended; /* eventfd: how many have ended by themselves */
     uint32_t count;
-    mount_point mounts[PFS_MOUNTS_MAX];
+    mount_point mounts[MOUNTS_MAX];
 };
 
 /* --- what the kernel asks ---------------------------------------------------------------- */
@@ -78,10 +92,10 @@ static pfs_node *node_of(fuse_req_t request, fuse_ino_t number)
 
 static void on_init(void *user, struct fuse_conn_info *connection)
 {
-    const pfs_settings *settings = &((const mount_point *)user)->of->settings;
-    connection->max_readahead = settings->readahead_bytes;
-    connection->max_background = settings->in_flight;
-    connection->congestion_threshold = settings->in_flight;
+    const server *of = ((const mount_point *)user)->of;
+    connection->max_readahead = of->readahead_bytes;
+    connection->max_background = of->in_flight;
+    connection->congestion_threshold = of->in_flight;
     connection->want |= connection->capable & (FUSE_CAP_ASYNC_READ | FUSE_CAP_ASYNC_DIO);
     /* Requests are short (reads only), and a pipe does not go with a non-blocking device. */
     connection->want &= ~(unsigned)FUSE_CAP_SPLICE_READ;
@@ -337,19 +351,17 @@ static void raise_file_limit(void)
 static bool run(server *all, const char *folder, char *const *paths)
 {
     int signals = take_signals(), error = 0;
-    pfs_pins *pins = all->settings.pin ? pfs_pins_open(folder) : NULL;
     bool good = false;
     raise_file_limit();
     all->stop = eventfd(0, EFD_CLOEXEC);
     all->ended = eventfd(0, EFD_CLOEXEC);
-    all->store = pfs_store_open(&all->settings.constants);
+    all->store = pfs_store_open(&all->constants);
     if (signals < 0 || all->stop < 0 || all->ended < 0 || all->store == NULL)
         (void)fprintf(stderr, "no memory or no descriptors\n");
     else if ((error = pfs_tree_open(folder, pfs_store_model(all->store), &all->tree)) != 0)
         (void)fprintf(stderr, "%s: %s\n", folder, strerror(error));
     else
         good = serve(all, paths, signals);
-    pfs_pins_close(pins);
     pfs_tree_close(all->tree);
     pfs_store_close(all->store);
     (void)close(all->ended);
@@ -358,27 +370,46 @@ static bool run(server *all, const char *folder, char *const *paths)
     return good;
 }
 
+/* False, without a word, for numbers that pfs.py would not have passed. */
+static bool read_constants(char *const *words, server *all)
+{
+    double values[FOLDER];
+    for (int i = SERVERS; i < FOLDER; i++) {
+        char *end;
+        values[i] = strtod(words[i], &end);
+        if (end == words[i] || *end != '\0' || !(values[i] >= 0 && values[i] < 4e9))
+            return false;
+    }
+    all->constants = (pfs_constants){.servers = (uint32_t)values[SERVERS],
+                                     .mounts = all->count,
+                                     .stripe_bytes = (uint64_t)values[STRIPE_KIB] * 1024,
+                                     .server_bytes_s = values[SERVER_MB_S] * 1e6,
+                                     .client_bytes_s = values[CLIENT_MB_S] * 1e6,
+                                     .request_ns = (uint64_t)(values[REQUEST_MS] * 1e6 + 0.5),
+                                     .out_of_order_ns =
+                                         (uint64_t)(values[OUT_OF_ORDER_MS] * 1e6 + 0.5)};
+    all->readahead_bytes = (uint32_t)values[READAHEAD_KIB] * 1024;
+    all->in_flight = (uint32_t)values[IN_FLIGHT];
+    return all->constants.servers > 0 && all->constants.servers <= SERVERS_MAX &&
+           all->constants.stripe_bytes > 0 && values[SERVER_MB_S] > 0 &&
+           values[CLIENT_MB_S] > 0 && all->in_flight > 0;
+}
+
 int main(int count, char **words)
 {
-    server *all;
-    int settings = 0;
-    bool good;
-    while (1 + settings < count && strchr(words[1 + settings], '=') != NULL &&
-           words[1 + settings][0] != '/')
-        settings++;
-    if (count - settings < 3 || count - settings - 2 > PFS_MOUNTS_MAX) {
-        (void)fprintf(stderr, "usage: pfs NAME=VALUE... FOLDER MOUNT... (1 to %d mounts)\n",
-                      PFS_MOUNTS_MAX);
-        return EXIT_USAGE;
+    server *all = calloc(1, sizeof *all);
+    bool good = all != NULL && count > FIRST_MOUNT && count <= FIRST_MOUNT + MOUNTS_MAX;
+    if (good) {
+        all->count = (uint32_t)(count - FIRST_MOUNT);
+        good = read_constants(words, all);
     }
-    all = calloc(1, sizeof *all);
-    if (all == NULL || !pfs_settings_read(words + 1, settings, &all->settings)) {
+    if (!good) {
+        (void)fprintf(stderr, "usage: pfs CONSTANTS... FOLDER MOUNT... (1 to %d mounts)\n",
+                      MOUNTS_MAX);
         free(all);
         return EXIT_USAGE;
     }
-    all->count = (uint32_t)(count - settings - 2);
-    all->settings.constants.mounts = all->count;
-    good = run(all, words[1 + settings], words + 2 + settings);
+    good = run(all, words[FOLDER], words + FIRST_MOUNT);
     free(all);
     return good ? EXIT_SUCCESS : EXIT_FAILURE;
 }

@@ -24,9 +24,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lmdbio.bench.measure import held_in_memory
+
 HERE = Path(__file__).resolve().parent
 BUILD = HERE.parents[1] / "build" / "pfs"
 CONSTANTS = HERE / "model.conf"
+#: The least and the greatest of each constant, in the order in which the program takes them;
+#: whole numbers alone where these are.
+RANGES: Mapping[str, tuple[float, float]] = {
+    "servers": (1, 32), "stripe_kib": (4, 1 << 20), "server_mb_s": (0.01, 1e6),
+    "request_ms": (0.0, 1e4), "out_of_order_ms": (0.0, 1e4), "client_mb_s": (0.01, 1e6),
+    "readahead_kib": (0, 1 << 20), "in_flight": (1, 256),
+}  # fmt: skip
 #: The extended attribute of a mount point that holds the counters.
 COUNTERS = "user.pfs"
 SECONDS_TO_END = 10.0
@@ -47,7 +56,7 @@ def constants(overrides: Iterable[str] = (), path: Path = CONSTANTS) -> dict[str
     """The constants of model.conf, each override NAME=VALUE or NAME=xFACTOR applied.
 
     Raises:
-        ValueError: an override names no constant or gives no number.
+        ValueError: an override names no constant, or gives no number or one out of range.
     """
     lines = (line.partition("#")[0] for line in path.read_text(encoding="utf-8").splitlines())
     pairs = (line.partition("=") for line in lines if line.strip())
@@ -61,6 +70,11 @@ def constants(overrides: Iterable[str] = (), path: Path = CONSTANTS) -> dict[str
             found[name] = float(value.removeprefix("x")) * factor
         except ValueError:
             raise ValueError(f"{text}: give {name}=NUMBER or {name}=xFACTOR") from None
+    for name, (least, most) in RANGES.items():
+        whole = isinstance(least, int)
+        if not least <= found[name] <= most or (whole and found[name] % 1):
+            kind = "a whole number" if whole else "a number"
+            raise ValueError(f"{name}={found[name]:g}: it is {kind} from {least:g} to {most:g}")
     return found
 
 
@@ -134,13 +148,19 @@ def build() -> Path:
 # --- the folder behind it -----------------------------------------------------------------
 
 
+def contents(folder: Path) -> list[Path]:
+    """Return every file below a folder that is not empty, links followed."""
+    found = (Path(top, name) for top, _, names in os.walk(folder, followlinks=True)
+             for name in names)  # fmt: skip
+    return [path for path in found if path.is_file() and path.stat().st_size > 0]
+
+
 def too_large(folder: Path) -> str | None:
-    """Why the folder cannot be held in memory, None if it can.
+    """Say why the folder cannot be held in memory, None if it can.
 
     Half of the free memory is the limit, since each mount has a page cache as well.
     """
-    files = (Path(top, name) for top, _, names in os.walk(folder) for name in names)
-    size = sum(path.stat().st_size for path in files if path.is_file())
+    size = sum(path.stat().st_size for path in contents(folder))
     with Path("/proc/meminfo").open(encoding="ascii") as lines:
         table = dict(line.split(":") for line in lines)
     free = int(table["MemAvailable"].split()[0]) * 1024
@@ -186,9 +206,15 @@ def mounted(
         Missing, Failed: it cannot be mounted.
     """
     program = program or build()
+    warning = too_large(folder)
+    if warning:
+        print(f"pfs: {warning}", file=sys.stderr)
     parent = Path(tempfile.mkdtemp(prefix="pfs-"))
     places = [parent / f"mount{i}" for i in range(mounts)]
-    try:
+    held = contextlib.nullcontext() if warning else held_in_memory(contents(folder))
+    with held, contextlib.ExitStack() as stack:
+        # Never recursively: if something is still mounted, it is not ours to delete.
+        stack.callback(_remove, [*places, parent])
         for place in places:
             place.mkdir()
         store = Store(dict(constants), places, _start(program, folder, places, constants))
@@ -198,22 +224,19 @@ def mounted(
             yield store
         finally:
             store.last = _end(store.process, places)
-    finally:
-        # Never recursively: if something is still mounted, it is not ours to delete.
-        with contextlib.suppress(OSError):
-            for place in places:
-                place.rmdir()
-            parent.rmdir()
+
+
+def _remove(folders: list[Path]) -> None:
+    """Remove folders that are empty, up to the first one that is not."""
+    with contextlib.suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 def _start(
     program: Path, folder: Path, places: list[Path], constants: Mapping[str, float]
 ) -> subprocess.Popen[str]:
-    warning = too_large(folder)
-    if warning:
-        print(f"pfs: {warning}", file=sys.stderr)
-    settings = [f"{name}={value:.15g}" for name, value in constants.items()]
-    settings.append(f"pin={0 if warning else 1}")
+    settings = [f"{constants[name]:.15g}" for name in RANGES]
     process = subprocess.Popen(
         [str(program), *settings, str(folder.resolve()), *map(str, places)],
         stdin=subprocess.PIPE,  # its end is the program's, whatever happens to this process

@@ -23,7 +23,7 @@ import os
 import platform
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ __all__ = [
     "drop_all",
     "drop_cache",
     "drop_file",
+    "held_in_memory",
     "machine",
     "resident_share",
     "switches",
@@ -173,6 +174,32 @@ def drop_file(path: Path) -> bool:
         os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     return resident_share(path) < COLD_SHARE_MAX
+
+
+@contextlib.contextmanager
+def held_in_memory(files: Iterable[Path]) -> Iterator[bool]:
+    """Keep files in the page cache, mapped and locked, whatever drops it meanwhile.
+
+    Kernels also put out what was idle for a while (DAMON).
+
+    Args:
+        files: none of them empty.
+
+    Yields:
+        Whether they could be locked (``ulimit -l``); if not, being mapped keeps most of them.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+    locked = True
+    with contextlib.ExitStack() as stack:
+        for file in files:
+            opened = stack.enter_context(file.open("rb"))
+            mapped = mmap.mmap(opened.fileno(), 0, flags=flags, prot=mmap.PROT_READ)
+            array = np.frombuffer(stack.enter_context(mapped), np.uint8)
+            address, size = ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(len(array))
+            del array  # or the mapping could not be closed
+            locked &= libc.mlock(address, size) == 0
+        yield locked
 
 
 def drop_cache(path: Path) -> bool:
