@@ -19,7 +19,7 @@ import mmap
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import perf_counter
@@ -29,6 +29,7 @@ import lmdb
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio.bench import plain
 from lmdbio.bench.layout import Layout, lay_out
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import split_share
@@ -250,33 +251,33 @@ class Plain:
 
     def __init__(self, task: Task) -> None:
         self.task, self.account = task, Account()
+        self.file = str(Path(task.path) / "data.mdb")
 
     def open(self) -> None:
         task, lane = self.task, self.task.lane
         each = lane["processes"] or task.ranks_per_node
         node, local = divmod(task.rank, task.ranks_per_node)
         self.account.reads = local < each
-        self.offsets: Iterator[int] = iter(())
-        if not self.account.reads:
-            return
-        layout = self._layout(each * (task.ranks // task.ranks_per_node))
-        self.offsets = layout.offsets(node * each + local)
-        flags = os.O_RDONLY | (os.O_DIRECT if lane["direct"] else 0)
-        self.fd = os.open(os.path.join(task.path, "data.mdb"), flags)  # noqa: PTH118
-        # Anonymous memory begins at a page, as O_DIRECT wants it; written to, so that it is there.
-        self.memory = [mmap.mmap(-1, lane["transfer"]) for _ in range(lane["depth"])]
-        for piece in self.memory:
-            piece.write(bytes(lane["transfer"]))
+        layout = self.layout(each * (task.ranks // task.ranks_per_node))
+        offsets = layout.offsets(node * each + local) if self.account.reads else ()
+        self.run = self.prepare(offsets)
 
-    def _layout(self, processes: int) -> Layout:
-        transfer = self.task.lane["transfer"]
-        size = os.stat(os.path.join(self.task.path, "data.mdb")).st_size  # noqa: PTH116, PTH118
+    def prepare(self, offsets: Iterable[int]) -> Callable[[], tuple[int, int]]:
+        """Return what reads these requests, and gives their number and bytes."""
+        lane = self.task.lane
+        return plain.reading(
+            offsets, lane["transfer"], self.file, direct=lane["direct"], depth=lane["depth"]
+        )
+
+    def layout(self, processes: int) -> Layout:
+        """Return what all processes read."""
+        lane, size = self.task.lane, Path(self.file).stat().st_size
         made = lay_out(
-            self.task.lane["access"],
-            transfer,
+            lane["access"],
+            lane["transfer"],
             wanted_bytes=min(self.task.bytes_max, size),
             file_bytes=size,
-            share_bytes=transfer,
+            share_bytes=lane["transfer"],
             processes=processes,
         )
         if made is None:
@@ -284,74 +285,31 @@ class Plain:
         return made
 
     def read(self, look: Look | None) -> None:
-        if not self.account.reads:
-            return
-        begun = perf_counter()
-        if len(self.memory) == 1:
-            self._serve(self.memory[0], threading.Lock())
-        else:
-            self._serve_deep()
-        self.account.io_s = perf_counter() - begun
-
-    def _serve_deep(self) -> None:
-        """So many threads take one offset after the other: requests stay in order."""
-        lock, failed = threading.Lock(), []
-
-        def serve(piece: mmap.mmap) -> None:
-            try:
-                self._serve(piece, lock)
-            except OSError as error:
-                failed.append(error)
-
-        threads = [threading.Thread(target=serve, args=(piece,)) for piece in self.memory]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if failed:
-            raise failed[0]
-
-    def _serve(self, piece: mmap.mmap, lock: threading.Lock) -> None:
-        buffers = [memoryview(piece)]
-        count = total = 0
-        while True:
-            with lock:
-                offset = next(self.offsets, None)
-            if offset is None:
-                break
-            got = os.preadv(self.fd, buffers, offset)
-            if got != len(piece):
-                raise OSError(f"{self.task.path}: {got} of {len(piece)} bytes at {offset}")
-            count, total = count + 1, total + got
-        with lock:
-            self.account.records += count
-            self.account.bytes += total
+        if self.account.reads:
+            begun = perf_counter()
+            self.account.records, self.account.bytes = self.run()
+            self.account.io_s = perf_counter() - begun
 
     def close(self) -> None:
-        if self.account.reads:
-            os.close(self.fd)
+        pass
 
 
 class Mapped(Plain):
     """Bytes of the file, copied out of a mapping block by block."""
 
-    def open(self) -> None:
-        super().open()
-        if self.account.reads:
-            self.mapped = mmap.mmap(self.fd, 0, prot=mmap.PROT_READ)
+    def prepare(self, offsets: Iterable[int]) -> Callable[[], tuple[int, int]]:
+        size = self.task.lane["transfer"]
+        places, target = list(offsets), bytearray(size)
 
-    def _serve(self, piece: mmap.mmap, lock: threading.Lock) -> None:
-        size = len(piece)
-        with memoryview(self.mapped) as source, memoryview(piece) as target:
-            for offset in self.offsets:
-                target[:] = source[offset : offset + size]
-                self.account.records += 1
-                self.account.bytes += size
+        def copy() -> tuple[int, int]:
+            with Path(self.file).open("rb") as file:
+                with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+                    with memoryview(mapped) as source:
+                        for place in places:
+                            target[:] = source[place : place + size]
+            return len(places), size * len(places)
 
-    def close(self) -> None:
-        if self.account.reads:
-            self.mapped.close()
-        super().close()
+        return copy
 
 
 WAYS: dict[str, Callable[[Task], Way]] = {

@@ -2,30 +2,25 @@
 
     python -m benchmarks.dlio.make_data benchmarks/dlio/workload/resnet50_lmdb.yaml
 
-As many files, samples and bytes as the workload's ``dataset`` says, into its ``data_folder``.
-Files that are whole are kept; one that is being written has another name.
+As many files, samples and bytes as the workload's ``dataset`` says, into its ``data_folder``: data
+sets of ``lmdbio.bench.datasets``, and a link to each of them under a name that DLIO looks for.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import lmdb
-import numpy as np
 import yaml
-from rich.progress import Progress
+from rich.console import Console
 
-import lmdbio
+from lmdbio.bench import datasets
+from lmdbio.bench.datasets import Recipe
 
 __all__ = ["Data", "ensure", "key_of"]
-
-#: As Caffe's converter commits.
-COMMIT_PUTS = 1000
 
 
 def key_of(sample: int) -> bytes:
@@ -79,54 +74,21 @@ class Data:
         train = self.folder / "train"
         return [train / f"part-{i:03d}.lmdb.{self.ending}" for i in range(self.files)]
 
-    @property
-    def size(self) -> int:
-        """Bytes of all samples."""
-        return self.files * self.samples * self.sample_bytes
 
+def ensure(data: Data, console: Console) -> None:
+    """Write the files that are not there, or have other samples.
 
-def ensure(data: Data, wrote: Callable[[int], Any] = lambda size: None) -> None:
-    """Writes the files that are not there, or have other samples.
-
-    Args:
-        wrote: told the bytes of each sample.
+    Raises:
+        OSError: there is no room.
     """
     for name in ("train", "valid"):  # DLIO lists both, also where it evaluates nothing
         (data.folder / name).mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(data.paths):
-        if path.exists() and _fits(path, data):
-            wrote(data.samples * data.sample_bytes)
-            continue
-        part = path.with_suffix(".part")  # not an ending that DLIO looks for
-        part.unlink(missing_ok=True)
-        try:
-            _write(part, data, number, wrote)
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
-
-
-def _fits(path: Path, data: Data) -> bool:
-    try:
-        with lmdbio.Records(path, subdir=False) as records:  # a file that was cut is an error
-            return (
-                len(records) == data.samples
-                and records.key(-1) == key_of(data.samples - 1)
-                and len(records[-1]) == data.sample_bytes
-            )
-    except (lmdb.Error, OSError):
-        return False
-
-
-def _write(path: Path, data: Data, seed: int, wrote: Callable[[int], Any]) -> None:
-    draw = np.random.default_rng(seed)
-    room = 2 * data.samples * (data.sample_bytes + 8192) + (16 << 20)
-    with lmdb.open(str(path), subdir=False, lock=False, map_size=room) as env:
-        for first in range(0, data.samples, COMMIT_PUTS):
-            with env.begin(write=True) as txn:
-                for sample in range(first, min(first + COMMIT_PUTS, data.samples)):
-                    txn.put(key_of(sample), draw.bytes(data.sample_bytes), append=True)
-                    wrote(data.sample_bytes)
+        size = data.samples * data.sample_bytes
+        recipe = Recipe(path.stem, "fixed", size, seed=number, record_bytes=data.sample_bytes)
+        made = datasets.prepare(recipe, data.folder / "sets", console)
+        path.unlink(missing_ok=True)
+        path.symlink_to(made.data_file.absolute())
 
 
 def main() -> int:
@@ -139,9 +101,7 @@ def main() -> int:
     asked = parser.parse_args()
     try:
         data = Data.of(asked.workload, asked.folder)
-        with Progress(transient=True) as bar:
-            task = bar.add_task("write", total=data.size)
-            ensure(data, lambda size: bar.advance(task, size))
+        ensure(data, Console(stderr=True))
     except KeyboardInterrupt:
         return 130
     except (OSError, ValueError, lmdb.Error) as error:

@@ -157,14 +157,13 @@ def main() -> int:
     ]
     begun = time.monotonic()
     racing: list[Contestant] = asked.racing
+    try:
+        make_data.ensure(data, console)
+    except (OSError, lmdb.Error) as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return FAILED
     with Progress(console=console, transient=True) as bar:
-        task = bar.add_task("write", total=data.size)
-        try:
-            make_data.ensure(data, lambda size: bar.advance(task, size))
-        except (OSError, lmdb.Error) as error:
-            print(f"run.py: {error}", file=sys.stderr)
-            return FAILED
-        bar.reset(task, total=asked.rounds * len(racing))
+        task = bar.add_task("measure", total=asked.rounds * len(racing))
         for number in range(asked.rounds):
             for one in racing if number % 2 == 0 else reversed(racing):
                 bar.update(task, description=one.title)

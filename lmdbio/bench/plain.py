@@ -1,58 +1,104 @@
-"""The plain reader: one synchronous request after the other, as IOR's POSIX backend makes them."""
+"""The plain reader: requests of one size, as IOR's POSIX backend makes them."""
 
 from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 
-from lmdbio.bench.layout import Layout
 from lmdbio.bench.readers import Lap, Totals
 
 __all__ = ["reading"]
 
 
+class Requests:
+    """Requests of one size on a file, one after the other or several in flight.
+
+    Args:
+        offsets: where they begin, in order.
+        transfer: bytes of each.
+        path: the file.
+        lap: called after every ``lap_requests`` requests.
+        lap_requests: as many as hold a batch.
+    """
+
+    def __init__(
+        self, offsets: Iterable[int], transfer: int, path: str, lap: Lap | None, lap_requests: int
+    ) -> None:
+        self.offsets: Iterator[int] = iter(offsets)
+        self.transfer, self.path = transfer, path
+        self.lap, self.lap_requests = lap, lap_requests
+        self.lock = threading.Lock()
+        self.requests = 0
+        self.failed: OSError | None = None
+
+    def serve(self, fd: int, memory: mmap.mmap) -> None:
+        """Take one offset after the other until none is left; requests begin in order."""
+        buffers = [memoryview(memory)]
+        try:
+            while True:
+                with self.lock:
+                    offset = next(self.offsets, None)
+                if offset is None or self.failed is not None:
+                    return
+                got = os.preadv(fd, buffers, offset)
+                if got != self.transfer:
+                    raise OSError(
+                        f"{self.path}: {got} of {self.transfer} bytes at offset {offset}"
+                    )
+                with self.lock:
+                    self.requests += 1
+                    if self.lap is not None and self.requests % self.lap_requests == 0:
+                        self.lap()
+        except OSError as error:
+            self.failed = error
+
+
 def reading(
-    layout: Layout,
+    offsets: Iterable[int],
+    transfer: int,
     path: str,
-    rank: int,
     *,
     direct: bool,
+    depth: int = 1,
     lap: Lap | None = None,
     lap_requests: int = 1,
 ) -> Callable[[], Totals]:
-    """What is not timed is done here; the function returned opens, reads and closes.
+    """Do what is not timed; the function returned opens, reads and closes.
 
     Args:
-        layout: what to read.
+        offsets: where the requests begin, in order.
+        transfer: bytes of a request.
         path: the file.
-        rank: which process this is.
         direct: O_DIRECT, past the page cache.
-        lap: called after every ``lap_requests`` requests.
-        lap_requests: as many as hold a batch.
+        depth: requests in flight, each by a thread.
+        lap, lap_requests: see ``Requests``.
 
     Returns:
         A function that gives the number of requests and of bytes.
     """
-    offsets = list(layout.offsets(rank))
+    todo = Requests(list(offsets), transfer, path, lap, lap_requests)
     # Anonymous memory begins at a page, as O_DIRECT wants it; written to, so that it is there.
-    memory = mmap.mmap(-1, layout.transfer)
-    memory.write(bytes(layout.transfer))
-    buffers = [memoryview(memory)]
+    memory = [mmap.mmap(-1, transfer) for _ in range(depth)]
+    for piece in memory:
+        piece.write(bytes(transfer))
 
     def read() -> Totals:
-        total = 0
         fd = os.open(path, os.O_RDONLY | (os.O_DIRECT if direct else 0))
         try:
-            for number, offset in enumerate(offsets, 1):
-                got = os.preadv(fd, buffers, offset)
-                if got != layout.transfer:
-                    raise OSError(f"{path}: {got} of {layout.transfer} bytes at offset {offset}")
-                total += got
-                if lap is not None and number % lap_requests == 0:
-                    lap()
+            threads = [
+                threading.Thread(target=todo.serve, args=(fd, piece)) for piece in memory[1:]
+            ]
+            for thread in threads:
+                thread.start()
+            todo.serve(fd, memory[0])
+            for thread in threads:
+                thread.join()
         finally:
             os.close(fd)
-        return len(offsets), total
+        if todo.failed is not None:
+            raise todo.failed
+        return todo.requests, todo.requests * transfer
 
     return read

@@ -148,7 +148,7 @@ def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Ca
     if one.kind == "plain":
         layout = order.layout
         return plain.reading(
-            layout, work.data_file, rank, direct=one.direct, lap=lap,
+            layout.offsets(rank), layout.transfer, work.data_file, direct=one.direct, lap=lap,
             lap_requests=max(1, work.batch_bytes // work.processes // layout.transfer),
         )  # fmt: skip
     if one.kind in ("lmdb", "open"):
