@@ -4,9 +4,8 @@
         ...  # processes in disk.group (their ids in its cgroup.procs) read disk.mount so slowly
 
 An ext4 image behind a loop device with direct I/O, mounted read-only; the cap is cgroup v1's
-blkio.throttle. ``shared`` does the same with several devices before one image: nodes of a
-cluster, each with a page cache of its own. However the ``with`` ends, mounts, loop devices,
-control group and image are gone afterwards; only SIGKILL leaves them.
+blkio.throttle. However the ``with`` ends, mount, loop device, control group and image are gone
+afterwards; only SIGKILL leaves them.
 """
 
 from __future__ import annotations
@@ -142,67 +141,6 @@ def capped(
         for name, value in (("read_bps_device", bytes_s), ("read_iops_device", requests_s)):
             (disk.group / f"blkio.throttle.{name}").write_text(f"{disk.device} {value}\n")
         yield disk
-
-
-@dataclass
-class Shared:
-    """One copy, mounted through several capped disks."""
-
-    mounts: list[Path]
-    devices: list[str]  # /dev/loop7 and so on, in the order of mounts
-    group: Path
-
-
-@contextlib.contextmanager
-def shared(
-    folder: Path,
-    *,
-    devices: int,
-    bytes_s: int,
-    requests_s: int,
-    image_folder: Path | None = None,
-) -> Iterator[Shared]:
-    """A copy of ``folder`` behind so many disks, each of which gives so much a second.
-
-    The image is written whole and never mounted for writing, so that all devices show the same.
-
-    Raises:
-        Missing, Failed: it cannot be made.
-    """
-    lacking = missing()
-    if lacking:
-        raise Missing(lacking)
-    with contextlib.ExitStack() as stack:
-        top = Path(tempfile.mkdtemp(prefix="capped-", dir=image_folder))
-        stack.callback(top.rmdir)
-        image = top / "image"
-        size = image_bytes(folder)
-        if shutil.disk_usage(top).free < size:
-            raise Failed(f"{top}: no room for an image of {size >> 20} MiB (--image FOLDER)")
-        stack.callback(image.unlink, missing_ok=True)
-        with image.open("xb") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
-        tool("mkfs.ext4", "-q", "-F", "-b", "4096", "-m", "0", "-O", "^has_journal",
-             "-d", folder, image)  # fmt: skip
-        with image.open("rb") as file:
-            os.fsync(file.fileno())  # the devices pass the page cache by
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        made = Shared([], [], _group(stack))
-        for number in range(devices):
-            device = tool("losetup", "--find", "--show", "--read-only", "--direct-io=on", image)
-            stack.callback(tool, "losetup", "--detach", device)
-            mount = top / f"mount{number}"
-            mount.mkdir()
-            stack.callback(mount.rmdir)
-            tool("mount", "-o", "ro,noload", device, mount)
-            stack.callback(_unmount, mount)
-            made.mounts.append(mount)
-            made.devices.append(device)
-            where = Path(device).stat().st_rdev
-            for name, value in (("read_bps_device", bytes_s), ("read_iops_device", requests_s)):
-                text = f"{os.major(where)}:{os.minor(where)} {value}\n"
-                (made.group / f"blkio.throttle.{name}").write_text(text)
-        yield made
 
 
 def _evict(folder: Path) -> None:

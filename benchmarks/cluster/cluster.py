@@ -4,7 +4,7 @@
         for told in run_ranks(store, 16, plan, seconds_max=60):
             ...
 
-However a ``with`` ends, nothing stays mounted, attached or running.
+However a ``with`` ends, nothing stays mounted or running.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command as commands
-from benchmarks.capped import capped
 from benchmarks.pfs import pfs
 from lmdbio.bench import processes
 
@@ -36,15 +35,12 @@ __all__ = [
     "guarded",
     "launcher",
     "local",
-    "looped",
     "missing",
     "missing_mpi",
     "modelled",
     "run_ranks",
 ]
 
-#: Of the loop devices, as of the model's mounts.
-READAHEAD_KIB = 128
 RANK = "benchmarks.cluster.rank"
 
 
@@ -64,17 +60,13 @@ class Store:
         folder: what every mount shows.
         mounts: one for each node.
         words: what it is, for people.
-        counters: how ``counters.source`` finds them.
-        prefix: words before the command of the ranks.
-        constants: of the model, or the caps.
+        counters: a mount that gives the store's counters, or None: the store does not count.
     """
 
     folder: Path
     mounts: list[Path]
     words: str
-    counters: Mapping[str, Any]
-    prefix: tuple[str, ...] = ()
-    constants: Mapping[str, float] = field(default_factory=dict)
+    counters: Path | None = None
 
 
 def missing_mpi() -> str | None:
@@ -86,9 +78,9 @@ def missing_mpi() -> str | None:
     return None
 
 
-def missing(kind: str) -> str | None:
-    """What this machine lacks for a cluster with such a store, None if nothing."""
-    return missing_mpi() or (pfs.missing() if kind == "model" else capped.missing())
+def missing() -> str | None:
+    """Return what this machine lacks for a cluster on the modelled store, None if nothing."""
+    return missing_mpi() or pfs.missing()
 
 
 def guarded(run: Callable[[], int], prefix: str) -> int:
@@ -124,8 +116,7 @@ def modelled(folder: Path, nodes: int, constants: Mapping[str, float]) -> Iterat
                 folder,
                 mounted.mounts,
                 f"modelled parallel file system ({words})",
-                {"kind": "model", "mount": str(mounted.mounts[0]), "attribute": pfs.COUNTERS},
-                constants=constants,
+                mounted.mounts[0],
             )
     except pfs.Missing as error:
         raise Missing(str(error)) from error
@@ -134,69 +125,9 @@ def modelled(folder: Path, nodes: int, constants: Mapping[str, float]) -> Iterat
 
 
 @contextlib.contextmanager
-def looped(
-    folder: Path, nodes: int, *, bytes_s: int, requests_s: int, image_folder: Path | None = None
-) -> Iterator[Store]:
-    """One image of a copy of ``folder``, mounted read-only through a capped loop device for each
-    node: a page cache each, one storage.
-
-    Args:
-        folder: to copy.
-        nodes: so many devices.
-        bytes_s, requests_s: what each of them lets pass.
-        image_folder: where the image goes; None: the usual place of temporary files.
-
-    Raises:
-        Missing, Failed: it cannot be made.
-    """
-    lacking = capped.missing()
-    if lacking:
-        raise Missing(lacking)
-    with contextlib.ExitStack() as stack:
-        try:
-            made = stack.enter_context(
-                capped.shared(
-                    folder,
-                    devices=nodes,
-                    bytes_s=bytes_s,
-                    requests_s=requests_s,
-                    image_folder=image_folder,
-                )
-            )
-        except capped.Failed as error:
-            raise Failed(str(error)) from error
-        for device in made.devices:
-            stack.enter_context(readahead(Path(device).name, READAHEAD_KIB))
-        caps = f"{bytes_s / 2**20:g} MiB/s and {requests_s:,} requests/s each"
-        # A shell that joins the control group before it becomes the command.
-        join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(made.group / "cgroup.procs"))
-        yield Store(
-            folder,
-            made.mounts,
-            f"one image behind {nodes} loop devices of {caps}, readahead {READAHEAD_KIB} KiB",
-            {"kind": "loop", "devices": [Path(device).name for device in made.devices]},
-            prefix=join,
-            constants={"bytes_s": bytes_s, "requests_s": requests_s},
-        )
-
-
-@contextlib.contextmanager
-def readahead(device: str, kib: int) -> Iterator[None]:
-    """A device's readahead, as long as the ``with`` lasts; devices are used again by others."""
-    knob = Path(f"/sys/block/{device}/queue/read_ahead_kb")
-    before = knob.read_text(encoding="ascii")
-    knob.write_text(f"{kib}\n", encoding="ascii")
-    try:
-        yield
-    finally:
-        knob.write_text(before, encoding="ascii")
-
-
-@contextlib.contextmanager
 def local(folder: Path, nodes: int) -> Iterator[Store]:
     """This machine's own storage, which all nodes read by one page cache."""
-    yield Store(folder, [folder] * nodes, "this machine's own storage",
-                {"kind": "loop", "devices": []})  # fmt: skip
+    yield Store(folder, [folder] * nodes, "this machine's own storage")
 
 
 # --- ranks ---------------------------------------------------------------------------------
@@ -296,7 +227,7 @@ def run_ranks(
     whole = dict(plan) | {
         "mounts": [str(mount) for mount in store.mounts],
         "folder": str(store.folder),
-        "counters": dict(store.counters),
+        "counters": None if store.counters is None else str(store.counters),
         "ranks_per_node": ranks // len(store.mounts),
     }
     mpi = mpi or Launcher(processes.mpiexec() or "mpiexec")
@@ -305,7 +236,7 @@ def run_ranks(
         file.write_text(json.dumps(whole), encoding="utf-8")
         with errors.open("w+", encoding="utf-8", errors="replace") as stderr:
             process = subprocess.Popen(
-                [*store.prefix, *command(ranks, program, file, mpi)],
+                command(ranks, program, file, mpi),
                 env=environment(mpi),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,

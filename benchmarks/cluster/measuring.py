@@ -40,8 +40,7 @@ class Options:
 
     Attributes:
         folder: of the data sets, as the mounts show them.
-        store: "model" or "loop".
-        constants: of the model; of loop devices, the caps of a node.
+        constants: of the modelled store.
         lanes: who reads records.
         plain: plain readers take part.
         rounds: timed runs of each.
@@ -50,11 +49,9 @@ class Options:
         drop_all: put everything out of the page cache before a run, not the data alone.
         barrier: ranks wait for one another after each iteration.
         reader: further arguments of every Reader.
-        image: where the loop devices' image goes.
     """
 
     folder: Path
-    store: str
     constants: dict[str, float]
     lanes: tuple[Lane, ...]
     plain: bool = True
@@ -64,7 +61,6 @@ class Options:
     drop_all: bool = True
     barrier: bool = False
     reader: dict[str, Any] = field(default_factory=dict)
-    image: Path | None = None
 
 
 @dataclass(slots=True)
@@ -137,21 +133,11 @@ class Measuring:
 
     @contextlib.contextmanager
     def store(self, nodes: int, factor: float) -> Iterator[Store]:
-        options = self.options
-        constants = dict(options.constants)
-        if options.store == "model":
-            constants["out_of_order_ms"] *= factor
-            with cluster.modelled(options.folder, nodes, constants) as store:
-                yield store
-        else:
-            with cluster.looped(
-                options.folder,
-                nodes,
-                bytes_s=int(constants["bytes_s"]),
-                requests_s=int(constants["requests_s"]),
-                image_folder=options.image,
-            ) as store:
-                yield store
+        """Mount a store in which reading out of order costs so many times the usual."""
+        constants = dict(self.options.constants)
+        constants["out_of_order_ms"] *= factor
+        with cluster.modelled(self.options.folder, nodes, constants) as store:
+            yield store
 
     # --- one shape ------------------------------------------------------------------------
 

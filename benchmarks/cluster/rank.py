@@ -129,7 +129,6 @@ class Ranks:
         self.plan = plan
         self.per_node: int = plan["ranks_per_node"]
         self.mount = Path(plan["mounts"][COMM.rank // self.per_node])
-        self.snapshot = counters.source(plan["counters"])
 
     def make_cold(self, dataset: str) -> float:
         """Puts a data set out of the page cache of every mount; the share that is still in."""
@@ -176,13 +175,13 @@ class Ranks:
 
     def measure(
         self, way: ways.Way, look: Callable[[Any], None] | None
-    ) -> tuple[dict[str, Any], list[counters.Snapshot]]:
+    ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
         """This rank's part, and the store's counters before and after."""
         whole: dict[str, float] = {}
         own: dict[str, Any] = {"error": "", "absent": False}
         switched = switches_of_others()
         together()
-        traffic = [self.snapshot()] if COMM.rank == 0 else []
+        traffic = self.counted()
         together()
         begun = opened = time.monotonic()
         try:
@@ -196,14 +195,17 @@ class Ranks:
             own["absent"] = isinstance(error, IncompatibleError)
         ended = time.monotonic()
         together()
-        if COMM.rank == 0:
-            traffic.append(self.snapshot())
+        traffic += self.counted()
         if not own["error"]:
             way.close()
         account = asdict(way.account)
         del account["indices"]
         times = {"begun": begun, "opened": opened, "ended": ended}
         return own | {"rank": COMM.rank, "phase": whole} | times | account, traffic
+
+    def counted(self) -> list[Mapping[str, Any]]:
+        """Return the store's counters, on rank 0."""
+        return [counters.snapshot(self.plan["counters"])] if COMM.rank == 0 else []
 
     def needed(
         self, cell: Mapping[str, Any], indices: Sequence[npt.NDArray[np.uint64]]
@@ -218,7 +220,7 @@ class Ranks:
 
 
 def summary(
-    ranks: list[dict[str, Any]], traffic: list[counters.Snapshot], needed: list[int]
+    ranks: list[dict[str, Any]], traffic: list[Mapping[str, Any]], needed: list[int]
 ) -> dict[str, Any]:
     """A run, from what each rank tells. Times are from when the first rank began."""
     errors = [one["error"] for one in ranks if one["error"]]
@@ -235,8 +237,6 @@ def summary(
         one["sleep_s"] = max(0.0, phase["now"] - phase["thread_cpu_s"])
         for name in ("begun", "opened", "ended", "read_since", "error", "absent"):
             del one[name]
-    before, after = traffic
-    whole = after - before
     return {
         "error": "",
         "seconds": ended - begun,
@@ -245,13 +245,8 @@ def summary(
         "value_bytes": sum(one["bytes"] for one in ranks),
         "sum": sum(one["sum"] for one in ranks) % CRC_MODULUS,
         "needed": needed,
-        "delivered": [one.bytes for one in whole.mounts],
-        "requests": whole.total.requests,
-        "seeks": whole.total.seeks,
-        "link_busy_s": [one.busy_s for one in whole.mounts],
-        "late_ms": 1e3 * whole.late_s / max(1, whole.answers),
         "ranks": ranks,
-    }
+    } | counters.between(*traffic)
 
 
 def run_plan(kind: Callable[[dict[str, Any]], Ranks]) -> None:

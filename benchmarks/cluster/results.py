@@ -28,7 +28,7 @@ MB = 1e6
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """Of one run; see above. Seconds, bytes; None: the store does not tell.
+    """Of one run; see above. Seconds, bytes.
 
     Attributes:
         open_s: the mean over all ranks.
@@ -54,7 +54,7 @@ class Figures:
     amplified: float
     requests: int
     request_bytes: float
-    seeks: int | None
+    seeks: int
     records: int
     switches: int
     switches_per_record: float

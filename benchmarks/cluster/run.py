@@ -5,9 +5,9 @@
     python -m benchmarks.cluster.run --preset quick | targets | paper
 
 Makes data sets in --data (or reuses them), mounts a modelled parallel file system once for each
-emulated node (or one image through several loop devices, --store loop), starts mpiexec, and lets
-py-lmdb in Caffe's pattern, every mode of lmdbio.Reader and plain readers take turns, each on cold
-mounts. Nothing but reading happens. However it ends, nothing stays mounted, attached or running.
+emulated node, starts mpiexec, and lets py-lmdb in Caffe's pattern, every mode of lmdbio.Reader
+and plain readers take turns, each on cold mounts. Nothing but reading happens. However it ends,
+nothing stays mounted or running.
 
 The exit status is 0 if all that must hold was reached, 1 if something was not, 2 if somebody
 failed, 69 if this machine lacks something (one line says what), 70 if a step failed, 128 and the
@@ -43,9 +43,6 @@ from lmdbio.provenance import find_sidecar
 MIB = 2**20
 PAGE_BYTES, PAGE_HEADER = 4096, 16
 NODES_MAX = 16
-#: Of a loop device, and of all together: the model's link, and its four servers. Requests do not
-#: bind, but for those of a few pages.
-LINK_BYTES_S, SERVERS_BYTES_S, LOOP_REQUESTS_S = 150_000_000, 400_000_000, 32_000
 
 #: What options are where they are not given.
 USUAL: dict[str, Any] = {
@@ -140,13 +137,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--mib", type=int, metavar="N", help="size of each data set's file (256)")
     add("--data", type=Path, default=Path("cluster-data"), metavar="FOLDER",
         help="of the data sets; kept, and reused (cluster-data)")
-    add("--store", choices=("model", "loop"), default="model",
-        help="the modelled parallel file system, or loop devices under a cap (model)")
     add("--set", action="append", default=[], metavar="NAME=VALUE",
         help=f"another constant of the model; x2 is twice the usual: {' '.join(pfs.constants())}")
     add("--factors", metavar="F,...",
         help="of out_of_order_ms, each a store of its own, such as 0.5,1,2 (1)")
-    add("--image", type=Path, metavar="FOLDER", help="where the loop devices' image goes")
     add("--block-sizes", action="store_true", default=None,
         help="also what one process gets by the size of its requests (Fig. 8)")
     add("--limit-seconds", type=float, default=120.0, help="a longer run has failed (120)")
@@ -189,8 +183,6 @@ def settle(asked: argparse.Namespace) -> None:
         raise ValueError(f"there are up to {NODES_MAX} nodes")
     asked.factors = tuple(float(word) for word in asked.factors.split(","))
     asked.constants = pfs.constants(asked.set)
-    if asked.store == "loop":
-        asked.constants = {}
     if min(asked.rounds, asked.mib, asked.share) < 1 or asked.limit_seconds <= 0:
         raise ValueError("--rounds, --mib, --share and --limit-seconds are above 0")
 
@@ -244,11 +236,6 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
 
 def options_of(asked: argparse.Namespace, folder: Path) -> Options:
     lanes = mode_lanes(asked.modes, asked.tokens, asked.engines, asked.block_iterations)
-    nodes = max(shape.nodes for shape in asked.shapes)
-    caps = {
-        "bytes_s": min(LINK_BYTES_S, SERVERS_BYTES_S / nodes),
-        "requests_s": LOOP_REQUESTS_S / nodes,
-    }
     reader = {
         name: value * unit
         for name, value, unit in (
@@ -261,8 +248,7 @@ def options_of(asked: argparse.Namespace, folder: Path) -> Options:
     }
     return Options(
         folder=folder,
-        store=asked.store,
-        constants=asked.constants or caps,
+        constants=asked.constants,
         lanes=tuple(lanes),
         plain=PLAIN in asked.modes,
         rounds=asked.rounds,
@@ -271,7 +257,6 @@ def options_of(asked: argparse.Namespace, folder: Path) -> Options:
         drop_all=not asked.drop_data_only,
         barrier=asked.barrier,
         reader=reader,
-        image=asked.image,
     )
 
 
@@ -279,7 +264,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
     console = wide_console()
 
     def measure_all() -> int:
-        lacking = cluster.missing(asked.store)
+        lacking = cluster.missing()
         if lacking:
             raise cluster.Missing(lacking)
         # Of one size in one folder, which is all that the mounts show and hold in memory.

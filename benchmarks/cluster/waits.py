@@ -376,7 +376,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
 
     def measure_all() -> int:
         modelled = "overlap" in asked.parts and "model" in asked.stores
-        lacking = cluster.missing("model") if modelled else cluster.missing_mpi()
+        lacking = cluster.missing() if modelled else cluster.missing_mpi()
         if lacking:
             raise cluster.Missing(lacking)
         size = LOCAL_TIMES * asked.mib
