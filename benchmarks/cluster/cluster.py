@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,10 @@ from lmdbio.bench import processes
 
 __all__ = [
     "Failed",
-    "Launcher",
     "Missing",
     "Store",
     "guarded",
-    "launcher",
-    "local",
     "missing",
-    "missing_mpi",
     "modelled",
     "run_ranks",
 ]
@@ -69,18 +65,13 @@ class Store:
     counters: Path | None = None
 
 
-def missing_mpi() -> str | None:
-    """What this machine lacks to start ranks, None if nothing."""
+def missing() -> str | None:
+    """Say what this machine lacks for a cluster, None if nothing."""
     if processes.mpiexec() is None:
         return "there is no mpiexec (pip install 'lmdbio[mpich]')"
     if importlib.util.find_spec("mpi4py") is None:
         return "mpi4py is not installed (pip install 'lmdbio[mpi]')"
-    return None
-
-
-def missing() -> str | None:
-    """Return what this machine lacks for a cluster on the modelled store, None if nothing."""
-    return missing_mpi() or pfs.missing()
+    return pfs.missing()
 
 
 def guarded(run: Callable[[], int], prefix: str) -> int:
@@ -124,79 +115,21 @@ def modelled(folder: Path, nodes: int, constants: Mapping[str, float]) -> Iterat
         raise Failed(str(error)) from error
 
 
-@contextlib.contextmanager
-def local(folder: Path, nodes: int) -> Iterator[Store]:
-    """This machine's own storage, which all nodes read by one page cache."""
-    yield Store(folder, [folder] * nodes, "this machine's own storage")
-
-
 # --- ranks ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """What starts ranks.
-
-    Attributes:
-        mpiexec: the program.
-        words: that it needs before its usual ones.
-        environment: that its ranks need.
-    """
-
-    mpiexec: str
-    words: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
-
-
-#: Open MPI starts more ranks than there are cores only if told so, and these let others run while
-#: they wait; networks are not looked for.
-OPEN_MPI = {
-    "OMPI_MCA_pml": "ob1",
-    "OMPI_MCA_btl": "self,sm",
-    "OMPI_MCA_osc": "^ucx",
-    "OMPI_MCA_mpi_yield_when_idle": "1",
-}
-
-
-def launcher(mpiexec: str) -> Launcher:
-    """What an mpiexec needs beside its usual words.
-
-    Raises:
-        Missing: it does not run.
-    """
-    path = Path(mpiexec).resolve()
-    allowed = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    try:
-        said = subprocess.run(
-            [mpiexec, "--version"],
-            env=os.environ | allowed,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise Missing(f"{mpiexec} does not run: {error}") from error
-    # mpi4py's wheels serve every MPI by the library that this names.
-    beside = sorted(path.parents[1].glob("lib/libmpi.so.*"))
-    found = {"MPI4PY_LIBMPI": str(beside[-1])} if beside else {}
-    if "open" not in said.lower():
-        return Launcher(mpiexec, (), found)
-    return Launcher(mpiexec, ("--oversubscribe",), found | OPEN_MPI)
-
-
-def command(ranks: int, program: str, plan: Path, mpi: Launcher) -> list[str]:
+def command(ranks: int, plan: Path) -> list[str]:
     # mpi4py's runner ends all ranks when one of them raises.
-    python = [sys.executable, "-m", "mpi4py", "-m", program, str(plan)]
-    return [mpi.mpiexec, *mpi.words, "-n", str(ranks), *python]
+    python = [sys.executable, "-m", "mpi4py", "-m", RANK, str(plan)]
+    return [processes.mpiexec() or "mpiexec", "-n", str(ranks), *python]
 
 
-def environment(mpi: Launcher) -> dict[str, str]:
-    """Ranks see this very package; no thread pools of numpy's beside them; nodes are emulated by
-    ``ranks_per_node`` alone."""
+def environment() -> dict[str, str]:
+    """Return the variables of ranks: they see this very package, have no thread pools of numpy's
+    beside them, and ``ranks_per_node`` alone makes nodes of them."""
     found = processes.inherited() | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
-    found |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     found.pop("LMDBIO_RANKS_PER_NODE", None)
-    return found | dict(mpi.environment)
+    return found
 
 
 def run_ranks(
@@ -206,8 +139,6 @@ def run_ranks(
     *,
     seconds_max: float,
     waiting: Callable[[int, float], None] | None = None,
-    program: str = RANK,
-    mpi: Launcher | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Starts the ranks; what they tell of each run of the plan, as it comes.
 
@@ -218,8 +149,6 @@ def run_ranks(
         seconds_max: without a word after so long, they have hung.
         waiting: called about once a second with the number of the run that is under way, and the
             seconds that it has taken.
-        program: the module that each rank runs.
-        mpi: that starts them; None: the usual one.
 
     Raises:
         Failed: they ended with an error or hung; what was told before stays good.
@@ -230,14 +159,13 @@ def run_ranks(
         "counters": None if store.counters is None else str(store.counters),
         "ranks_per_node": ranks // len(store.mounts),
     }
-    mpi = mpi or Launcher(processes.mpiexec() or "mpiexec")
     with tempfile.TemporaryDirectory(prefix="cluster-") as work:
         file, errors = Path(work) / "plan.json", Path(work) / "errors"
         file.write_text(json.dumps(whole), encoding="utf-8")
         with errors.open("w+", encoding="utf-8", errors="replace") as stderr:
             process = subprocess.Popen(
-                command(ranks, program, file, mpi),
-                env=environment(mpi),
+                command(ranks, file),
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,

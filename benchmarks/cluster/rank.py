@@ -18,7 +18,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -153,9 +153,16 @@ class Ranks:
             ranks_per_node=self.per_node,
             bytes_max=run["bytes_max"],
             comm=COMM,
-            step=together if self.plan["barrier"] else lambda: None,
+            step=partial(self.step, cell["compute_ms"] / 1e3),
             options=self.plan["reader"],
         )
+
+    def step(self, compute_s: float) -> None:
+        """Do what training would do after an iteration: compute, and wait for the others."""
+        if compute_s:
+            time.sleep(compute_s)
+        if self.plan["barrier"]:
+            together()
 
     def perform(self, run: Mapping[str, Any]) -> dict[str, Any] | None:
         """One run, by all ranks; what came of it, on rank 0."""
@@ -249,15 +256,10 @@ def summary(
     } | counters.between(*traffic)
 
 
-def run_plan(kind: Callable[[dict[str, Any]], Ranks]) -> None:
-    """Does the runs of the plan that the program was given, and tells what came of each.
-
-    Args:
-        kind: of ranks, made of the plan.
-    """
-    plan = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    ranks = kind(plan)
-    for number, run in enumerate(plan["runs"]):
+def main() -> None:
+    """Do the runs of the plan that the program was given, and tell what came of each."""
+    ranks = Ranks(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    for number, run in enumerate(ranks.plan["runs"]):
         result = ranks.perform(run)
         if result is not None:
             print(json.dumps({"run": number} | result), flush=True)
@@ -265,4 +267,4 @@ def run_plan(kind: Callable[[dict[str, Any]], Ranks]) -> None:
 
 
 if __name__ == "__main__":
-    run_plan(Ranks)
+    main()

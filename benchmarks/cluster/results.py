@@ -38,6 +38,8 @@ class Figures:
             root's threads that read while it opened are among them.
         sleep_share: of the time of reading in which a rank did not compute, the mean over ranks.
         cpu_s: of all ranks.
+        exposed: share of the time from the first batch on in which a rank waited for the next
+            one, of the rank that waited most.
         hit_rate: share of the records located that lay in what was guessed; None: nothing was.
     """
 
@@ -62,6 +64,7 @@ class Figures:
     cpu_s: float
     late_ms: float
     hit_rate: float | None
+    exposed: float
 
     @classmethod
     def of(cls, run: Mapping[str, Any], *, plain: bool) -> Figures:
@@ -92,6 +95,9 @@ class Figures:
             cpu_s=sum(one["phase"]["cpu_s"] for one in ranks),
             late_ms=run["late_ms"],
             hit_rate=_hit_rate(ranks),
+            exposed=max(
+                one["exposed_s"] / max(1e-9, one["read_s"] - one["first_wait_s"]) for one in ranks
+            ),
         )
 
 

@@ -5,6 +5,7 @@ Source of the bounds: benchmarks/README.md, "A cluster on one machine".
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
@@ -20,6 +21,8 @@ RANKS, NODES = 16, (4, 8)
 ORDER = (PY_LMDB, "lmm", "dm", "dio", "prov", "coal", "stag")
 #: A mode may be so much slower than the one before it and still count as not slower.
 TIE = 1.05
+#: A computation hides reading if it takes so many times as long; then so much may still show.
+COMPUTES_MIN, EXPOSED_MAX = 1.2, 0.01
 
 
 def why(made: CellResult, *names: str) -> str:
@@ -141,6 +144,22 @@ def order(made: CellResult) -> Iterator[Verdict]:
     yield judged(words, str(made.cell), float(len(out)), most=0, note="; ".join(out))
 
 
+def overlap(made: CellResult) -> Iterator[Verdict]:
+    """Judge how much of reading shows beside a computation that takes longer."""
+    cell, cores = made.cell, len(os.sched_getaffinity(0))
+    for lane in made.lanes if cell.compute_ms else ():
+        if lane.lane.kind != "reader" or not lane.runs:
+            continue
+        computes = cell.iterations * cell.compute_ms / 1e3
+        enough = computes >= COMPUTES_MIN * (lane.median("io_s") or 0.0)
+        room = cell.shape.ranks + cell.shape.nodes <= cores
+        note = "" if room else "ranks and roots are more than there are cores"
+        note = note if enough else "computing takes less than reading"
+        most = EXPOSED_MAX if room and enough else None
+        words = f"share of waiting beside computing, {lane.lane.name}"
+        yield judged(words, str(cell), lane.median("exposed"), most=most, note=note)
+
+
 def agreement(made: CellResult) -> Iterator[Verdict]:
     """Judge whether everybody who looked at every byte saw the same."""
     looked = sum(one.sum is not None for one in made.lanes)
@@ -150,7 +169,7 @@ def agreement(made: CellResult) -> Iterator[Verdict]:
 
 
 RULES: Sequence[Callable[[CellResult], Iterator[Verdict]]] = (
-    agreement, speed, traffic, switches, own_lmdb, speculation, large_records, order,
+    agreement, speed, traffic, switches, own_lmdb, speculation, large_records, order, overlap,
 )  # fmt: skip
 
 

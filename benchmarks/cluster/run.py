@@ -132,6 +132,9 @@ def parse(words: list[str]) -> argparse.Namespace:
         "iterations")
     add("--share", type=int, default=2, metavar="N",
         help="records of a rank's part of a batch in weak scaling (2, as in the paper)")
+    add("--compute-ms", type=float, default=0.0, metavar="MS",
+        help="ranks sleep so long after each iteration, as training would (0); what reading still "
+        "shows of itself is judged")
     add("--barrier", action="store_true", help="ranks wait for one another after each iteration")
     add("--rounds", type=int, metavar="N", help="timed runs of each (3)")
     add("--mib", type=int, metavar="N", help="size of each data set's file (256)")
@@ -230,6 +233,7 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
             share=asked.share,
             batch=asked.batch,
             factor=factor,
+            compute_ms=asked.compute_ms,
         )
     ]
 

@@ -146,6 +146,7 @@ class Cell:
         batch: records of an iteration, over all ranks.
         iterations: of a run.
         factor: of the store's usual cost of a request out of order.
+        compute_ms: that a rank sleeps after each iteration.
     """
 
     dataset: str
@@ -155,6 +156,7 @@ class Cell:
     batch: int
     iterations: int
     factor: float = 1.0
+    compute_ms: float = 0.0
 
     @property
     def records(self) -> int:
@@ -165,7 +167,8 @@ class Cell:
             f"{self.dataset}, {self.shape}, {self.assignment}, {self.scaling}: "
             f"{self.iterations} x {self.batch} records"
         )
-        return text if self.factor == 1 else f"{text}, out of order x{self.factor:g}"
+        text += "" if self.factor == 1 else f", out of order x{self.factor:g}"
+        return text + (f", computing {self.compute_ms:g} ms" if self.compute_ms else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +208,7 @@ def cells(
     share: int,
     batch: int = 0,
     factor: float = 1.0,
+    compute_ms: float = 0.0,
 ) -> Iterator[Cell]:
     """Every cell of a data set, in the order of its shapes.
 
@@ -217,6 +221,7 @@ def cells(
         share: records of a rank's part of a batch, in weak scaling.
         batch: of strong scaling; 0: so many that a run has the data set's iterations.
         factor: of the cost of a request out of order.
+        compute_ms: that a rank sleeps after each iteration.
     """
     for shape in shapes:
         for scaling in scalings:
@@ -225,7 +230,10 @@ def cells(
                 size = batch or max(1, count // dataset.iterations)
             size = min(size, count)
             for assignment in assignments:
-                yield Cell(dataset.name, shape, scaling, assignment, size, count // size, factor)
+                yield Cell(
+                    dataset.name, shape, scaling, assignment, size, count // size, factor,
+                    compute_ms,
+                )  # fmt: skip
 
 
 # --- lanes ---------------------------------------------------------------------------------

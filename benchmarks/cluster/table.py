@@ -26,6 +26,7 @@ HEADS = {
     "read/needed": "bytes from the store over the pages that hold each node's records",
     "switches": "context switches of a record",
     "asleep": "share of reading, mean over ranks",
+    "exposed": "share of the time from the first batch on in which ranks wait for the next one",
     "CPU s": "of all ranks",
 }
 
@@ -56,6 +57,9 @@ def row(made: CellResult, lane: LaneResult) -> list[str]:
         figure(lane.median("amplified"), ".3f") if records else "",
         figure(lane.median("switches_per_record"), ".3f") if records else "",
         figure(100 * (lane.median("sleep_share") or 0.0), ".0f") + " %" if records else "",
+        figure(100 * (lane.median("exposed") or 0.0), ".2f") + " %"
+        if made.cell.compute_ms and lane.lane.kind == "reader"
+        else "",
         figure(lane.median("cpu_s"), ".2f"),
     ]
 

@@ -78,6 +78,8 @@ class Account:
         records, bytes: handed out; of plain readers requests, and bytes of the file.
         indices: of the records.
         seek_s, io_s, turn_s, wait_s: see above.
+        first_wait_s, exposed_s: in ``next(reader)``: for the first batch, which nothing could
+            hide, and for all later ones.
         reads: this rank reads from the store.
         read_since: when its reading began (``time.monotonic``); 0: when it had opened. A Reader's
             roots read as soon as they can, before all ranks have opened.
@@ -92,6 +94,8 @@ class Account:
     io_s: float = 0.0
     turn_s: float = 0.0
     wait_s: float = 0.0
+    first_wait_s: float = 0.0
+    exposed_s: float = 0.0
     reads: bool = True
     read_since: float = 0.0
     mode: dict[str, Any] = field(default_factory=dict)
@@ -220,8 +224,13 @@ class ByReader:
         self.account.read_since = begun_since(FILLER)
 
     def read(self, look: Look | None) -> None:
-        account, step = self.account, self.task.step
+        account, step, asked = self.account, self.task.step, perf_counter()
         for batch in self.reader:
+            waited = perf_counter() - asked
+            if account.records:
+                account.exposed_s += waited
+            else:
+                account.first_wait_s = waited
             account.records += len(batch)
             account.bytes += int(batch.lengths.sum())
             account.indices.append(batch.indices)
@@ -229,6 +238,7 @@ class ByReader:
                 for i in range(len(batch)):
                     look(batch[i])
             step()
+            asked = perf_counter()
 
     def close(self) -> None:
         self.reader.close()

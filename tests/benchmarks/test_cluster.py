@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +77,7 @@ def rank(number: int, *, reads: bool = True, **changes: Any) -> dict[str, Any]:
         "rank": number, "node": number // 2, "reads": reads, "phase": phase, "seek_s": 1.0,
         "io_s": 2.0, "turn_s": 0.0, "wait_s": 0.0, "skew_s": 0.5, "open_s": 0.25, "read_s": 4.0,
         "sleep_s": 3.0, "early_switches": 3, "mode": {}, "stats": {}, "records": 50,
-        "bytes": 150_000, "sum": 1,
+        "bytes": 150_000, "sum": 1, "first_wait_s": 1.0, "exposed_s": 0.03,
     }  # fmt: skip
     return plain | changes
 
@@ -158,6 +159,20 @@ def test_bytes_that_differ_and_traffic_over_the_bound_are_not_reached() -> None:
     assert verdict_of(cell(lane("prov", [1.0], "prov")), "needed, prov").reached is True
     (summed,) = [row for row in summary(rules.judge(made)).rows if "prov" in row[0]]
     assert list(summed[2:6]) == ["NOT reached", "", "1", ""]
+
+
+@pytest.mark.parametrize(("compute_ms", "reached"), [(700.0, True), (100.0, None)])
+def test_what_shows_beside_a_computation_that_takes_longer_is_judged(
+    compute_ms: float, reached: bool | None
+) -> None:
+    """0.03 s of the 3 after the first batch: 1 per cent; reading took 2 s, computing 4 x that."""
+    made = cell(lane("coal", [8.0], "coal"))
+    made.cell = replace(made.cell, shape=Shape(1, 1), compute_ms=compute_ms)
+    one = verdict_of(made, "beside computing, coal")
+    assert one.figure == pytest.approx(0.01)
+    assert one.reached is reached
+    assert ("takes less than reading" in one.note) == (reached is None)
+    assert not [v for v in rules.judge(cell(lane("coal", [8.0], "coal"))) if "beside" in v.words]
 
 
 def test_the_papers_factors_are_found_where_they_were_measured() -> None:
