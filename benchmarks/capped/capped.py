@@ -20,15 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.command import Failed, Missing
+
 TOOLS = {"losetup": "util-linux", "mount": "mount", "umount": "mount", "mkfs.ext4": "e2fsprogs"}
-
-
-class Missing(Exception):
-    """Something that this machine lacks; the message says what."""
-
-
-class Failed(Exception):
-    """A step did not work; the message says which."""
 
 
 # --- what is needed -----------------------------------------------------------------------
@@ -91,6 +85,16 @@ class Disk:
         text = (self.group / f"blkio.throttle.{what}").read_text(encoding="ascii")
         rows = (line.split() for line in text.splitlines())
         return sum(int(row[2]) for row in rows if row[:2] == [self.device, "Read"])
+
+    @property
+    def join(self) -> list[str]:
+        """Words before a command: a shell that joins the group before it becomes the command."""
+        return ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.group / "cgroup.procs")]
+
+    def members(self) -> list[int]:
+        """Return the processes in the group."""
+        text = (self.group / "cgroup.procs").read_text(encoding="ascii")
+        return [int(word) for word in text.split()]
 
     def counters(self) -> dict[str, int]:
         return {"requests": self.count("io_serviced"), "bytes": self.count("io_service_bytes")}

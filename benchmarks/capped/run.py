@@ -17,13 +17,8 @@ are gone afterwards.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 
 from benchmarks import command
@@ -59,42 +54,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     return chosen
 
 
-# --- the command --------------------------------------------------------------------------
-
-
-def end_all(process: subprocess.Popen[bytes], group: Path, number: int) -> None:
-    """Hands a signal to the command's group, then ends whatever is left in the control group."""
-    command.signalled(process, number)
-    end = time.monotonic() + command.SECONDS_TO_DIE
-    while (left := (group / "cgroup.procs").read_text(encoding="ascii").split()) and (
-        time.monotonic() < end
-    ):
-        for word in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(word), signal.SIGKILL)
-        time.sleep(0.05)
-        process.poll()
-
-
-def run(words: list[str], disk: capped.Disk) -> int:
-    """The exit status of the command as a shell gives it."""
-    words = [word.replace("{mount}", str(disk.mount)) for word in words]
-    # A shell that joins the control group before it becomes the command.
-    join = ["sh", "-c", 'echo $$ > "$0" && exec "$@"', str(disk.group / "cgroup.procs")]
-    process = subprocess.Popen(
-        [*join, *words],
-        env={**os.environ, "CAPPED_MOUNT": str(disk.mount)},
-        start_new_session=True,
-    )
-    try:
-        code = process.wait()
-    except command.Interrupted as interrupted:
-        end_all(process, disk.group, interrupted.number)
-        raise
-    end_all(process, disk.group, signal.SIGTERM)  # what it may have left behind
-    return command.status(code)
-
-
 def report(chosen: argparse.Namespace, disk: capped.Disk, seconds: float, code: int) -> None:
     counters = disk.counters()
     found = {
@@ -124,12 +83,17 @@ def main(words: list[str]) -> int:
             requests_s=chosen.requests,
             image_folder=chosen.image,
         ) as disk:
-            start = time.monotonic()
-            code = run(chosen.command, disk)
-            report(chosen, disk, time.monotonic() - start, code)
+            code, seconds = command.carry_out(
+                chosen.command,
+                {"mount": disk.mount},
+                {"CAPPED_MOUNT": str(disk.mount)},
+                prefix=disk.join,
+                left=disk.members,
+            )
+            report(chosen, disk, seconds, code)
         return code
 
-    return command.guarded(before_the_disk, capped.Missing, capped.Failed)
+    return command.guarded(before_the_disk)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A cluster on one machine: a mount for each emulated node, and the ranks that read there.
 
-    with modelled(folder, 4, constants) as store:
+    with pfs.mounted(folder, mounts=4, constants=constants) as store:
         for told in run_ranks(store, 16, plan, seconds_max=60):
             ...
 
@@ -19,50 +19,17 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command as commands
+from benchmarks.command import Failed
 from benchmarks.pfs import pfs
 from lmdbio.bench import processes
 
-__all__ = [
-    "Failed",
-    "Missing",
-    "Store",
-    "guarded",
-    "missing",
-    "modelled",
-    "run_ranks",
-]
+__all__ = ["guarded", "missing", "run_ranks"]
 
 RANK = "benchmarks.cluster.rank"
-
-
-class Missing(Exception):
-    """Something that this machine lacks; the message says what."""
-
-
-class Failed(Exception):
-    """A step, or the ranks, failed; the message says which."""
-
-
-@dataclass(frozen=True, slots=True)
-class Store:
-    """Storage while it is mounted.
-
-    Attributes:
-        folder: what every mount shows.
-        mounts: one for each node.
-        words: what it is, for people.
-        counters: a mount that gives the store's counters, or None: the store does not count.
-    """
-
-    folder: Path
-    mounts: list[Path]
-    words: str
-    counters: Path | None = None
 
 
 def missing() -> str | None:
@@ -85,34 +52,9 @@ def guarded(run: Callable[[], int], prefix: str) -> int:
     with tempfile.TemporaryDirectory(prefix=prefix) as work:
         tempfile.tempdir = work
         try:
-            return commands.guarded(run, Missing, Failed)
+            return commands.guarded(run)
         finally:
             tempfile.tempdir = None
-
-
-# --- stores --------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def modelled(folder: Path, nodes: int, constants: Mapping[str, float]) -> Iterator[Store]:
-    """The modelled parallel file system (benchmarks/pfs), a mount for each node.
-
-    Raises:
-        Missing, Failed: it cannot be mounted.
-    """
-    words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
-    try:
-        with pfs.mounted(folder, mounts=nodes, constants=constants) as mounted:
-            yield Store(
-                folder,
-                mounted.mounts,
-                f"modelled parallel file system ({words})",
-                mounted.mounts[0],
-            )
-    except pfs.Missing as error:
-        raise Missing(str(error)) from error
-    except pfs.Failed as error:
-        raise Failed(str(error)) from error
 
 
 # --- ranks ---------------------------------------------------------------------------------
@@ -133,7 +75,7 @@ def environment() -> dict[str, str]:
 
 
 def run_ranks(
-    store: Store,
+    store: pfs.Store,
     ranks: int,
     plan: Mapping[str, Any],
     *,
@@ -145,7 +87,7 @@ def run_ranks(
     Args:
         store: where they read.
         ranks: how many.
-        plan: see ``rank.Ranks``; mounts, folder and counters are filled in.
+        plan: see ``rank.Ranks``; mounts and folder are filled in.
         seconds_max: without a word after so long, they have hung.
         waiting: called about once a second with the number of the run that is under way, and the
             seconds that it has taken.
@@ -156,7 +98,6 @@ def run_ranks(
     whole = dict(plan) | {
         "mounts": [str(mount) for mount in store.mounts],
         "folder": str(store.folder),
-        "counters": None if store.counters is None else str(store.counters),
         "ranks_per_node": ranks // len(store.mounts),
     }
     with tempfile.TemporaryDirectory(prefix="cluster-") as work:

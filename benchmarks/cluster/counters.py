@@ -11,18 +11,9 @@ from benchmarks.pfs import pfs
 
 __all__ = ["between", "snapshot"]
 
-#: The counters of a store that does not count.
-NOTHING: Mapping[str, Any] = {"mounts": [], "answers": 0, "late_s": 0.0}
 
-
-def snapshot(mount: str | None) -> Mapping[str, Any]:
-    """Return everything that the store has counted up to now.
-
-    Args:
-        mount: one of the store's; None: the store does not count.
-    """
-    if mount is None:
-        return NOTHING
+def snapshot(mount: str) -> Mapping[str, Any]:
+    """Return everything that the store has counted up to now, by one of its mounts."""
     found: dict[str, Any] = json.loads(os.getxattr(mount, pfs.COUNTERS))
     return found
 

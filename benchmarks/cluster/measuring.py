@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks.cluster import cluster
-from benchmarks.cluster.cluster import Store
 from benchmarks.cluster.results import CellResult, LaneResult
 from benchmarks.cluster.sweep import (
     Cell,
@@ -24,6 +22,8 @@ from benchmarks.cluster.sweep import (
     refined,
 )
 from benchmarks.cluster.table import cell_table
+from benchmarks.command import Failed
+from benchmarks.pfs import pfs
 
 __all__ = ["Measuring", "Options", "Report"]
 
@@ -122,7 +122,9 @@ class Measuring:
                 wanted = [c for c in cells if (c.factor, c.shape.nodes) == (factor, nodes)]
                 if not wanted:
                     continue
-                with self.store(nodes, factor) as store:
+                constants = dict(self.options.constants)
+                constants["out_of_order_ms"] *= factor
+                with pfs.mounted(self.options.folder, mounts=nodes, constants=constants) as store:
                     if store.words not in self.report.stores:
                         self.report.stores.append(store.words)
                     self.console.rule(f"{nodes} emulated nodes: {store.words}", align="left")
@@ -131,17 +133,9 @@ class Measuring:
                     for shape in dict.fromkeys(cell.shape for cell in wanted):
                         self.shape(store, shape, [cell for cell in wanted if cell.shape == shape])
 
-    @contextlib.contextmanager
-    def store(self, nodes: int, factor: float) -> Iterator[Store]:
-        """Mount a store in which reading out of order costs so many times the usual."""
-        constants = dict(self.options.constants)
-        constants["out_of_order_ms"] *= factor
-        with cluster.modelled(self.options.folder, nodes, constants) as store:
-            yield store
-
     # --- one shape ------------------------------------------------------------------------
 
-    def shape(self, store: Store, shape: Shape, cells: Sequence[Cell]) -> None:
+    def shape(self, store: pfs.Store, shape: Shape, cells: Sequence[Cell]) -> None:
         """All cells of one shape, by the same ranks."""
         made = [
             CellResult(cell, [LaneResult(lane) for lane in self.options.lanes]) for cell in cells
@@ -171,7 +165,7 @@ class Measuring:
         told = self.report.sets[cell.dataset]
         return int(told["file_bytes"] * cell.records / told["count"])
 
-    def calibrate(self, store: Store, shape: Shape, dataset: str) -> list[Lane]:
+    def calibrate(self, store: pfs.Store, shape: Shape, dataset: str) -> list[Lane]:
         """The best plain reader of each pattern."""
         first = self.trial(store, shape, dataset, candidates(shape))
         best: dict[str, Lane] = {}
@@ -189,7 +183,9 @@ class Measuring:
             chosen.append(max(known, key=lambda one: one.median("rate") or 0.0).lane)
         return chosen
 
-    def trial(self, store: Store, shape: Shape, dataset: str, lanes: Sequence[Lane]) -> CellResult:
+    def trial(
+        self, store: pfs.Store, shape: Shape, dataset: str, lanes: Sequence[Lane]
+    ) -> CellResult:
         """Each of these once, on a part of the file."""
         cell = Cell(dataset, shape, "calibration", "-", shape.ranks, 1)
         made = CellResult(cell, [LaneResult(lane) for lane in lanes])
@@ -198,7 +194,7 @@ class Measuring:
         self.launch(store, shape, [made], runs, show=False)
         return made
 
-    def block_sizes(self, store: Store, dataset: str) -> None:
+    def block_sizes(self, store: pfs.Store, dataset: str) -> None:
         """One process by the size of its requests."""
         shape = Shape(1, 1)
         lanes = block_sizes()
@@ -219,7 +215,7 @@ class Measuring:
 
     def launch(
         self,
-        store: Store,
+        store: pfs.Store,
         shape: Shape,
         made: Sequence[CellResult],
         runs: Sequence[Run],
@@ -246,7 +242,7 @@ class Measuring:
             shown = max(shown, left)
 
     def attempt(
-        self, store: Store, shape: Shape, made: Sequence[CellResult], runs: Sequence[Run]
+        self, store: pfs.Store, shape: Shape, made: Sequence[CellResult], runs: Sequence[Run]
     ) -> int:
         """How many of the runs were told of; the next one is at fault if that is not all."""
         done = 0
@@ -277,7 +273,7 @@ class Measuring:
                     done += 1
                     say(done, 0.0)
                     self.changed()
-            except cluster.Failed as error:
+            except Failed as error:
                 if done < len(runs):
                     lane_of(made, runs[done]).error = str(error)
                     self.console.print(f"[red]{made[runs[done].cell].cell}: "

@@ -121,7 +121,7 @@ class Ranks:
     """The ranks of one shape, before the mounts of one store.
 
     Args:
-        plan: "mounts", "ranks_per_node", "counters", "folder" (what the mounts show), "drop_all",
+        plan: "mounts", "ranks_per_node", "folder" (what the mounts show), "drop_all",
             "barrier", "reader" (options), "cells" and "runs".
     """
 
@@ -212,7 +212,7 @@ class Ranks:
 
     def counted(self) -> list[Mapping[str, Any]]:
         """Return the store's counters, on rank 0."""
-        return [counters.snapshot(self.plan["counters"])] if COMM.rank == 0 else []
+        return [counters.snapshot(self.plan["mounts"][0])] if COMM.rank == 0 else []
 
     def needed(
         self, cell: Mapping[str, Any], indices: Sequence[npt.NDArray[np.uint64]]

@@ -270,7 +270,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
     def measure_all() -> int:
         lacking = cluster.missing()
         if lacking:
-            raise cluster.Missing(lacking)
+            raise command.Missing(lacking)
         # Of one size in one folder, which is all that the mounts show and hold in memory.
         folder = asked.data / f"{asked.mib}-mib"
         made = {name: prepare(name, folder, asked.mib, console) for name in asked.sets}
@@ -292,7 +292,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
         except command.Interrupted:
             report.interrupted = True
             raise
-        except (cluster.Failed, cluster.Missing) as error:
+        except (command.Failed, command.Missing) as error:
             report.failed = str(error)
             raise
         finally:

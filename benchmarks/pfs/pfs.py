@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.command import Failed, Missing
 from lmdbio.bench.measure import held_in_memory
 
 HERE = Path(__file__).resolve().parent
@@ -39,14 +40,6 @@ RANGES: Mapping[str, tuple[float, float]] = {
 #: The extended attribute of a mount point that holds the counters.
 COUNTERS = "user.pfs"
 SECONDS_TO_END = 10.0
-
-
-class Missing(Exception):
-    """Something that this machine lacks; the message says what, and how to get it."""
-
-
-class Failed(Exception):
-    """The store could not be built, mounted or ended; the message says why."""
 
 
 # --- constants ----------------------------------------------------------------------------
@@ -177,13 +170,20 @@ def too_large(folder: Path) -> str | None:
 
 @dataclass
 class Store:
-    """A mounted store."""
+    """A mounted store, which shows ``folder``."""
 
+    folder: Path
     constants: Mapping[str, float]
     mounts: list[Path]
     process: subprocess.Popen[str]
     #: The counters at its end; empty before.
     last: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """What it is, for people."""
+        values = ", ".join(f"{name} {value:g}" for name, value in self.constants.items())
+        return f"modelled parallel file system ({values})"
 
     def counters(self) -> dict[str, Any]:
         """All counters at this moment. Passes by the model."""
@@ -217,7 +217,7 @@ def mounted(
         stack.callback(_remove, [*places, parent])
         for place in places:
             place.mkdir()
-        store = Store(dict(constants), places, _start(program, folder, places, constants))
+        store = Store(folder, dict(constants), places, _start(program, folder, places, constants))
         try:
             for place in places:
                 _set_readahead(place, int(constants["readahead_kib"]))

@@ -15,11 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
-import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -54,42 +50,6 @@ def parse(words: list[str]) -> argparse.Namespace:
     except ValueError as error:
         parser.error(f"--set {error}")
     return chosen
-
-
-# --- the command --------------------------------------------------------------------------
-
-
-def insert_mounts(words: list[str], mounts: list[Path]) -> list[str]:
-    for i, mount in enumerate(mounts):
-        words = [word.replace(f"{{mount{i}}}", str(mount)) for word in words]
-    return words
-
-
-def environment(mounts: list[Path]) -> dict[str, str]:
-    named = {f"PFS_MOUNT{i}": str(mount) for i, mount in enumerate(mounts)}
-    return {**os.environ, **named, "PFS_MOUNTS": str(len(mounts))}
-
-
-def end_group(process: subprocess.Popen[bytes], number: int) -> None:
-    """Hands a signal to the command and all that it started, and sees them end."""
-    if not command.signalled(process, number):
-        command.signalled(process, signal.SIGKILL)
-
-
-def run(words: list[str], store: pfs.Store) -> int:
-    """The exit status of the command as a shell gives it."""
-    words = insert_mounts(words, store.mounts)
-    try:
-        process = subprocess.Popen(words, env=environment(store.mounts), start_new_session=True)
-    except OSError as error:
-        print(f"run.py: {words[0]}: {error.strerror}", file=sys.stderr)
-        return 127
-    try:
-        code = process.wait()
-    except command.Interrupted as interrupted:
-        end_group(process, interrupted.number)
-        raise
-    return command.status(code)
 
 
 # --- what the store did -------------------------------------------------------------------
@@ -153,13 +113,14 @@ def main(words: list[str]) -> int:
         with pfs.mounted(
             chosen.folder, mounts=chosen.mounts, constants=chosen.constants, program=program
         ) as store:
-            start = time.monotonic()
-            code = run(chosen.command, store)
-            seconds = time.monotonic() - start
+            paths = {f"mount{i}": mount for i, mount in enumerate(store.mounts)}
+            named = {f"PFS_{name.upper()}": str(mount) for name, mount in paths.items()}
+            named["PFS_MOUNTS"] = str(len(paths))
+            code, seconds = command.carry_out(chosen.command, paths, named)
         report(chosen, store, seconds, code)
         return code
 
-    return command.guarded(before_the_store, pfs.Missing, pfs.Failed)
+    return command.guarded(before_the_store)
 
 
 if __name__ == "__main__":

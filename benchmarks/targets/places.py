@@ -11,15 +11,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.capped import capped as device
+from benchmarks.capped import capped
 from benchmarks.pfs import pfs
 from benchmarks.targets.cells import CAP_BYTES, CAP_REQUESTS
 
-__all__ = ["Place", "Unavailable", "at"]
-
-
-class Unavailable(Exception):
-    """The place cannot be had here, or did not last; the message says why."""
+__all__ = ["Place", "at"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,46 +36,24 @@ class Place:
 
 
 @contextlib.contextmanager
-def modelled(folder: Path) -> Iterator[Place]:
-    """Behind the modelled parallel file system."""
-    constants = pfs.constants()
-    words = ", ".join(f"{name} {value:g}" for name, value in constants.items())
-    try:
-        with pfs.mounted(folder, constants=constants) as store:
-            yield Place(
-                store.mounts[0],
-                f"modelled parallel file system ({words})",
-                link=constants["client_mb_s"] * 1e6 / 2**20,
-            )
-    except (pfs.Missing, pfs.Failed) as error:
-        raise Unavailable(str(error)) from error
+def at(kind: str, folder: Path) -> Iterator[Place]:
+    """Show the environment in ``folder`` at a place of this kind.
 
+    Args:
+        kind: "disk" (as it lies), "model" (the modelled parallel file system), or "capped" (a copy
+            on a device that gives so many bytes and requests a second).
+        folder: the environment.
 
-@contextlib.contextmanager
-def capped(folder: Path) -> Iterator[Place]:
-    """A copy on a device that gives so many bytes and requests a second."""
-    words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
-    try:
-        with device.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS) as disk:
-            # A shell that joins the control group before it becomes the command.
-            join = ("sh", "-c", 'echo $$ > "$0" && exec "$@"', str(disk.group / "cgroup.procs"))
-            yield Place(disk.mount, words, prefix=join)
-    except (device.Missing, device.Failed) as error:
-        raise Unavailable(str(error)) from error
-
-
-@contextlib.contextmanager
-def as_it_lies(folder: Path) -> Iterator[Place]:
-    """The disk."""
-    yield Place(folder, "as it lies")
-
-
-PLACES = {"disk": as_it_lies, "model": modelled, "capped": capped}
-
-
-def at(kind: str, folder: Path) -> contextlib.AbstractContextManager[Place]:
-    """The environment in ``folder``, at a place of this kind.
-
-    Entering raises ``Unavailable`` where this machine cannot have it.
+    Raises:
+        Missing, Failed: this machine cannot have it.
     """
-    return PLACES[kind](folder)
+    if kind == "model":
+        with pfs.mounted(folder, constants=pfs.constants()) as store:
+            link = store.constants["client_mb_s"] * 1e6 / 2**20
+            yield Place(store.mounts[0], store.words, link)
+    elif kind == "capped":
+        words = f"loop device of {CAP_BYTES / 2**20:g} MiB/s and {CAP_REQUESTS:,} requests/s"
+        with capped.capped(folder, bytes_s=CAP_BYTES, requests_s=CAP_REQUESTS) as disk:
+            yield Place(disk.mount, words, prefix=disk.join)
+    else:
+        yield Place(folder, "as it lies")

@@ -26,6 +26,7 @@ import lmdb
 from rich.console import Console
 
 from benchmarks import report as reports
+from benchmarks.command import Failed, Missing
 from benchmarks.targets import places, show
 from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen
 from benchmarks.targets.show import Measured, Report
@@ -174,7 +175,7 @@ class Cells:
                 if self.options.verify:
                     self.compare(bench, made, folder)
                 self.alternate(bench, made)
-        except (places.Unavailable, OSError, ValueError, lmdb.Error) as error:
+        except (Missing, Failed, OSError, ValueError, lmdb.Error) as error:
             # The other cells may still do.
             made.why = str(error) or type(error).__name__
             self.console.print(made.why, style="bold yellow", markup=False, highlight=False)

@@ -1,7 +1,7 @@
 """The modelled parallel file system keeps to its model, and leaves nothing behind.
 
 Goal: reads take the time that the constants say, whoever reads and how; the tool's ways to end.
-Method: the arithmetic is there twice, in C (model.c) and in Python (predict.py). First both are
+Method: the arithmetic is there twice, in C (model.c) and in Python (pfs_model.py). First both are
 compared exactly, read by read, on random traffic with a clock that is only a number. Then fio
 reads through real mounts, and its time is compared with the prediction for the very reads that
 it logged.
@@ -28,8 +28,9 @@ import lmdb
 import pytest
 
 import lmdbio
-from benchmarks.pfs import pfs, predict
-from tests.support import ROOT
+from benchmarks.command import Missing
+from benchmarks.pfs import pfs
+from tests.support import ROOT, pfs_model as predict
 
 PFS = ROOT / "benchmarks" / "pfs"
 
@@ -55,7 +56,7 @@ def mountable(tmp_path_factory: pytest.TempPathFactory) -> None:
     try:
         with pfs.mounted(tmp_path_factory.mktemp("empty"), constants=pfs.constants()):
             pass
-    except pfs.Missing as error:
+    except Missing as error:
         pytest.skip(str(error))
 
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.command import Missing
 from benchmarks.targets import cells, places, run, show
 from benchmarks.targets.cells import CELLS, PLAIN, Cell, Lane, Rule
 from benchmarks.targets.verdicts import judge
@@ -271,7 +272,7 @@ def test_a_contestant_that_differs_or_is_absent_is_reported(
 
 def test_a_place_that_this_machine_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CC", "a-compiler-that-is-not-there")
-    with pytest.raises(places.Unavailable, match="a-compiler-that-is-not-there"):
+    with pytest.raises(Missing, match="a-compiler-that-is-not-there"):
         with places.at("model", Path("/nowhere")):
             pass
 
