@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Failed", "Interrupted", "Missing", "carry_out", "guarded"]
-
 UNAVAILABLE, FAILED = 69, 70  # sysexits.h: EX_UNAVAILABLE, EX_SOFTWARE
 NOT_FOUND = 127  # as a shell says
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -40,6 +38,21 @@ def _interrupt(number: int, _frame: object) -> None:
     for each in SIGNALS:
         signal.signal(each, signal.SIG_IGN)
     raise Interrupted(number)
+
+
+def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
+    """Return the words of a list with commas, or all that are known for "all".
+
+    Raises:
+        ValueError: one of them is not known.
+    """
+    if text == "all":
+        return tuple(known)
+    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
+    for word in words:
+        if word not in known:
+            raise ValueError(f"{word!r}: there are {', '.join(known)}, all")
+    return words
 
 
 def guarded(run: Callable[[], int]) -> int:

@@ -20,21 +20,6 @@ from rich.table import Table as Screen
 from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Spread, figure
 
-__all__ = [
-    "Table",
-    "Verdict",
-    "as_json",
-    "counted",
-    "judged",
-    "page",
-    "spread_text",
-    "status",
-    "summary",
-    "verdict_table",
-    "wide_console",
-    "write",
-]
-
 #: Of a verdict: its style in a terminal, its class on a page.
 STATES = {
     "reached": ("green", "reached"),

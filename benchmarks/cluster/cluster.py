@@ -27,8 +27,6 @@ from benchmarks.command import Failed
 from benchmarks.pfs import pfs
 from lmdbio.bench import processes
 
-__all__ = ["guarded", "missing", "run_ranks"]
-
 RANK = "benchmarks.cluster.rank"
 
 

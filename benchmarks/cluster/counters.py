@@ -9,8 +9,6 @@ from typing import Any
 
 from benchmarks.pfs import pfs
 
-__all__ = ["between", "snapshot"]
-
 
 def snapshot(mount: str) -> Mapping[str, Any]:
     """Return everything that the store has counted up to now, by one of its mounts."""

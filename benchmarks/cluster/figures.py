@@ -21,8 +21,6 @@ from benchmarks.cluster.paper import picked
 from benchmarks.cluster.results import CellResult, LaneResult
 from benchmarks.cluster.sweep import PY_LMDB
 
-__all__ = ["Drawing", "drawings"]
-
 #: In the paper's order; a colour each.
 COLOURS = {
     PY_LMDB: "#87919d", "lmdb": "#4d5660", "lmm": "#c4712a", "dm": "#b0892a", "dio": "#7d55b3",

@@ -19,13 +19,10 @@ from benchmarks.cluster.sweep import (
     block_sizes,
     candidates,
     in_turns,
-    refined,
 )
 from benchmarks.cluster.table import cell_table
 from benchmarks.command import Failed
 from benchmarks.pfs import pfs
-
-__all__ = ["Measuring", "Options", "Report"]
 
 MIB = 2**20
 #: Enough to tell one setting of a plain reader from another.
@@ -166,33 +163,16 @@ class Measuring:
         return int(told["file_bytes"] * cell.records / told["count"])
 
     def calibrate(self, store: pfs.Store, shape: Shape, dataset: str) -> list[Lane]:
-        """The best plain reader of each pattern."""
-        first = self.trial(store, shape, dataset, candidates(shape))
-        best: dict[str, Lane] = {}
-        for access in ("sequential", "strided"):
-            known = [one for one in first.lanes if one.lane.access == access and one.runs]
-            if known:
-                best[access] = max(known, key=lambda one: one.median("rate") or 0.0).lane
-        further = [lane for lane in best.values() for lane in refined(lane, shape)]
-        second = self.trial(store, shape, dataset, further) if further else first
-        every = first.lanes + second.lanes
-        self.report.calibrations.append(CellResult(first.cell, every))
-        chosen = []
-        for access in best:
-            known = [one for one in every if one.lane.access == access and one.runs]
-            chosen.append(max(known, key=lambda one: one.median("rate") or 0.0).lane)
-        return chosen
-
-    def trial(
-        self, store: pfs.Store, shape: Shape, dataset: str, lanes: Sequence[Lane]
-    ) -> CellResult:
-        """Each of these once, on a part of the file."""
+        """Return the best plain reader of each pattern, after one run of each on a part."""
         cell = Cell(dataset, shape, "calibration", "-", shape.ranks, 1)
-        made = CellResult(cell, [LaneResult(lane) for lane in lanes])
+        made = CellResult(cell, [LaneResult(lane) for lane in candidates(shape)])
         size = min(CALIBRATION_BYTES, self.report.sets[dataset]["file_bytes"])
-        runs = [Run(0, lane, 0, size) for lane in lanes]
+        runs = [Run(0, one.lane, 0, size) for one in made.lanes]
         self.launch(store, shape, [made], runs, show=False)
-        return made
+        self.report.calibrations.append(made)
+        known = sorted((one for one in made.lanes if one.runs),
+                       key=lambda one: one.median("rate") or 0.0)  # fmt: skip
+        return list({one.lane.access: one.lane for one in known}.values())
 
     def block_sizes(self, store: pfs.Store, dataset: str) -> None:
         """One process by the size of its requests."""
@@ -288,7 +268,7 @@ def lane_of(made: Sequence[CellResult], run: Run) -> LaneResult:
 def note(lane: LaneResult, run: Run, told: dict[str, Any]) -> None:
     """What came of a run, where it belongs."""
     if told["error"]:
-        lane.error, lane.absent = told["error"], told.get("absent", False)
+        lane.error = told["error"]
     elif run.verifies:
         lane.sum = told["sum"]
     else:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from benchmarks.cluster.results import CellResult, LaneResult
 from benchmarks.cluster.sweep import PLAIN, PY_LMDB
 
-__all__ = ["CLAIMS", "FIGURES", "Answer", "Claim", "Unanswered", "answers"]
-
 #: Where most of what differs comes from, said once.
 SCALE = "4,608 and 9,216 processes on 128 and 256 nodes there; at most 32 on 8 emulated ones here"
 

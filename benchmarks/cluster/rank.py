@@ -29,7 +29,6 @@ from mpi4py import MPI
 from benchmarks.cluster import counters, ways
 from lmdbio.bench import trials
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
-from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import open_record_index
 
 COMM = MPI.COMM_WORLD
@@ -185,7 +184,7 @@ class Ranks:
     ) -> tuple[dict[str, Any], list[Mapping[str, Any]]]:
         """This rank's part, and the store's counters before and after."""
         whole: dict[str, float] = {}
-        own: dict[str, Any] = {"error": "", "absent": False}
+        own: dict[str, Any] = {"error": ""}
         switched = switches_of_others()
         together()
         traffic = self.counted()
@@ -198,8 +197,7 @@ class Ranks:
             with spent(whole):
                 way.read(look)
         except Exception as error:
-            own |= {"error": f"{type(error).__name__}: {error}"}
-            own["absent"] = isinstance(error, IncompatibleError)
+            own["error"] = f"{type(error).__name__}: {error}"
         ended = time.monotonic()
         together()
         traffic += self.counted()
@@ -232,7 +230,7 @@ def summary(
     """A run, from what each rank tells. Times are from when the first rank began."""
     errors = [one["error"] for one in ranks if one["error"]]
     if errors:
-        return {"error": errors[0], "absent": all(one["absent"] for one in ranks)}
+        return {"error": errors[0]}
     begun = min(one["begun"] for one in ranks)
     opened = min(one["read_since"] or one["opened"] for one in ranks)
     ended = max(one["ended"] for one in ranks)
@@ -242,7 +240,7 @@ def summary(
         one["open_s"] = one["opened"] - one["begun"]
         one["read_s"] = phase["now"]
         one["sleep_s"] = max(0.0, phase["now"] - phase["thread_cpu_s"])
-        for name in ("begun", "opened", "ended", "read_since", "error", "absent"):
+        for name in ("begun", "opened", "ended", "read_since", "error"):
             del one[name]
     return {
         "error": "",

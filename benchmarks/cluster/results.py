@@ -21,8 +21,6 @@ from typing import Any
 from benchmarks.cluster.sweep import PLAIN, PY_LMDB, Cell, Lane, ior_words
 from lmdbio.bench.findings import Spread
 
-__all__ = ["CellResult", "Figures", "LaneResult"]
-
 MB = 1e6
 
 
@@ -133,14 +131,12 @@ class LaneResult:
         runs: the timed ones, as ``rank.summary`` tells them.
         sum: over all records' bytes; None: not looked at.
         error: why there is no (further) figure.
-        absent: this version has no such mode.
     """
 
     lane: Lane
     runs: list[dict[str, Any]] = field(default_factory=list)
     sum: int | None = None
     error: str = ""
-    absent: bool = False
 
     @property
     def figures(self) -> list[Figures]:
@@ -167,7 +163,6 @@ class LaneResult:
         return {
             "lane": asdict(self.lane),
             "error": self.error,
-            "absent": self.absent,
             "sum": self.sum,
             "medians": medians,
             "figures": [asdict(one) for one in self.figures],

@@ -13,8 +13,6 @@ from benchmarks.cluster.results import CellResult
 from benchmarks.cluster.sweep import PLAIN, PY_LMDB
 from benchmarks.report import Verdict, judged
 
-__all__ = ["judge"]
-
 #: Of ranks and nodes, where speed is judged.
 RANKS, NODES = 16, (4, 8)
 #: The modes from the slowest to the fastest, as the paper has them on many nodes.
@@ -34,7 +32,7 @@ def why(made: CellResult, *names: str) -> str:
             said.append(lane.lane.name)
             continue
         of = [one for one in made.lanes if name in (one.lane.mode, one.lane.name, one.lane.kind)]
-        errors = {"not in this version" if one.absent else one.error for one in of}
+        errors = {one.error for one in of}
         said.append(f"{name}: {', '.join(filter(None, errors)) or 'did not take part'}")
     return "; ".join(said)
 

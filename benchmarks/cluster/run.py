@@ -25,20 +25,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from benchmarks import command
 from benchmarks.cluster import cluster, report as reporting
 from benchmarks.cluster.measuring import Measuring, Options, Report
 from benchmarks.cluster.sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes
+from benchmarks.command import words_of
 from benchmarks.pfs import pfs
 from benchmarks.report import wide_console
 from lmdbio.bench import datasets, measure
 from lmdbio.bench.datasets import Dataset, Recipe
-from lmdbio.convert.convert import convert
 from lmdbio.planning.mode import ENGINES
 from lmdbio.planning.schedule import ASSIGNMENTS
-from lmdbio.provenance import find_sidecar
 
 MIB = 2**20
 PAGE_BYTES, PAGE_HEADER = 4096, 16
@@ -64,17 +61,6 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 # --- the command line ----------------------------------------------------------------------
-
-
-def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
-    """Words, or all of them."""
-    if text == "all":
-        return tuple(known)
-    words = tuple(dict.fromkeys(word.strip() for word in text.split(",")))
-    for word in words:
-        if word not in known:
-            raise ValueError(f"{word!r}: there are {', '.join(known)}, all")
-    return words
 
 
 def numbers_of(text: str) -> tuple[int, ...]:
@@ -203,19 +189,6 @@ def recipe(name: str, mib: int) -> Recipe:
     return Recipe(name, wanted.kind, max(1, size), record_bytes=fixed)
 
 
-def prepare(name: str, folder: Path, mib: int, console: Console) -> Dataset:
-    """The set, made and converted if it is not there.
-
-    Raises:
-        OSError: there is no room.
-    """
-    made = datasets.prepare(recipe(name, mib), folder, console)
-    if not find_sidecar(made.data_file).exists():
-        with console.status(f"convert {name}"):
-            convert(made.path)
-    return made
-
-
 # --- the order of events -------------------------------------------------------------------
 
 
@@ -273,7 +246,10 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
             raise command.Missing(lacking)
         # Of one size in one folder, which is all that the mounts show and hold in memory.
         folder = asked.data / f"{asked.mib}-mib"
-        made = {name: prepare(name, folder, asked.mib, console) for name in asked.sets}
+        made = {
+            name: datasets.prepare(recipe(name, asked.mib), folder, console, converted=True)
+            for name in asked.sets
+        }
         described = {name: asdict(one) | {"path": name} for name, one in made.items()}
         report = Report(
             began=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -13,28 +13,8 @@ Source: LMDBIO (ACM TOPC 2019), sections 3.2, 5.2 and 5.3.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
-
-__all__ = [
-    "MODES",
-    "PLAIN",
-    "PY_LMDB",
-    "SCALINGS",
-    "SETS",
-    "Cell",
-    "DataSet",
-    "Lane",
-    "Run",
-    "Shape",
-    "block_sizes",
-    "candidates",
-    "cells",
-    "in_turns",
-    "ior_words",
-    "mode_lanes",
-    "refined",
-]
 
 KIB, MIB = 2**10, 2**20
 
@@ -257,41 +237,29 @@ def mode_lanes(
         engines: modes with explicit reads run once with each; "": as the mode says.
         block_iterations: of those that coalesce; 0: as they choose.
     """
-    made = []
+    made = [Lane(PY_LMDB, "py-lmdb")] if PY_LMDB in modes else []
     for mode in modes:
-        if mode == PY_LMDB:
-            made.append(Lane(PY_LMDB, "py-lmdb"))
-        elif mode != PLAIN:
-            for engine in engines if mode in EXPLICIT else ("",):
-                for count in tokens if mode == "stag" else (0,):
-                    name = f"{mode}/{count}" if count else mode
-                    made.append(
-                        Lane(
-                            f"{name} {engine}".rstrip(),
-                            "reader",
-                            mode,
-                            tokens=count,
-                            engine=engine,
-                            block_iterations=block_iterations if mode in EXPLICIT[2:] else 0,
-                        )
-                    )
+        iterations = block_iterations if mode in EXPLICIT[2:] else 0
+        for engine in engines if mode in EXPLICIT else ("",):
+            for count in tokens if mode == "stag" else (0,):
+                if mode not in (PY_LMDB, PLAIN):
+                    name = f"{mode}/{count} {engine}" if count else f"{mode} {engine}"
+                    made.append(Lane(name.rstrip(), "reader", mode, count, engine, iterations))
     return made
-
-
-def plain_name(lane: Lane, ranks_per_node: int) -> str:
-    size = f"{lane.transfer // MIB} MiB" if lane.transfer >= MIB else f"{lane.transfer // KIB} KiB"
-    pattern = "segments" if lane.access == "sequential" else "interleaved"
-    parts = [pattern, size, f"{lane.processes or ranks_per_node} a node"]
-    parts += [f"depth {lane.depth}"] if lane.depth > 1 else []
-    return f"plain {'O_DIRECT' if lane.direct else 'buffered'} {', '.join(parts)}"
 
 
 def plain(
     access: str, transfer: int, processes: int, depth: int, direct: bool, shape: Shape
 ) -> Lane:
-    lane = Lane("", "plain", access=access, transfer=transfer, depth=depth, direct=direct,
+    """Return a plain reader of a pattern; ``processes`` of each node read."""
+    size = f"{transfer // MIB} MiB" if transfer >= MIB else f"{transfer // KIB} KiB"
+    pattern = "segments" if access == "sequential" else "interleaved"
+    name = (
+        f"plain {'O_DIRECT' if direct else 'buffered'} {pattern}, {size}, "
+        f"{min(processes, shape.ranks_per_node)} a node{f', depth {depth}' * (depth > 1)}"
+    )
+    return Lane(name, "plain", access=access, transfer=transfer, depth=depth, direct=direct,
                 processes=0 if processes >= shape.ranks_per_node else processes)  # fmt: skip
-    return replace(lane, name=plain_name(lane, shape.ranks_per_node))
 
 
 def ior_words(lane: Lane, shape: Shape, size: int) -> str:
@@ -306,25 +274,18 @@ def ior_words(lane: Lane, shape: Shape, size: int) -> str:
 
 
 def candidates(shape: Shape) -> list[Lane]:
-    """Plain readers from which a calibration chooses, at 1 MiB a request: patterns, O_DIRECT or
-    not, processes of a node, depths."""
-    settings = [(1, 1), (1, 4), (shape.ranks_per_node, 1), (shape.ranks_per_node, 2)]
+    """Return plain readers from which a calibration chooses: patterns, O_DIRECT or not, sizes of
+    requests, processes of a node, depths."""
+    every = shape.ranks_per_node
+    settings = [(MIB, 1, 4), (4 * MIB, 1, 4), (256 * KIB, every, 2), (MIB, every, 1),
+                (MIB, every, 2), (4 * MIB, every, 2)]  # fmt: skip
     found = [
-        plain(access, MIB, processes, depth, direct, shape)
+        plain(access, size, processes, depth, direct, shape)
         for access in ("sequential", "strided")
         for direct in (True, False)
-        for processes, depth in settings
+        for size, processes, depth in settings
     ]
     return list({lane.name: lane for lane in found}.values())
-
-
-def refined(best: Lane, shape: Shape) -> list[Lane]:
-    """The same with requests of other sizes."""
-    return [
-        plain(best.access, size, best.processes or shape.ranks_per_node, best.depth,
-              best.direct, shape)
-        for size in (256 * KIB, 4 * MIB, 16 * MIB)
-    ]  # fmt: skip
 
 
 def block_sizes() -> list[Lane]:

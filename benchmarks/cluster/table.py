@@ -7,8 +7,6 @@ from benchmarks.cluster.sweep import PLAIN
 from benchmarks.report import Table, spread_text
 from lmdbio.bench.findings import figure
 
-__all__ = ["HEADS", "cell_table"]
-
 #: Of a cell's table, and what they mean.
 HEADS = {
     "who": "",
@@ -34,8 +32,7 @@ HEADS = {
 def row(made: CellResult, lane: LaneResult) -> list[str]:
     """Return the texts of a lane's line."""
     if not lane.runs:
-        why = "not in this version" if lane.absent else "failed" if lane.error else "-"
-        return [lane.lane.name, why]
+        return [lane.lane.name, "failed" if lane.error else "-"]
     ceiling, base = made.lane(PLAIN), made.lane("py-lmdb")
     rate, seconds = lane.median("rate"), lane.median("seconds")
     ceiling_rate = ceiling.median("rate") if ceiling else None
@@ -66,8 +63,6 @@ def row(made: CellResult, lane: LaneResult) -> list[str]:
 
 def cell_table(made: CellResult) -> Table:
     """Return all lanes of a cell; errors stand below."""
-    notes = [
-        f"{lane.lane.name}: {lane.error}" for lane in made.lanes if lane.error and not lane.absent
-    ]
+    notes = [f"{lane.lane.name}: {lane.error}" for lane in made.lanes if lane.error]
     rows = [row(made, lane) for lane in made.lanes]
     return Table(str(made.cell), tuple(HEADS), rows, notes=notes)

@@ -35,8 +35,6 @@ from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import split_share
 from lmdbio.reader.reader import Reader
 
-__all__ = ["Account", "Task", "Way", "make"]
-
 #: Takes the bytes of one record.
 Look = Callable[[Any], None]
 

@@ -32,8 +32,6 @@ import lmdbio
 import lmdbio.torch
 from benchmarks.dlio.make_data import key_of
 
-__all__ = ["LmdbioLoader", "LmdbioReader", "PyLmdbReader"]
-
 
 class _Reader(FormatReader):
     """One sample at a time, out of files that stay open: DLIO would close them after each."""

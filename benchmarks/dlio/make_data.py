@@ -20,8 +20,6 @@ from rich.console import Console
 from lmdbio.bench import datasets
 from lmdbio.bench.datasets import Recipe
 
-__all__ = ["Data", "ensure", "key_of"]
-
 
 def key_of(sample: int) -> bytes:
     """Of a sample of a file."""

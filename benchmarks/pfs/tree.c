@@ -9,14 +9,12 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { BUCKETS = 1 << 14 };
-
 struct pfs_tree {
     const pfs_model *model;
     int folder;
     pthread_mutex_t lock; /* of the table, and of opening */
     pfs_node *root;
-    pfs_node *table[BUCKETS]; /* the root included */
+    pfs_node *nodes; /* a data set has few files */
 };
 
 /* FNV-1a: the same path gives the same servers in every run, on every machine. */
@@ -28,16 +26,10 @@ static uint64_t path_hash(const char *path)
     return hash;
 }
 
-static pfs_node **bucket(pfs_tree *tree, uint64_t hash)
-{
-    return &tree->table[hash % BUCKETS];
-}
-
 /* Adds what lies at the path. Called with the lock held. */
 static int add(pfs_tree *tree, const char *path, uint64_t hash, pfs_node **out)
 {
     size_t size = strlen(path) + 1;
-    pfs_node **at = bucket(tree, hash);
     pfs_node *node = calloc(1, sizeof *node + size);
     if (node == NULL)
         return ENOMEM;
@@ -49,8 +41,8 @@ static int add(pfs_tree *tree, const char *path, uint64_t hash, pfs_node **out)
     memcpy(node->path, path, size);
     node->hash = hash;
     node->fd = -1;
-    node->chain = *at;
-    *at = node;
+    node->chain = tree->nodes;
+    tree->nodes = node;
     *out = node;
     return 0;
 }
@@ -77,15 +69,12 @@ void pfs_tree_close(pfs_tree *tree)
 {
     if (tree == NULL)
         return;
-    for (size_t i = 0; i < BUCKETS; i++) {
-        pfs_node *next;
-        for (pfs_node *node = tree->table[i]; node != NULL; node = next) {
-            next = node->chain;
-            if (node->fd >= 0)
-                (void)close(node->fd);
-            pfs_layout_close(node->layout);
-            free(node);
-        }
+    for (pfs_node *node = tree->nodes, *next; node != NULL; node = next) {
+        next = node->chain;
+        if (node->fd >= 0)
+            (void)close(node->fd);
+        pfs_layout_close(node->layout);
+        free(node);
     }
     if (tree->folder >= 0)
         (void)close(tree->folder);
@@ -126,7 +115,7 @@ int pfs_tree_find(pfs_tree *tree, const pfs_node *parent, const char *name, pfs_
         return ENAMETOOLONG;
     hash = path_hash(path);
     (void)pthread_mutex_lock(&tree->lock);
-    node = *bucket(tree, hash);
+    node = tree->nodes;
     while (node != NULL && (node->hash != hash || strcmp(node->path, path) != 0))
         node = node->chain;
     if (node == NULL)

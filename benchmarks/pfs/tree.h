@@ -17,7 +17,7 @@ typedef struct pfs_tree pfs_tree;
 
 /* Belongs to the tree. */
 typedef struct pfs_node {
-    struct pfs_node *chain; /* in the table */
+    struct pfs_node *chain; /* the next of all nodes */
     uint64_t hash;          /* of the path */
     pfs_layout *layout;     /* NULL until opened; guarded by whoever guards the model */
     int fd;                 /* -1 until opened */

@@ -12,20 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-__all__ = [
-    "CAP_BYTES",
-    "CAP_REQUESTS",
-    "CELLS",
-    "GROUPS",
-    "PLAIN",
-    "SETS",
-    "SET_BYTES",
-    "Cell",
-    "Lane",
-    "Rule",
-    "chosen",
-]
-
 KIB, MIB, GIB = 2**10, 2**20, 2**30
 #: Of LMDB: large values lie in pages of their own, behind one header.
 PAGE, PAGE_HEADER = 4 * KIB, 16

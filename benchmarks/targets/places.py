@@ -15,8 +15,6 @@ from benchmarks.capped import capped
 from benchmarks.pfs import pfs
 from benchmarks.targets.cells import CAP_BYTES, CAP_REQUESTS
 
-__all__ = ["Place", "at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Place:

@@ -17,8 +17,6 @@ import argparse
 import signal
 import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
@@ -26,7 +24,7 @@ import lmdb
 from rich.console import Console
 
 from benchmarks import report as reports
-from benchmarks.command import Failed, Missing
+from benchmarks.command import Failed, Missing, words_of
 from benchmarks.targets import places, show
 from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell, Lane, chosen
 from benchmarks.targets.show import Measured, Report
@@ -35,8 +33,6 @@ from lmdbio.bench.datasets import Recipe
 from lmdbio.bench.findings import Findings, Row
 from lmdbio.bench.trials import Trial, Workload
 from lmdbio.bench.workplace import Workplace, workplace
-from lmdbio.convert.convert import convert
-from lmdbio.provenance import find_sidecar
 from lmdbio.system.signals import ended_by_signals
 
 MIB = 2**20
@@ -46,44 +42,12 @@ CALIBRATION_BYTES = 256 * MIB
 VERIFY_BYTES = 64 * MIB
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to do.
-
-    Attributes:
-        data: folder of the data sets.
-        use: environments to take instead of making one, by the name of the set.
-        groups, sets: which rules, on which data sets.
-        rounds: timed runs of each.
-        limit_seconds: a run that takes longer has failed.
-        scale: of the bytes of every set and run; 1 but for trying out.
-        verify: compare what everybody reads before timing it.
-        drop_all: put everything out of the page cache before a cold run, not the data alone.
-    """
-
-    data: Path
-    use: dict[str, Path] = field(default_factory=dict)
-    groups: tuple[str, ...] = GROUPS
-    sets: tuple[str, ...] = tuple(SETS)
-    rounds: int = 7
-    limit_seconds: float = 120.0
-    scale: float = 1.0
-    verify: bool = True
-    drop_all: bool = True
-
-    def bytes(self, size: int) -> int:
-        return max(1, int(size * self.scale))
-
-
 # --- the command line -----------------------------------------------------------------------
 
 
-def words_of(known: Sequence[str], text: str) -> tuple[str, ...]:
-    words = tuple(word.strip() for word in text.split(","))
-    for word in words:
-        if word not in known:
-            raise argparse.ArgumentTypeError(f"{word!r}: there are {', '.join(known)}")
-    return words
+def scaled(asked: argparse.Namespace, size: int) -> int:
+    """Return so many bytes as ``--scale`` leaves of a size."""
+    return max(1, int(size * asked.scale))
 
 
 def parse(words: list[str]) -> argparse.Namespace:
@@ -99,9 +63,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--use", action="append", default=[], metavar="SET=PATH",
         help=f"measure this environment and make none; SET: {', '.join(SETS)}. Nothing is "
         "written to it: convert it first")
-    add("--only", type=lambda text: words_of(GROUPS, text), default=GROUPS, metavar="GROUPS",
+    add("--only", default="all", metavar="GROUPS",
         help=f"of {','.join(GROUPS)}")
-    add("--sets", type=lambda text: words_of(tuple(SETS), text), default=tuple(SETS),
+    add("--sets", default="all",
         metavar="SETS", help=f"of {','.join(SETS)}")
     add("--rounds", type=int, default=7, help="timed runs of each (7)")
     add("--limit-seconds", type=float, default=120.0,
@@ -117,6 +81,11 @@ def parse(words: list[str]) -> argparse.Namespace:
     asked = parser.parse_args(words)
     if asked.rounds < 1 or asked.limit_seconds <= 0 or not 0 < asked.scale <= 1:
         parser.error("--rounds is from 1, --limit-seconds above 0, --scale above 0 and up to 1")
+    try:
+        asked.only = words_of(GROUPS, asked.only)
+        asked.sets = words_of(tuple(SETS), asked.sets)
+    except ValueError as error:
+        parser.error(f"--only, --sets: {error}")
     asked.environments = {}
     for word in asked.use:
         name, _, path = word.partition("=")
@@ -129,23 +98,19 @@ def parse(words: list[str]) -> argparse.Namespace:
 # --- data sets ------------------------------------------------------------------------------
 
 
-def recipe(name: str, options: Options) -> Recipe:
-    return Recipe(f"fixed-{name}", "fixed", options.bytes(SET_BYTES), record_bytes=SETS[name])
+def recipe(name: str, asked: argparse.Namespace) -> Recipe:
+    return Recipe(f"fixed-{name}", "fixed", scaled(asked, SET_BYTES), record_bytes=SETS[name])
 
 
-def prepare(name: str, options: Options, console: Console) -> Path:
-    """The environment of a set, made and converted if it is not there.
+def prepare(name: str, asked: argparse.Namespace, console: Console) -> Path:
+    """Return the environment of a set, made and converted if it is not there.
 
     Raises:
         OSError: there is no room.
     """
-    if name in options.use:
-        return options.use[name]
-    path = datasets.prepare(recipe(name, options), options.data, console).path
-    if not find_sidecar(path / "data.mdb").exists():
-        with console.status(f"convert {name}"):
-            convert(path)
-    return path
+    if name in asked.environments:
+        return Path(asked.environments[name])
+    return datasets.prepare(recipe(name, asked), asked.data, console, converted=True).path
 
 
 # --- a cell ---------------------------------------------------------------------------------
@@ -154,8 +119,8 @@ def prepare(name: str, options: Options, console: Console) -> Path:
 class Cells:
     """Measures cells, one after the other, into a report."""
 
-    def __init__(self, options: Options, report: Report, console: Console) -> None:
-        self.options, self.report, self.console = options, report, console
+    def __init__(self, asked: argparse.Namespace, report: Report, console: Console) -> None:
+        self.asked, self.report, self.console = asked, report, console
         #: What was wrong with what somebody read; "" if nothing was.
         self.compared: dict[tuple[str, str, str, int], str] = {}
 
@@ -168,11 +133,11 @@ class Cells:
             with places.at(cell.place, folder) as place, workplace() as bench:
                 made.place, made.link = place.words, place.link
                 bench.warm = bench.consume = cell.warm
-                bench.drop_all = self.options.drop_all
-                bench.limit_seconds = self.options.limit_seconds
+                bench.drop_all = not self.asked.drop_data_only
+                bench.limit_seconds = self.asked.limit_seconds
                 bench.environment, bench.prefix = dict(cell.environment), place.prefix
                 self.rows(bench, made, place.folder)
-                if self.options.verify:
+                if not self.asked.no_verify:
                     self.compare(bench, made, folder)
                 self.alternate(bench, made)
         except (Missing, Failed, OSError, ValueError, lmdb.Error) as error:
@@ -187,7 +152,7 @@ class Cells:
             cell.access,
             processes=lane.processes,
             batch=cell.batch,
-            bytes_max=self.options.bytes(bytes_max or lane.bytes_max or cell.bytes_max),
+            bytes_max=scaled(self.asked, bytes_max or lane.bytes_max or cell.bytes_max),
         )
 
     def rows(self, bench: Workplace, made: Measured, folder: Path) -> None:
@@ -198,7 +163,7 @@ class Cells:
             if made.findings is None:
                 made.findings = Findings(
                     measure.machine(Path(work.data_file)), work,
-                    cold=not cell.warm, repeats=self.options.rounds, versions=micro.versions(),
+                    cold=not cell.warm, repeats=self.asked.rounds, versions=micro.versions(),
                 )  # fmt: skip
             if lane.name == PLAIN:
                 made.rows[PLAIN] = self.calibrate(bench, made, work, folder)
@@ -266,7 +231,7 @@ class Cells:
         made.findings.rows = rows
         if made.cell.warm:
             micro.warm(Path(work.data_file), work.file_bytes, self.console)
-        micro.alternate(bench, rows, self.options.rounds, self.console)
+        micro.alternate(bench, rows, self.asked.rounds, self.console)
         for row in rows:
             same = [
                 other
@@ -286,13 +251,13 @@ class Cells:
 # --- the order of events --------------------------------------------------------------------
 
 
-def run(options: Options, console: Console, report: Report) -> None:
+def run(asked: argparse.Namespace, console: Console, report: Report) -> None:
     """Goes through the cells; fills the report as it goes."""
-    cells = Cells(options, report, console)
+    cells = Cells(asked, report, console)
     folders: dict[str, Path] = {}
-    for cell in chosen(options.groups, options.sets, CELLS):
+    for cell in chosen(asked.only, asked.sets, CELLS):
         if cell.dataset not in folders:
-            folders[cell.dataset] = prepare(cell.dataset, options, console)
+            folders[cell.dataset] = prepare(cell.dataset, asked, console)
         cells.measure(cell, folders[cell.dataset])
 
 
@@ -307,16 +272,12 @@ def status(report: Report) -> int:
 
 def main(words: list[str]) -> int:
     asked = parse(words)
-    options = Options(
-        asked.data, asked.environments, asked.only, asked.sets, asked.rounds,
-        asked.limit_seconds, asked.scale, not asked.no_verify, not asked.drop_data_only,
-    )  # fmt: skip
     console = reports.wide_console()
     report = Report(datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC"), sys.argv)
     begun = time.monotonic()
     try:
         with ended_by_signals():
-            run(options, console, report)
+            run(asked, console, report)
     except KeyboardInterrupt as interrupt:
         report.interrupted = getattr(interrupt, "number", signal.SIGINT)
     except (OSError, ValueError, lmdb.Error) as error:

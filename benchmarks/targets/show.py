@@ -17,8 +17,6 @@ from benchmarks.targets.verdicts import judge
 from lmdbio.bench import page as pages
 from lmdbio.bench.findings import Findings, Row, as_json, figure
 
-__all__ = ["Measured", "Report", "page", "plain", "show"]
-
 #: Raised whenever a reader of the JSON would notice.
 SCHEMA = "lmdbio-targets/2"
 

@@ -14,8 +14,6 @@ from benchmarks.targets.cells import Cell, Rule
 from lmdbio.bench.findings import GIB, MIB, Row, Spread
 from lmdbio.bench.measure import Sample
 
-__all__ = ["judge"]
-
 #: Unit and figure of a run, by a rule's quantity; None where a machine does not count it.
 QUANTITIES: Mapping[str, tuple[str, Callable[[Row, Sample], float | None]]] = {
     "rate": ("MiB/s", lambda row, sample: row.trial.bytes / MIB / sample.seconds),

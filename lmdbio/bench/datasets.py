@@ -32,6 +32,8 @@ import numpy as np
 from rich.console import Console
 
 from lmdbio.bench.bars import bars, by_steps
+from lmdbio.convert.convert import convert
+from lmdbio.provenance import find_sidecar
 
 __all__ = [
     "CIFAR",
@@ -319,10 +321,16 @@ def ensure(
     return made, False
 
 
-def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:
+def prepare(recipe: Recipe, folder: Path, console: Console, *, converted: bool = False) -> Dataset:
     """Return the data set of ``recipe`` in ``folder``, written if it is not there and intact.
 
     Progress goes to ``console``.
+
+    Args:
+        recipe: what to write.
+        folder: made if it is not there.
+        console: where to.
+        converted: it has a provenance file afterwards.
 
     Raises:
         OSError: the folder has no room for it, or cannot be written.
@@ -349,4 +357,7 @@ def prepare(recipe: Recipe, folder: Path, console: Console) -> Dataset:
             progress.update(
                 task, total=made.value_bytes, completed=made.value_bytes, visible=visible
             )
+    if converted and not find_sidecar(made.data_file).exists():
+        with console.status(f"convert {recipe.name}"):
+            convert(made.path)
     return made

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ __all__ = [
     "by_key",
     "by_reader",
     "by_sequence",
-    "by_slices",
     "checksum",
 ]
 
@@ -221,48 +220,38 @@ def array_sum(batch: Any) -> int:
     return total % 2**64
 
 
-def by_slices(
-    path: str,
-    slices: Sequence[range],
-    check: Check | None,
-    *,
-    consume: Consume = len,
-    **options: Any,
-) -> Totals:
-    """``Records`` a slice at a time; ``options`` are keywords of ``Records``."""
-    import lmdbio
-
-    records = total = 0
-    with lmdbio.Records(path, **options) as values:
-        for one in slices:
-            part = values[one.start : one.stop]
-            if check is not None:
-                for index, value in zip(one, part, strict=True):
-                    check(index, None, value)
-            records += len(part)
-            total += sum(map(consume, part))
-    return records, total
-
-
 def by_sequence(
     path: str,
     runs: Sequence[range],
     check: Check | None,
     *,
+    sliced: bool = False,
     consume: Consume = len,
     **options: Any,
 ) -> Totals:
-    """``Records`` as a sequence: iteration from the first record on, else a slice a run."""
+    """``Records`` as a sequence: iteration from the first record on, else a slice a run.
+
+    Args:
+        path: of the environment.
+        runs: record indices, ascending.
+        check, consume: see the module.
+        sliced: a slice for the first run too.
+        options: keywords of ``Records``.
+    """
     import lmdbio
 
     records = total = 0
     with lmdbio.Records(path, **options) as values:
         for run in runs:
-            first = run.start == 0
-            part = itertools.islice(values, len(run)) if first else values[run.start : run.stop]
-            for index, value in zip(run, part, strict=True):
-                if check is not None:
+            iterated = run.start == 0 and not sliced
+            part: Iterable[Any] = (
+                itertools.islice(values, len(run)) if iterated else values[run.start : run.stop]
+            )
+            if check is not None:
+                part = list(part)
+                for index, value in zip(run, part, strict=True):
                     check(index, None, value)
+            for value in part:
                 records += 1
                 total += consume(value)
     return records, total

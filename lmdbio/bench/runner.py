@@ -156,13 +156,12 @@ def prepare(order: Order, rank: int, check: Check | None, lap: Lap | None) -> Ca
     if one.kind == "reader":
         return lambda: by_reader(order, check)
     options: dict[str, Any] = order.options | {"engine": one.engine, "db": work.db or None}
-    if one.kind == "records":
-        runs = work.runs(rank)
-        return lambda: readers.by_sequence(work.path, runs, check, **options)
     batches = work.batches(rank)
-    if one.kind == "slices":
+    if one.kind in ("records", "slices"):
+        sliced = one.kind == "slices"
         slices = [range(int(part[0]), int(part[-1]) + 1) for part in batches]
-        return lambda: readers.by_slices(work.path, slices, check, **options)
+        runs = slices if sliced else work.runs(rank)
+        return lambda: readers.by_sequence(work.path, runs, check, sliced=sliced, **options)
     # A part of an epoch stands for a set that finds no room in memory, unless it is there.
     room = work.whole or order.warm or work.access not in KEYED
     options["readahead"] = None if room else False

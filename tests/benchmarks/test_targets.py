@@ -229,9 +229,15 @@ def test_it_measures_from_making_the_data_to_the_page(tmp_path: Path) -> None:
     assert (tmp_path / "data" / "fixed-3k" / "data.mdb.prov").exists()
     # A second time it finds them there.
     made = (tmp_path / "data" / "fixed-3k" / "data.mdb").stat().st_mtime_ns
-    options = run.Options(tmp_path / "data", scale=0.001)
-    assert run.prepare("3k", options, run.Console(quiet=True)).name == "fixed-3k"
+    asked = run.parse(["--data", str(tmp_path / "data"), "--scale", "0.001"])
+    assert run.prepare("3k", asked, run.Console(quiet=True)).name == "fixed-3k"
     assert (tmp_path / "data" / "fixed-3k" / "data.mdb").stat().st_mtime_ns == made
+
+
+def given(tmp_path: Path, small: Any, *words: str) -> Any:
+    """Return options to measure the small data set once."""
+    use = ["--data", str(tmp_path), "--use", f"3k={small.path}", "--rounds", "1"]
+    return run.parse([*use, *words])
 
 
 def test_an_environment_that_is_given_is_measured_as_it_lies(
@@ -241,8 +247,8 @@ def test_an_environment_that_is_given_is_measured_as_it_lies(
     report = show.Report("now")
     wanted = [one for one in CELLS if one.name == "warm, one hot key, 3k"]
     monkeypatch.setattr(run, "CELLS", wanted)
-    options = run.Options(tmp_path, {"3k": small.path}, rounds=1, scale=0.01)
-    run.run(options, run.Console(quiet=True), report)
+    asked = given(tmp_path, small, "--scale", "0.01")
+    run.run(asked, run.Console(quiet=True), report)
     assert [one.state for one in report.verdicts] == ["reported"]
     assert sorted(path.name for path in small.path.iterdir()) == before
     assert not list(tmp_path.iterdir())
@@ -262,8 +268,8 @@ def test_a_contestant_that_differs_or_is_absent_is_reported(
 
     monkeypatch.setattr(run.Workplace, "start", start)
     report = show.Report("now")
-    options = run.Options(tmp_path, {"3k": small.path}, rounds=1, scale=0.01, verify=False)
-    run.run(options, run.Console(quiet=True), report)
+    asked = given(tmp_path, small, "--scale", "0.01", "--no-verify")
+    run.run(asked, run.Console(quiet=True), report)
     notes = " ".join(one.note for one in report.verdicts)
     assert "no open here" in notes
     assert "add up to something else" in notes
@@ -285,8 +291,8 @@ def test_runs_at_the_capped_device_are_held_to_its_caps(
     # At 50 requests a second the first ones take a while already.
     monkeypatch.setattr(places, "CAP_REQUESTS", 50)
     report = show.Report("now")
-    options = run.Options(tmp_path, {"3k": small.path}, rounds=1, verify=False, drop_all=False)
-    run.run(options, run.Console(quiet=True), report)
+    asked = given(tmp_path, small, "--no-verify", "--drop-data-only")
+    run.run(asked, run.Console(quiet=True), report)
     (made,) = report.cells
     if made.why:
         pytest.skip(made.why)
