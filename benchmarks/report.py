@@ -32,10 +32,6 @@ td.left, th.left { text-align: left; white-space: normal; }
 td.left::before { display: none !important; }
 td.reached { color: var(--plain); font-weight: 600; }
 td.missed { color: var(--bad); font-weight: 600; }
-.drawings { display: grid; gap: 1rem;
-  grid-template-columns: repeat(auto-fit, minmax(22rem, 1fr)); }
-.drawings figure { margin: 0; }
-.drawings figcaption { color: var(--quiet); font-size: .85rem; }
 """
 
 
@@ -239,7 +235,7 @@ def as_json(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
 
 
 def page(name: str, began: str, title: str, verdicts: Sequence[Verdict], body: str,
-         ended: str = "") -> str:  # fmt: skip
+         ended: str = "", style: str = "") -> str:  # fmt: skip
     """Return a whole page.
 
     Args:
@@ -249,6 +245,7 @@ def page(name: str, began: str, title: str, verdicts: Sequence[Verdict], body: s
         verdicts: they are counted below it.
         body: sections.
         ended: why not everything was measured; "" if it was.
+        style: further CSS.
     """
     said = counted(verdicts) or "Nothing was judged"
     why = f'<p class="bad">{escape(ended)}: not everything was measured.</p>' if ended else ""
@@ -256,7 +253,7 @@ def page(name: str, began: str, title: str, verdicts: Sequence[Verdict], body: s
         f'<header><p class="eyebrow">lmdbio {escape(name)} · {escape(began)}</p>'
         f'<h1>{escape(title)}</h1><p class="verdict">{escape(said)}.</p>{why}</header>'
     )
-    return pages.document(f"lmdbio {name}", heading + body, STYLE)
+    return pages.document(f"lmdbio {name}", heading + body, STYLE + style)
 
 
 def write(file: Path | None, what: Any) -> None:

@@ -22,6 +22,15 @@ from benchmarks.report import Table, Verdict, summary, verdict_table
 from lmdbio.bench import page as pages
 
 SCHEMA = 2
+STYLE = """
+:root { --lmdb: #4d5660; --lmm: var(--fio); --dm: var(--fio-uring-32); --dio: var(--ior);
+  --prov: var(--plain); --coal: var(--lmdbio); --stag: var(--bad); }
+@media (prefers-color-scheme: dark) { :root { --lmdb: #c3cad2; } }
+.drawings { display: grid; gap: 2rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(100%, 30rem), 1fr)); }
+.drawings figure { margin: 0; }
+.drawings figcaption { color: var(--quiet); font-size: .85rem; margin-bottom: .5rem; }
+"""
 
 
 def verdicts(report: Report) -> list[Verdict]:
@@ -87,8 +96,8 @@ def cell_section(made: CellResult) -> str:
 
 def drawing_section(made: Sequence[CellResult], blocks: Sequence[CellResult]) -> str:
     drawn = "".join(
-        f"<figure>{one.svg}<figcaption>Fig. {escape(one.number)}: {escape(one.words)}"
-        "</figcaption></figure>"
+        f"<figure><figcaption>Fig. {escape(one.number)}: {escape(one.words)}</figcaption>"
+        f"{one.svg}{one.legend}</figure>"
         for one in drawings(made, blocks)
     )
     lead = "Numbered as in the paper, with its axes; medians. Processes, and nodes in brackets."
@@ -115,7 +124,7 @@ def page(report: Report, judged: Sequence[Verdict], found: Sequence[Answer]) -> 
     body += pages.section("Where and how", "", pages.facts_html(facts))
     ended = report.failed or "Interrupted" * report.interrupted
     title = "All modes on many ranks, on one machine"
-    return reports.page("cluster", report.began, title, judged, body, ended=ended)
+    return reports.page("cluster", report.began, title, judged, body, ended, STYLE)
 
 
 def deliver(report: Report, console: Console, file: Path | None, html: Path | None) -> None:

@@ -20,7 +20,7 @@ Microbenchmarks of one data set (``lmdbio bench``), comparable with IOR and fio:
     runner       one run
     workplace    where runs are started
     findings     what came of it, and the statistics. Pure
-    drawing      bars, ranges and lines in SVG. Pure
+    drawing      bars, ranges and charts in SVG. Pure
     page         findings as one HTML page. Pure
     columns      the columns of figures, for both of these. Pure
     screen       findings as one table

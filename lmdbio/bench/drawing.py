@@ -1,4 +1,4 @@
-"""Drawings in SVG, made by hand: horizontal bars, ranges, and lines over sizes. Pure.
+"""Drawings in SVG, made by hand: horizontal bars, ranges, and charts. Pure.
 
 Colours are the page's CSS variables, so that one drawing serves light and dark. Bars and ranges
 place everything in per cent and have no size of their own, so that their text stays readable on
@@ -8,16 +8,18 @@ a phone.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 
 __all__ = [
     "Bar",
-    "Line",
+    "Chart",
+    "Series",
     "axis_html",
     "bar_svg",
-    "lines_svg",
+    "chart_svg",
+    "legend_html",
     "log_ticks",
     "nice_ticks",
     "range_svg",
@@ -34,13 +36,52 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """Values over sizes: (size, lowest, middle, highest)."""
+class Series:
+    """One thing that a chart shows.
+
+    Attributes:
+        name: in the legend.
+        colour: of the page's variables.
+        points: (place, lowest, middle, highest), places ascending. A bar reaches from lowest to
+            highest, and middle is the value that it stands for.
+        kind: "line" or "dotted", with dots and a band; "bar"; "mark", short and level; "guide", a
+            dashed line alone, from side to side if it has one point.
+        width: of a bar or mark; two places of bars are 1 apart.
+    """
 
     name: str
     colour: str
-    points: tuple[tuple[int, float, float, float], ...]
-    dashed: bool = False
+    points: tuple[tuple[float, float, float, float], ...]
+    kind: str = "line"
+    width: float = 0.6
+
+    @classmethod
+    def of(
+        cls, name: str, colour: str, points: Iterable[tuple[float, float]], kind: str = "line"
+    ) -> Series:
+        """Return a series of places and values alone."""
+        return cls(name, colour, tuple((x, y, y, y) for x, y in points), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Series over one pair of axes; at least one of them has a point.
+
+    Attributes:
+        title: what is shown.
+        places: of the horizontal axis, and how to write them.
+        place_name: what they are.
+        unit: of the values, or what they are.
+        series: in the order in which they are drawn.
+        logarithmic: the vertical axis; a value of 0 is drawn at the lowest tick.
+    """
+
+    title: str
+    places: dict[float, str]
+    place_name: str
+    unit: str
+    series: tuple[Series, ...]
+    logarithmic: bool = False
 
 
 def nice_ticks(top: float, wanted: int = 5) -> list[float]:
@@ -67,6 +108,14 @@ def log_ticks(low: float, high: float, *, short: bool = False) -> list[float]:
 
 def tick_text(value: float) -> str:
     return f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+
+
+def scale(ticks: Sequence[float], *, logarithmic: bool = False) -> Callable[[float], float]:
+    """Return the function from a value to its place: 0 at the first tick, 1 at the last."""
+    if not logarithmic:
+        return lambda value: value / ticks[-1]
+    span = math.log(ticks[-1] / ticks[0])
+    return lambda value: math.log(max(value, ticks[0]) / ticks[0]) / span
 
 
 def per_cent(share: float) -> str:
@@ -99,10 +148,7 @@ def bar_svg(bar: Bar, top: float, ticks: Sequence[float]) -> str:
 
 def range_svg(values: Sequence[float], ticks: Sequence[float], colour: str, unit: str) -> str:
     """Values on a logarithmic scale from the first tick to the last; the first one is largest."""
-
-    def place(value: float) -> float:
-        return math.log(value / ticks[0]) / math.log(ticks[-1] / ticks[0])
-
+    place = scale(ticks, logarithmic=True)
     first, last = per_cent(place(min(values))), per_cent(place(max(values)))
     marks = "".join(
         f'<circle cx="{per_cent(place(value))}" cy="50%" r="{6 - number}" '
@@ -120,10 +166,10 @@ def range_svg(values: Sequence[float], ticks: Sequence[float], colour: str, unit
 
 def axis_html(ticks: Sequence[float], *, logarithmic: bool = False) -> str:
     """The numbers below bars or ranges."""
-    span = math.log(ticks[-1] / ticks[0]) if logarithmic else ticks[-1]
+    place = scale(ticks, logarithmic=logarithmic)
     texts = []
     for number, tick in enumerate(ticks):
-        share = math.log(tick / ticks[0]) / span if logarithmic else tick / span
+        share = place(tick)
         anchor = {0: "start", len(ticks) - 1: "end"}.get(number, "middle")
         texts.append(
             f'<text x="{per_cent(share)}" y="12" text-anchor="{anchor}">{tick_text(tick)}</text>'
@@ -131,39 +177,35 @@ def axis_html(ticks: Sequence[float], *, logarithmic: bool = False) -> str:
     return f'<svg class="axis" width="100%" height="16">{"".join(texts)}</svg>'
 
 
-#: The drawing of lines: its size, and the margins around its axes.
+#: The size of a chart, and the margins around its axes.
 WIDTH, HEIGHT = 640, 340
-LEFT, RIGHT, ABOVE, BELOW = 52, 14, 28, 44
+LEFT, RIGHT, ABOVE, BELOW = 68, 14, 28, 44
+DASHES = {
+    "dotted": ' stroke-dasharray="2 4" stroke-linecap="round"',
+    "guide": ' stroke-dasharray="7 4"',
+}
 
 
-def lines_svg(
-    lines: Sequence[Line],
-    levels: Sequence[tuple[str, str, float]],
-    size_text: dict[int, str],
-    unit: str,
-) -> str:
-    """Values over sizes; the sizes at equal steps of their logarithm.
+def chart_svg(chart: Chart) -> str:
+    """Draw axes and series; the legend stands apart."""
+    values = [y for one in chart.series for _, *three in one.points for y in three]
+    ticks = nice_ticks(max(values))
+    if chart.logarithmic:
+        known = [value for value in values if value > 0] or [1.0]
+        ticks = log_ticks(min(known), max(known), short=max(known) > 1e4 * min(known))
+    share = scale(ticks, logarithmic=chart.logarithmic)
+    lines = [one for one in chart.series if one.kind in ("line", "dotted")]
+    places = [*chart.places, *(point[0] for one in lines for point in one.points)]
+    low, high = min(places), max(places)
+    # A little room on both sides for dots, half a step for bars.
+    wide = any(one.kind in ("bar", "mark") for one in chart.series)
+    room = 0.5 if wide else 0.043 * (high - low) or 1.0
 
-    Args:
-        lines: each with a band from lowest to highest.
-        levels: name, colour and value of what does not depend on the size.
-        size_text: the sizes, ascending, and how to write them.
-        unit: of the values.
-    """
-    highest = max(
-        [point[3] for line in lines for point in line.points] + [level[2] for level in levels]
-    )
-    ticks = nice_ticks(highest)
-    logs = [math.log2(size) for size in size_text]
-    low, high = (logs[0], logs[-1]) if len(logs) > 1 else (logs[0] - 1, logs[0] + 1)
-
-    def x(size: float) -> float:
-        # A little room on both sides, for the dots.
-        share = 0.04 + 0.92 * (math.log2(size) - low) / (high - low)
-        return LEFT + share * (WIDTH - LEFT - RIGHT)
+    def x(place: float) -> float:
+        return LEFT + (place - low + room) / (high - low + 2 * room) * (WIDTH - LEFT - RIGHT)
 
     def y(value: float) -> float:
-        return ABOVE + (1 - value / ticks[-1]) * (HEIGHT - ABOVE - BELOW)
+        return ABOVE + (1 - share(value)) * (HEIGHT - ABOVE - BELOW)
 
     parts = [
         f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}" '
@@ -172,51 +214,56 @@ def lines_svg(
         for tick in ticks
     ]
     parts += [
-        f'<text x="{x(size):.1f}" y="{HEIGHT - BELOW + 18}" text-anchor="middle">'
+        f'<text x="{x(place):.1f}" y="{HEIGHT - BELOW + 18}" text-anchor="middle">'
         f"{escape(text)}</text>"
-        for size, text in size_text.items()
+        for place, text in chart.places.items()
     ]
     parts.append(
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 6}" text-anchor="middle" '
-        f'class="name">transfer size</text><text x="4" y="11" class="name">{escape(unit)}</text>'
+        f'class="name">{escape(chart.place_name)}</text>'
+        f'<text x="4" y="11" class="name">{escape(chart.unit)}</text>'
     )
-    parts += [level_svg(number, level, y(level[2])) for number, level in enumerate(levels)]
-    for line in lines:
-        places = [(x(size), y(low), y(mid), y(high)) for size, low, mid, high in line.points]
-        parts.append(line_svg(line, places))
+    for one in chart.series:
+        at = [(x(place), y(low), y(mid), y(high)) for place, low, mid, high in one.points]
+        parts.append(series_svg(one, at, x(one.width) - x(0)))
     return (
         f'<svg class="lines" role="img" viewBox="0 0 {WIDTH} {HEIGHT}">'
-        f"<title>{escape(unit)} over the size of a transfer</title>{''.join(parts)}</svg>"
+        f"<title>{escape(chart.title)}</title>{''.join(parts)}</svg>"
     )
 
 
-def level_svg(number: int, level: tuple[str, str, float], at: float) -> str:
-    """A dashed line from side to side; names alternate between left and right."""
-    name, colour, _ = level
-    left = number % 2 == 0
-    place = f'x="{LEFT + 6}"' if left else f'x="{WIDTH - RIGHT - 4}" text-anchor="end"'
-    return (
-        f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}" '
-        f'stroke="var(--{colour})" stroke-width="1.6" stroke-dasharray="7 4"/>'
-        f'<text {place} y="{at - 5:.1f}" class="level" style="fill: var(--{colour})">'
-        f"{escape(name)}</text>"
+def legend_html(chart: Chart) -> str:
+    """List the series by colour and name."""
+    entries = "".join(
+        f'<li><i class="{one.kind}" style="--shade: var(--{one.colour})"></i>'
+        f"{escape(one.name)}</li>"
+        for one in chart.series
+        if one.points
     )
+    return f'<ul class="legend">{entries}</ul>'
 
 
-def line_svg(line: Line, places: Sequence[tuple[float, float, float, float]]) -> str:
-    """The band, the line and its dots. ``places``: x, and y of lowest, middle, highest."""
-    paint = f"var(--{line.colour})"
-    upper = [f"{x:.1f},{high:.1f}" for x, _, _, high in places]
-    lower = [f"{x:.1f},{low:.1f}" for x, low, _, _ in reversed(places)]
-    middle = " ".join(f"{x:.1f},{mid:.1f}" for x, _, mid, _ in places)
-    dash = ' stroke-dasharray="2 4" stroke-linecap="round"' if line.dashed else ""
-    dots = "".join(
-        f'<circle cx="{x:.1f}" cy="{mid:.1f}" r="3.4" fill="{paint}">'
-        f"<title>{escape(line.name)}: {tick_text(round(value[2], 1))}</title></circle>"
-        for (x, _, mid, _), value in zip(places, line.points, strict=True)
-    )
+def series_svg(one: Series, at: Sequence[tuple[float, float, float, float]], width: float) -> str:
+    """Draw one series. ``at``: x, and y of lowest, middle and highest, of each point."""
+    paint = f"var(--{one.colour})"
+    marks = []
+    for (x, low, mid, high), (_, _, value, _) in zip(at, one.points, strict=True):
+        shape = {
+            "bar": f'path d="M{x:.1f},{low:.1f}V{high:.1f}" stroke-width="{width:.1f}"',
+            "mark": f'path d="M{x - width / 2:.1f},{mid:.1f}h{width:.1f}" stroke-width="2.2"',
+        }.get(one.kind, f'circle cx="{x:.1f}" cy="{mid:.1f}" r="2.9" fill="{paint}"')
+        title = f"<title>{escape(one.name)}: {tick_text(float(f'{value:.4g}'))}</title>"
+        marks.append(f'<{shape} stroke="{paint}">{title}</{shape.split()[0]}>')
+    if one.kind in ("bar", "mark"):
+        return "".join(marks)
+    if one.kind == "guide":
+        marks = []
+        at = at if len(at) > 1 else [(x, *at[0][1:]) for x in (LEFT, WIDTH - RIGHT)]
+    upper = [f"{x:.1f},{high:.1f}" for x, _, _, high in at]
+    lower = [f"{x:.1f},{low:.1f}" for x, low, _, _ in reversed(at)]
+    middle = " ".join(f"{x:.1f},{mid:.1f}" for x, _, mid, _ in at)
     return (
         f'<polygon points="{" ".join(upper + lower)}" fill="{paint}" fill-opacity="0.13"/>'
-        f'<polyline points="{middle}" fill="none" stroke="{paint}" stroke-width="2.2"{dash}/>'
-        f"{dots}"
+        f'<polyline points="{middle}" fill="none" stroke="{paint}" stroke-width="2.2"'
+        f"{DASHES.get(one.kind, '')}/>{''.join(marks)}"
     )

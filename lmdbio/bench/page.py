@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -10,10 +11,12 @@ from pathlib import Path
 from lmdbio.bench.columns import shown
 from lmdbio.bench.drawing import (
     Bar,
-    Line,
+    Chart,
+    Series,
     axis_html,
     bar_svg,
-    lines_svg,
+    chart_svg,
+    legend_html,
     log_ticks,
     nice_ticks,
     range_svg,
@@ -61,8 +64,6 @@ section > p { color: var(--quiet); margin: .15rem 0 .9rem; font-size: .92rem; }
 svg { display: block; overflow: visible; }
 svg text { fill: var(--quiet); font-size: 11px; font-family: inherit; }
 svg text.name { font-size: 12px; }
-svg text.level { font-size: 12px; font-weight: 600; paint-order: stroke; stroke: var(--card);
-  stroke-width: 4px; }
 .lines { width: 100%; height: auto; max-width: 52rem; margin: 0 auto; }
 .grid { stroke: var(--rule); stroke-width: 1; }
 .whisker { stroke: var(--ink); stroke-width: 1.2; stroke-opacity: .75; }
@@ -70,7 +71,8 @@ svg text.level { font-size: 12px; font-weight: 600; paint-order: stroke; stroke:
 .legend { display: flex; flex-wrap: wrap; gap: .2rem 1.2rem; font-size: .88rem; padding: 0;
   list-style: none; margin: .7rem 0 0; }
 .legend i { display: inline-block; width: 1.5rem; vertical-align: .28em; margin-right: .45rem;
-  border-top: 3px solid var(--shade); } .legend i.dashed { border-top-style: dotted; }
+  border-top: 3px solid var(--shade); } .legend i.dotted { border-top-style: dotted; }
+.legend i.guide { border-top-style: dashed; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; font-size: .86rem; width: 100%; white-space: nowrap; }
 th { text-align: right; font-weight: 600; color: var(--quiet); vertical-align: bottom; }
@@ -232,37 +234,34 @@ def transfers_section(findings: Findings) -> str:
             by_name.setdefault(row.trial.name, []).append(row)
     if not by_name:
         return ""
-    lines = [transfer_line(rows) for rows in by_name.values()]
-    levels = [
-        (row.label, row.family, row.rate.median)
+    series = [transfer_series(rows) for rows in by_name.values()]
+    series += [
+        Series.of(row.label, row.family, [(0, row.rate.median)], "guide")
         for row in (findings.baseline, findings.best("lmdbio"))
         if row is not None and row.rate is not None
     ]
     sizes = sorted({row.trial.transfer for rows in by_name.values() for row in rows})
-    drawn = lines_svg(lines, levels, {size: size_text(size) for size in sizes}, "MiB/s")
-    legend = "".join(
-        f'<li><i class="{"dashed" * line.dashed}" style="--shade: var(--{line.colour})"></i>'
-        f"{escape(line.name)}</li>"
-        for line in lines
-    )
+    places = {math.log2(size): size_text(size) for size in sizes}
+    title = "MiB/s over the size of a transfer"
+    chart = Chart(title, places, "transfer size", "MiB/s", tuple(series))
     lead = (
         "What plain requests of each size get from this file; bands span all runs. Solid: "
         "O_DIRECT. Dotted: through the page cache. Dashed from side to side: who chooses the "
         "sizes of its requests itself."
     )
-    return section(
-        "Bandwidth against transfer size", lead, f'{drawn}<ul class="legend">{legend}</ul>'
-    )
+    drawn = chart_svg(chart) + legend_html(chart)
+    return section("Bandwidth against transfer size", lead, drawn)
 
 
-def transfer_line(rows: Sequence[Row]) -> Line:
+def transfer_series(rows: Sequence[Row]) -> Series:
     points = tuple(
-        (row.trial.transfer, rate.min, rate.median, rate.max)
+        (math.log2(row.trial.transfer), rate.min, rate.median, rate.max)
         for row in sorted(rows, key=lambda row: row.trial.transfer)
         if (rate := row.rate) is not None
     )
     first = rows[0]
-    return Line(first.title, first.shade, points, dashed=not first.trial.contestant.direct)
+    kind = "line" if first.trial.contestant.direct else "dotted"
+    return Series(first.title, first.shade, points, kind)
 
 
 def latencies_section(findings: Findings) -> str:
