@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -73,30 +75,48 @@ def guarded(run: Callable[[], int]) -> int:
         return 128 + interrupted.number
 
 
-def carry_out(
+def parser(program: str, words: str) -> argparse.ArgumentParser:
+    """Return a parser of what every program here takes: --json, a folder, a command."""
+    made = argparse.ArgumentParser(
+        prog=f"python -m {program}",
+        description=words,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    made.add_argument("--json", metavar="FILE", help="the counters as JSON; - is standard output")
+    made.add_argument("folder", type=_folder)
+    made.add_argument("command", nargs="+", help="after --")
+    return made
+
+
+def _folder(text: str) -> Path:
+    if not Path(text).is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is not a folder")
+    return Path(text)
+
+
+def run(
     words: Sequence[str],
-    paths: Mapping[str, Path],
-    variables: Mapping[str, str],
-    *,
-    prefix: Sequence[str] = (),
+    prefix: str,
+    mounts: Mapping[str, Path],
+    join: Sequence[str] = (),
     left: Callable[[], Sequence[int]] = tuple,
 ) -> tuple[int, float]:
     """Run a command; return its exit status as a shell gives it, and the seconds it took.
 
     Args:
-        words: of the command; {NAME} stands for the path of that name.
-        paths: by name.
-        variables: further ones of its environment.
-        prefix: words before it.
+        words: of the command; {NAME} in them stands for a mount.
+        prefix: of the variables that tell the command its mounts: PREFIX_NAME, PREFIX_MOUNTS.
+        mounts: by name.
+        join: words before the command.
         left: finds the processes that it has left behind; they are killed.
     """
-    for name, path in paths.items():
-        words = [word.replace(f"{{{name}}}", str(path)) for word in words]
+    found = {**os.environ, f"{prefix}_MOUNTS": str(len(mounts))}
+    for name, mount in mounts.items():
+        found[f"{prefix}_{name.upper()}"] = str(mount)
+        words = [word.replace(f"{{{name}}}", str(mount)) for word in words]
     begun = time.monotonic()
     try:
-        process = subprocess.Popen(
-            [*prefix, *words], env={**os.environ, **variables}, start_new_session=True
-        )
+        process = subprocess.Popen([*join, *words], env=found, start_new_session=True)
     except OSError as error:
         print(f"run.py: {words[0]}: {error.strerror}", file=sys.stderr)
         return NOT_FOUND, 0.0
@@ -108,6 +128,16 @@ def carry_out(
     finally:
         _kill(left, process)
     return (code if code >= 0 else 128 - code), time.monotonic() - begun
+
+
+def report(file: str | None, found: Mapping[str, Any], words: str) -> None:
+    """Write the counters as JSON to ``file`` ("-": standard output), or print them in words."""
+    if file is None:
+        print(words, file=sys.stderr)
+    elif file == "-":
+        print(json.dumps(found, indent=1))
+    else:
+        Path(file).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
 def _end(process: subprocess.Popen[Any], number: int) -> None:

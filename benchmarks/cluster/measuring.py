@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.console import Console
 from benchmarks.cluster import cluster
 from benchmarks.cluster.results import CellResult, LaneResult
 from benchmarks.cluster.sweep import (
+    PLAIN,
     Cell,
     Lane,
     Run,
@@ -29,35 +30,6 @@ MIB = 2**20
 CALIBRATION_BYTES = 96 * MIB
 #: Of a run with blocks of one size: so many requests, and bytes at most.
 BLOCK_REQUESTS, BLOCK_BYTES = 512, 64 * MIB
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What to do.
-
-    Attributes:
-        folder: of the data sets, as the mounts show them.
-        constants: of the modelled store.
-        lanes: who reads records.
-        plain: plain readers take part.
-        rounds: timed runs of each.
-        verify: look at every byte once before anything is timed.
-        limit_seconds: a run that takes longer has failed.
-        drop_all: put everything out of the page cache before a run, not the data alone.
-        barrier: ranks wait for one another after each iteration.
-        reader: further arguments of every Reader.
-    """
-
-    folder: Path
-    constants: dict[str, float]
-    lanes: tuple[Lane, ...]
-    plain: bool = True
-    rounds: int = 3
-    verify: bool = True
-    limit_seconds: float = 120.0
-    drop_all: bool = True
-    barrier: bool = False
-    reader: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -90,13 +62,16 @@ class Measuring:
     """Measures into a report, and shows what comes.
 
     Args:
+        asked: what ``run.parse`` gives, settled, and "folder", which the mounts show.
+        report: for everything that is measured.
+        console: for what comes.
         changed: called after every result.
     """
 
     def __init__(
-        self, options: Options, report: Report, console: Console, changed: Callable[[], None]
+        self, asked: Namespace, report: Report, console: Console, changed: Callable[[], None]
     ) -> None:
-        self.options, self.report, self.console = options, report, console
+        self.asked, self.report, self.console = asked, report, console
         self.changed = changed
         #: The best plain readers, by data set and shape.
         self.ceilings: dict[tuple[str, Shape], list[Lane]] = {}
@@ -111,7 +86,7 @@ class Measuring:
         machine = self.report.machine
         self.console.print(
             f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}; the mounts' page "
-            f"cache is emptied before each run ({'all' if self.options.drop_all else 'the data'})",
+            f"cache is emptied before each run{' of the data' * self.asked.drop_data_only}",
             style="dim", highlight=False,
         )  # fmt: skip
         for factor in dict.fromkeys(cell.factor for cell in cells):
@@ -119,9 +94,9 @@ class Measuring:
                 wanted = [c for c in cells if (c.factor, c.shape.nodes) == (factor, nodes)]
                 if not wanted:
                     continue
-                constants = dict(self.options.constants)
+                constants = dict(self.asked.constants)
                 constants["out_of_order_ms"] *= factor
-                with pfs.mounted(self.options.folder, mounts=nodes, constants=constants) as store:
+                with pfs.mounted(self.asked.folder, mounts=nodes, constants=constants) as store:
                     if store.words not in self.report.stores:
                         self.report.stores.append(store.words)
                     self.console.rule(f"{nodes} emulated nodes: {store.words}", align="left")
@@ -135,9 +110,9 @@ class Measuring:
     def shape(self, store: pfs.Store, shape: Shape, cells: Sequence[Cell]) -> None:
         """All cells of one shape, by the same ranks."""
         made = [
-            CellResult(cell, [LaneResult(lane) for lane in self.options.lanes]) for cell in cells
+            CellResult(cell, [LaneResult(lane) for lane in self.asked.lanes]) for cell in cells
         ]
-        if self.options.plain:
+        if PLAIN in self.asked.modes:
             for dataset in dict.fromkeys(cell.dataset for cell in cells):
                 if (dataset, shape) not in self.ceilings:
                     self.ceilings[dataset, shape] = self.calibrate(store, shape, dataset)
@@ -148,11 +123,11 @@ class Measuring:
         runs, looked = [], set[tuple[str, str]]()
         for place, one in enumerate(made):
             turns = in_turns(
-                place, [each.lane for each in one.lanes], self.options.rounds, self.size(one.cell)
+                place, [each.lane for each in one.lanes], self.asked.rounds, self.size(one.cell)
             )
             # Once for each assignment; other batches of the same set have nothing new to see.
             kind = (one.cell.dataset, one.cell.assignment)
-            looks = self.options.verify and kind not in looked
+            looks = not self.asked.no_verify and kind not in looked
             looked.add(kind)
             runs += [run for run in turns if looks or not run.verifies]
         self.launch(store, shape, made, runs, show=True)
@@ -186,7 +161,7 @@ class Measuring:
             Run(
                 0, lane, turn, max(lane.transfer, min(BLOCK_BYTES, BLOCK_REQUESTS * lane.transfer))
             )
-            for turn in range(self.options.rounds)
+            for turn in range(self.asked.rounds)
             for lane in lanes
         ]
         self.launch(store, shape, [made], runs, show=False)
@@ -227,9 +202,9 @@ class Measuring:
         """How many of the runs were told of; the next one is at fault if that is not all."""
         done = 0
         plan = {
-            "drop_all": self.options.drop_all,
-            "barrier": self.options.barrier,
-            "reader": self.options.reader,
+            "drop_all": not self.asked.drop_data_only,
+            "barrier": self.asked.barrier,
+            "reader": self.asked.reader,
             "cells": [asdict(one.cell) for one in made],
             "runs": [run.as_json() for run in runs],
         }
@@ -245,7 +220,7 @@ class Measuring:
                 )
 
             try:
-                limit = self.options.limit_seconds
+                limit = self.asked.limit_seconds
                 for told in cluster.run_ranks(
                     store, shape.ranks, plan, seconds_max=limit, waiting=say
                 ):

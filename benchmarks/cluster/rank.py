@@ -144,14 +144,10 @@ class Ranks:
         return ways.Task(
             path=str(self.mount / cell["dataset"]),
             lane=run["lane"],
-            batch=cell["batch"],
-            iterations=cell["iterations"],
-            assignment=cell["assignment"],
-            rank=COMM.rank,
-            ranks=COMM.size,
+            cell=cell,
+            comm=COMM,
             ranks_per_node=self.per_node,
             bytes_max=run["bytes_max"],
-            comm=COMM,
             step=partial(self.step, cell["compute_ms"] / 1e3),
             options=self.plan["reader"],
         )

@@ -27,8 +27,8 @@ from typing import Any
 
 from benchmarks import command
 from benchmarks.cluster import cluster, report as reporting
-from benchmarks.cluster.measuring import Measuring, Options, Report
-from benchmarks.cluster.sweep import MODES, PLAIN, SCALINGS, SETS, Cell, Shape, cells, mode_lanes
+from benchmarks.cluster.measuring import Measuring, Report
+from benchmarks.cluster.sweep import MODES, SCALINGS, SETS, Cell, Shape, cells, mode_lanes
 from benchmarks.command import words_of
 from benchmarks.pfs import pfs
 from benchmarks.report import wide_console
@@ -172,6 +172,14 @@ def settle(asked: argparse.Namespace) -> None:
         raise ValueError(f"there are up to {NODES_MAX} nodes")
     asked.factors = tuple(float(word) for word in asked.factors.split(","))
     asked.constants = pfs.constants(asked.set)
+    asked.lanes = mode_lanes(asked.modes, asked.tokens, asked.engines, asked.block_iterations)
+    reader = {
+        "memory_bytes_max": asked.memory_mib and asked.memory_mib * MIB,
+        "depth": asked.depth,
+        "request_bytes_max": asked.request_kib and asked.request_kib * 1024,
+        "slots": asked.slots,
+    }
+    asked.reader = {name: value for name, value in reader.items() if value is not None}
     if min(asked.rounds, asked.mib, asked.share) < 1 or asked.limit_seconds <= 0:
         raise ValueError("--rounds, --mib, --share and --limit-seconds are above 0")
 
@@ -211,32 +219,6 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
     ]
 
 
-def options_of(asked: argparse.Namespace, folder: Path) -> Options:
-    lanes = mode_lanes(asked.modes, asked.tokens, asked.engines, asked.block_iterations)
-    reader = {
-        name: value * unit
-        for name, value, unit in (
-            ("memory_bytes_max", asked.memory_mib, MIB),
-            ("depth", asked.depth, 1),
-            ("request_bytes_max", asked.request_kib, 1024),
-            ("slots", asked.slots, 1),
-        )
-        if value is not None
-    }
-    return Options(
-        folder=folder,
-        constants=asked.constants,
-        lanes=tuple(lanes),
-        plain=PLAIN in asked.modes,
-        rounds=asked.rounds,
-        verify=not asked.no_verify,
-        limit_seconds=asked.limit_seconds,
-        drop_all=not asked.drop_data_only,
-        barrier=asked.barrier,
-        reader=reader,
-    )
-
-
 def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], int]:
     console = wide_console()
 
@@ -245,7 +227,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
         if lacking:
             raise command.Missing(lacking)
         # Of one size in one folder, which is all that the mounts show and hold in memory.
-        folder = asked.data / f"{asked.mib}-mib"
+        folder = asked.folder = asked.data / f"{asked.mib}-mib"
         made = {
             name: datasets.prepare(recipe(name, asked.mib), folder, console, converted=True)
             for name in asked.sets
@@ -263,7 +245,7 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
             report.seconds = time.monotonic() - begun
 
         try:
-            measuring = Measuring(options_of(asked, folder), report, console, changed)
+            measuring = Measuring(asked, report, console, changed)
             measuring.run(cells_of(asked, made), asked.sets[0] if asked.block_sizes else "")
         except command.Interrupted:
             report.interrupted = True

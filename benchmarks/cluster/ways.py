@@ -45,25 +45,20 @@ class Task:
 
     Attributes:
         path: the environment, as this rank's node sees it.
-        lane: a ``sweep.Lane`` as JSON has it.
-        batch, iterations, assignment: of the cell.
-        rank, ranks, ranks_per_node: who.
+        lane, cell: a ``sweep.Lane`` and a ``sweep.Cell`` as JSON has them.
+        comm: of all ranks.
+        ranks_per_node: of the emulated nodes.
         bytes_max: of the file, for plain readers.
-        comm: of the Reader.
         step: called after each iteration.
         options: further arguments of the Reader.
     """
 
     path: str
     lane: Mapping[str, Any]
-    batch: int
-    iterations: int
-    assignment: str
-    rank: int
-    ranks: int
+    cell: Mapping[str, Any]
+    comm: Any
     ranks_per_node: int
     bytes_max: int
-    comm: Any
     step: Callable[[], None]
     options: Mapping[str, Any]
 
@@ -154,11 +149,11 @@ class CaffePattern:
 
     def read(self, look: Look | None) -> None:
         task, cursor, account = self.task, self.cursor, self.account
-        share = split_share(task.batch, task.ranks, task.rank)
+        share = split_share(task.cell["batch"], task.comm.size, task.comm.rank)
         cursor.first()
         place = 0
-        for iteration in range(task.iterations):
-            first = iteration * task.batch + share.start
+        for iteration in range(task.cell["iterations"]):
+            first = iteration * task.cell["batch"] + share.start
             begun = perf_counter()
             for _ in range(first - place):
                 self._next()
@@ -211,11 +206,11 @@ class ByReader:
             mode = replace(mode, block_iterations=task.lane["block_iterations"])
         self.reader = Reader(
             task.path,
-            task.batch,
+            task.cell["batch"],
             comm=task.comm,
             mode=mode,
-            assignment=task.assignment,
-            iterations=task.iterations,
+            assignment=task.cell["assignment"],
+            iterations=task.cell["iterations"],
             ranks_per_node=task.ranks_per_node,
             **task.options,
         )
@@ -264,9 +259,9 @@ class Plain:
     def open(self) -> None:
         task, lane = self.task, self.task.lane
         each = lane["processes"] or task.ranks_per_node
-        node, local = divmod(task.rank, task.ranks_per_node)
+        node, local = divmod(task.comm.rank, task.ranks_per_node)
         self.account.reads = local < each
-        layout = self.layout(each * (task.ranks // task.ranks_per_node))
+        layout = self.layout(each * (task.comm.size // task.ranks_per_node))
         offsets = layout.offsets(node * each + local) if self.account.reads else ()
         self.run = self.prepare(offsets)
 

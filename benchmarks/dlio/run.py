@@ -126,8 +126,6 @@ def arguments() -> argparse.Namespace:
         if not one.startswith(("reader.", "train.", "metric.")) or "=" not in one:
             parser.error(f"--set {one}: reader., train. or metric., as train.epochs=2; for what "
                          "else a workload says, copy it")  # fmt: skip
-    if asked.json and not asked.json.absolute().parent.is_dir():
-        parser.error(f"--json {asked.json}: there is no such folder")
     names = asked.only.split(",") if asked.only else [one.name for one in contestants()]
     asked.racing = [one for one in contestants() if one.name in names]
     if len(asked.racing) < len(set(names)):

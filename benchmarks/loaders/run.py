@@ -35,18 +35,8 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks.report import (
-    Table,
-    Verdict,
-    as_json,
-    counted,
-    judged,
-    spread_text,
-    status,
-    verdict_table,
-    wide_console,
-    write,
-)
+from benchmarks import report
+from benchmarks.report import Table, Verdict
 from lmdbio.bench import datasets, measure, processes
 from lmdbio.bench.findings import Spread, figure
 
@@ -179,7 +169,7 @@ def table(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> Ta
         rate = one.rate(made.count)
         rows.append((
             one.title,
-            spread_text(Spread.of(one.rates(made.count)), ",.0f"),
+            report.spread_text(Spread.of(one.rates(made.count)), ",.0f"),
             figure(cpu, ".2f"),
             figure(rate / base.rate(made.count) if base else None, ".2f"),
             figure(one.first_rate(made.count), ",.0f") if warm else "",
@@ -196,7 +186,7 @@ def judge(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> li
     known = {one.name: one for one in racing}
     state = "warm" if warm else "cold"
     return [
-        judged(
+        report.judged(
             f"{bound.who}, times as fast as {bound.than}", state,
             known[bound.who].rate(made.count) / known[bound.than].rate(made.count),
             least=bound.least,
@@ -222,7 +212,7 @@ def main() -> int:
     asked = parser.parse_args()
     if asked.rounds < 1:
         parser.error("--rounds must be at least 1")
-    console = wide_console()
+    console = report.wide_console()
     names = tuple(asked.only.split(",")) if asked.only else ("",)
     racing = [one for one in contestants() if one.name.startswith(names)]
     if not racing:
@@ -259,17 +249,17 @@ def main() -> int:
                 bar.advance(task)
     verdicts = judge(racing, made, warm=asked.warm)
     console.print(table(racing, made, warm=asked.warm).on_screen())
-    console.print(verdict_table(verdicts, "What must hold").on_screen())
-    console.print(f"{counted(verdicts)}; {time.monotonic() - begun:.0f} s")
-    write(asked.json, {
+    console.print(report.verdict_table(verdicts, "What must hold").on_screen())
+    console.print(f"{report.counted(verdicts)}; {time.monotonic() - begun:.0f} s")
+    report.write(asked.json, {
         "machine": asdict(measure.machine(asked.data)),
         "cold": not asked.warm and all(one.cold for one in racing),
         "count": made.count,
         "value_bytes": made.value_bytes,
         "runs": [asdict(one) for one in racing],
-        "verdicts": as_json(verdicts),
+        "verdicts": report.as_json(verdicts),
     })  # fmt: skip
-    return status(verdicts)
+    return report.status(verdicts)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Runs a command before a modelled parallel file system: builds, mounts, runs, unmounts.
+"""Run a command before a modelled parallel file system: builds, mounts, runs, unmounts.
 
     python -m benchmarks.pfs.run [--mounts N] [--set NAME=VALUE ...] FOLDER -- COMMAND...
 
@@ -13,46 +13,11 @@ mounting failed.
 
 from __future__ import annotations
 
-import argparse
-import json
 import sys
-from pathlib import Path
 from typing import Any
 
 from benchmarks import command
 from benchmarks.pfs import pfs
-
-
-def parse(words: list[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.pfs.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("--mounts", type=int, default=1, metavar="N", help="emulated nodes")
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help=f"another constant; x2 is twice the usual: {' '.join(pfs.constants())}",
-    )
-    parser.add_argument("--json", metavar="FILE", help="the counters, instead of the table")
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("command", nargs="+", help="after --")
-    chosen = parser.parse_args(words)
-    if not 1 <= chosen.mounts <= 16:
-        parser.error("--mounts is from 1 to 16")
-    if not chosen.folder.is_dir():
-        parser.error(f"{chosen.folder} is not a folder")
-    try:
-        chosen.constants = pfs.constants(chosen.set)
-    except ValueError as error:
-        parser.error(f"--set {error}")
-    return chosen
-
-
-# --- what the store did -------------------------------------------------------------------
 
 
 def row(title: str, counts: dict[str, Any], seconds: float) -> str:
@@ -93,31 +58,25 @@ def punctuality(counters: dict[str, Any], seconds: float) -> str:
     return text
 
 
-def report(chosen: argparse.Namespace, store: pfs.Store, seconds: float, code: int) -> None:
-    if chosen.json is None:
-        print(table(store.last, seconds), file=sys.stderr)
-        return
-    whole = {"constants": store.constants, "seconds": seconds, "exit": code, **store.last}
-    text = json.dumps(whole, indent=1) + "\n"
-    if chosen.json == "-":
-        sys.stdout.write(text)
-    else:
-        Path(chosen.json).write_text(text, encoding="utf-8")
-
-
 def main(words: list[str]) -> int:
-    chosen = parse(words)
+    parser = command.parser("benchmarks.pfs.run", __doc__)
+    add = parser.add_argument
+    add("--mounts", type=int, default=1, choices=range(1, 17), metavar="N", help="emulated nodes")
+    usual = " ".join(pfs.constants())
+    add("--set", action="append", default=[], metavar="NAME=VALUE",
+        help=f"another constant; x2 is twice the usual: {usual}")  # fmt: skip
+    chosen = parser.parse_args(words)
+    try:
+        constants = pfs.constants(chosen.set)
+    except ValueError as error:
+        parser.error(f"--set {error}")
 
     def before_the_store() -> int:
-        program = pfs.build()
-        with pfs.mounted(
-            chosen.folder, mounts=chosen.mounts, constants=chosen.constants, program=program
-        ) as store:
-            paths = {f"mount{i}": mount for i, mount in enumerate(store.mounts)}
-            named = {f"PFS_{name.upper()}": str(mount) for name, mount in paths.items()}
-            named["PFS_MOUNTS"] = str(len(paths))
-            code, seconds = command.carry_out(chosen.command, paths, named)
-        report(chosen, store, seconds, code)
+        with pfs.mounted(chosen.folder, mounts=chosen.mounts, constants=constants) as store:
+            mounts = {f"mount{i}": mount for i, mount in enumerate(store.mounts)}
+            code, seconds = command.run(chosen.command, "PFS", mounts)
+        whole = {"constants": store.constants, "seconds": seconds, "exit": code, **store.last}
+        command.report(chosen.json, whole, table(store.last, seconds))
         return code
 
     return command.guarded(before_the_store)

@@ -278,18 +278,11 @@ def run_processes(order: Order) -> Outcome:
     return joined(told, device, served)
 
 
-def joined(
-    told: list[Outcome], device: tuple[int, int] | None, served: tuple[int, int] | None
-) -> Outcome:
-    """One outcome of many processes'."""
+def joined(told: list[Outcome], device: Device, served: Device) -> Outcome:
+    """Return one outcome of many processes'."""
     samples = [one.sample for one in told if one.sample is not None]
-    sample = merge(samples) if samples else None
-    if sample is not None and device and served:
-        sample = replace(
-            sample, device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
-        )
     return Outcome(
-        sample,
+        merge(samples, device, served) if samples else None,
         sum(one.switches or 0 for one in told),
         tuple(lap for one in told for lap in one.laps),
         sum(one.digest for one in told) % 2**64,
@@ -315,16 +308,23 @@ def timed_ranks(
     samples = comm.gather(sample)
     if samples is None:
         return None
-    merged = merge(samples)
+    return merge(samples, device, served)
+
+
+Device = tuple[int, int] | None
+
+
+def merge(samples: list[measure.Sample], device: Device, served: Device) -> measure.Sample:
+    """Return one sample of many ranks': the slowest one's time, everyone's work.
+
+    Args:
+        samples: one of each rank.
+        device, served: the block device's counters before and after; None: it has none.
+    """
     if device and served:
-        merged = replace(
-            merged, device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
+        samples[0] = replace(
+            samples[0], device_requests=served[0] - device[0], device_bytes=served[1] - device[1]
         )
-    return merged
-
-
-def merge(samples: list[measure.Sample]) -> measure.Sample:
-    """One sample of many ranks': the slowest one's time, everyone's work."""
 
     def total(name: str) -> int | None:
         values = [getattr(sample, name) for sample in samples]
