@@ -36,9 +36,8 @@ ENDURANCE_FAILURES ?= 100
 FAST_TESTS := $(addprefix tests/,test_batch.py _core locate machine observe planning provenance \
               reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
-# Texts whose sentences name their actors; the other rooms are to follow.
-WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md csrc docs tests \
-         $(filter-out lmdbio/bench/,$(wildcard lmdbio/*/))
+# Texts whose sentences name their actors.
+WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio tests
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 

@@ -1,4 +1,4 @@
-"""What benchmarks found out, as they hand it over: verdicts, tables, a JSON file, a page.
+"""The findings of benchmarks, as they hand them over: verdicts, tables, a JSON file, a page.
 
 A table is written once and shown twice: in the terminal and on the page.
 """

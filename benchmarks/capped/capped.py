@@ -29,7 +29,7 @@ TOOLS = {"losetup": "util-linux", "mount": "mount", "umount": "mount", "mkfs.ext
 
 
 def missing() -> str | None:
-    """What this machine lacks, None if nothing."""
+    """Say what this machine lacks, None if nothing."""
     if os.geteuid() != 0:
         return "loop devices and control groups need root"
     for tool, package in TOOLS.items():
@@ -155,7 +155,7 @@ def _evict(folder: Path) -> None:
 
 
 def _unmount(mount: Path) -> None:
-    """What was ended a moment ago may still hold a file open."""
+    """Unmount; a process that was ended a moment ago may still hold a file open."""
     for _ in range(50):
         with contextlib.suppress(Failed):
             tool("umount", mount)

@@ -4,8 +4,8 @@
 
 FOLDER's files are copied to an ext4 image behind a loop device with direct I/O, which is mounted
 read-only. The command, and all that it starts, may read so many bytes and requests a second from
-it (cgroup v1, blkio.throttle); it finds the copy at {mount} in its words, or $CAPPED_MOUNT. What
-it read, as the kernel counted it, is printed at the end, to standard error.
+it (cgroup v1, blkio.throttle); it finds the copy at {mount} in its words, or $CAPPED_MOUNT. The
+bytes and requests that the kernel counted are printed at the end, to standard error.
 
 The kernel counts a request when the file system asks for it, before neighbours are merged.
 

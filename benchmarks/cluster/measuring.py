@@ -184,7 +184,7 @@ class Measuring:
         while waiting:
             done = self.attempt(store, shape, made, waiting)
             if done < len(waiting):
-                # Whoever was at it is out, here and in the cells after it.
+                # The lane that was at it is out, here and in the cells after it.
                 lane = waiting[done].lane
                 waiting = [run for run in waiting[done:] if run.lane != lane]
             else:
@@ -241,7 +241,7 @@ def lane_of(made: Sequence[CellResult], run: Run) -> LaneResult:
 
 
 def note(lane: LaneResult, run: Run, told: dict[str, Any]) -> None:
-    """What came of a run, where it belongs."""
+    """Put what came of a run where it belongs."""
     if told["error"]:
         lane.error = told["error"]
     elif run.verifies:

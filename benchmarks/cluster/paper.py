@@ -1,4 +1,4 @@
-"""What the paper says in numbers, what was measured here, and what differs. Pure.
+"""The paper's numbers, those measured here, and why they differ. Pure.
 
 Source: LMDBIO (ACM TOPC 2019), by section and figure.
 """

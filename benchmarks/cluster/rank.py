@@ -3,8 +3,8 @@
     mpiexec -n RANKS python -m mpi4py rank.py PLAN.json
 
 Rank 0 writes one line of JSON for each run. Before a run it puts the data out of the page cache
-of every mount; while one is under way nothing else happens, and who is done sleeps: MPI's own
-barriers spin, and would take the processors from those who still read.
+of every mount; while one is under way nothing else happens, and a rank that is done sleeps:
+MPI's own barriers spin, and would take the processors from those who still read.
 """
 
 from __future__ import annotations

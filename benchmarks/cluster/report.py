@@ -1,4 +1,4 @@
-"""What was measured on the cluster, handed over: on the terminal, as JSON, as a page."""
+"""The measurements of the cluster, handed over: on the terminal, as JSON, as a page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What came of runs, and the figures that follow from them. Pure.
+"""Results of runs, and the figures that follow from them. Pure.
 
 All figures of a lane are medians over its rounds.
 
@@ -124,7 +124,7 @@ def _mean(ranks: Iterable[dict[str, Any]], key: Callable[[dict[str, Any]], float
 
 @dataclass(slots=True)
 class LaneResult:
-    """What came of one lane in one cell.
+    """The result of one lane in one cell.
 
     Attributes:
         lane: who read.
@@ -172,7 +172,7 @@ class LaneResult:
 
 @dataclass(slots=True)
 class CellResult:
-    """What came of one cell."""
+    """The result of one cell."""
 
     cell: Cell
     lanes: list[LaneResult]
@@ -208,7 +208,7 @@ class CellResult:
 
     @property
     def commands(self) -> dict[str, str]:
-        """What IOR would be told, by the name of each plain reader."""
+        """The commands that IOR would be told, by the name of each plain reader."""
         return {
             one.lane.name: ior_words(one.lane, self.cell.shape, one.runs[0]["value_bytes"])
             for one in self.lanes

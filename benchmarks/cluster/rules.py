@@ -1,4 +1,4 @@
-"""What must hold of the modes on many ranks, and whether it does. Pure.
+"""The bounds on the modes on many ranks, and whether they hold. Pure.
 
 Source of the bounds: benchmarks/README.md, "A cluster on one machine".
 """

@@ -11,7 +11,7 @@ nothing stays mounted or running.
 
 The exit status is 0 if all that must hold was reached, 1 if something was not, 2 if somebody
 failed, 69 if this machine lacks something (one line says what), 70 if a step failed, 128 and the
-signal's number if it was interrupted. What was measured up to then is kept.
+signal's number if it was interrupted. All figures measured up to then are kept.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ MIB = 2**20
 PAGE_BYTES, PAGE_HEADER = 4096, 16
 NODES_MAX = 16
 
-#: What options are where they are not given.
+#: Options that are not given.
 USUAL: dict[str, Any] = {
     "ranks": "16", "nodes": "4", "modes": "all", "sets": "3k,192k", "assignments": "blocked",
     "scalings": "strong", "tokens": "1,2,4", "rounds": 3, "mib": 256, "factors": "1",
@@ -50,7 +50,7 @@ USUAL: dict[str, Any] = {
 PRESETS: dict[str, dict[str, Any]] = {
     # A look, in less than a minute.
     "quick": {"ranks": "8", "nodes": "2", "sets": "3k", "rounds": 1, "mib": 64},
-    # What must hold.
+    # The bounds.
     "targets": {"ranks": "16", "nodes": "4,8", "assignments": "blocked,strided", "rounds": 7},
     # Every figure of the paper that can be drawn.
     "paper": {

@@ -1,4 +1,4 @@
-"""What is run: shapes of the cluster, ways to read, and their order. Pure.
+"""The plan of runs: shapes of the cluster, ways to read, and their order. Pure.
 
 A *shape* is a number of ranks on a number of emulated nodes. A *cell* is one data set read in one
 shape, in batches of one size: everybody who reads there takes turns. A *lane* is one way to
@@ -26,7 +26,7 @@ SCALINGS = ("strong", "weak")
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """What stands for a data set of the paper.
+    """A data set that stands for one of the paper's.
 
     Attributes:
         name: on the command line.
@@ -263,8 +263,8 @@ def plain(
 
 
 def ior_words(lane: Lane, shape: Shape, size: int) -> str:
-    """What IOR would be told, to read as much in the same way; its tasks take the place of a
-    process's requests in flight."""
+    """Return the command with which IOR reads as much in the same way; its tasks take the place
+    of a process's requests in flight."""
     tasks = (lane.processes or shape.ranks_per_node) * shape.nodes * lane.depth
     each = size // tasks // lane.transfer
     block, segments = (each, 1) if lane.access == "sequential" else (1, each)

@@ -1,4 +1,4 @@
-"""What was measured in a cell, as a table. Pure."""
+"""The results of a cell, as a table. Pure."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ Look = Callable[[Any], None]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What one rank is to do.
+    """The task of one rank.
 
     Attributes:
         path: the environment, as this rank's node sees it.
@@ -65,7 +65,7 @@ class Task:
 
 @dataclass(slots=True)
 class Account:
-    """What one rank read, and where its time went.
+    """The bytes that one rank read, and where its time went.
 
     Attributes:
         records, bytes: handed out; of plain readers requests, and bytes of the file.

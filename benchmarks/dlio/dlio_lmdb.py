@@ -42,7 +42,7 @@ class _Reader(FormatReader):
 
     @abstractmethod
     def open_file(self, filename: str) -> Any:
-        """What ``get_sample`` reads, to be closed with ``close``."""
+        """Return what ``get_sample`` reads, to be closed with ``close``."""
 
     def open(self, filename: str) -> Any:
         if filename not in self._files:
@@ -123,7 +123,7 @@ class LmdbioLoader(BaseDataLoader):
         atexit.register(self._loader.close)
 
     def _decode(self, value: bytes) -> Any:
-        """What FormatReader.preprocess does: takes as long as decoding would."""
+        """Do what FormatReader.preprocess does: take as long as decoding would."""
         args = self._args
         if args.preprocess_time or args.preprocess_time_stdev:
             sleep(max(0.0, np.random.normal(args.preprocess_time, args.preprocess_time_stdev)))

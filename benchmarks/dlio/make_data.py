@@ -28,7 +28,7 @@ def key_of(sample: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """What a workload reads.
+    """The files that a workload reads.
 
     Attributes:
         folder: of all files; those for training are in ``train`` below it.

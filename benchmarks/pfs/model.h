@@ -85,10 +85,10 @@ void pfs_model_submit(pfs_model *model, uint64_t now, uint32_t mount, pfs_layout
 /* When a read is answered, as far as can be said at `now`. */
 pfs_due pfs_model_due(pfs_model *model, uint64_t now, const pfs_request *request);
 
-/* What one server did for one mount: pieces, bytes, out-of-order pieces, time occupied. */
+/* Counts of one server for one mount: pieces, bytes, out-of-order pieces, time occupied. */
 pfs_counts pfs_model_server_counts(const pfs_model *model, uint32_t mount, uint32_t server);
 
-/* What a mount's link carried: reads, bytes, no seeks, time occupied. */
+/* Counts of a mount's link: reads, bytes, no seeks, time occupied. */
 pfs_counts pfs_model_link_counts(const pfs_model *model, uint32_t mount);
 
 #endif

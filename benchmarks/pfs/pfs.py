@@ -4,7 +4,7 @@
         ...  # store.mounts[0] and [1] show the folder: two nodes, each with a page cache
         store.counters()
 
-What is modelled stands in model.h, the constants in model.conf. The program that serves the
+The model stands in model.h, the constants in model.conf. The program that serves the
 mounts ends and unmounts when this process does, however that happens.
 """
 
@@ -79,7 +79,7 @@ def _compiler() -> list[str]:
 
 
 def _fuse_flags(which: str) -> list[str]:
-    """What pkg-config says of libfuse3, or where distributions put it."""
+    """Return what pkg-config says of libfuse3, or where distributions put it."""
     if shutil.which("pkg-config"):
         done = subprocess.run(["pkg-config", which, "fuse3"], capture_output=True, text=True)
         if done.returncode == 0:
@@ -88,7 +88,7 @@ def _fuse_flags(which: str) -> list[str]:
 
 
 def missing() -> str | None:
-    """What this machine lacks to build and mount the store, None if nothing."""
+    """Say what this machine lacks to build and mount the store, None if nothing."""
     if not Path("/dev/fuse").exists():
         return "there is no /dev/fuse (modprobe fuse; in a container, --device /dev/fuse)"
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
@@ -181,7 +181,7 @@ class Store:
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """The store in words."""
         values = ", ".join(f"{name} {value:g}" for name, value in self.constants.items())
         return f"modelled parallel file system ({values})"
 

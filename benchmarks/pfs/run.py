@@ -4,7 +4,7 @@
 
 FOLDER is shown at N mount points, as slow as the store of model.conf would be. The command
 finds them in its environment (PFS_MOUNT0, PFS_MOUNT1, ...; PFS_MOUNTS says how many) and in its
-own words, where {mount0} stands for the first. What the store did is printed at the end, to
+own words, where {mount0} stands for the first. The store's counters are printed at the end, to
 standard error.
 
 The exit status is the command's; 69 if this machine cannot mount (one line says why), 70 if

@@ -19,7 +19,7 @@ typedef struct pfs_tree pfs_tree;
 typedef struct pfs_node {
     struct pfs_node *chain; /* the next of all nodes */
     uint64_t hash;          /* of the path */
-    pfs_layout *layout;     /* NULL until opened; guarded by whoever guards the model */
+    pfs_layout *layout;     /* NULL until opened; guarded as the model is */
     int fd;                 /* -1 until opened */
     struct stat stat;
     char path[]; /* below the folder, "." for itself */

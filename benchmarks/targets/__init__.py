@@ -1,1 +1,1 @@
-"""What this project holds itself to, and whether it is reached here."""
+"""The bounds that this project holds itself to, and whether they are reached here."""

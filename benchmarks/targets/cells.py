@@ -1,4 +1,4 @@
-"""What is measured, and what must hold. Pure.
+"""The cells that are measured, and the bounds in each. Pure.
 
 A *cell* is one data set at one place in one access: everybody in it takes turns. A *lane* is a
 contestant in it. A *rule* compares lanes of one cell, or a lane with a number; a rule without a
@@ -45,7 +45,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """What must hold.
+    """A bound on lanes of a cell.
 
     Attributes:
         group: one of GROUPS.

@@ -4,7 +4,7 @@
 
 Makes three data sets in FOLDER (2 GiB of values each) unless they are there, then goes through
 the cells of cells.py: calibrates the plain readers, compares what everybody reads, and alternates
-everybody round by round, each run in processes of its own. What must hold is judged at the end;
+everybody round by round, each run in processes of its own. The bounds are judged at the end;
 the JSON has every sample.
 
 The exit status is 0 if all was reached, 1 if something was not, 2 if something has no figure,
@@ -121,11 +121,11 @@ class Cells:
 
     def __init__(self, asked: argparse.Namespace, report: Report, console: Console) -> None:
         self.asked, self.report, self.console = asked, report, console
-        #: What was wrong with what somebody read; "" if nothing was.
+        #: The fault of what a contestant read; "" if nothing was.
         self.compared: dict[tuple[str, str, str, int], str] = {}
 
     def measure(self, cell: Cell, folder: Path) -> None:
-        """Whatever happens, what was measured up to then is in the report."""
+        """Measure a cell; the report has every figure up to the moment at which it ends."""
         made = Measured(cell)
         self.report.cells.append(made)
         self.console.rule(f"{len(self.report.cells)}. {cell.name}", align="left", style="dim")
@@ -146,7 +146,7 @@ class Cells:
             self.console.print(made.why, style="bold yellow", markup=False, highlight=False)
 
     def work(self, cell: Cell, lane: Lane, folder: Path, bytes_max: int = 0) -> Workload:
-        """What a lane reads."""
+        """Return the records that a lane reads."""
         return micro.describe(
             folder,
             cell.access,
@@ -185,7 +185,7 @@ class Cells:
         part = self.work(cell, Lane(PLAIN), folder, min(cell.bytes_max, CALIBRATION_BYTES))
         absent = micro.missing(part)
         names = [name for name in cell.plain if name not in absent]
-        # What is built in makes the requests of ior.
+        # The built-in readers make the requests of ior.
         names = names or ["plain-pread", "plain-direct"]
         sizes = [size or part.record_bytes for size in cell.transfers]
         tried = [bench.row(trial, part) for trial in trials.make_trials(part, names, sizes)]
@@ -262,7 +262,7 @@ def run(asked: argparse.Namespace, console: Console, report: Report) -> None:
 
 
 def status(report: Report) -> int:
-    """What the command ends with."""
+    """Return the exit status of the command."""
     if report.interrupted:
         return 128 + report.interrupted
     verdicts = report.verdicts

@@ -1,4 +1,4 @@
-"""What came of it: tables for the terminal, a JSON file, a page."""
+"""The report: tables for the terminal, a JSON file, a page."""
 
 from __future__ import annotations
 

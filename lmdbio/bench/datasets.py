@@ -64,7 +64,7 @@ POOL_BYTES = 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What to write.
+    """A data set to be written.
 
     Attributes:
         name: also the folder's name.

@@ -43,7 +43,7 @@ RANKS = 4
 
 @dataclass(frozen=True, slots=True)
 class Leg:
-    """An order to read in, and who takes part.
+    """An order to read in, and its contestants.
 
     Attributes:
         access: "sequential" or "random".
@@ -87,7 +87,7 @@ LEGS = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do.
+    """The demonstration to be given.
 
     Attributes:
         data: folder for the data sets; kept, and reused by the next run.
@@ -106,7 +106,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Demonstration:
-    """What the demonstration found out.
+    """The findings of the demonstration.
 
     Attributes:
         machine: and the storage.
@@ -144,7 +144,7 @@ class Demonstration:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What belongs above any figure: machine, storage, cache state, data."""
+        """The facts that belong above any figure: machine, storage, cache state, data."""
         state = (
             "cold: the data file was out of this machine's page cache before every run"
             if self.cold

@@ -1,4 +1,4 @@
-"""What ``lmdbio bench`` found out, and the statistics on it. Pure.
+"""The findings of ``lmdbio bench``, and the statistics on them. Pure.
 
 Rates are bytes of the file's pages that a run had to read, over its seconds: for those who hand
 out records the pages that hold them, for those who read bytes the bytes. So a ratio of two

@@ -22,13 +22,13 @@ import numpy as np
 
 __all__ = ["Layout", "fio_command", "fio_figures", "ior_command", "ior_seconds", "lay_out"]
 
-#: What O_DIRECT asks for at most, of offsets and sizes.
+#: The grain that O_DIRECT asks for at most, of offsets and sizes.
 GRAIN = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Which bytes each process reads, and in which pieces.
+    """The bytes that each process reads, and in which pieces.
 
     Attributes:
         transfer: bytes of a request.

@@ -1,4 +1,4 @@
-"""What a run really cost, and what it ran on.
+"""The real cost of a run, and the machine it ran on.
 
 Counters are read before and after the timed part, by the process that does the reading:
 
@@ -51,7 +51,7 @@ COLD_SHARE_MAX = 0.01
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What a figure depends on."""
+    """The machine and the storage that a figure depends on."""
 
     system: str
     cpu: str

@@ -60,7 +60,7 @@ SECONDS_SILENT = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to do.
+    """The benchmark to be run.
 
     Attributes:
         path: the environment.
@@ -355,7 +355,7 @@ def one_run(bench: Workplace, row: Row, waiting: processes.Waiting | None = None
 
 
 def remarks(found: Findings) -> list[str]:
-    """What a reader of these figures should know."""
+    """Return notes that a reader of these figures needs."""
     work, said = found.workload, []
     if found.cold and found.measured and not found.was_cold:
         said.append(

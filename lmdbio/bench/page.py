@@ -302,7 +302,7 @@ def costs_section(
     *,
     logarithmic: bool = False,
 ) -> str:
-    """What a GiB costs each contestant; on a logarithmic scale where costs differ a lot."""
+    """Draw the cost of a GiB for each contestant; logarithmic where costs differ a lot."""
     rows = [
         (row, spread, (spread.min, spread.max))
         for row in findings.leading
@@ -346,7 +346,7 @@ def table_section(findings: Findings) -> str:
 
 
 def absent(findings: Findings) -> str:
-    """Who has no figures, and why; one line for all transfers of a contestant."""
+    """Say who has no figures, and why; one line for all transfers of a contestant."""
     said: dict[tuple[str, str, bool], list[str]] = {}
     for row in findings.rows:
         if row.wrong or not row.rates:

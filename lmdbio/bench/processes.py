@@ -82,7 +82,7 @@ def end(process: subprocess.Popen[str]) -> None:
 def outputs(
     process: subprocess.Popen[str], title: str, seconds_max: float, waiting: Waiting | None
 ) -> tuple[str, str]:
-    """What a process writes until it ends: output and errors.
+    """Return what a process writes until it ends: output and errors.
 
     Raises:
         RunFailed: it took over ``seconds_max``.

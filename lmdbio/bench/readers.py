@@ -2,8 +2,8 @@
 
 py-lmdb and ``lmdbio.open`` run one and the same function, which is handed the module. Each loop
 opens, reads and closes, and returns how many records it handed out, and a sum over the values:
-of ``consume``, which is their length, or a checksum where every byte is to be looked at. What
-it hands out it shows to ``check``; at the end of each batch it calls ``lap``, if there is one.
+of ``consume``, which is their length, or a checksum where every byte is to be looked at. A
+loop shows each value to ``check``; at the end of each batch it calls ``lap``, if there is one.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ AHEAD = 3
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What to do.
+    """One run to be made.
 
     Attributes:
         workload, trial: what is read, and by whom.
@@ -81,7 +81,7 @@ class Order:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What every loop over records takes."""
+        """Keywords of every loop over records."""
         work = self.workload
         mean = work.value_bytes // max(1, work.count)
         return {"consume": readers.checksum(mean) if self.consumes else len}
@@ -89,7 +89,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run was.
+    """The outcome of a run.
 
     Attributes:
         sample: time and counters; its ``records`` are requests where bytes were read. None
@@ -243,7 +243,7 @@ def child(order: Order, rank: int, pipe: Any) -> None:
 
 
 def received(pipe: Any) -> Any:
-    """What a process says.
+    """Return what a process says.
 
     Raises:
         RuntimeError: it failed.

@@ -50,7 +50,7 @@ def show(
     facts: Mapping[str, str],
     notes: Sequence[str],
 ) -> None:
-    """Print what the figures depend on, the table, what it means, and who failed.
+    """Print what the figures depend on, the table, what it means, and which rows failed.
 
     Args:
         parts: see ``table``.
@@ -106,7 +106,7 @@ def absent(parts: Sequence[Findings]) -> list[str]:
 
 
 def legend(findings: Findings) -> list[str]:
-    """Say what the columns mean, and who is not in them."""
+    """Say what the columns mean, and name the absent."""
     return [
         "MiB/s: bytes of the file's pages that hold the records, the same for everybody, over the "
         "time from before opening to the last value; median, slowest and fastest run.",

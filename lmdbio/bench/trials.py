@@ -1,4 +1,4 @@
-"""What ``lmdbio bench`` runs: which records, read by whom, in which order. Pure.
+"""The trials of ``lmdbio bench``: which records, read by whom, in which order. Pure.
 
 Everybody reads the same records of the same file, or as many bytes of it. ``sequential`` gives
 each process one contiguous part; ``strided`` is Caffe's order, in which process p takes its
@@ -105,7 +105,7 @@ class Workload:
         return chosen.astype(np.uint64)
 
     def batches(self, rank: int) -> list[Indices]:
-        """What process ``rank`` reads, a batch at a time."""
+        """Return what process ``rank`` reads, a batch at a time."""
         every = self.indices()
         if self.access == "sequential":
             own = split_share(self.count, self.processes, rank)
@@ -187,7 +187,7 @@ class Contestant:
 
     @property
     def family(self) -> str:
-        """Who it stands for: "py-lmdb", "lmdbio", "plain", "fio" or "ior"."""
+        """The family it stands for: "py-lmdb", "lmdbio", "plain", "fio" or "ior"."""
         return {"lmdb": "py-lmdb"}.get(self.kind, self.kind if self.raw else "lmdbio")
 
     @property
@@ -309,7 +309,7 @@ def make_trials(
     transfers: Sequence[int],
     missing: dict[str, str] | None = None,
 ) -> list[Trial]:
-    """What to run, and what not and why.
+    """Return the trials to run, and those left out, with the reason.
 
     Args:
         workload: the records to read.

@@ -131,7 +131,7 @@ def workplace() -> Iterator[Workplace]:
 
 
 def write_keys(work: Workload, file: Path) -> Path:
-    """Write the keys of the records to read, in their order, for who looks records up by key."""
+    """Write the keys of the records to read, in order, for readers that look records up."""
     wanted = work.indices().tolist()
     missing_keys = set(wanted)
     keys: dict[int, bytes] = {}
