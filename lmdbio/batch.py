@@ -5,7 +5,7 @@ again: such a batch is valid until its rank asks for the next one, and views mad
 the slot. ``Records.read`` and ``copy()`` give private memory that is never used again: such
 a batch lives as long as anybody holds it or a view of it.
 
-Which views are alive is not counted by hand. All are made from one exporter object per
+Nobody counts by hand which views are alive. All are made from one exporter object per
 batch, which the batch holds and each view keeps alive; once the batch has let go, a weak
 reference to the exporter is alive exactly as long as a view is.
 """

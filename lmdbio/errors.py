@@ -144,5 +144,5 @@ def lmdb_error(what: str, code: int = 0) -> Error:
 
 
 def closed_error() -> Error:
-    """What py-lmdb raises for an object that was closed, or whose owner was."""
+    """Return what py-lmdb raises for an object that was closed, or whose owner was."""
     return lmdb_error("Attempt to operate on closed/deleted/dropped object.")

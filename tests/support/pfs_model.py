@@ -1,4 +1,4 @@
-"""What the modelled store takes for given reads: model.h's arithmetic, written a second time.
+"""The time that the modelled store takes for given reads: model.h's arithmetic, a second time.
 
 The C keeps running totals per queue; this is a simulation of events, one after the other, with
 clients that issue their next read when one is answered. Pure; it checks the C, and says what
