@@ -41,8 +41,8 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-#: What is loaded when it is first asked for, and where it is: a program that imports more than it
-#: uses begins sooner.
+#: Names that are loaded when they are first asked for, and where they lie: a program that imports
+#: more than it uses begins sooner.
 _LATER = {
     "Batch": "batch",
     "Cursor": "dropin.cursor",

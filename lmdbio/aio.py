@@ -37,7 +37,7 @@ for _name in ("AsyncEnvironment", "AsyncTransaction", "AsyncCursor"):
 
 
 class AsyncEnvironment(metaclass=Counterpart, of=_theirs.AsyncEnvironment):
-    """What ``wrap`` gives: for an environment of either package."""
+    """An asynchronous environment, which ``wrap`` gives for an environment of either package."""
 
     def __new__(cls, env: Any, executor: Any = None) -> Any:
         """Return what ``wrap`` returns."""

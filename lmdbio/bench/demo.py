@@ -24,6 +24,7 @@ from lmdbio.bench.findings import MIB, Findings, Row, row_json
 from lmdbio.bench.page import demo_page
 from lmdbio.bench.trials import Trial
 from lmdbio.bench.workplace import Workplace, workplace
+from lmdbio.convert.convert import convert as attach
 
 __all__ = ["LEGS", "Demonstration", "Leg", "Plan", "as_json", "run", "show"]
 
@@ -190,8 +191,6 @@ def run(plan: Plan, console: Console) -> Demonstration:
 
 def convert(made: Dataset, console: Console) -> dict[str, Any]:
     """Make the sidecar of a data set anew, cold; return the set in words and numbers."""
-    from lmdbio.convert.convert import convert as attach
-
     with console.status(f"convert {made.recipe.name}"):
         cold = measure.drop_cache(made.data_file)
         done = attach(made.path)
