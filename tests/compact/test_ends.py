@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -196,51 +195,25 @@ def gone(pids: list[int]) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def stands_still(pid: int) -> bool:
-    """Say whether a process is stopped; one that has ended is not."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False
-    return text.rpartition(")")[2].split()[0] == "T"
-
-
-def stop_in_the_middle(process: subprocess.Popen[str], source: Path, target: Path) -> list[int]:
-    """Stop the process that copies; return its id in a list, empty if it was over before."""
-    half = (source / "data.mdb").stat().st_size // 2
-    while process.poll() is None:
-        copiers = children_of(process.pid)
-        drafts = list(target.parent.glob(".lmdbio*/data.mdb"))
-        if copiers and drafts and drafts[0].stat().st_size > 4 << 20:
-            for pid in copiers:
-                os.kill(pid, signal.SIGSTOP)
-            time.sleep(0.01)
-            if all(map(stands_still, copiers)) and drafts[0].stat().st_size < half:
-                return copiers
-            go_on(copiers)
-            break
-        time.sleep(0.0005)
-    return []
+def heed_signals() -> None:
+    """Undo what ``nohup`` did to the tests: an ignored signal is inherited."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def start(source: Path, target: Path) -> tuple[subprocess.Popen[str], list[int]]:
-    """A copy that stands still in its middle: the process that copies is stopped.
-
-    On a busy machine a copy may be over before this process has looked at it: then the next one
-    is tried.
-    """
-    for _ in range(20):
-        process = subprocess.Popen(
-            [sys.executable, "-c", MAIN, "compact", str(source), str(target)],
-            cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        with contextlib.suppress(OSError):  # a draft or a process that has just gone
-            copiers = stop_in_the_middle(process, source, target)
-            if copiers:
-                return process, copiers
-        process.communicate(timeout=30)
-        shutil.rmtree(target, ignore_errors=True)
-    raise AssertionError("no copy could be stopped in its middle")
+    """A copy that stands still in its middle: the process that copies is stopped."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", MAIN, "compact", str(source), str(target)],
+        cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=heed_signals,
+    )  # fmt: skip
+    copiers = wait_for(lambda: children_of(process.pid))
+    wait_for(
+        lambda: [p for p in target.parent.glob(".lmdbio*/data.mdb") if p.stat().st_size > 4 << 20]
+    )
+    for pid in copiers:
+        os.kill(pid, signal.SIGSTOP)
+    return process, copiers
 
 
 def go_on(pids: list[int]) -> None:
