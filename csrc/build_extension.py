@@ -18,7 +18,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 #: The C that makes Python's objects: beside the bindings, since csrc/ knows no Python.
 GLUE = [
-    ROOT / "lmdbio/_core/glue" / name for name in ("lookup.h", "fetch.h", "items.h", "values.h")
+    ROOT / "lmdbio/_core/glue" / name
+    for name in ("lookup.h", "fetch.h", "items.h", "values.h", "watch.h")
 ]
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
@@ -44,7 +45,10 @@ def builder() -> FFI:
         ffi.cdef(declarations(header))
     ffi.set_source(
         "lmdbio._core._lmdbio",
-        '#include "lmdbio.h"\n#include "glue/items.h"\n#include "glue/values.h"\n',
+        "".join(
+            f'#include "{header}"\n'
+            for header in ("lmdbio.h", "glue/items.h", "glue/values.h", "glue/watch.h")
+        ),
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
         include_dirs=["csrc", "lmdbio/_core"],

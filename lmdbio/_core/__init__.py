@@ -46,7 +46,16 @@ from lmdbio._core.extents import (
     pack_extents,
     split_rows,
 )
-from lmdbio._core.format import Database, Layout, Meta, look, meta_bytes, newest_txnid, read_meta
+from lmdbio._core.format import (
+    Database,
+    Layout,
+    Meta,
+    look,
+    meta_bytes,
+    newest_txnid,
+    read_meta,
+    watch,
+)
 from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, capacities, replay
 from lmdbio._core.insertion import compare_keys, settle_keys
@@ -175,6 +184,7 @@ __all__ = [
     "tree_items",
     "value_holder",
     "walk_records",
+    "watch",
     "Mapping",
     "map_again",
 ]

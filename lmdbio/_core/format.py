@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -140,3 +141,28 @@ def meta_bytes(engine: Engine, layout: Layout) -> bytes:
         )
     )
     return bytes(out)
+
+
+#: Of a meta page, its header included: all that a commit changes there (csrc/format.h).
+META_BYTES = 256
+
+
+def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:
+    """Return a call that is quick: whether the meta pages are still as they were.
+
+    Args:
+        engine: reads, and stays open as long as the call is kept.
+        layout: of the file.
+        raw: both meta pages, as ``meta_bytes`` gave them.
+
+    Returns:
+        A call that also says False where it would have to wait for the answer.
+    """
+    if engine.alignment > 1:
+        return bool  # which is False
+    known = raw[: layout.page_size + META_BYTES]
+    cell: list[Any] = [None]
+    if lib.lio_glue_watch(engine.pointer, id(known), id(engine.pointer), id(cell)):
+        raise MemoryError("no memory for watching a file")
+    found: Callable[[], bool] = cell[0]
+    return found

@@ -13,19 +13,17 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
+from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import (
     MDB_INVALID,
     MDB_IS_READONLY,
-    CorruptedError,
     closed_error,
     lmdb_error,
 )
-from lmdbio.locate.open import NumberedKeys, number_keys
 from lmdbio.machine import storage
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
@@ -80,7 +78,7 @@ class DataFile:
         "__weakref__",
         "_guard",
         "_last",
-        "_numbered",
+        "_opened",
         "_state",
         "advised",
         "block_bytes_max",
@@ -114,8 +112,8 @@ class DataFile:
         self.slots: reader_slots.Slots | None = None
         self._guard = threading.Lock()
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
-        #: The state whose keys are numbered, and the numbers of each database.
-        self._numbered: tuple[tuple[int, int], dict[bytes | None, NumberedKeys]] = (0, 0), {}
+        #: The snapshots that transactions began on last: not held, with buffers; held, with them.
+        self._opened: list[OpenSnapshot | None] = [None] * 4
         self._last = Stats()
         try:
             self._open(keywords.lib_version, overrides)
@@ -220,6 +218,34 @@ class DataFile:
 
     # --- snapshots
 
+    def open_snapshot(self, buffers: bool) -> tuple[OpenSnapshot, reader_slots.Slot | None]:
+        """Return the newest snapshot, and the reader slot that holds it, where one can be had.
+
+        Transactions on one state have it in common.
+
+        Args:
+            buffers: keys and values are to be memoryviews.
+
+        Raises:
+            ReadersFullError: all slots are taken.
+            lmdb.Error: the environment is closed, or writers commit faster than we look.
+        """
+        if not self.wants_slots:  # each begin comes here
+            found = self._opened[buffers]
+            if found is not None and found.is_newest():
+                return found, None
+        self.open_engine()
+        meta, pages, slot = self.hold_newest() if self.wants_slots else (*self.newest(None), None)
+        held = slot is not None
+        found = self._opened[2 * held + buffers]
+        if found is None or found.pages is not pages:
+            state = self._state
+            raw = state[0] if state is not None and state[2] is pages else None
+            found = OpenSnapshot(meta, pages, raw, held=held, buffers=buffers)
+            if raw is not None:
+                self._opened[2 * held + buffers] = found
+        return found, slot
+
     def hold_newest(self) -> tuple[_core.Meta, _core.Pages, reader_slots.Slot | None]:
         """Return the newest state, and the reader slot that holds it, where one can be had.
 
@@ -272,39 +298,6 @@ class DataFile:
                 raise LookupError(f"{engine.path}: moved past transaction {txnid}")
             return meta, pages
 
-    def counted(
-        self,
-        meta: _core.Meta,
-        db: _core.Database,
-        name: bytes | None,
-        verify: Callable[[], None],
-    ) -> NumberedKeys:
-        """Return the numbers of a database's keys; kept for the state last asked of.
-
-        Args:
-            meta, db: the state, and the database ``name`` in it.
-            verify: raises where a writer may have overwritten that state: the walk reads by an
-                engine of its own, so the snapshot does not see its reads.
-
-        Raises:
-            OSError, Error: the tree cannot be read.
-        """
-        state = meta.txnid, meta.mark
-        with self._guard:
-            if self._numbered[0] != state:
-                self._numbered = state, {}
-            known = self._numbered[1]
-        counted = known.get(name)
-        if counted is None:
-            try:
-                counted = number_keys(self.open_engine(), meta, db, name)
-            except CorruptedError:
-                verify()  # a page of another state is no damage
-                raise
-        verify()
-        known[name] = counted
-        return counted
-
     # --- counts, and the end
 
     def counts(self) -> Stats:
@@ -321,6 +314,7 @@ class DataFile:
     def close(self) -> None:
         """Give back the reader slots and close the file. May be called twice."""
         self._state = None
+        self._opened = [None] * 4
         self.release_slots()
         self.counts()
         self.engine = self.direct_path = None  # closed with the last call that uses them

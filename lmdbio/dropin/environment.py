@@ -34,7 +34,6 @@ systems that cache attributes (NFS) that check can come late.
 from __future__ import annotations
 
 import os
-import weakref
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -42,7 +41,7 @@ from lmdbio.dropin.arguments import LmdbKeywords, as_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
-from lmdbio.dropin.transaction import Transaction
+from lmdbio.dropin.transaction import Living, Transaction
 from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats, Tally
@@ -160,7 +159,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
             "block_bytes_max": block_bytes_max,
         }
         self._map_size = int(keywords.map_size)
-        self._transactions: weakref.WeakSet[Transaction] = weakref.WeakSet()
+        self._transactions = Living()
         self._handles = Handles(keywords.max_dbs)
         fork.register(self)
         self._file = DataFile(
@@ -175,7 +174,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
     def _after_fork(self) -> None:
         if hasattr(self, "_file"):  # else another thread forked while this was opened
             self._file.after_fork()
-        for txn in list(self._transactions):
+        for txn in self._transactions.every():
             txn._after_fork()
 
     # --- py-lmdb's surface
@@ -193,7 +192,9 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
             ReadersFullError: with ``lock=True``, all reader slots are taken.
             lmdb.Error: ``write`` or ``parent`` was asked for, or the environment is closed.
         """
-        return cast(Transaction, Transaction(self, db, parent, write, buffers))
+        txn: Transaction = object.__new__(Transaction)  # Transaction() would ask whose env it is
+        txn._start(self, db, parent, write, buffers)
+        return txn
 
     def open_db(
         self,
@@ -262,7 +263,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
     def set_mapsize(self, map_size: int) -> None:
         """Set the size that ``info()`` shows, and end all transactions, as py-lmdb does."""
         self._file.open_engine()
-        for txn in list(self._transactions):
+        for txn in self._transactions.every():
             txn.abort()
         self._map_size = int(map_size)
 
@@ -337,7 +338,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
 
     def close(self) -> None:
         """End all transactions and close the file. May be called twice."""
-        for txn in list(getattr(self, "_transactions", ())):
+        for txn in self._transactions.every():
             txn.abort()
         self._file.close()
 

@@ -43,15 +43,25 @@ def _closed(_argument: Any) -> Any:
 class Snapshotted(Protocol):
     """The part of a transaction that its cursors use."""
 
-    _buffers: bool
-    _direct_path: DirectPath
     _file: DataFile
-    _mapping: memoryview | None
-    _snapshot: _core.Snapshot
-    _cursors: weakref.WeakSet[Any]
+
+    @property
+    def _buffers(self) -> bool: ...
+
+    @property
+    def _cursors(self) -> weakref.WeakSet[Any]: ...
+
+    @property
+    def _direct_path(self) -> DirectPath: ...
 
     @property
     def _engine(self) -> _core.Engine: ...
+
+    @property
+    def _mapping(self) -> memoryview | None: ...
+
+    @property
+    def _snapshot(self) -> _core.Snapshot: ...
 
     def _record_of(self, db: Any) -> _core.Database: ...
 

@@ -8,24 +8,19 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from lmdbio import _core
-from lmdbio.dropin.arguments import as_bytes, as_get_key
+from lmdbio.dropin.arguments import as_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
-from lmdbio.errors import (
-    MDB_BAD_VALSIZE,
-    MDB_INCOMPATIBLE,
-    MDB_NOTFOUND,
-    closed_error,
-    lmdb_error,
-)
+from lmdbio.errors import closed_error, lmdb_error
 from lmdbio.locate.key_index import KeyIndex
 from lmdbio.observe import tracing
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.reading.direct_path import DirectPath
 
-__all__ = ["Transaction"]
+__all__ = ["Living", "Transaction"]
 
 
 def _closed(_key: Any, _default: Any) -> Any:
@@ -66,8 +61,6 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         write: bool,
         buffers: bool,
     ) -> None:
-        self._ended = True
-        self._slot: reader_slots.Slot | None = None
         if write:
             raise lmdb_error(
                 "Cannot start write transaction with read-only environment.", errno.EACCES
@@ -77,32 +70,61 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         if db is not None and type(db) is not _Database:
             raise TypeError("invalid type")
         file: DataFile = env._file
-        engine = file.open_engine()
+        opened, self._slot = file.open_snapshot(bool(buffers))
         tracing.touch()
-        self._env, self._file, self._db, self._buffers = env, file, db, bool(buffers)
-        self._engine, self._direct_path = engine, file.open_direct_path()
-        #: Values are lent from here.
-        self._mapping = engine.mapping() if self._buffers else None
-        if file.wants_slots:
-            self._meta, self._pages, self._slot = file.hold_newest()
-        else:
-            self._meta, self._pages = file.newest(None)
-        held = self._slot is not None
-        self._snapshot = _core.Snapshot(self._pages, self._meta, held=held)
+        self._env, self._file, self._db, self._opened = env, file, db, opened
+        find = opened.finds.get(None if db is None else db._name)
+        if find is not None:
+            self._find = find  # type: ignore[assignment, method-assign]
         self._ended = False
-        self._cursors: weakref.WeakSet[Cursor] = weakref.WeakSet()
-        self._finds: dict[bytes | None, Callable[[Any, Any], Any]] = {}
-        self._tables: dict[bytes | None, KeyIndex] = {}
-        self._records: dict[bytes | None, _core.Database] = {None: self._meta.main_db}
-        self._past = 0  # requests past the page cache, when last asked
-        env._transactions.add(self)
+        env._transactions[id(self)] = weakref.ref(self)
+
+    #: As long as nothing else is said: most transactions live for one get.
+    _ended, _past = True, 0
+    _slot: reader_slots.Slot | None = None
+    _open_cursors: weakref.WeakSet[Cursor] | None = None
+
+    @property
+    def _cursors(self) -> weakref.WeakSet[Cursor]:
+        if self._open_cursors is None:
+            self._open_cursors = weakref.WeakSet()
+        return self._open_cursors
+
+    @property
+    def _meta(self) -> _core.Meta:
+        return self._opened.meta
+
+    @property
+    def _pages(self) -> _core.Pages:
+        return self._opened.pages
+
+    @property
+    def _snapshot(self) -> _core.Snapshot:
+        return self._opened.snapshot
+
+    @property
+    def _buffers(self) -> bool:
+        return self._opened.buffers
+
+    @property
+    def _mapping(self) -> memoryview | None:
+        """Values are lent from here."""
+        return self._opened.mapping
+
+    @property
+    def _engine(self) -> _core.Engine:
+        return self._opened.pages.engine
+
+    @property
+    def _direct_path(self) -> DirectPath:
+        return self._file.open_direct_path()
 
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Transaction' object")
 
     def _after_fork(self) -> None:
         self._snapshot.lose()  # the slot is the parent's to release
-        for cursor in list(self._cursors):
+        for cursor in list(self._open_cursors or ()):
             cursor._after_fork()
 
     def _check(self) -> None:
@@ -121,11 +143,6 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         self._snapshot.check(doubt=past != self._past or self._mapping is not None)
         self._past = past
 
-    def _doubt(self) -> None:
-        """As ``_verify``, after reads by other engines than the snapshot's."""
-        if self._slot is None or not self._slot.held:
-            self._snapshot.check(doubt=True)
-
     def _database(self, db: _Database | None) -> _Database | None:
         if db is None:
             return self._db
@@ -142,26 +159,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
             NotFoundError, IncompatibleError, BadValsizeError: there is no such database.
         """
         self._check()
-        found = self._records.get(name)
-        if found is not None:
-            return found
-        assert name is not None
-        key = name + b"\0" if self._meta.layout.version == 3 else name
-        cursor = _core.Cursor(self._pages, self._meta.main_db)
-        try:
-            record = cursor.find(key)
-            holds = cursor.holds_database()
-        except _core.EmptyKeyError:
-            raise lmdb_error("mdb_dbi_open", MDB_BAD_VALSIZE) from None
-        finally:
-            cursor.close()
-        self._verify()
-        if record is None:
-            raise lmdb_error("mdb_dbi_open", MDB_NOTFOUND)
-        if not holds:
-            raise lmdb_error("mdb_dbi_open", MDB_INCOMPATIBLE)
-        found = self._records[name] = self._pages.parse_database(record)
-        return found
+        return self._opened.record(name, self._verify)
 
     def _record_of(self, db: _Database | None) -> _core.Database:
         """Return the database record of ``db`` (None: the transaction's database)."""
@@ -192,44 +190,20 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
 
     def _find_in(self, name: bytes | None) -> Callable[[Any, Any], Any]:
         """Return the C core's ``get`` in one database."""
-        find = self._finds.get(name)
-        if find is None:
-            find = self._lookup(self._record(name), as_get_key, "mdb_get")[1].find
-            self._finds[name] = find
-        return find
+        return self._opened.find_in(name, self._verify)
 
     def _lookup(
         self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
     ) -> tuple[_core.Cursor, _core.Lookup]:
         """Return a cursor of the C core's, and searches on it."""
-        cursor = _core.Cursor(self._pages, record)
-        return cursor, _core.Lookup(
-            cursor,
-            self._snapshot,
-            as_key=as_key,
-            call=call,
-            buffers=self._buffers,
-            mapping=self._mapping,
-        )
+        return self._opened.lookup(record, as_key, call)
 
     def _keys(self, db: _Database | None) -> KeyIndex:
         """Return the keys of ``db`` (None: the transaction's database) by number."""
         record = self._record_of(db)
         db = self._database(db)
         name = None if db is None else db._name
-        if name not in self._tables:
-            counted = self._file.counted(self._meta, record, name, self._doubt)
-            self._tables[name] = KeyIndex(
-                self._engine,
-                self._meta,
-                record,
-                pattern=counted.pattern,
-                leaves=lambda: counted.leaves,
-                groups=counted.groups,
-                guard=self._verify,
-                pages=self._pages,
-            )
-        return self._tables[name]
+        return self._opened.keys(name, record)
 
     def cursor(self, db: _Database | None = None) -> Cursor:
         """Return a cursor over ``db`` (None: the transaction's database)."""
@@ -258,13 +232,13 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         if self._ended:
             return
         self._ended = True
-        for cursor in list(self._cursors):
-            cursor.close()
-        self._finds.clear()
+        if self._open_cursors is not None:
+            for cursor in list(self._open_cursors):
+                cursor.close()
         self._find = _closed  # type: ignore[assignment, method-assign]
         if self._slot is not None:
             self._slot.release()
-        self._env._transactions.discard(self)
+        self._env._transactions.pop(id(self), None)
 
     # Writing, refused as py-lmdb refuses it.
 
@@ -274,7 +248,7 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         As in py-lmdb, cursors look again where they stand after one: a cursor that had come to an
         end shows its last record.
         """
-        for cursor in list(self._cursors):
+        for cursor in list(self._open_cursors or ()):
             cursor._is_stale = True
         return self._file.read_only(what)
 
@@ -318,12 +292,21 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         raise self._refuse("mdb_drop")
 
     def __enter__(self) -> Transaction:
-        self._check()
+        if self._ended:
+            raise closed_error()
         return self
 
-    def __exit__(self, kind: Any, *_: object) -> None:
+    def __exit__(self, *_: object) -> None:
         self.abort()
 
     def __del__(self) -> None:
         if not self._ended:
             self.abort()
+
+
+class Living(dict[int, weakref.ref[Transaction]]):
+    """The transactions that have not ended, by identity: a WeakSet takes as long as a get."""
+
+    def every(self) -> list[Transaction]:
+        """Return those that are still there."""
+        return [txn for one in list(self.values()) if (txn := one()) is not None]

@@ -1,0 +1,83 @@
+/* glue_watch: says in one quick call whether a file still has the meta pages that are known.
+ *
+ * Objects are as in glue_lookup.
+ */
+
+/* cdef: skip */
+#ifndef LIO_GLUE_WATCH_H
+#define LIO_GLUE_WATCH_H
+#include <string.h>
+#include <sys/uio.h>
+
+#include "lookup.h"
+/* cdef: resume */
+
+/* Puts the callable is_unchanged() into the list at address `list`, at 0: whether the file that
+ * `engine` reads begins with the bytes at address `known`, which `keep` owns with the engine. False
+ * as well where that cannot be said at once. 0, or -1 when memory ran out. */
+static int lio_glue_watch(lio_engine *engine, uintptr_t known, uintptr_t keep, uintptr_t list);
+
+/* cdef: skip */
+typedef struct {
+    lio_engine *engine;
+    PyObject *known, *keep;
+} lio_watch;
+
+static const char LIO_WATCH[] = "lmdbio.watch";
+
+static void lio_watch_free(PyObject *capsule)
+{
+    lio_watch *w = PyCapsule_GetPointer(capsule, LIO_WATCH);
+    Py_DECREF(w->known);
+    Py_DECREF(w->keep);
+    PyMem_Free(w);
+}
+
+static PyObject *lio_watch_call(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    lio_watch *w = PyCapsule_GetPointer(self, LIO_WATCH);
+    struct iovec into;
+    bool same;
+    char *known;
+    Py_ssize_t size;
+    if (PyBytes_AsStringAndSize(w->known, &known, &size) < 0)
+        return NULL;
+    into = (struct iovec){.iov_base = PyMem_Malloc((size_t)size), .iov_len = (size_t)size};
+    if (into.iov_base == NULL)
+        return PyErr_NoMemory();
+    same = lio_engine_try_read(w->engine, 0, &into, 1) &&
+           memcmp(into.iov_base, known, (size_t)size) == 0;
+    PyMem_Free(into.iov_base);
+    return PyBool_FromLong(same);
+}
+
+static PyMethodDef LIO_WATCH_METHOD = {"is_unchanged", lio_watch_call, METH_NOARGS, NULL};
+
+static PyObject *lio_watch_make(lio_engine *engine, PyObject *known, PyObject *keep)
+{
+    PyObject *capsule, *callable;
+    lio_watch *w = PyMem_Malloc(sizeof *w);
+    capsule = w != NULL ? PyCapsule_New(w, LIO_WATCH, lio_watch_free) : NULL;
+    if (capsule == NULL) {
+        PyMem_Free(w);
+        return NULL;
+    }
+    Py_INCREF(known);
+    Py_INCREF(keep);
+    *w = (lio_watch){engine, known, keep};
+    callable = PyCFunction_NewEx(&LIO_WATCH_METHOD, capsule, NULL);
+    Py_DECREF(capsule);
+    return callable;
+}
+
+static int lio_glue_watch(lio_engine *engine, uintptr_t known, uintptr_t keep, uintptr_t list)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *callable = lio_watch_make(engine, (PyObject *)known, (PyObject *)keep);
+    int result = callable != NULL ? PyList_SetItem((PyObject *)list, 0, callable) : -1;
+    PyErr_Clear();
+    PyGILState_Release(state);
+    return result;
+}
+#endif
+/* cdef: resume */

@@ -1,0 +1,155 @@
+"""open_snapshot: a snapshot with all that reads it, which transactions on it have in common.
+
+A program that begins a transaction for each record pays for the first one alone: the next one
+looks whether the meta pages are as they were (one short read), and goes on with the pages, cursors
+and databases that are there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from lmdbio import _core
+from lmdbio.dropin.arguments import as_get_key
+from lmdbio.errors import (
+    MDB_BAD_VALSIZE,
+    MDB_INCOMPATIBLE,
+    MDB_NOTFOUND,
+    CorruptedError,
+    lmdb_error,
+)
+from lmdbio.locate.key_index import KeyIndex
+from lmdbio.locate.open import number_keys
+
+__all__ = ["OpenSnapshot"]
+
+
+class OpenSnapshot:
+    """A snapshot of a data file, and what transactions have opened on it.
+
+    Attributes:
+        meta, pages: the state of the file, and its pages, cached.
+        snapshot: vouches for what is read of them.
+        buffers: keys and values are handed out as memoryviews.
+        mapping: of the engine, from which views are lent; None: values are bytes.
+        finds: the C core's ``get`` in each database that one was asked of, by name.
+        tables: the keys of databases by number, by name.
+        is_newest: says at once whether the file still has this state; False where it cannot.
+
+    Args:
+        meta, pages, buffers: as above.
+        raw: both meta pages, as they were; None: they have moved on.
+        held: reader slots keep the pages from being overwritten.
+    """
+
+    __slots__ = (
+        "_records",
+        "buffers",
+        "finds",
+        "is_newest",
+        "mapping",
+        "meta",
+        "pages",
+        "snapshot",
+        "tables",
+    )
+
+    def __init__(
+        self, meta: _core.Meta, pages: _core.Pages, raw: bytes | None, *, held: bool, buffers: bool
+    ) -> None:
+        self.meta, self.pages, self.buffers = meta, pages, buffers
+        self.snapshot = _core.Snapshot(pages, meta, held=held)
+        self.mapping = pages.engine.mapping() if buffers else None
+        self.finds: dict[bytes | None, Callable[[Any, Any], Any]] = {}
+        self.tables: dict[bytes | None, KeyIndex] = {}
+        self._records: dict[bytes | None, _core.Database] = {None: meta.main_db}
+        #: ``bool()`` is False.
+        self.is_newest = bool if raw is None else _core.watch(pages.engine, meta.layout, raw)
+
+    def record(self, name: bytes | None, verify: Callable[[], None]) -> _core.Database:
+        """Return the database record of ``name``.
+
+        Args:
+            name: of the database; None: the main one.
+            verify: raises where a writer may have overwritten what was read.
+
+        Raises:
+            NotFoundError, IncompatibleError, BadValsizeError: there is no such database.
+        """
+        found = self._records.get(name)
+        if found is not None:
+            return found
+        assert name is not None
+        key = name + b"\0" if self.meta.layout.version == 3 else name
+        cursor = _core.Cursor(self.pages, self.meta.main_db)
+        try:
+            record = cursor.find(key)
+            holds = cursor.holds_database()
+        except _core.EmptyKeyError:
+            raise lmdb_error("mdb_dbi_open", MDB_BAD_VALSIZE) from None
+        finally:
+            cursor.close()
+        verify()
+        if record is None:
+            raise lmdb_error("mdb_dbi_open", MDB_NOTFOUND)
+        if not holds:
+            raise lmdb_error("mdb_dbi_open", MDB_INCOMPATIBLE)
+        found = self._records[name] = self.pages.parse_database(record)
+        return found
+
+    def keys(self, name: bytes | None, record: _core.Database) -> KeyIndex:
+        """Return the keys of database ``name`` by number; the leaves are counted once.
+
+        Raises:
+            OSError, Error: the tree cannot be read, or a writer may have overwritten it.
+        """
+        if name not in self.tables:
+            engine = self.pages.engine
+            try:
+                counted = number_keys(engine, self.meta, record, name)
+            except CorruptedError:
+                self.doubt()  # a page of another state is no damage
+                raise
+            self.doubt()
+            self.tables[name] = KeyIndex(
+                engine,
+                self.meta,
+                record,
+                pattern=counted.pattern,
+                leaves=lambda: counted.leaves,
+                groups=counted.groups,
+                guard=self.doubt,
+                pages=self.pages,
+            )
+        return self.tables[name]
+
+    def doubt(self) -> None:
+        """Refuse, after reads that the engine has not counted, what a writer may have overwritten.
+
+        Raises:
+            lmdb.Error: the snapshot may be gone.
+        """
+        self.snapshot.check(doubt=True)
+
+    def find_in(self, name: bytes | None, verify: Callable[[], None]) -> Callable[[Any, Any], Any]:
+        """Return the C core's ``get`` in one database; see ``record``."""
+        find = self.finds.get(name)
+        if find is None:
+            find = self.lookup(self.record(name, verify), as_get_key, "mdb_get")[1].find
+            self.finds[name] = find
+        return find
+
+    def lookup(
+        self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
+    ) -> tuple[_core.Cursor, _core.Lookup]:
+        """Return a cursor of the C core's, and searches on it."""
+        cursor = _core.Cursor(self.pages, record)
+        return cursor, _core.Lookup(
+            cursor,
+            self.snapshot,
+            as_key=as_key,
+            call=call,
+            buffers=self.buffers,
+            mapping=self.mapping,
+        )
