@@ -161,7 +161,7 @@ class DataFile:
             self.engine = open_engine(first, choice)
             first.close()
         if choice.maps_cached:
-            self.open_engine().map_cached(max(0, budget_bytes(None) - OWN_BYTES))
+            self.open_engine().map_cached(max(0, budget_bytes(None, recent=True) - OWN_BYTES))
         return choice
 
     def after_fork(self) -> None:

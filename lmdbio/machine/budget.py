@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -25,10 +26,13 @@ __all__ = [
     "available_bytes",
     "budget_bytes",
     "parse_bytes",
+    "recently_available_bytes",
 ]
 
 #: Upper limit of the default budget, bytes per machine.
 DEFAULT_BYTES_MAX = 2_500_000_000
+#: How old an answer may be that a program has not waited for.
+RECENT_SECONDS = 1.0
 #: Environment variable that replaces the default.
 ENVIRONMENT = "LMDBIO_MEMORY_BYTES"
 
@@ -106,15 +110,34 @@ def available_bytes(root: str | os.PathLike[str] = "") -> int:
     return available
 
 
+#: When this machine's memory was asked for last (``time.monotonic``), and the answer.
+_recent = -RECENT_SECONDS, 0
+
+
+def recently_available_bytes() -> int:
+    """Return ``available_bytes()``, at most ``RECENT_SECONDS`` old.
+
+    It takes a dozen files to find out, which a program that opens a data set for each record would
+    pay each time.
+    """
+    global _recent
+    now = time.monotonic()
+    if now - _recent[0] >= RECENT_SECONDS:
+        _recent = now, available_bytes()
+    return _recent[1]
+
+
 def budget_bytes(
     memory_bytes_max: int | None,
     environ: Mapping[str, str] = os.environ,
     root: str | os.PathLike[str] = "",
+    *,
+    recent: bool = False,
 ) -> int:
     """The budget of one machine, bytes.
 
     The keyword, else ``LMDBIO_MEMORY_BYTES``, else the smaller of 2.5 GB and a quarter of
-    ``available_bytes()``.
+    ``available_bytes()``, or with ``recent`` of ``recently_available_bytes()``.
 
     Raises:
         ValueError: not a positive amount.
@@ -126,7 +149,8 @@ def budget_bytes(
     text = environ.get(ENVIRONMENT)
     if text:
         return parse_bytes(text, ENVIRONMENT)
-    return min(DEFAULT_BYTES_MAX, available_bytes(root) // 4)
+    available = recently_available_bytes() if recent else available_bytes(root)
+    return min(DEFAULT_BYTES_MAX, available // 4)
 
 
 class FootprintBound:

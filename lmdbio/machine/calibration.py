@@ -18,6 +18,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -179,7 +180,11 @@ def identity(storage: Storage) -> str:
 
 
 def _folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
+    return _folder_of(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+
+
+@lru_cache(maxsize=8)  # each open asks
+def _folder_of(base: str | None, _home: str | None) -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "lmdbio" / "tuned"
 
 

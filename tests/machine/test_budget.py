@@ -194,3 +194,16 @@ def test_a_bound_over_extents_not_yet_seen_is_refused() -> None:
     bound = FootprintBound(10, 1)
     with pytest.raises(RuntimeError, match="0 of 10"):
         bound.run(1)
+
+
+def test_a_recent_budget_is_asked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[float] = []
+    now = [1e6]
+    monkeypatch.setattr(budget.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(budget, "available_bytes", lambda: asked.append(now[0]) or 4_096_000)
+    monkeypatch.setattr(budget, "_recent", (0.0, 0))
+    for seconds in (0.0, 0.5, 0.99, 1.01):
+        now[0] = 1e6 + seconds
+        assert budget_bytes(None, {}, recent=True) == 1_024_000
+    assert asked == [1e6, 1e6 + 1.01]
+    assert budget_bytes(None, {budget.ENVIRONMENT: "64M"}, recent=True) == 64 << 20
