@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -131,9 +131,10 @@ def deliver(report: Report, console: Console, file: Path | None, html: Path | No
     """Print verdicts and the paper's factors, and write the files that were asked for."""
     judged, found = verdicts(report), answers([*report.cells, *report.blocks])
     console.print(summary(judged).on_screen())
-    known = [one for one in found if one.value is not None]
-    if known:
-        console.print(paper_table(known).on_screen())
+    known = paper_table([one for one in found if one.value is not None])
+    if known.rows:  # the page says why they differ
+        rows = [row[:-1] for row in known.rows]
+        console.print(replace(known, heads=known.heads[:-1], rows=rows).on_screen())
     said = reports.counted(judged) or "nothing was judged"
     console.print(f"{said}; {report.seconds:,.0f} s")
     reports.write(file, as_json(report, judged, found))

@@ -291,7 +291,8 @@ def latencies_section(findings: Findings) -> str:
 
 def cpu_section(findings: Findings) -> str:
     lead = "CPU seconds per GiB, user and system, all processes and threads. Less is better."
-    return costs_section(findings, "Processor time", lead, lambda row: row.cpu_per_gib)
+    title = f"{findings.title}: processor time" if findings.title else "Processor time"
+    return costs_section(findings, title, lead, lambda row: row.cpu_per_gib)
 
 
 def costs_section(
