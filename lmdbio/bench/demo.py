@@ -164,8 +164,8 @@ def run(plan: Plan, console: Console) -> Demonstration:
         OSError: no room, or a folder that cannot be written.
     """
     begun = time.monotonic()
+    plan.out.mkdir(parents=True, exist_ok=True)  # before a gigabyte is written
     sets = [datasets.prepare(recipe, plan.data, console) for recipe in plan.recipes]
-    plan.out.mkdir(parents=True, exist_ok=True)
     made = Demonstration(measure.machine(plan.data))
     made.datasets = [convert(one, console) for one in sets]
     with workplace() as bench:

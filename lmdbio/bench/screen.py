@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.box import SIMPLE
 from rich.console import Console
+from rich.markup import escape
 from rich.measure import Measurement
 from rich.table import Table
 
@@ -24,7 +25,9 @@ def table(parts: Sequence[Findings], title: str, *, narrow: bool = False) -> Tab
         title: of the table.
         narrow: for 80 columns; JSON and page have the rest.
     """
-    out = Table(title=title, title_style="bold", header_style="bold", box=SIMPLE, pad_edge=False)
+    out = Table(
+        title=escape(title), title_style="bold", header_style="bold", box=SIMPLE, pad_edge=False
+    )
     shown = columns.shown(parts, narrow=narrow)
     out.add_column("contestant")
     for column in shown:
@@ -32,13 +35,13 @@ def table(parts: Sequence[Findings], title: str, *, narrow: bool = False) -> Tab
     for part in parts:
         if part.title:
             out.add_section()
-            out.add_row(f"[bold]{part.title}[/]")
+            out.add_row(f"[bold]{escape(part.title)}[/]")
         family = ""
         for row in part.measured:
             if family and family != row.family and not part.title:
                 out.add_section()
             family = row.family
-            out.add_row(row.label, *(column.text(part, row) for column in shown))
+            out.add_row(escape(row.label), *(column.text(part, row) for column in shown))
     return out
 
 
@@ -61,7 +64,7 @@ def show(
     """
     console.print()
     for name, text in facts.items():
-        console.print(f"{name:12} {text}", highlight=False)
+        console.print(f"{name:12} {text}", highlight=False, markup=False)
     whole = table(parts, title)
     unlimited = console.options.update(max_width=10_000)
     width = Measurement.get(console, unlimited, whole).maximum
@@ -69,14 +72,12 @@ def show(
     if width > console.width:
         notes = [f"A window of {width} columns shows more; so does the JSON.", *notes]
     for line in notes:
-        console.print(line, style="dim", highlight=False)
+        console.print(line, style="dim", highlight=False, markup=False)
     for part in parts:
         for row in part.rows:
             if row.wrong:
-                where = f"{part.title}: " if part.title else ""
-                console.print(
-                    f"[bold red]failed[/] {where}{row.label}: {row.wrong}", highlight=False
-                )
+                said = f"{part.title}: {row.label}: {row.wrong}".removeprefix(": ")
+                console.print(f"[bold red]failed[/] {escape(said)}", highlight=False)
 
 
 def show_bench(findings: Findings, console: Console) -> None:

@@ -179,7 +179,8 @@ def bench(
     console = wide_console()
     found = micro.run(options, console)
     screen.show_bench(found, console)
-    console.print(f"[dim]{html_file} and {options.json_file}, {found.seconds:.0f} s[/]")
+    line = f"{html_file} and {options.json_file}, {found.seconds:.0f} s"
+    console.print(line, style="dim", highlight=False, markup=False)
     if found.interrupted:
         click.echo("lmdbio: interrupted", err=True)
         sys.exit(128 + found.interrupted)

@@ -64,9 +64,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     if as_json:
         print_json(demonstration.as_json(made))
     else:
-        console.print(
-            f"[dim]{out / 'demo.json'} and {out / 'demo.html'}, {made.seconds:.0f} s[/]",
-            highlight=False,
-        )
+        line = f"{out / 'demo.json'} and {out / 'demo.html'}, {made.seconds:.0f} s"
+        console.print(line, style="dim", highlight=False, markup=False)
     if not made.equal:
         sys.exit(1)

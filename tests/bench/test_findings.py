@@ -115,3 +115,14 @@ def test_the_table_of_lmdbio_bench_fits_and_marks_warm_figures(width: int) -> No
     table = [line for line in text.splitlines() if "py-lmdb, no readahead" in line]
     assert table
     assert "…" not in text
+
+
+def test_names_in_brackets_are_shown_as_they_are() -> None:
+    found = made_findings()
+    found.workload = replace(found.workload, db="[/bold]")
+    found.rows[0].wrong, found.notes = "no [red] file", ["a [/note]"]
+    console = Console(record=True, width=150, file=io.StringIO())
+    screen.show_bench(found, console)
+    text = console.export_text()
+    for words in ("database [/bold]", "no [red] file", "a [/note]"):
+        assert words in text
