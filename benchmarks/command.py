@@ -65,10 +65,11 @@ def guarded(run: Callable[[], int]) -> int:
             ``Missing`` where this machine cannot do it, ``Failed`` when a step failed.
     """
     for number in SIGNALS:
-        signal.signal(number, _interrupt)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as nohup wants it
+            signal.signal(number, _interrupt)
     try:
         return run()
-    except (Missing, Failed) as error:
+    except (Missing, Failed, OSError, ValueError) as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         return UNAVAILABLE if isinstance(error, Missing) else FAILED
     except Interrupted as interrupted:

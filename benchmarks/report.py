@@ -77,6 +77,8 @@ class Verdict:
     @property
     def text(self) -> str:
         """The figure, and its ends where they differ."""
+        if self.reached is False and figure(self.figure) == self.bound.rpartition(" ")[2]:
+            return figure(self.figure, ".5g")
         if self.figure is None or self.ends is None or self.ends[0] == self.ends[1]:
             return figure(self.figure)
         return f"{figure(self.figure)} ({figure(self.ends[0])}-{figure(self.ends[1])})"
@@ -216,8 +218,10 @@ def summary(verdicts: Sequence[Verdict]) -> Table:
         states = [one.state for one in of]
         known = [one for one in of if one.figure is not None] or of
         sign = 1 if known[0].bound.startswith(">=") else -1
+        one_is_best = known[0].bound.startswith("within")
         # One that was missed, then the one that is farthest from the bound.
-        worst = min(known, key=lambda one: (one.reached is not False, sign * (one.figure or 0.0)))
+        far = {one: sign * abs((one.figure or 0.0) - one_is_best) for one in known}
+        worst = min(known, key=lambda one: (one.reached is not False, far[one]))
         state = next((state for state in STATES if state != "reached" and state in states),
                      states[0])  # fmt: skip
         counts = [str(states.count(state) or "") for state in STATES]

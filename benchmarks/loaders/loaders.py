@@ -24,9 +24,6 @@ from torch.utils.data import DataLoader
 
 BATCH = 32
 HEAD_BYTES = 1024
-#: Threads of the loaders that have some, and files of WebDataset's.
-THREADS = 4
-SHARD_RECORDS = 500
 
 
 def sample(value: Any) -> tuple[torch.Tensor, int]:

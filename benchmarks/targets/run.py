@@ -30,12 +30,11 @@ from benchmarks.targets.cells import CELLS, GROUPS, PLAIN, SET_BYTES, SETS, Cell
 from benchmarks.targets.show import Measured, Report
 from lmdbio.bench import datasets, measure, micro, trials
 from lmdbio.bench.datasets import Recipe
-from lmdbio.bench.findings import Findings, Row
+from lmdbio.bench.findings import MIB, Findings, Row
 from lmdbio.bench.trials import Trial, Workload
 from lmdbio.bench.workplace import Workplace, workplace
 from lmdbio.system.signals import ended_by_signals
 
-MIB = 2**20
 #: Of the file: enough to tell one setting of a plain reader from another.
 CALIBRATION_BYTES = 256 * MIB
 #: Of the file, for comparing what everybody reads.

@@ -51,6 +51,8 @@ Progress = Callable[[int], None]
 #: Raised whenever the bytes that a recipe makes change.
 VERSION = 1
 COMMIT_PUTS = 1000
+#: Of a data set's folder.
+FILES = ("data.mdb", "lock.mdb", "data.mdb.prov")
 DIGEST_BYTES = 16
 
 JPEG_BASES = 256
@@ -244,10 +246,16 @@ def reads_back(made: Dataset, progress: Progress | None = None) -> bool:
 
 
 def write(recipe: Recipe, path: Path, progress: Progress | None = None) -> Dataset:
-    """Writes a data set with py-lmdb; its manifest comes last."""
-    shutil.rmtree(path, ignore_errors=True)
-    manifest(path).unlink(missing_ok=True)
-    path.mkdir(parents=True)
+    """Write a data set with py-lmdb, in the place of an old one; its manifest comes last.
+
+    Raises:
+        OSError: the folder has files that are no data set's.
+    """
+    path.mkdir(parents=True, exist_ok=True)
+    if foreign := [one.name for one in path.iterdir() if one.name not in FILES]:
+        raise OSError(f"{path}: has {foreign[0]}, which is of no data set of lmdbio's")
+    for old in (manifest(path), *(path / name for name in FILES)):
+        old.unlink(missing_ok=True)
     digested = hashlib.blake2b(digest_size=DIGEST_BYTES)
     count = value_bytes = 0
     # sync=False changes when pages reach the disk, not where they lie.

@@ -140,8 +140,9 @@ class Demonstration:
 
     @property
     def equal(self) -> bool:
-        """Every contestant that runs here was verified, and nothing was wrong."""
-        return bool(self.rows) and all(row.verified and not row.wrong for row in self.rows)
+        """Every contestant that runs here was verified and measured, and nothing was wrong."""
+        fine = (row.verified and row.runs and not row.wrong for row in self.rows)
+        return bool(self.rows) and all(fine)
 
     @property
     def facts(self) -> dict[str, str]:
@@ -173,9 +174,8 @@ def run(plan: Plan, console: Console) -> Demonstration:
         made.legs = [leg_of(bench, one, leg, plan) for one in sets for leg in plan.legs]
         micro.verify(bench, made.rows, console)
         calibrate(bench, made, console)
-        rounds = micro.alternate(
-            bench, made.rows, plan.repeats, console, ending=begun + SECONDS_MAX
-        )
+        ending = time.monotonic() + SECONDS_MAX
+        rounds = micro.alternate(bench, made.rows, plan.repeats, console, ending=ending)
     if rounds < plan.repeats:
         made.notes.append(f"Stopped after {rounds} of {plan.repeats} rounds: time is up.")
     for row in made.rows:

@@ -106,7 +106,11 @@ def run(options: Options, console: Console) -> Findings:
     """
     begun = time.monotonic()
     with console.status("locate the records"):
-        work = described(options)
+        usual = BYTES_MAX_RANDOM if options.access == "random" else BYTES_MAX
+        work = describe(
+            options.path, options.access, processes=options.processes, batch=options.batch,
+            bytes_max=options.bytes_max or usual, db=options.db,
+        )  # fmt: skip
     for file in (options.json_file, options.html_file):
         file.parent.mkdir(parents=True, exist_ok=True)
     found = Findings(
@@ -157,19 +161,6 @@ def versions() -> dict[str, str]:
         done = subprocess.run(["fio", "--version"], capture_output=True, text=True, check=False)
         told["fio"] = done.stdout.strip()
     return told
-
-
-def described(options: Options) -> Workload:
-    """The records that everybody will read."""
-    usual = BYTES_MAX_RANDOM if options.access == "random" else BYTES_MAX
-    return describe(
-        options.path,
-        options.access,
-        processes=options.processes,
-        batch=options.batch,
-        bytes_max=options.bytes_max or usual,
-        db=options.db,
-    )
 
 
 def describe(
@@ -324,7 +315,7 @@ def alternate(
                 return number
             # Every other time backwards: whatever else the machine does meets all alike.
             for row in running if number % 2 == 0 else running[::-1]:
-                if time.monotonic() > ending:
+                if number and time.monotonic() > ending:
                     return number
                 text = f"{title} {row.label}"
                 one_run(bench, row, told(progress, task, text, bench.limit_seconds))

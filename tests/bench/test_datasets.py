@@ -129,3 +129,13 @@ def test_records_of_one_size_are_numbered_and_no_two_are_equal(tmp_path: Path) -
         assert key == b"%08d" % index
         assert int.from_bytes(value[:8], "little") == index
         assert len(value) == 1001
+
+
+def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path) -> None:
+    mine = tmp_path / SMALL.name / "thesis.tex"
+    mine.parent.mkdir()
+    mine.write_text("thesis")
+    with pytest.raises(OSError, match=r"small: has thesis\.tex"):
+        datasets.ensure(replace(SMALL, value_bytes_min=100_000), tmp_path)
+    assert mine.read_text() == "thesis"
+    assert sorted(path.name for path in mine.parent.iterdir()) == ["thesis.tex"]

@@ -125,6 +125,14 @@ def test_a_scan_counts_as_seeking() -> None:
     assert Figures.of(scans, plain=False).seek_s == pytest.approx(1.25)
 
 
+def test_a_small_cell_is_reported_and_not_judged() -> None:
+    over = lane("prov", [1.0], "prov", delivered=[420_000, 404_000])
+    small = cell(over)
+    small.cell = replace(small.cell, shape=Shape(8, 2))
+    found = {one.state for one in rules.judge(small) if "needed, prov" in one.words}
+    assert found == {"reported"}
+
+
 def verdict_of(made: CellResult, words: str) -> Verdict:
     found = [one for one in rules.judge(made) if words in one.words]
     assert len(found) == 1, [one.words for one in rules.judge(made)]
@@ -193,9 +201,11 @@ def test_the_papers_factors_are_found_where_they_were_measured() -> None:
 
 def test_two_snapshots_of_the_store_make_a_run() -> None:
     def counts(bytes_: int, late_s: float) -> dict[str, Any]:
-        link = {"requests": bytes_ // MIB, "bytes": bytes_, "busy_s": bytes_ / 1e9}
+        link = {"requests": 1, "bytes": bytes_, "busy_s": bytes_ / 1e9}
+        servers = [{"requests": bytes_ // MIB, "seeks": 2 * bytes_ // MIB},
+                   {"requests": 5, "seeks": 1}]  # fmt: skip
         return {
-            "mounts": [{"link": link, "servers": [{"seeks": 2 * bytes_ // MIB}, {"seeks": 1}]}],
+            "mounts": [{"link": link, "servers": servers}],
             "answers": bytes_ // MIB, "late_s": late_s,
         }  # fmt: skip
 

@@ -77,7 +77,7 @@ def options(made: Dataset, out: Path, **changes: Any) -> micro.Options:
 
 
 def order(made: Dataset, tmp_path: Path, access: str, processes: int, trial: Trial) -> Order:
-    work = micro.described(options(made, tmp_path, access=access, processes=processes))
+    work = micro.describe(made.path, access, processes=processes, batch=64, bytes_max=1 << 20)
     keys = workplace.write_keys(work, tmp_path / "keys")
     made_trials = trials.make_trials(work, [trial.name], [trial.transfer or 65536])
     return Order(work, made_trials[0], keys=str(keys))
