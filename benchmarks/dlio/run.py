@@ -35,12 +35,12 @@ import lmdb
 from rich.console import Console
 from rich.progress import Progress
 
+from benchmarks.command import FAILED, UNAVAILABLE, guarded
 from benchmarks.report import Table, spread_text, write
 from lmdbio.bench import measure, processes
 from lmdbio.bench.findings import Spread, figure
 
 HERE = Path(__file__).resolve().parent
-UNAVAILABLE, FAILED = 69, 70  # sysexits.h
 NEEDED = ("dlio_benchmark", "dftracer", "hydra", "pandas", "psutil", "mpi4py", "torch", "yaml")
 SECONDS_MAX = 1800.0
 READER = "++workload.reader.reader_classname=benchmarks.dlio.dlio_lmdb."
@@ -140,6 +140,7 @@ def arguments() -> argparse.Namespace:
 def main() -> int:
     asked = arguments()
     missing = [name for name in NEEDED if importlib.util.find_spec(name) is None]
+    missing += ["mpiexec"] * (asked.ranks > 1 and processes.mpiexec() is None)
     if missing:
         print(f"run.py: not installed: {', '.join(missing)} (run.py --help says how)",
               file=sys.stderr)  # fmt: skip
@@ -171,7 +172,7 @@ def main() -> int:
                     print(f"run.py: {error}", file=sys.stderr)
                     return FAILED
                 bar.advance(task)
-    accelerators = "1 accelerator" if asked.ranks == 1 else f"{asked.ranks} accelerators"
+    accelerators = f"{asked.ranks} accelerator{'s' * (asked.ranks > 1)}"
     title = (
         f"{asked.workload}: {data.files * data.samples:,} samples of {data.sample_bytes:,} bytes, "
         f"{accelerators}"
@@ -190,4 +191,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main))

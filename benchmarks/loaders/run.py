@@ -35,7 +35,7 @@ from typing import Any
 
 from rich.progress import Progress
 
-from benchmarks import report
+from benchmarks import command, report
 from benchmarks.report import Table, Verdict
 from lmdbio.bench import datasets, measure, processes
 from lmdbio.bench.findings import Spread, figure
@@ -263,4 +263,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(command.guarded(main))

@@ -22,8 +22,7 @@ Microbenchmarks of one data set (``lmdbio bench``), comparable with IOR and fio:
     findings     what came of it, and the statistics. Pure
     drawing      bars, ranges and charts in SVG. Pure
     page         findings as one HTML page. Pure
-    columns      the columns of figures, for both of these. Pure
-    screen       findings as one table
+    screen       findings as one table, of the page's columns (``columns``)
     micro        the order of events
 
 Nothing here is imported by the rest of the package; the commands load it on demand.
