@@ -35,7 +35,7 @@ from lmdbio._core.cursor import (
     UnplacedError,
     fetcher,
 )
-from lmdbio._core.engine import Counters, Engine, Tally, Ticket
+from lmdbio._core.engine import Counters, Engine, EngineCounts, Ticket
 from lmdbio._core.extents import (
     count_inside,
     count_same,
@@ -130,7 +130,7 @@ __all__ = [
     "SpanKind",
     "SplitRule",
     "Stretch",
-    "Tally",
+    "EngineCounts",
     "Ticket",
     "Traced",
     "UnplacedError",

@@ -28,7 +28,7 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True)
-class Tally:
+class EngineCounts:
     """All counts of an engine (``lio_counters``, ``lio_tally``)."""
 
     requests: int = 0
@@ -48,11 +48,13 @@ class Tally:
     wait_ns: int = 0
     copy_ns: int = 0
 
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(*(getattr(self, name) + getattr(other, name) for name in self.__slots__))
+    def __add__(self, other: EngineCounts) -> EngineCounts:
+        return EngineCounts(
+            *(getattr(self, name) + getattr(other, name) for name in self.__slots__)
+        )
 
 
-_TALLIED = Tally.__slots__[2:-4]
+_COUNTED = EngineCounts.__slots__[2:-4]
 
 
 class Ticket:
@@ -180,7 +182,7 @@ class Engine:
             )
         )
         self._pointer = owned(out[0], lib.lio_engine_close)
-        self._last = Tally()
+        self._last = EngineCounts()
         ring.follow(self)
 
     @classmethod
@@ -195,7 +197,7 @@ class Engine:
             lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
         )
         self._pointer = owned(out[0], lib.lio_engine_close, held)
-        self._last = Tally()
+        self._last = EngineCounts()
         ring.follow(self)
         return self
 
@@ -299,7 +301,7 @@ class Engine:
         lib.lio_engine_counters(self.pointer, out)
         return Counters(requests=int(out.requests), bytes=int(out.bytes))
 
-    def tally(self) -> Tally:
+    def counts(self) -> EngineCounts:
         """Return the counts since the engine was opened; after ``close``, those until then."""
         pointer = self._pointer
         if pointer is None:
@@ -307,10 +309,10 @@ class Engine:
         reads, counts = ffi.new("lio_counters *"), ffi.new("lio_tally *")
         lib.lio_engine_counters(pointer, reads)
         lib.lio_engine_tally(pointer, counts)
-        return Tally(
+        return EngineCounts(
             int(reads.requests),
             int(reads.bytes),
-            *(int(getattr(counts, name)) for name in _TALLIED),
+            *(int(getattr(counts, name)) for name in _COUNTED),
             *map(int, counts.stage_ns),
         )
 
@@ -400,7 +402,7 @@ class Engine:
 
         May be called twice.
         """
-        self._last = self.tally()
+        self._last = self.counts()
         self._pointer = None
 
     def __enter__(self) -> Engine:

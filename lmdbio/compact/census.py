@@ -107,7 +107,7 @@ class Census:
         )
 
 
-class Tally:
+class CensusCounts:
     """Adds up the records of one database.
 
     Args:
@@ -148,20 +148,20 @@ def count(engine: Engine, meta: Meta, progress: Progress | None, stage: str) -> 
             yield part
 
     def contents(name: Name, db: Database) -> Contents:
-        tally = Tally(layout)
+        counts = CensusCounts(layout)
         for part in parts(db):
-            tally.add(part.extents)
-        return tally.end(name, db)
+            counts.add(part.extents)
+        return counts.end(name, db)
 
-    main, tally = meta.main_db, Tally(layout)
+    main, counts = meta.main_db, CensusCounts(layout)
     named: list[tuple[bytes, Database]] = []
     for part in parts(main):
         if part.chunk is not None and part.keys:
             named += _core.leaf_databases(layout, part.chunk, engine.path)
-        tally.add(part.extents)
+        counts.add(part.extents)
     every = [contents(name, db) for name, db in named]
     if not named or main.entries > len(named):
-        every.insert(0, tally.end(None, main))
+        every.insert(0, counts.end(None, main))
     firsts = [part.extents for part in parts(meta.free_db)]
     return Census(
         meta=meta,

@@ -304,7 +304,7 @@ class DataFile:
         """Return what the engines counted; also after ``close``."""
         engine, direct_path = self.engine, self.direct_path
         if engine is not None and direct_path is not None:
-            self._last = Stats.of(engine.tally() + direct_path.tally())
+            self._last = Stats.of(engine.counts() + direct_path.counts())
         return self._last
 
     def read_only(self, what: str) -> lmdb.Error:

@@ -44,7 +44,7 @@ from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.transaction import Living, Transaction
 from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
-from lmdbio.observe.stats import Stats, Tally
+from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.system import fork
@@ -165,7 +165,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
         self._file = DataFile(
             path, keywords, overrides, cache_bytes=cache_bytes, block_bytes_max=block_bytes_max
         )
-        self._tally = Tally(self._file.counts)
+        self._counter = StageCounter(self._file.counts)
 
     def __reduce__(self) -> Any:
         """Pickle as the call that opened it: the copy opens the file anew."""
@@ -272,7 +272,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
 
         Single gets and moves are counted, and not timed: that would be felt.
         """
-        return self._tally.stats()
+        return self._counter.stats()
 
     def stat(self) -> dict[str, int]:
         """Return the sizes and counts of the main database."""

@@ -89,9 +89,9 @@ class OpenDatabase:
         """Let guarding copy the meta pages out of a mapping, where they are in the page cache."""
         self._pages.map_cached(META_MAPPED_BYTES)
 
-    def tally(self) -> _core.Tally:
+    def counts(self) -> _core.EngineCounts:
         """Return the counts of what locating and guarding have read; also after ``close``."""
-        return self._pages.tally()
+        return self._pages.counts()
 
     def close(self) -> None:
         """Close the file. May be called twice."""

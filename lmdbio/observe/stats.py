@@ -25,7 +25,7 @@ from lmdbio import _core
 from lmdbio.observe import tracing
 from lmdbio.system import fork
 
-__all__ = ["Rest", "Stats", "Tally"]
+__all__ = ["Rest", "Stats", "StageCounter"]
 
 #: Why a root's thread rests: reads are under way; no slot is free; it is another root's turn to
 #: read, or to seek.
@@ -107,25 +107,25 @@ class Stats:
     window_bytes: int = 0
 
     @classmethod
-    def of(cls, tally: _core.Tally) -> Stats:
+    def of(cls, counts: _core.EngineCounts) -> Stats:
         """Return the statistics of an engine's counts."""
         return cls(
-            records=tally.records,
-            record_bytes=tally.record_bytes,
-            located_records=tally.located_records,
-            locate_seconds=tally.locate_ns / 1e9,
-            plan_seconds=tally.plan_ns / 1e9,
-            planned_bytes=tally.planned_bytes,
-            gap_bytes=tally.gap_bytes,
-            requests=tally.requests - tally.page_requests,
-            read_bytes=tally.bytes - tally.page_bytes,
-            page_requests=tally.page_requests,
-            page_bytes=tally.page_bytes,
-            queued_requests=tally.queued_requests,
-            queue_seconds=tally.queue_ns / 1e9,
-            service_seconds=tally.service_ns / 1e9,
-            wait_seconds=tally.wait_ns / 1e9,
-            copy_seconds=tally.copy_ns / 1e9,
+            records=counts.records,
+            record_bytes=counts.record_bytes,
+            located_records=counts.located_records,
+            locate_seconds=counts.locate_ns / 1e9,
+            plan_seconds=counts.plan_ns / 1e9,
+            planned_bytes=counts.planned_bytes,
+            gap_bytes=counts.gap_bytes,
+            requests=counts.requests - counts.page_requests,
+            read_bytes=counts.bytes - counts.page_bytes,
+            page_requests=counts.page_requests,
+            page_bytes=counts.page_bytes,
+            queued_requests=counts.queued_requests,
+            queue_seconds=counts.queue_ns / 1e9,
+            service_seconds=counts.service_ns / 1e9,
+            wait_seconds=counts.wait_ns / 1e9,
+            copy_seconds=counts.copy_ns / 1e9,
         )
 
     def _with(self, other: Stats, sign: int) -> Stats:
@@ -170,7 +170,7 @@ def _told(totals: _core.PlanTotals) -> dict[str, int]:
     }
 
 
-class Tally:
+class StageCounter:
     """Adds up the stages of one surface, and notes them where a trace is taken.
 
     Each method ends a stage that began at a moment of ``monotonic_ns`` and returns now, for the

@@ -29,7 +29,7 @@ from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
 from lmdbio.locate.open import Check, Order
 from lmdbio.observe import tracing
-from lmdbio.observe.stats import Stats, Tally
+from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
@@ -139,7 +139,7 @@ class Reader:
         begun = monotonic_ns()
         self._pid = os.getpid()
         self._thread: RootThread | None = None
-        self._tally = Tally(self._engines)
+        self._counter = StageCounter(self._engines)
 
         def check_options() -> ReaderOptions:
             return ReaderOptions.checked(
@@ -161,7 +161,7 @@ class Reader:
                 request_bytes_max=request_bytes_max,
             )
 
-        setup = set_up(comm, check_options, self._tally)
+        setup = set_up(comm, check_options, self._counter)
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
         self.mode, self.turns = setup.mode, setup.turns
@@ -199,10 +199,10 @@ class Reader:
             self._check()
             self._check_thread(block)
         self._check()
-        self._tally.waited(begun, "wait for a block")
+        self._counter.waited(begun, "wait for a block")
         batch = self._lent.take(iteration, block, step)
         self._next = iteration + 1
-        self._tally.iterated(len(batch), int(batch.lengths.sum()))
+        self._counter.iterated(len(batch), int(batch.lengths.sum()))
         return batch
 
     def _check_usable(self) -> None:
@@ -344,7 +344,7 @@ class Reader:
         A rank that reads for others has their records among those it located and planned, and
         only its own among those handed out.
         """
-        return replace(self._tally.stats(), window_bytes=self._window.window_bytes)
+        return replace(self._counter.stats(), window_bytes=self._window.window_bytes)
 
     def __repr__(self) -> str:
         if not hasattr(self, "_window"):

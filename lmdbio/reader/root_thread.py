@@ -12,7 +12,7 @@ from time import monotonic_ns
 
 from lmdbio import _core, share
 from lmdbio.errors import Error
-from lmdbio.observe.stats import Rest, Stats, Tally
+from lmdbio.observe.stats import Rest, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import FileSupply, PendingBlock
@@ -56,7 +56,7 @@ class RootThread(threading.Thread):
         schedule: says how many blocks there are.
         supply: reads the rows of a block.
         mail: of this root.
-        tally: of the Reader.
+        counter: of the Reader.
 
     Attributes:
         launched_s: when it was started, by ``time.monotonic``; None: it was not.
@@ -69,11 +69,11 @@ class RootThread(threading.Thread):
         schedule: Schedule,
         supply: FileSupply,
         mail: RootMail,
-        tally: Tally,
+        counter: StageCounter,
     ) -> None:
         super().__init__(name="lmdbio-root", daemon=False)
         self._window, self._schedule, self._supply = window, schedule, supply
-        self._mail, self._tally = mail, tally
+        self._mail, self._counter = mail, counter
         self._quit = threading.Event()
         self._filled = threading.Event()
         self._resting: tuple[Rest, int] | None = None  # why, and since when
@@ -240,7 +240,7 @@ class RootThread(threading.Thread):
         self._supply.guard()
         write_table(flight.address, flight.offsets, flight.lengths)
         self._window.control.publish(self._window.root, flight.number + 1)
-        self._tally.filled(begun, times, flight.bytes)
+        self._counter.filled(begun, times, flight.bytes)
         if flight.past:
             self._supply.judge(flight, times)
         return True
@@ -318,7 +318,7 @@ class RootThread(threading.Thread):
 
     def _end_rest(self) -> None:
         if self._resting is not None:
-            self._tally.rested(*self._resting)
+            self._counter.rested(*self._resting)
             self._resting = None
 
 

@@ -71,9 +71,9 @@ class RootSource:
 
     def stats(self) -> Stats:
         """Return the engines' counts; also after ``close``."""
-        pages = self.index.tally()
+        pages = self.index.counts()
         return replace(
-            Stats.of(self.engine.tally() + self.direct_path.tally()),
+            Stats.of(self.engine.counts() + self.direct_path.counts()),
             page_requests=pages.requests,
             page_bytes=pages.bytes,
         )

@@ -30,7 +30,7 @@ from dataclasses import dataclass, replace
 from lmdbio import share
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
-from lmdbio.observe.stats import Tally
+from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
@@ -71,13 +71,13 @@ class Setup:
     thread: RootThread | None
 
 
-def set_up(comm: object, check: Callable[[], ReaderOptions], tally: Tally) -> Setup:
+def set_up(comm: object, check: Callable[[], ReaderOptions], counter: StageCounter) -> Setup:
     """Make what this rank reads with. Collective over ``comm``.
 
     Args:
         comm: an mpi4py intracommunicator; None: this process alone.
         check: returns this rank's arguments, or raises what is wrong with them.
-        tally: of this rank's Reader.
+        counter: of this rank's Reader.
 
     Raises:
         As ``Reader``; ``PeerError`` where another rank failed.
@@ -86,14 +86,14 @@ def set_up(comm: object, check: Callable[[], ReaderOptions], tally: Tally) -> Se
     try:
         options, budgets = _agree_options(job, check)  # over the job, 1 MEETING
         teams = _divide(job, options, budgets)
-        return _make(job, options, teams, tally)
+        return _make(job, options, teams, counter)
     except BaseException as error:
         job.fail(error)
         job.free()  # all ranks are here: each was told what failed
         raise
 
 
-def _make(job: share.Job, options: ReaderOptions, teams: _Teams, tally: Tally) -> Setup:
+def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageCounter) -> Setup:
     """Take the steps from ``open_roots`` on. Collective over the job."""
     source: RootSource | None = None
     mail: RootMail | None = None
@@ -126,9 +126,9 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, tally: Tally) -
         window = share.attach_window(job, teams.here, layout)
         if source is not None:
             supply = FileSupply(
-                source, schedule, team, window, mail, sizing.request_bytes_max, tally
+                source, schedule, team, window, mail, sizing.request_bytes_max, counter
             )
-            thread = RootThread(window, schedule, supply, mail, tally)
+            thread = RootThread(window, schedule, supply, mail, counter)
             source = None  # the supply owns it
     finally:
         if source is not None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
-from lmdbio.observe.stats import Stats, Tally
+from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
@@ -100,7 +100,7 @@ class FileSupply:
         window: whose slots it fills.
         mail: brings the cursor, where roots share one.
         request_bytes_max: bytes per request.
-        tally: counts what is located, planned, submitted and guessed.
+        counter: counts what is located, planned, submitted and guessed.
 
     Attributes:
         path: of the file.
@@ -116,10 +116,10 @@ class FileSupply:
         window: share.NodeWindow,
         mail: RootMail,
         request_bytes_max: int,
-        tally: Tally,
+        counter: StageCounter,
     ) -> None:
         self._source, self._schedule, self._team = source, schedule, team
-        self._window, self._mail, self._tally = window, mail, tally
+        self._window, self._mail, self._counter = window, mail, counter
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
         # A guess is read as it is: what lies between its ranges is no record of the block.
         self._guess_options = PlanOptions(0, request_bytes_max)
@@ -161,11 +161,11 @@ class FileSupply:
             pending.extents = self._locate(pending.number, alive)
             if pending.extents is None:
                 return False
-            self._tally.located(begun, len(pending.extents))
+            self._counter.located(begun, len(pending.extents))
         if pending.plan is None and pending.speculated is None:
             begun = monotonic_ns()
             pending.plan = self._plan(pending.number, pending.extents)
-            self._tally.planned(begun, pending.plan.totals)
+            self._counter.planned(begun, pending.plan.totals)
         return True
 
     def _locate(self, number: int, alive: Callable[[], None]) -> _core.Extents | None:
@@ -214,7 +214,7 @@ class FileSupply:
             offsets = plan.slices
         totals = plan.totals
         if speculated is not None:
-            self._tally.planned(monotonic_ns(), totals)
+            self._counter.planned(monotonic_ns(), totals)
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
@@ -236,7 +236,7 @@ class FileSupply:
         )
         # From here on ``drop`` closes it, whatever happens.
         self.flights.append(flight)
-        self._tally.submitted(begun)
+        self._counter.submitted(begun)
         if speculated is not None:
             speculated.ticket.close()
             pending.speculated = None
@@ -259,9 +259,9 @@ class FileSupply:
             extents[missed], self._options, alignment=self._alignment, room_bytes=room
         )
         if plan.totals.buffer_bytes > room:
-            self._tally.guessed(base, 0)
+            self._counter.guessed(base, 0)
             return 0, None, None
-        self._tally.guessed(base, len(places) - int(missed.sum()))
+        self._counter.guessed(base, len(places) - int(missed.sum()))
         offsets = places.astype(np.uint64)
         offsets[missed] = plan.slices + np.uint64(base)
         return base, plan, offsets
@@ -319,7 +319,7 @@ class FileSupply:
             pending.number, is_due=is_due, is_found=pending.extents is not None, alive=alive
         )
         if relay.sought != before:
-            self._tally.located(begun, 0)
+            self._counter.located(begun, 0)
         if is_found and pending.extents is None and speculation is not None:
             for first, extents in relay.peek(pending.number):
                 speculation.learn(first, extents)

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.observe.stats import Tally
+from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads, spread
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN, DirectPath
 from lmdbio.system import fork
@@ -40,7 +40,7 @@ class Blocks:
         direct_path: past it, while that is as good.
         pool: memory of blocks.
         options: of their plans.
-        tally: counts.
+        counter: counts.
     """
 
     source: RecordIndex
@@ -48,7 +48,7 @@ class Blocks:
     direct_path: DirectPath
     pool: _core.MemoryPool
     options: PlanOptions
-    tally: Tally
+    counter: StageCounter
 
     def read(self, indices: npt.NDArray[np.uint64]) -> Generator[Iterator[bytes], None, None]:
         """Values of ``indices`` in order, by blocks, the next one being read meanwhile.
@@ -92,7 +92,7 @@ class Blocks:
         """Return the reads of extents, and count the planning."""
         begun = monotonic_ns()
         plan = plan_reads(extents, self.options)
-        self.tally.planned(begun, plan.totals)
+        self.counter.planned(begun, plan.totals)
         return plan
 
     def cut(self, indices: npt.NDArray[np.uint64]) -> Iterator[_core.Extents]:
@@ -111,7 +111,7 @@ class Blocks:
                 int(np.searchsorted(taken, 2 * target, side="right")),
             )
             take = max(1, take)
-            self.tally.located(begun, take)
+            self.counter.located(begun, take)
             yield extents[:take]
             at += min(take, len(extents))
             mean = max(1, int(ends[-1]) // len(extents))
@@ -128,7 +128,7 @@ class Block:
     """Records under way into memory of their own."""
 
     def __init__(self, blocks: Blocks, extents: _core.Extents, plan: _core.Plan) -> None:
-        self._blocks, self._plan, self._tally = blocks, plan, blocks.tally
+        self._blocks, self._plan, self._counter = blocks, plan, blocks.counter
         begun = monotonic_ns()
         self._lengths = np.ascontiguousarray(extents["length"])
         self._memory = blocks.pool.take(plan.totals.buffer_bytes)
@@ -137,13 +137,13 @@ class Block:
         self._ticket = (past or blocks.engine).submit_plan(
             plan, self._memory.address, self._memory
         )
-        self._tally.submitted(begun)
+        self._counter.submitted(begun)
 
     def wait(self) -> None:
         """Wait for all reads, then hold the file against the snapshot."""
         begun = monotonic_ns()
         self._ticket.wait()
-        self._tally.waited(begun)
+        self._counter.waited(begun)
         if self._past:
             self._blocks.direct_path.record(self._plan.totals.buffer_bytes, self._ticket.times)
         self._blocks.source.guard()
@@ -156,7 +156,7 @@ class Block:
 
     def batch(self, wanted: npt.NDArray[np.uint64]) -> Batch:
         """The whole block as a batch, over its memory."""
-        self._tally.copied(monotonic_ns(), self._lengths)
+        self._counter.copied(monotonic_ns(), self._lengths)
         return Batch.over(
             self._memory.address,
             self._plan.totals.buffer_bytes,

@@ -62,7 +62,10 @@ class DirectPath:
         self._seconds = self._ended = 0.0
         self._warm = False
         self._direct: _core.Engine | None = None
-        self._counters, self._tally = _core.Counters(0, 0), _core.Tally()  # of a closed engine
+        self._counters, self._counter = (
+            _core.Counters(0, 0),
+            _core.EngineCounts(),
+        )  # of a closed engine
         self._guard = threading.Lock()  # of opening and closing
         fork.register(self)
         #: None: not yet known.
@@ -124,10 +127,10 @@ class DirectPath:
         direct = self._direct
         return self._counters if direct is None else direct.counters()
 
-    def tally(self) -> _core.Tally:
+    def counts(self) -> _core.EngineCounts:
         """Return all counts of this way; also after ``close``."""
         direct = self._direct
-        return self._tally if direct is None else direct.tally()
+        return self._counter if direct is None else direct.counts()
 
     def close(self) -> None:
         """Closes the file. May be called twice."""
@@ -137,4 +140,4 @@ class DirectPath:
             if direct is not None:
                 self._counters = direct.counters()
                 direct.close()
-                self._tally = direct.tally()
+                self._counter = direct.counts()

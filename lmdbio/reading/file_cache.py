@@ -204,10 +204,10 @@ class FileCache:
         reads["into"] = offsets + np.uint64(self.address)
         return self._engine.submit(reads, self._map)
 
-    def tally(self) -> _core.Tally:
+    def counts(self) -> _core.EngineCounts:
         """Return the requests and bytes of the stream; also after ``close``."""
         engine = self._engine
-        return _core.Tally() if engine is None else engine.tally()
+        return _core.EngineCounts() if engine is None else engine.counts()
 
     def close(self) -> None:
         """Stop the stream. Records that were lent stay. May be called twice."""

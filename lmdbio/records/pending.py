@@ -76,7 +76,7 @@ class PendingBatch(_OfOneFile):
         self._batch = routes.cached(begun, self.indices, extents)
         if self._batch is not None:
             return
-        routes.tally.located(begun, len(self.indices))
+        routes.counter.located(begun, len(self.indices))
         self._block = routes.planned(extents)
 
     def batch(self) -> Batch:
@@ -201,7 +201,7 @@ class ReadValues(PendingValues):
         self._is_lent = not self._waits and routes.file_cache.complete()
         if self._is_lent:
             return  # lent when their turn has come: they are guarded then
-        routes.tally.located(begun, len(self.indices))
+        routes.counter.located(begun, len(self.indices))
         if not self._waits:
             self._missing = routes.missing(self._extents)
             if self._missing is None:

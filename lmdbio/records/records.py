@@ -287,12 +287,12 @@ class Records(Sequence[bytes]):
         cached = routes.held_values(indices)
         if cached is None:
             return ReadValues(routes, indices)
-        routes.tally.located(begun, len(indices))
+        routes.counter.located(begun, len(indices))
         return CachedValues(routes, indices, cached)
 
     def stats(self) -> Stats:
         """Return what this process has read with this object so far; also after ``close``."""
-        return self._routes.tally.stats()
+        return self._routes.counter.stats()
 
     def close(self) -> None:
         """Close the file. May be called twice; batches stay valid, and a mapping under them."""

@@ -8,7 +8,7 @@
 A batch takes the first of held, cached and planned that can; iteration and slices are streamed.
 Two duties go with every route, and each route has them in one place: after its reads it makes
 sure that no writer has moved the file on (``RecordIndex.guard``; C does it for copies), and it
-counts what it did (``Tally``).
+counts what it did (``StageCounter``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from lmdbio import _core
 from lmdbio.batch import Batch
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.choice import Choice
-from lmdbio.observe.stats import Stats, Tally
+from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.reading.blocks import BLOCK_BYTES, Block, Blocks, Slices
 from lmdbio.reading.direct_path import DirectPath
@@ -56,7 +56,7 @@ class Routes:
         engine: reads through the page cache, or as it was asked for.
         direct_path: reads past the page cache, while that is no loss.
         file_cache: the whole file in memory, as far as reads were worth it.
-        tally: counts.
+        counter: counts.
 
     Args:
         choice: how to read.
@@ -82,9 +82,9 @@ class Routes:
             self.engine.map_cached(max(0, budget - own))
             source.map_metas()
         self.pool = _core.MemoryPool()
-        self.tally = Tally(self._engine_counts)
+        self.counter = StageCounter(self._engine_counts)
         self.blocks = Blocks(
-            source, self.engine, self.direct_path, self.pool, self.options, self.tally
+            source, self.engine, self.direct_path, self.pool, self.options, self.counter
         )
         self.slices = Slices(self.blocks)
         self._fetch = source.fetcher(self.engine)
@@ -122,7 +122,7 @@ class Routes:
         else:
             value = self.engine.read(offset, length)
             self.source.guard()
-        self.tally.single(begun, length)
+        self.counter.single(begun, length)
         return value
 
     # --- a batch
@@ -135,7 +135,7 @@ class Routes:
         if batch is None:
             batch = self.cached(begun, wanted, extents)
         if batch is None:
-            self.tally.located(begun, len(wanted))
+            self.counter.located(begun, len(wanted))
             with self.planned(extents) as block:
                 block.wait()
                 batch = block.batch(wanted)
@@ -151,7 +151,7 @@ class Routes:
         else:
             self.source.guard()
         lengths = np.ascontiguousarray(extents["length"])
-        self.tally.lent(lengths)
+        self.counter.lent(lengths)
         return Batch.over(
             cache.address,
             cache.size,
@@ -182,7 +182,7 @@ class Routes:
         if not gatherer.copy(packed, memory):
             return None
         self.file_cache.credit(packed.size)  # the file cache would save the copy
-        self.tally.gathered(begun, located, len(wanted), packed.size)
+        self.counter.gathered(begun, located, len(wanted), packed.size)
         return Batch.over(
             memory.address,
             packed.room,
@@ -200,7 +200,7 @@ class Routes:
         plan = self.blocks.plan(extents)
         begun = monotonic_ns()
         self._credit(plan)
-        self.tally.waited(begun, "stream ahead")
+        self.counter.waited(begun, "stream ahead")
         return Block(self.blocks, extents, plan)
 
     def _credit(self, plan: _core.Plan) -> None:
@@ -234,9 +234,9 @@ class Routes:
     # --- counts, and the end
 
     def _engine_counts(self) -> Stats:
-        pages, ahead = self.source.tally(), self.file_cache.tally()
+        pages, ahead = self.source.counts(), self.file_cache.counts()
         return replace(
-            Stats.of(self.engine.tally() + self.direct_path.tally()),
+            Stats.of(self.engine.counts() + self.direct_path.counts()),
             page_requests=pages.requests,
             page_bytes=pages.bytes,
             ahead_requests=ahead.requests,

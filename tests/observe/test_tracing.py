@@ -146,7 +146,7 @@ def test_requests_tell_how_long_they_waited_for_a_thread_and_for_the_storage(tmp
     with lmdbio.trace(tmp_path / "t.json") as trace:
         with engine, engine.submit(reads, into) as ticket:
             ticket.wait()
-        tally = engine.tally()
+        counts = engine.counts()
     read = sound(trace.path)
     requests = events(read, cat="request")
     assert [event["args"]["bytes"] for event in requests] == [4096] * 24
@@ -156,8 +156,8 @@ def test_requests_tell_how_long_they_waited_for_a_thread_and_for_the_storage(tmp
     assert fared.count == 24 and fared.service_ms[0] >= 20
     # Three at a time: the last three waited while seven others went before them.
     assert fared.queue_ms[2] >= 7 * 20 and 1 <= fared.depth <= 3.0001
-    assert tally.queued_requests == 24
-    assert tally.service_ns >= 24 * 20_000_000
+    assert counts.queued_requests == 24
+    assert counts.service_ns >= 24 * 20_000_000
     in_flight = [event["args"]["memory 0"] for event in events(read, ph="C") if event["args"]]
     assert max(in_flight) == 3 and min(in_flight) == 0
     lanes = {event["tid"] for event in requests}

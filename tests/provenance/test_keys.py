@@ -295,10 +295,10 @@ def test_no_page_of_the_tree_is_read_for_a_pattern(tmp_path: Path) -> None:
     found = make(tmp_path / "env", SHAPES["str(i)"][0])
     convert(tmp_path / "env", form="explicit")
     with open_record_index(tmp_path / "env") as source:
-        before = source.tally().requests
+        before = source.counts().requests
         assert all(source.index(key) == i for i, key in enumerate(found))
         assert [source.key(i) for i in range(len(found))] == found
-        assert source.tally().requests == before
+        assert source.counts().requests == before
 
 
 def test_a_key_that_moved_on_is_refused(tmp_path: Path) -> None:
