@@ -30,8 +30,8 @@
 #include "readahead.h"
 #include "duplicates.h"
 #include "cursor.h"
-#include "place.h"
-#include "stretch.h"
+#include "bookmark.h"
+#include "prefetch.h"
 #include "scan.h"
 
 #endif

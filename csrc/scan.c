@@ -8,7 +8,7 @@
 #include "buffer.h"
 #include "plan.h"
 #include "scan_block.h"
-#include "stretch.h"
+#include "prefetch.h"
 
 enum {
     RECORDS_FIRST = 8,
@@ -44,7 +44,7 @@ struct lio_scan {
     uint64_t past_bytes, past_ns;
     lio_block blocks[2];
     piece loaded;
-    lio_stretch *stretch; /* NULL: none */
+    lio_prefetch *prefetch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
     uint64_t records;       /* of all blocks that were current */
@@ -57,7 +57,7 @@ struct lio_scan {
 /* Where the file is asked for in order, what the kernel adds to single reads only disturbs. */
 static void own_readahead(const lio_scan *scan, int advice)
 {
-    if (scan->stretch != NULL)
+    if (scan->prefetch != NULL)
         (void)posix_fadvise(lio_engine_fd(scan->engine), 0, 0, advice);
 }
 
@@ -82,7 +82,7 @@ int lio_scan_open(lio_cursor *cursor, const lio_scan_options *options, lio_scan 
     scan->through_cache = lio_engine_alignment(scan->engine) == 1 &&
                           lio_engine_fd(scan->engine) >= 0;
     if (options->dense && scan->through_cache)
-        scan->stretch = lio_stretch_open(
+        scan->prefetch = lio_prefetch_open(
             scan->engine, scan->layout.page_limit * scan->layout.page_size, STRETCH_PIECE_BYTES);
     own_readahead(scan, POSIX_FADV_RANDOM);
     *out = scan;
@@ -96,7 +96,7 @@ void lio_scan_close(lio_scan *scan)
     lio_block_free(&scan->blocks[0]);
     lio_block_free(&scan->blocks[1]);
     own_readahead(scan, POSIX_FADV_NORMAL);
-    lio_stretch_close(scan->stretch);
+    lio_prefetch_close(scan->prefetch);
     lio_plan_free(scan->loaded.plan);
     lio_buffer_close(scan->loaded.buffer);
     lio_cursor_close(scan->cursor);
@@ -185,10 +185,11 @@ static int submit(lio_scan *scan, lio_block *b, lio_error *error)
     if (b->extent_count == 0)
         return LIO_OK;
     if (engine == scan->engine && scan->through_cache) {
-        b->in_stretch = b->extent_count > 1 &&
-                        lio_stretch_cover(scan->stretch, b->extents, b->extent_count,
-                                          scan->bytes_limit, 2 * GROWTH * scan->bytes_limit) != 0;
-        if (scan->options.advised && !b->in_stretch)
+        b->is_prefetched = b->extent_count > 1 &&
+                           lio_prefetch_cover(scan->prefetch, b->extents, b->extent_count,
+                                              scan->bytes_limit,
+                                              2 * GROWTH * scan->bytes_limit) != 0;
+        if (scan->options.advised && !b->is_prefetched)
             advise(scan, b);
         return LIO_OK;
     }
@@ -243,7 +244,7 @@ static void look_ahead(lio_scan *scan, const lio_block *b)
 {
     if (scan->options.move != LIO_MOVE_NEXT && scan->options.move != LIO_MOVE_NEXT_NODUP)
         return;
-    if (b->in_stretch)
+    if (b->is_prefetched)
         lio_cursor_read_ahead(scan->cursor, 0, NULL);
     else if (b->extent_count != 0 || !scan->options.want_values)
         lio_cursor_read_ahead(scan->cursor, LEAVES_AHEAD_OVERFLOW, NULL);

@@ -8,6 +8,13 @@ status codes into exceptions that name the file, and passes arrays by address.
 Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are seen.
 """
 
+from lmdbio._core.bookmark import (
+    BOOKMARK_BYTES_MAX,
+    bookmark_of,
+    go_to,
+    skip_records,
+    walk_records,
+)
 from lmdbio._core.codec import (
     BLOCK_LEAVES_MAX,
     BLOCK_RAW_BYTES_MAX,
@@ -74,12 +81,11 @@ from lmdbio._core.locate import (
 )
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
 from lmdbio._core.order import permute
-from lmdbio._core.place import PLACE_BYTES_MAX, go_to, place_of, skip_records, walk_records
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
+from lmdbio._core.prefetch import Prefetch
 from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
-from lmdbio._core.stretch import Stretch
 from lmdbio._core.trace import SpanKind, Traced, ring
 from lmdbio._core.values import Values, value_holder
 from lmdbio._core.window import Mapping, Window, map_again, populate
@@ -119,7 +125,7 @@ __all__ = [
     "Move",
     "NoDuplicatesError",
     "Pages",
-    "PLACE_BYTES_MAX",
+    "BOOKMARK_BYTES_MAX",
     "Plan",
     "PlanTotals",
     "READ",
@@ -129,7 +135,7 @@ __all__ = [
     "Snapshot",
     "SpanKind",
     "SplitRule",
-    "Stretch",
+    "Prefetch",
     "EngineCounts",
     "Ticket",
     "Traced",
@@ -173,7 +179,7 @@ __all__ = [
     "newest_txnid",
     "pack_extents",
     "permute",
-    "place_of",
+    "bookmark_of",
     "populate",
     "read_meta",
     "replay",

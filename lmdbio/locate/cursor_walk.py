@@ -129,20 +129,21 @@ class CursorWalk(OpenDatabase):
         pages = _core.Pages(self._pages, self.meta.layout, PAGES_BYTES)
         return _core.Cursor(pages, self.database)
 
-    def place(self) -> bytes:
+    def bookmark(self) -> bytes:
         """Return where the cursor stands; empty: before the first record."""
-        return b"" if self.position % self.count == 0 else _core.place_of(self._cursor)
+        return b"" if self.position % self.count == 0 else _core.bookmark_of(self._cursor)
 
-    def go(self, position: int, place: bytes) -> None:
+    def go(self, position: int, bookmark: bytes) -> None:
         """Go on where another process's cursor stands.
 
         Raises:
-            CorruptedError: there is no such place.
+            CorruptedError: there is no such bookmark.
         """
-        if (position % self.count == 0) != (not place):
-            raise CorruptedError(f"{self.path}: {len(place)} bytes are no place of {position}")
-        if place:
-            _core.go_to(self._cursor, place)
+        if (position % self.count == 0) != (not bookmark):
+            size = len(bookmark)
+            raise CorruptedError(f"{self.path}: {size} bytes are no bookmark of {position}")
+        if bookmark:
+            _core.go_to(self._cursor, bookmark)
         self.position = position
 
 
@@ -181,7 +182,7 @@ class _Sought:
 
     block: int
     length: int
-    place: tuple[int, bytes]  # where its records begin
+    begins: tuple[int, bytes]  # where its records begin
     extents: _core.Extents | None  # None: forgotten, and to be walked anew
 
 
@@ -214,7 +215,7 @@ class Relay:
         self._demand = 0  # the cursor goes on to this block at least
         self._sought: deque[_Sought] = deque()
         self._own = 0  # runs of this root that were sought
-        self._after: tuple[int, bytes] | None = None  # the place behind the last of them
+        self._after: tuple[int, bytes] | None = None  # the bookmark behind the last of them
         self._start = schedule.start % walked.count
         #: This root has no part in it any more.
         self.is_out = not self._each or schedule.blocks == 0
@@ -318,12 +319,12 @@ class Relay:
                 f"{walk.path}: a cursor is at {walk.position}, and not where a run begins, "
                 f"{self._start + run.first}"
             )
-        place = walk.position, walk.place()
+        bookmark = walk.position, walk.bookmark()
         found = walk.extents(_indices(walk.position, run.length, walk.count), alive)
         kept = found if len(self._sought) < SOUGHT_MAX else None
-        self._sought.append(_Sought(block, run.length, place, kept))
+        self._sought.append(_Sought(block, run.length, bookmark, kept))
         self._own += 1
-        self._after = walk.position, walk.place()
+        self._after = walk.position, walk.bookmark()
 
     def _hand_over(self, team: int) -> Handover:
         walked, blocks = self._walked, self._schedule.blocks
@@ -332,7 +333,7 @@ class Relay:
         is_done = blocks is not None and self._run > last
         self.is_out = is_done or bool(self._left >> self._team & 1)
         mask = self._left.to_bytes(self._mask_bytes(), "little")
-        body = _CURSOR.pack(self._run, walked.position) + mask + walked.place()
+        body = _CURSOR.pack(self._run, walked.position) + mask + walked.bookmark()
         return Handover(team, body)
 
     @property
@@ -348,7 +349,7 @@ class Relay:
         """Yield (number of the first record, extents) of each run of a block that is kept."""
         for one in self._sought:
             if one.block == block and one.extents is not None:
-                yield one.place[0] % self._walked.count, one.extents
+                yield one.begins[0] % self._walked.count, one.extents
 
     def found(self, block: int, alive: Callable[[], None] = lambda: None) -> _core.Extents | None:
         """Return the extents of this root's records of a block, once; None: not yet sought."""
@@ -362,8 +363,8 @@ class Relay:
     def _recall(self, one: _Sought, alive: Callable[[], None]) -> _core.Extents:
         """Walk a run once more."""
         walked = self._walked.again()
-        walked.go(*one.place)
-        return walked.extents(_indices(one.place[0], one.length, walked.count), alive)
+        walked.go(*one.begins)
+        return walked.extents(_indices(one.begins[0], one.length, walked.count), alive)
 
 
 def _indices(position: int, length: int, count: int) -> U64:

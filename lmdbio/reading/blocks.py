@@ -25,7 +25,7 @@ __all__ = ["Block", "Blocks", "Slices"]
 #: Bytes of records that iteration and slices read at a time; two such blocks are in memory.
 BLOCK_BYTES = 8 << 20
 #: Bytes that one thread asks the page cache for at once: a disk takes as many as it gets; other
-#: file systems see single requests, which must come in order (csrc/stretch.h).
+#: file systems see single requests, which must come in order (csrc/prefetch.h).
 DISK_PIECE_BYTES = 2 << 20
 PIECE_BYTES = 128 << 10
 
@@ -56,10 +56,10 @@ class Blocks:
         Each is to be used up before the next one is asked for.
         """
         started: list[Block | _Direct] = []
-        stretch = self._open_stretch()
+        prefetch = self._open_prefetch()
         try:
             for part in self.cut(indices):
-                started.append(self._begin(part, stretch))
+                started.append(self._begin(part, prefetch))
                 if len(started) == 2:
                     yield self._hand_out(started.pop(0))
             while started:
@@ -67,13 +67,13 @@ class Blocks:
         finally:
             for block in started:
                 block.close()
-            stretch.close()
+            prefetch.close()
 
-    def _open_stretch(self) -> _core.Stretch:
+    def _open_prefetch(self) -> _core.Prefetch:
         piece = DISK_PIECE_BYTES if _core.look_at(self.engine.fd).disk else PIECE_BYTES
-        return _core.Stretch(self.engine, self.source.used_bytes, piece=piece)
+        return _core.Prefetch(self.engine, self.source.used_bytes, piece=piece)
 
-    def _begin(self, extents: _core.Extents, stretch: _core.Stretch) -> Block | _Direct:
+    def _begin(self, extents: _core.Extents, prefetch: _core.Prefetch) -> Block | _Direct:
         """Past the page cache where that is as good; through it straight into the objects.
 
         Records that do not lie dense are read by a plan, into memory from which they are cut.
@@ -84,7 +84,7 @@ class Blocks:
             plan = self.plan(extents)
             if self.direct_path.engine(plan.totals.buffer_bytes) is not None:
                 return Block(self, extents, plan)
-        if stretch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
+        if prefetch.cover(extents, block_bytes=max(size, 1), ahead=max(2 * size, BLOCK_BYTES)):
             return _Direct(self, extents)
         return Block(self, extents, plan or self.plan(extents))
 
@@ -178,7 +178,7 @@ class Block:
 
 
 class _Direct:
-    """Records that are read where they are wanted; a stretch brings them to the page cache."""
+    """Records that are read where they are wanted; readahead brings them to the page cache."""
 
     def __init__(self, blocks: Blocks, extents: _core.Extents) -> None:
         self._blocks, self._extents = blocks, extents

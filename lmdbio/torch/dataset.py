@@ -17,7 +17,15 @@ from lmdbio.records.ahead import read_ahead
 from lmdbio.records.joined import JoinedRecords, open_records
 from lmdbio.records.pending import Pending
 from lmdbio.records.records import Records
-from lmdbio.torch.resume import NAMES, Communicator, EpochCursor, EpochSlice, State, place, worker
+from lmdbio.torch.resume import (
+    NAMES,
+    Communicator,
+    EpochCursor,
+    EpochSlice,
+    State,
+    resolve_rank,
+    worker,
+)
 
 __all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
 
@@ -153,7 +161,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             seed=seed,
             drop_last=drop_last,
             even=even,
-            place=place(rank, ranks, comm),
+            rank=resolve_rank(rank, ranks, comm),
         )
         # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
         # epoch see it here.

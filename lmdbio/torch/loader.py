@@ -17,7 +17,14 @@ from torch.utils.data._utils.pin_memory import pin_memory
 from lmdbio.batch import Batch
 from lmdbio.reader.reader import Reader
 from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
-from lmdbio.torch.resume import STATE_VERSION, Communicator, EpochCursor, EpochSlice, State, place
+from lmdbio.torch.resume import (
+    STATE_VERSION,
+    Communicator,
+    EpochCursor,
+    EpochSlice,
+    State,
+    resolve_rank,
+)
 from lmdbio.torch.threads import Ended, Prefetcher, WorkerThreads
 
 __all__ = ["Loader", "ReaderLoader"]
@@ -106,7 +113,7 @@ class Loader:
             seed=seed,
             drop_last=drop_last,
             even=even,
-            place=place(rank, ranks, comm),
+            rank=resolve_rank(rank, ranks, comm),
         )
         self._latest: tuple[EpochSlice, int] | None = None  # the iteration, and steps of it
 

@@ -20,7 +20,7 @@ __all__ = [
     "EpochCursor",
     "State",
     "EpochSlice",
-    "place",
+    "resolve_rank",
     "state_of",
     "worker",
 ]
@@ -46,7 +46,9 @@ class Communicator(Protocol):
         ...
 
 
-def place(rank: int | None, ranks: int | None, comm: Communicator | None) -> tuple[int, int]:
+def resolve_rank(
+    rank: int | None, ranks: int | None, comm: Communicator | None
+) -> tuple[int, int]:
     """Rank and number of ranks: as told, of a communicator, of torch.distributed, of torchrun.
 
     Raises:
@@ -90,18 +92,18 @@ class EpochCursor:
         seed: int,
         drop_last: bool,
         even: bool,
-        place: tuple[int, int],
+        rank: tuple[int, int],
     ) -> None:
         self.count, self.seed, self.shuffle = count, operator.index(seed), bool(shuffle)
         self.epoch = self.used = 0
-        self._batch_size, self._place = batch_size, place
+        self._batch_size, self._rank = batch_size, rank
         self._drop_last, self._even = drop_last, even
         self.begin()  # refuses what is none
 
     def begin(self, epoch: int | None = None, used: int | None = None) -> EpochSlice:
         """Return the rest of an epoch; None: of the next one."""
         number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
-        rank, ranks = self._place
+        rank, ranks = self._rank
         return EpochSlice(
             Epoch(self.count, self.seed if self.shuffle else None, number),
             Shard(

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch.utils.data
 
-from lmdbio.torch.resume import Communicator, EpochCursor, EpochSlice, State, place
+from lmdbio.torch.resume import Communicator, EpochCursor, EpochSlice, State, resolve_rank
 
 __all__ = ["BatchSampler"]
 
@@ -58,7 +58,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             seed=seed,
             drop_last=drop_last,
             even=even,
-            place=place(rank, ranks, comm),
+            rank=resolve_rank(rank, ranks, comm),
         )
         self._latest: Indices | None = None
 

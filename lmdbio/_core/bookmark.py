@@ -1,4 +1,7 @@
-"""Where a cursor stands, written down; where the records lie that it comes by (csrc/place.h)."""
+"""Where a cursor stands, written down; where the records lie that it comes by.
+
+Source: csrc/bookmark.h.
+"""
 
 from __future__ import annotations
 
@@ -8,31 +11,31 @@ from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Cursor
 from lmdbio._core.status import EXTENT, Extents, Status, pointer_to
 
-#: No place takes more bytes.
-PLACE_BYTES_MAX = int(lib.LIO_PLACE_BYTES_MAX)
+#: No bookmark takes more bytes.
+BOOKMARK_BYTES_MAX = int(lib.LIO_BOOKMARK_BYTES_MAX)
 
 
-def place_of(cursor: Cursor) -> bytes:
-    """The place of a cursor, for another process with the same file.
+def bookmark_of(cursor: Cursor) -> bytes:
+    """Return a bookmark of a cursor, for another process with the same file.
 
     Raises:
         Error: it stands nowhere.
     """
-    out, size = ffi.new("uint8_t[]", PLACE_BYTES_MAX), ffi.new("size_t *")
+    out, size = ffi.new("uint8_t[]", BOOKMARK_BYTES_MAX), ffi.new("size_t *")
     status = Status(cursor.engine.path)
-    status.check(lib.lio_place_write(cursor.pointer, out, size, status.error))
+    status.check(lib.lio_bookmark_write(cursor.pointer, out, size, status.error))
     return bytes(ffi.buffer(out, size[0]))
 
 
-def go_to(cursor: Cursor, place: bytes) -> None:
-    """Puts a cursor on a place of its database.
+def go_to(cursor: Cursor, bookmark: bytes) -> None:
+    """Puts a cursor on a bookmark of its database.
 
     Raises:
-        CorruptedError: there is no such place.
+        CorruptedError: there is no such bookmark.
         OSError, ShortReadError: a page cannot be read.
     """
     status = Status(cursor.engine.path)
-    status.check(lib.lio_place_go(cursor.pointer, place, len(place), status.error))
+    status.check(lib.lio_bookmark_go(cursor.pointer, bookmark, len(bookmark), status.error))
 
 
 def walk_records(cursor: Cursor, count: int) -> Extents:
@@ -56,7 +59,7 @@ def skip_records(cursor: Cursor, count: int) -> int:
 def _walk(cursor: Cursor, count: int, out: object) -> int:
     made = ffi.new("size_t *")
     status = Status(cursor.engine.path)
-    code = lib.lio_place_walk(cursor.pointer, count, out, made, status.error)
+    code = lib.lio_bookmark_walk(cursor.pointer, count, out, made, status.error)
     if code != lib.LIO_NOTFOUND:
         status.check(code)
     return int(made[0])

@@ -1,4 +1,4 @@
-#include "stretch.h"
+#include "prefetch.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum {
     AHEAD_MAX = 32 << 20 /* bytes that may turn out to be of no use */
 };
 
-struct lio_stretch {
+struct lio_prefetch {
     lio_engine *engine;
     uint64_t file_end, piece;
     uint64_t from, to;            /* what was asked for       */
@@ -24,10 +24,10 @@ typedef struct {
     uint64_t low, high, bytes;
 } place;
 
-lio_stretch *lio_stretch_open(lio_engine *engine, uint64_t file_end, uint64_t piece)
+lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece)
 {
     lio_ticket *none = NULL;
-    lio_stretch *s;
+    lio_prefetch *s;
     if (lio_engine_populate(engine, NULL, 0, piece, &none, NULL) != LIO_OK)
         return NULL;
     lio_ticket_free(none);
@@ -40,7 +40,7 @@ lio_stretch *lio_stretch_open(lio_engine *engine, uint64_t file_end, uint64_t pi
     return s;
 }
 
-void lio_stretch_close(lio_stretch *s)
+void lio_prefetch_close(lio_prefetch *s)
 {
     if (s == NULL)
         return;
@@ -71,14 +71,14 @@ static bool find_most(const lio_extent *records, size_t count, uint64_t reach, p
 
 /* At least half of what was asked for is used, also with these records: in blocks that go forth
  * and back each alone looks sparse. */
-static bool goes_on(const lio_stretch *s, const place *at, uint64_t slack)
+static bool goes_on(const lio_prefetch *s, const place *at, uint64_t slack)
 {
     return s->to != 0 && at->low <= s->to && at->high + 2 * AHEAD_MAX >= s->to &&
            (at->high <= s->from || at->high - s->from <= 2 * (s->used + at->bytes) + slack);
 }
 
 /* Asks for what is missing up to `goal`, unless what was asked for before has not come yet. */
-static void extend(lio_stretch *s, uint64_t goal)
+static void extend(lio_prefetch *s, uint64_t goal)
 {
     lio_ticket **ticket = &s->tickets[s->next];
     lio_extent range = {s->to, goal - s->to};
@@ -106,8 +106,8 @@ static void extend(lio_stretch *s, uint64_t goal)
     s->to = goal;
 }
 
-int lio_stretch_cover(lio_stretch *s, const lio_extent *records, size_t count,
-                      uint64_t block_bytes, uint64_t ahead)
+int lio_prefetch_cover(lio_prefetch *s, const lio_extent *records, size_t count,
+                       uint64_t block_bytes, uint64_t ahead)
 {
     place at;
     uint64_t goal;

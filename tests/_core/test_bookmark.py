@@ -1,8 +1,8 @@
 """Goal: a cursor that walks records one by one finds them where a walk by levels does, and any
 other process can go on from where it stands.
 
-Method: databases of every shape, in both formats, walked both ways; places written down and gone
-to by another cursor; places that are none.
+Method: databases of every shape, in both formats, walked both ways; bookmarks that another
+cursor goes to; bookmarks that are none.
 """
 
 from __future__ import annotations
@@ -62,21 +62,21 @@ def test_records_lie_where_a_walk_by_levels_finds_them(
             theirs = another(cursor, path, name)
             for stands in range(step, count, step):
                 assert _core.skip_records(theirs, step) == step
-                place = _core.place_of(theirs)
-                _core.go_to(mine, place)
-                assert _core.place_of(mine) == place
+                bookmark = _core.bookmark_of(theirs)
+                _core.go_to(mine, bookmark)
+                assert _core.bookmark_of(mine) == bookmark
                 more = min(5, count - stands)
                 found = _core.walk_records(mine, more)
                 assert np.array_equal(found, extents[stands : stands + more])
 
 
-def test_a_cursor_that_stands_nowhere_has_no_place(tmp_path: Path) -> None:
+def test_a_cursor_that_stands_nowhere_has_no_bookmark(tmp_path: Path) -> None:
     path = databases.build(databases.CASES[1], tmp_path, 1)
     with opened(path, None) as (_, cursor), pytest.raises(Exception, match="not positioned"):
-        _core.place_of(cursor)
+        _core.bookmark_of(cursor)
 
 
-def test_what_is_no_place_is_refused_and_the_cursor_begins_anew(tmp_path: Path) -> None:
+def test_what_is_no_bookmark_is_refused_and_the_cursor_begins_anew(tmp_path: Path) -> None:
     case = next(case for case in databases.CASES if case.name == "duplicates")
     path = databases.build(case, tmp_path, 1)
     for name in (b"dup", b"dupfixed"):
@@ -85,10 +85,10 @@ def test_what_is_no_place_is_refused_and_the_cursor_begins_anew(tmp_path: Path) 
             for stands in (1, 4, 45, 60, 900, 1100):
                 cursor.move(_core.Move.FIRST)
                 _core.skip_records(cursor, stands - 1)
-                place = bytearray(_core.place_of(cursor))
-                for at in range(len(place)):
+                bookmark = bytearray(_core.bookmark_of(cursor))
+                for at in range(len(bookmark)):
                     for bit in (0x01, 0x80):
-                        wrong = bytearray(place)
+                        wrong = bytearray(bookmark)
                         wrong[at] ^= bit
                         mine = another(cursor, path, name)
                         try:
@@ -99,9 +99,9 @@ def test_what_is_no_place_is_refused_and_the_cursor_begins_anew(tmp_path: Path) 
                             assert np.array_equal(first, extents[:1])
                         else:  # another record's
                             assert len(_core.walk_records(mine, len(extents))) < len(extents)
-                for cut in range(len(place)):
+                for cut in range(len(bookmark)):
                     with pytest.raises(CorruptedError):
-                        _core.go_to(cursor, bytes(place[:cut]))
+                        _core.go_to(cursor, bytes(bookmark[:cut]))
                 with pytest.raises(CorruptedError):
-                    _core.go_to(cursor, bytes(place) + struct.pack("<QI", 2, 0))
+                    _core.go_to(cursor, bytes(bookmark) + struct.pack("<QI", 2, 0))
             assert seen > 100

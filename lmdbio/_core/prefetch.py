@@ -1,4 +1,4 @@
-"""A part of a file brought to the page cache before its readers ask (csrc/stretch.h)."""
+"""A part of a file brought to the page cache before its readers ask (csrc/prefetch.h)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lmdbio._core.engine import Engine
 from lmdbio._core.status import EXTENT, Extents, pointer_to
 
 
-class Stretch:
-    """Brings a file to the page cache, in its order, before its readers ask (csrc/stretch.h).
+class Prefetch:
+    """Brings a file to the page cache, in its order, before its readers ask.
 
     Args:
-        engine: goes through the page cache; others have no stretch. Kept alive.
+        engine: goes through the page cache; others need none. Kept alive.
         file_end: nothing is asked for beyond, bytes.
         piece: bytes that one thread asks for at once.
     """
@@ -24,10 +24,10 @@ class Stretch:
     __slots__ = ("_pointer",)
 
     def __init__(self, engine: Engine, file_end: int, *, piece: int) -> None:
-        pointer: Any = lib.lio_stretch_open(engine.pointer, file_end, piece)
+        pointer: Any = lib.lio_prefetch_open(engine.pointer, file_end, piece)
         self._pointer = pointer
         if pointer != ffi.NULL:
-            closes: Any = partial(lib.lio_stretch_close)  # as in ``owned``
+            closes: Any = partial(lib.lio_prefetch_close)  # as in ``owned``
             closes.engine = engine.pointer
             self._pointer = ffi.gc(pointer, closes)
 
@@ -40,7 +40,7 @@ class Stretch:
         extents = np.ascontiguousarray(extents, EXTENT)
         pointer = self._pointer if self._pointer is not None else ffi.NULL
         return bool(
-            lib.lio_stretch_cover(
+            lib.lio_prefetch_cover(
                 pointer, pointer_to(extents, "lio_extent *"), len(extents), block_bytes, ahead
             )
         )

@@ -1,4 +1,4 @@
-/* stretch: brings a part of a file to the page cache before its readers ask for it.
+/* prefetch: brings a part of a file to the page cache before its readers ask for it.
  *
  *   ... |  used  |  asked for, in the order of the file  | ...
  *                                                        `to`
@@ -10,28 +10,28 @@
  *
  * Nothing waits for it, and what cannot be asked for only costs time. One caller at a time.
  */
-#ifndef LIO_STRETCH_H
-#define LIO_STRETCH_H
+#ifndef LIO_PREFETCH_H
+#define LIO_PREFETCH_H
 
 #include <stddef.h>
 
 #include "engine.h"
 #include "extent.h"
 
-typedef struct lio_stretch lio_stretch;
+typedef struct lio_prefetch lio_prefetch;
 
 /* For an engine that goes through the page cache, borrowed. `file_end`: there is nothing to ask
  * for beyond. `piece`: bytes that one thread asks for at once. NULL: no memory, or another
  * engine. */
-lio_stretch *lio_stretch_open(lio_engine *engine, uint64_t file_end, uint64_t piece);
+lio_prefetch *lio_prefetch_open(lio_engine *engine, uint64_t file_end, uint64_t piece);
 
 /* The reader is about to come to some records, in blocks of about `block_bytes`: has the file
- * there brought to the page cache, and up to `ahead` bytes beyond. 0: they do not lie dense, the
- * stretch is of no use for them, or it is NULL. */
-int lio_stretch_cover(lio_stretch *stretch, const lio_extent *records, size_t count,
-                      uint64_t block_bytes, uint64_t ahead);
+ * there brought to the page cache, and up to `ahead` bytes beyond. 0: they do not lie dense, so
+ * prefetching is of no use for them, or it is NULL. */
+int lio_prefetch_cover(lio_prefetch *prefetch, const lio_extent *records, size_t count,
+                       uint64_t block_bytes, uint64_t ahead);
 
 /* Ends what is under way. NULL is fine. */
-void lio_stretch_close(lio_stretch *stretch);
+void lio_prefetch_close(lio_prefetch *prefetch);
 
 #endif

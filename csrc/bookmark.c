@@ -1,10 +1,10 @@
-#include "place.h"
+#include "bookmark.h"
 
 #include <inttypes.h>
 
 enum { HEAD_BYTES = 2, STEP_BYTES = 12 };
 
-_Static_assert(LIO_PLACE_BYTES_MAX == HEAD_BYTES + 2 * LIO_DEPTH_MAX * STEP_BYTES,
+_Static_assert(LIO_BOOKMARK_BYTES_MAX == HEAD_BYTES + 2 * LIO_DEPTH_MAX * STEP_BYTES,
                "room for two trees of full depth");
 
 /* --- writing --------------------------------------------------------------------------- */
@@ -60,7 +60,7 @@ static int write_place(lio_cursor *cursor, uint8_t *out, size_t *size, lio_error
     return LIO_OK;
 }
 
-int lio_place_write(lio_cursor *cursor, uint8_t *out, size_t *size, lio_error *error)
+int lio_bookmark_write(lio_cursor *cursor, uint8_t *out, size_t *size, lio_error *error)
 {
     lio_pages *pages = lio_cursor_pages(cursor);
     int code;
@@ -78,20 +78,20 @@ static void read_steps(const uint8_t *from, uint32_t levels, lio_step *out)
         out[i] = (lio_step){lio_load64(from), lio_load32(from + 8)};
 }
 
-int lio_place_go(lio_cursor *cursor, const uint8_t *place, size_t size, lio_error *error)
+int lio_bookmark_go(lio_cursor *cursor, const uint8_t *bookmark, size_t size, lio_error *error)
 {
     lio_step steps[2 * LIO_DEPTH_MAX];
     uint32_t levels, below;
     if (size < HEAD_BYTES)
-        return lio_fail(error, LIO_ERR_CORRUPT, 0, HEAD_BYTES, size, "a place is cut short");
-    levels = place[0];
-    below = place[1];
+        return lio_fail(error, LIO_ERR_CORRUPT, 0, HEAD_BYTES, size, "a bookmark is cut short");
+    levels = bookmark[0];
+    below = bookmark[1];
     if (levels == 0 || levels > LIO_DEPTH_MAX || below > LIO_DEPTH_MAX ||
         size != HEAD_BYTES + (size_t)(levels + below) * STEP_BYTES)
         return lio_fail(error, LIO_ERR_CORRUPT, 0, levels, below,
-                        "a place of %" PRIu32 " and %" PRIu32 " levels in %zu bytes", levels,
+                        "a bookmark of %" PRIu32 " and %" PRIu32 " levels in %zu bytes", levels,
                         below, size);
-    read_steps(place + HEAD_BYTES, levels + below, steps);
+    read_steps(bookmark + HEAD_BYTES, levels + below, steps);
     return lio_cursor_go(cursor, steps, levels, steps + levels, below, error);
 }
 
@@ -121,8 +121,8 @@ static int extent_of(lio_cursor *cursor, lio_extent *out, lio_error *error)
     return LIO_OK;
 }
 
-int lio_place_walk(lio_cursor *cursor, size_t count, lio_extent *out, size_t *made,
-                   lio_error *error)
+int lio_bookmark_walk(lio_cursor *cursor, size_t count, lio_extent *out, size_t *made,
+                      lio_error *error)
 {
     lio_pages *pages = lio_cursor_pages(cursor);
     int code = LIO_OK;
