@@ -19,7 +19,7 @@ ROOT = HERE.parent
 #: The C that makes Python's objects: beside the bindings, since csrc/ knows no Python.
 GLUE = [
     ROOT / "lmdbio/_core/glue" / name
-    for name in ("lookup.h", "fetch.h", "items.h", "values.h", "watch.h")
+    for name in ("lookup.h", "fetch.h", "items.h", "values.h", "watch.h", "transaction.h")
 ]
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
@@ -47,7 +47,7 @@ def builder() -> FFI:
         "lmdbio._core._lmdbio",
         "".join(
             f'#include "{header}"\n'
-            for header in ("lmdbio.h", "glue/items.h", "glue/values.h", "glue/watch.h")
+            for header in ("lmdbio.h", "glue/items.h", "glue/values.h", "glue/transaction.h")
         ),
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),

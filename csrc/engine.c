@@ -126,6 +126,11 @@ void lio_engine_trace(lio_engine *engine, lio_trace *trace, uint32_t engine_numb
         lio_trace_close(trace);
 }
 
+bool lio_engine_is_traced(const lio_engine *engine)
+{
+    return lio_meter_traces(&engine->meter);
+}
+
 void lio_engine_tally(const lio_engine *engine, lio_tally *out)
 {
     uint64_t counts[LIO_TALLIED];

@@ -100,6 +100,9 @@ void lio_engine_counters(lio_engine *engine, lio_counters *out);
  * engine has one trace at most, and is an owner of it until it is closed. */
 void lio_engine_trace(lio_engine *engine, lio_trace *trace, uint32_t engine_number);
 
+/* Whether such a trace is on now. */
+bool lio_engine_is_traced(const lio_engine *engine);
+
 /* All counts since open, of the engine and of the rooms that read with it. */
 void lio_engine_tally(const lio_engine *engine, lio_tally *out);
 

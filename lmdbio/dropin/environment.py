@@ -34,14 +34,14 @@ systems that cache attributes (NFS) that check can come late.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
+from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords, as_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
-from lmdbio.dropin.transaction import Living, Transaction
+from lmdbio.dropin.transaction import Transaction, begin
 from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import StageCounter, Stats
@@ -52,7 +52,7 @@ from lmdbio.system import fork
 __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
 
 
-class Environment(metaclass=Counterpart, of=lmdb.Environment):
+class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     """``open``: a database, by the keywords of ``lmdb.open`` and some more.
 
     With ``readonly=False`` (py-lmdb's default) this gives py-lmdb's own environment, reads
@@ -159,7 +159,6 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
             "block_bytes_max": block_bytes_max,
         }
         self._map_size = int(keywords.map_size)
-        self._transactions = Living()
         self._handles = Handles(keywords.max_dbs)
         fork.register(self)
         self._file = DataFile(
@@ -174,27 +173,29 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
     def _after_fork(self) -> None:
         if hasattr(self, "_file"):  # else another thread forked while this was opened
             self._file.after_fork()
-        for txn in self._transactions.every():
+        for txn in self._living():
             txn._after_fork()
 
     # --- py-lmdb's surface
 
-    def begin(
-        self,
-        db: _Database | None = None,
-        parent: Transaction | None = None,
-        write: bool = False,
-        buffers: bool = False,
-    ) -> Transaction:
-        """Begin a transaction on the newest snapshot.
+    if TYPE_CHECKING:  # of C, which calls _begin where the file may have moved on
 
-        Raises:
-            ReadersFullError: with ``lock=True``, all reader slots are taken.
-            lmdb.Error: ``write`` or ``parent`` was asked for, or the environment is closed.
-        """
-        txn: Transaction = object.__new__(Transaction)  # Transaction() would ask whose env it is
-        txn._start(self, db, parent, write, buffers)
-        return txn
+        def begin(
+            self,
+            db: _Database | None = None,
+            parent: Transaction | None = None,
+            write: bool = False,
+            buffers: bool = False,
+        ) -> Transaction:
+            """Begin a transaction on the newest snapshot.
+
+            Raises:
+                ReadersFullError: with ``lock=True``, all reader slots are taken.
+                lmdb.Error: ``write`` or ``parent`` was asked for, or the environment is closed.
+            """
+            return begin(self, db, parent, write, buffers)
+
+    _begin = begin
 
     def open_db(
         self,
@@ -236,23 +237,13 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
 
     def copy(self, path: str, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment into folder or file ``path``; py-lmdb does it."""
-        self._by_lmdb(lambda env: env.copy(path, compact=compact))
+        self._file.by_lmdb(lambda env: env.copy(path, compact=compact))
         del txn
 
     def copyfd(self, fd: int, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment to a descriptor; py-lmdb does it."""
-        self._by_lmdb(lambda env: env.copyfd(fd, compact=compact))
+        self._file.by_lmdb(lambda env: env.copyfd(fd, compact=compact))
         del txn
-
-    def _by_lmdb(self, call: Callable[[Any], Any]) -> Any:
-        """Have py-lmdb do what we have no part in (copies)."""
-        self._file.open_engine()
-        if self._file.slots is not None:
-            return call(self._file.lock_file())
-        with lmdb.open(
-            self._path, readonly=True, lock=False, subdir=self._keywords.subdir, create=False
-        ) as env:
-            return call(env)
 
     def sync(self, force: bool = False) -> None:
         """Raise ReadonlyError."""
@@ -263,7 +254,7 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
     def set_mapsize(self, map_size: int) -> None:
         """Set the size that ``info()`` shows, and end all transactions, as py-lmdb does."""
         self._file.open_engine()
-        for txn in self._transactions.every():
+        for txn in self._living():
             txn.abort()
         self._map_size = int(map_size)
 
@@ -338,8 +329,9 @@ class Environment(metaclass=Counterpart, of=lmdb.Environment):
 
     def close(self) -> None:
         """End all transactions and close the file. May be called twice."""
-        for txn in self._transactions.every():
+        for txn in self._living():
             txn.abort()
+        self._forget()
         self._file.close()
 
     def __enter__(self) -> Environment:

@@ -43,7 +43,8 @@ def _closed(_argument: Any) -> Any:
 class Snapshotted(Protocol):
     """The part of a transaction that its cursors use."""
 
-    _file: DataFile
+    @property
+    def _file(self) -> DataFile: ...
 
     @property
     def _buffers(self) -> bool: ...

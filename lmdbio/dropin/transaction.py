@@ -5,13 +5,14 @@ from __future__ import annotations
 import errno
 import weakref
 from collections.abc import Callable
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import as_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
+from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import closed_error, lmdb_error
 from lmdbio.locate.key_index import KeyIndex
 from lmdbio.observe import tracing
@@ -20,14 +21,10 @@ from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.reading.direct_path import DirectPath
 
-__all__ = ["Living", "Transaction"]
+__all__ = ["Transaction", "begin"]
 
 
-def _closed(_key: Any, _default: Any) -> Any:
-    raise closed_error()
-
-
-class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
+class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
     """A read-only transaction: one snapshot. Made by ``Environment.begin``, or as py-lmdb's is.
 
     On py-lmdb's own environments it makes py-lmdb's transactions.
@@ -36,6 +33,13 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         ReadonlyError, lmdb.Error: a write or nested transaction was asked for.
         TypeError: ``db`` is no handle.
     """
+
+    __slots__ = ("__weakref__",)
+    if TYPE_CHECKING:
+        _opened: OpenSnapshot
+        _db: _Database | None
+        _slot: reader_slots.Slot | None
+        _open_cursors: weakref.WeakSet[Cursor] | None
 
     def __new__(
         cls,
@@ -70,19 +74,19 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         if db is not None and type(db) is not _Database:
             raise TypeError("invalid type")
         file: DataFile = env._file
-        opened, self._slot = file.open_snapshot(bool(buffers))
+        opened, slot = file.open_snapshot(bool(buffers))
         tracing.touch()
-        self._env, self._file, self._db, self._opened = env, file, db, opened
-        find = opened.finds.get(None if db is None else db._name)
-        if find is not None:
-            self._find = find  # type: ignore[assignment, method-assign]
-        self._ended = False
-        env._transactions[id(self)] = weakref.ref(self)
+        self._env, self._db, self._opened = env, db, opened
+        if slot is not None:
+            self._slot = slot
+        self._find = opened.finds.get(None if db is None else db._name)
+        if self._find is not None and slot is None:
+            env._know(Transaction, opened, opened.is_newest, opened.finds.get(None), buffers)
+        self._started()
 
-    #: As long as nothing else is said: most transactions live for one get.
-    _ended, _past = True, 0
-    _slot: reader_slots.Slot | None = None
-    _open_cursors: weakref.WeakSet[Cursor] | None = None
+    @property
+    def _file(self) -> DataFile:
+        return cast(DataFile, self._env._file)
 
     @property
     def _cursors(self) -> weakref.WeakSet[Cursor]:
@@ -167,30 +171,25 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         db = self._database(db)
         return self._record(db._name if db is not None else None)
 
-    def get(self, key: Any, default: Any = None, db: _Database | None = None) -> Any:
-        """Return the first value of ``key``, or ``default``.
+    if TYPE_CHECKING:  # of C, which calls _get for what it does not find at once
 
-        Raises:
-            TypeError, BadValsizeError: ``key`` is no key, or empty.
-            lmdb.Error: the transaction has ended, or a writer overwrote the snapshot.
-            OSError: a page cannot be read.
-        """
-        if db is None:
-            return self._find(key, default)
+        def get(self, key: Any, default: Any = None, db: _Database | None = None) -> Any:
+            """Return the first value of ``key``, or ``default``.
+
+            Raises:
+                TypeError, BadValsizeError: ``key`` is no key, or empty.
+                lmdb.Error: the transaction has ended, or a writer overwrote the snapshot.
+                OSError: a page cannot be read.
+            """
+            return self._get(key, default, db)
+
+    def _get(self, key: Any, default: Any = None, db: _Database | None = None) -> Any:
         self._check()
         db = self._database(db)
-        return self._find_in(None if db is None else db._name)(key, default)
-
-    def _find(self, key: Any, default: Any) -> Any:
-        """``get`` in the transaction's database; the C core's own call hides it from then on."""
-        self._check()
-        find = self._find_in(None if self._db is None else self._db._name)
-        self._find = find  # type: ignore[assignment, method-assign]
+        find = self._opened.find_in(None if db is None else db._name, self._verify)
+        if db is self._db:
+            self._find = find
         return find(key, default)
-
-    def _find_in(self, name: bytes | None) -> Callable[[Any, Any], Any]:
-        """Return the C core's ``get`` in one database."""
-        return self._opened.find_in(name, self._verify)
 
     def _lookup(
         self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
@@ -227,18 +226,17 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         self.abort()
 
-    def abort(self) -> None:
-        """End the transaction. May be called again, also after ``commit``."""
-        if self._ended:
-            return
-        self._ended = True
-        if self._open_cursors is not None:
-            for cursor in list(self._open_cursors):
-                cursor.close()
-        self._find = _closed  # type: ignore[assignment, method-assign]
+    if TYPE_CHECKING:  # of C, which calls _end where there is something to end
+
+        def abort(self) -> None:
+            """End the transaction. May be called again, also after ``commit``."""
+            self._end()
+
+    def _end(self) -> None:
+        for cursor in list(self._open_cursors or ()):
+            cursor.close()
         if self._slot is not None:
             self._slot.release()
-        self._env._transactions.pop(id(self), None)
 
     # Writing, refused as py-lmdb refuses it.
 
@@ -291,22 +289,15 @@ class Transaction(metaclass=Counterpart, of=lmdb.Transaction):
             raise TypeError("'db' argument required.")
         raise self._refuse("mdb_drop")
 
-    def __enter__(self) -> Transaction:
-        if self._ended:
-            raise closed_error()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.abort()
-
-    def __del__(self) -> None:
-        if not self._ended:
-            self.abort()
-
-
-class Living(dict[int, weakref.ref[Transaction]]):
-    """The transactions that have not ended, by identity: a WeakSet takes as long as a get."""
-
-    def every(self) -> list[Transaction]:
-        """Return those that are still there."""
-        return [txn for one in list(self.values()) if (txn := one()) is not None]
+def begin(
+    env: Any,
+    db: _Database | None = None,
+    parent: Transaction | None = None,
+    write: bool = False,
+    buffers: bool = False,
+) -> Transaction:
+    """Begin a transaction of an environment, whose ``begin`` says more."""
+    txn: Transaction = object.__new__(Transaction)  # Transaction() would ask whose env it is
+    txn._start(env, db, parent, write, buffers)
+    return txn

@@ -7,9 +7,11 @@ Method: a database that py-lmdb writes between transactions; what is shared is l
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -138,3 +140,101 @@ def test_a_closed_environment_begins_nothing(tmp_path: Path) -> None:
     env.close()
     with pytest.raises(lmdb.Error):
         env.begin()
+
+
+def test_what_is_let_go_of_ends_and_what_is_kept_ends_with_the_environment(env: Any) -> None:
+    for _ in range(3):
+        env.begin().get(b"0001")  # let go of
+    assert env._living() == []
+    kept = [env.begin() for _ in range(3)]
+    assert kept[0].get(b"0001") == b"old"
+    assert set(map(id, env._living())) == set(map(id, kept))
+    del kept[1]
+    assert len(env._living()) == 2
+    env.close()
+    assert env._living() == []
+    for one in kept:
+        with pytest.raises(lmdb.Error):
+            one.get(b"0001")
+        one.abort()
+
+
+def test_a_cycle_of_transactions_is_found_by_the_garbage_collector(env: Any) -> None:
+    class Holder:
+        pass
+
+    for _ in range(3):
+        holder: Any = Holder()
+        holder.txn, holder.itself = env.begin(), holder
+        holder.txn.get(b"0001")
+        del holder
+    gc.collect()
+    assert env._living() == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "keywords"),
+    [
+        ((), {}),
+        ((None,), {}),
+        ((None, None, False, False), {}),
+        ((), {"write": False}),
+        ((), {"db": None, "parent": None, "write": False, "buffers": False}),
+        ((None,), {"buffers": None, "write": None}),
+        ((), {"buffers": 0, "write": 0}),
+    ],
+)
+def test_plain_transactions_are_begun_alike_however_they_are_asked_for(
+    env: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]
+) -> None:
+    for _ in range(4):
+        with env.begin(*arguments, **keywords) as txn:
+            assert txn.get(b"0001") == b"old"
+            assert txn.get(key=b"none", default=5) == 5
+            assert txn.get(b"none", 6, None) == 6
+            assert txn.id() == 3
+
+
+def test_wrong_arguments_are_refused_also_when_a_snapshot_is_known(env: Any) -> None:
+    for _ in range(3):
+        with env.begin() as txn:
+            txn.get(b"0001")
+            for bad in ({"key": b"a", "keys": 1}, {}):
+                with pytest.raises(TypeError):
+                    txn.get(**bad)
+            with pytest.raises(TypeError):
+                txn.get(b"a", 1, 2, 3)
+            with pytest.raises(TypeError):
+                txn.get(7)
+        for wrong in ({"wrote": True}, {"db": 7}):
+            with pytest.raises(TypeError):
+                env.begin(**wrong)
+        with pytest.raises(TypeError):
+            env.begin(None, None, False, False, None)
+        with pytest.raises(lmdb.Error):
+            env.begin(write=True)
+
+
+def test_a_transaction_begins_once(env: Any) -> None:
+    txn = env.begin()
+    with pytest.raises(SystemError):
+        txn._started()
+    assert txn.get(b"0001") == b"old"
+    txn.abort()
+    blank = object.__new__(lmdbio.Transaction)
+    assert blank._ended
+    with pytest.raises((lmdb.Error, SystemError)):
+        blank._started()
+
+
+def test_an_environment_outlives_its_name_while_a_transaction_is_there(tmp_path: Path) -> None:
+    write(tmp_path, b"old")
+    env = lmdbio.open(str(tmp_path), readonly=True, lock=False)
+    txn = env.begin()
+    alive = weakref.ref(env)
+    del env
+    assert txn.get(b"0001") == b"old"
+    assert alive() is not None
+    del txn
+    gc.collect()
+    assert alive() is None

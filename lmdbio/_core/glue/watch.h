@@ -33,22 +33,43 @@ static void lio_watch_free(PyObject *capsule)
     PyMem_Free(w);
 }
 
-static PyObject *lio_watch_call(PyObject *self, PyObject *Py_UNUSED(nothing))
+/* False as well where nothing can be said at once. */
+static bool lio_watch_is_same(const lio_watch *w)
 {
-    lio_watch *w = PyCapsule_GetPointer(self, LIO_WATCH);
     struct iovec into;
     bool same;
     char *known;
     Py_ssize_t size;
     if (PyBytes_AsStringAndSize(w->known, &known, &size) < 0)
-        return NULL;
+        return false;
     into = (struct iovec){.iov_base = PyMem_Malloc((size_t)size), .iov_len = (size_t)size};
     if (into.iov_base == NULL)
-        return PyErr_NoMemory();
+        return false;
     same = lio_engine_try_read(w->engine, 0, &into, 1) &&
            memcmp(into.iov_base, known, (size_t)size) == 0;
     PyMem_Free(into.iov_base);
-    return PyBool_FromLong(same);
+    return same;
+}
+
+static PyObject *lio_watch_call(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(lio_watch_is_same(PyCapsule_GetPointer(self, LIO_WATCH)));
+}
+
+/* The watch of such a callable; NULL where it is another. */
+static lio_watch *lio_watch_of(PyObject *callable)
+{
+    PyObject *capsule = PyCFunction_Check(callable) ? PyCFunction_GetSelf(callable) : NULL;
+    return capsule != NULL && PyCapsule_IsValid(capsule, LIO_WATCH)
+               ? PyCapsule_GetPointer(capsule, LIO_WATCH)
+               : NULL;
+}
+
+/* Whether a callable that is one says so, for whom a trace need not be told of it. */
+static bool lio_watch_is_unchanged(PyObject *callable)
+{
+    const lio_watch *w = lio_watch_of(callable);
+    return !lio_engine_is_traced(w->engine) && lio_watch_is_same(w);
 }
 
 static PyMethodDef LIO_WATCH_METHOD = {"is_unchanged", lio_watch_call, METH_NOARGS, NULL};

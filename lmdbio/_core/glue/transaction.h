@@ -1,0 +1,458 @@
+/* glue_transaction: what programs call for each record, of an environment and of a transaction.
+ *
+ *   class Environment(Begins):        begin()    makes a transaction on the snapshot of the last
+ *                                                one, while the file is as it was; else it calls
+ *                                                _begin(), of Python
+ *   class Transaction(Transacts):     get(), abort(), with: of a snapshot that knows how to find;
+ *                                                else they call _get() and _end()
+ *
+ *   environment  --first-->  transaction <--> transaction <--> ...   those that have not ended
+ *                <----------- each keeps its environment
+ *
+ * The GIL guards all of it.
+ */
+
+/* cdef: skip */
+#ifndef LIO_GLUE_TRANSACTION_H
+#define LIO_GLUE_TRANSACTION_H
+#include <stddef.h>
+#include <structmember.h>
+
+#include "watch.h"
+/* cdef: resume */
+
+/* Put the two types into the list at address `list`, at 0. 0, or -1 when memory ran out. */
+static int lio_begins_type(uintptr_t list);
+static int lio_transacts_type(uintptr_t list);
+
+/* cdef: skip */
+typedef struct lio_transacts lio_transacts;
+
+/* The state on which the last transaction began, without and with buffers. All are NULL, or `type`, `opened`
+ * and `watch` are there. */
+typedef struct {
+    PyObject *type;   /* of transactions */
+    PyObject *opened; /* the snapshot, an OpenSnapshot */
+    PyObject *watch;  /* a callable of lio_glue_watch */
+    PyObject *find;   /* of lio_glue_lookup, in the main database; NULL: not known yet */
+} lio_known;
+
+typedef struct {
+    PyObject_HEAD lio_transacts *first; /* of those that have not ended, borrowed */
+    lio_known known[2];
+} lio_begins;
+
+struct lio_transacts {
+    PyObject_HEAD PyObject *env; /* NULL: has not begun */
+    lio_transacts *next, **link; /* `link`: what points here; NULL: it has ended */
+    PyObject *opened, *db, *slot, *cursors;
+    PyObject *find; /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
+    unsigned long long past;
+};
+
+/* --- a transaction ----------------------------------------------------------------------- */
+
+static void lio_transacts_unlink(lio_transacts *t)
+{
+    if (t->link == NULL)
+        return;
+    *t->link = t->next;
+    if (t->next != NULL)
+        t->next->link = t->link;
+    t->link = NULL;
+    t->next = NULL;
+}
+
+static void lio_transacts_link(lio_transacts *t)
+{
+    lio_begins *env = (lio_begins *)t->env;
+    t->next = env->first;
+    t->link = &env->first;
+    if (t->next != NULL)
+        t->next->link = &t->next;
+    env->first = t;
+}
+
+static PyObject *lio_call(PyObject *self, const char *method, PyObject *arguments,
+                          PyObject *keywords)
+{
+    PyObject *bound = PyObject_GetAttrString(self, method), *result = NULL;
+    if (bound != NULL)
+        result = PyObject_Call(bound, arguments, keywords);
+    Py_XDECREF(bound);
+    return result;
+}
+
+/* The same, with arguments as METH_FASTCALL | METH_KEYWORDS passes them. */
+static PyObject *lio_call_fast(PyObject *self, const char *method, PyObject *const *args,
+                               Py_ssize_t count, PyObject *names)
+{
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    PyObject *arguments = PyTuple_New(count), *keywords = NULL, *result = NULL;
+    bool failed = arguments == NULL;
+    for (Py_ssize_t i = 0; i < count && !failed; i++) {
+        Py_INCREF(args[i]);
+        failed = PyTuple_SetItem(arguments, i, args[i]) < 0;
+    }
+    if (!failed && named > 0)
+        failed = (keywords = PyDict_New()) == NULL;
+    for (Py_ssize_t i = 0; i < named && !failed; i++)
+        failed = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) < 0;
+    if (!failed)
+        result = lio_call(self, method, arguments, keywords);
+    Py_XDECREF(keywords);
+    Py_XDECREF(arguments);
+    return result;
+}
+
+/* The search of a `find`; NULL where it is another callable. */
+static lio_lookup *lio_lookup_of(PyObject *find)
+{
+    PyObject *capsule = find != NULL && PyCFunction_Check(find) ? PyCFunction_GetSelf(find) : NULL;
+    return capsule != NULL && PyCapsule_IsValid(capsule, LIO_LOOKUP)
+               ? PyCapsule_GetPointer(capsule, LIO_LOOKUP)
+               : NULL;
+}
+
+static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                   PyObject *names)
+{
+    PyObject *find = ((lio_transacts *)self)->find, *found;
+    lio_found item = {0};
+    int code;
+    if (find == NULL || names != NULL || count < 1 || count > 3 ||
+        (count == 3 && args[2] != Py_None))
+        return lio_call_fast(self, "_get", args, count, names);
+    Py_INCREF(find); /* another thread may end the transaction meanwhile */
+    code = lio_lookup_get_key(lio_lookup_of(find), args[0], LIO_WANT_VALUE, &item);
+    found = item.value;
+    if (code == LIO_NOTFOUND) {
+        found = count > 1 ? args[1] : Py_None;
+        Py_INCREF(found);
+    }
+    Py_DECREF(find);
+    return found;
+}
+
+/* Ends it: no other thread finds it alive from here on. */
+static PyObject *lio_transacts_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    lio_transacts *t = (lio_transacts *)self;
+    if (t->link != NULL) {
+        lio_transacts_unlink(t);
+        Py_CLEAR(t->find);
+        if (t->cursors != NULL || t->slot != NULL)
+            return PyObject_CallMethod(self, "_end", NULL);
+    }
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static PyObject *lio_transacts_exit(PyObject *self, PyObject *const *Py_UNUSED(args),
+                                    Py_ssize_t Py_UNUSED(count))
+{
+    return lio_transacts_abort(self, NULL);
+}
+
+static PyObject *lio_transacts_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    if (((lio_transacts *)self)->link == NULL)
+        return PyObject_CallMethod(self, "_check", NULL);
+    Py_INCREF(self);
+    return self;
+}
+
+/* It begins: its environment is there, and keeps it until it ends. */
+static PyObject *lio_transacts_started(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    lio_transacts *t = (lio_transacts *)self;
+    if (t->env == NULL || t->link != NULL)
+        return PyErr_Format(PyExc_SystemError, "a transaction begins once, in an environment");
+    lio_transacts_link(t);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static PyObject *lio_transacts_has_ended(PyObject *self, void *Py_UNUSED(nothing))
+{
+    return PyBool_FromLong(((lio_transacts *)self)->link == NULL);
+}
+
+/* `_find`: a find of lio_glue_lookup; another callable, or None, is not kept. */
+static PyObject *lio_transacts_find(PyObject *self, void *Py_UNUSED(nothing))
+{
+    PyObject *find = ((lio_transacts *)self)->find;
+    find = find == NULL ? Py_None : find;
+    Py_INCREF(find);
+    return find;
+}
+
+static int lio_transacts_set_find(PyObject *self, PyObject *find, void *Py_UNUSED(nothing))
+{
+    lio_transacts *t = (lio_transacts *)self;
+    PyObject *before = t->find;
+    t->find = lio_lookup_of(find) == NULL ? NULL : find;
+    Py_XINCREF(t->find);
+    Py_XDECREF(before);
+    return 0;
+}
+
+/* A transaction that its program lets go of ends; so does one that the garbage collector finds. */
+static void lio_transacts_finalize(PyObject *self)
+{
+    PyObject *type, *value, *trace, *done;
+    if (((lio_transacts *)self)->link == NULL)
+        return;
+    PyErr_Fetch(&type, &value, &trace);
+    done = lio_transacts_abort(self, NULL);
+    if (done == NULL)
+        PyErr_WriteUnraisable(self);
+    Py_XDECREF(done);
+    PyErr_Restore(type, value, trace);
+}
+
+static int lio_transacts_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    lio_transacts *t = (lio_transacts *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(t->env);
+    Py_VISIT(t->opened);
+    Py_VISIT(t->db);
+    Py_VISIT(t->slot);
+    Py_VISIT(t->cursors);
+    Py_VISIT(t->find);
+    return 0;
+}
+
+static int lio_transacts_clear(PyObject *self)
+{
+    lio_transacts *t = (lio_transacts *)self;
+    lio_transacts_unlink(t);
+    Py_CLEAR(t->find);
+    Py_CLEAR(t->cursors);
+    Py_CLEAR(t->slot);
+    Py_CLEAR(t->db);
+    Py_CLEAR(t->opened);
+    Py_CLEAR(t->env);
+    return 0;
+}
+
+static void lio_transacts_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    PyObject_GC_UnTrack(self);
+    (void)lio_transacts_clear(self);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int lio_transacts_type(uintptr_t list)
+{
+    static PyMethodDef methods[] = {
+        {"get", (PyCFunction)(void (*)(void))lio_transacts_get, METH_FASTCALL | METH_KEYWORDS,
+         "get($self, /, key, default=None, db=None)\n--\n\n"
+         "Return the first value of ``key``, or ``default``."},
+        {"abort", lio_transacts_abort, METH_NOARGS,
+         "abort($self, /)\n--\n\nEnd the transaction. May be called again."},
+        {"_started", lio_transacts_started, METH_NOARGS, NULL},
+        {"__enter__", lio_transacts_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+        {"__exit__", (PyCFunction)(void (*)(void))lio_transacts_exit, METH_FASTCALL,
+         "__exit__($self, /, *_)\n--\n\n"},
+        {NULL, NULL, 0, NULL}};
+    static PyMemberDef members[] = {
+        {"_env", T_OBJECT, offsetof(lio_transacts, env), 0, NULL},
+        {"_opened", T_OBJECT, offsetof(lio_transacts, opened), 0, NULL},
+        {"_db", T_OBJECT, offsetof(lio_transacts, db), 0, NULL},
+        {"_slot", T_OBJECT, offsetof(lio_transacts, slot), 0, NULL},
+        {"_open_cursors", T_OBJECT, offsetof(lio_transacts, cursors), 0, NULL},
+        {"_past", T_ULONGLONG, offsetof(lio_transacts, past), 0, NULL},
+        {NULL, 0, 0, 0, NULL}};
+    static PyGetSetDef properties[] = {
+        {"_ended", lio_transacts_has_ended, NULL, NULL, NULL},
+        {"_find", lio_transacts_find, lio_transacts_set_find, NULL, NULL},
+        {NULL, NULL, NULL, NULL, NULL}};
+    static PyType_Slot slots[] = {{Py_tp_methods, methods},
+                                  {Py_tp_members, members},
+                                  {Py_tp_getset, properties},
+                                  {Py_tp_finalize, lio_transacts_finalize},
+                                  {Py_tp_traverse, lio_transacts_traverse},
+                                  {Py_tp_clear, lio_transacts_clear},
+                                  {Py_tp_dealloc, lio_transacts_free},
+                                  {0, NULL}};
+    static PyType_Spec spec = {.name = "lmdbio.Transacts",
+                               .basicsize = sizeof(lio_transacts),
+                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
+                                        Py_TPFLAGS_HAVE_GC,
+                               .slots = slots};
+    return lio_glue_type(&spec, list);
+}
+
+/* --- an environment ---------------------------------------------------------------------- */
+
+enum { LIO_BEGIN_DB, LIO_BEGIN_PARENT, LIO_BEGIN_WRITE, LIO_BEGIN_BUFFERS, LIO_BEGIN_ARGUMENTS };
+
+/* 0 or 1 as `value` says no or yes at once; -1: it is another object. */
+static int lio_said(PyObject *value)
+{
+    return value == Py_True ? 1 : value == Py_False || value == Py_None ? 0 : -1;
+}
+
+/* Reads the arguments of begin(): whether a transaction on the main database is asked for that
+ * reads, with or without buffers. -1: another one. */
+static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject *names)
+{
+    static const char *const known[] = {"db", "parent", "write", "buffers"};
+    PyObject *given[LIO_BEGIN_ARGUMENTS] = {Py_None, Py_None, Py_None, Py_None};
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    if (count > LIO_BEGIN_ARGUMENTS)
+        return -1;
+    for (Py_ssize_t i = 0; i < count; i++)
+        given[i] = args[i];
+    for (Py_ssize_t i = 0; i < named; i++) {
+        PyObject *name = PyTuple_GetItem(names, i);
+        int at = 0;
+        while (at < LIO_BEGIN_ARGUMENTS && PyUnicode_CompareWithASCIIString(name, known[at]) != 0)
+            at++;
+        if (at == LIO_BEGIN_ARGUMENTS || at < count)
+            return -1;
+        given[at] = args[count + i];
+    }
+    if (given[LIO_BEGIN_DB] != Py_None || given[LIO_BEGIN_PARENT] != Py_None ||
+        lio_said(given[LIO_BEGIN_WRITE]) != 0)
+        return -1;
+    return lio_said(given[LIO_BEGIN_BUFFERS]);
+}
+
+/* A transaction on what the last one knew; NULL: with or without an error. */
+static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
+{
+    allocfunc make = (allocfunc)PyType_GetSlot((PyTypeObject *)known->type, Py_tp_alloc);
+    lio_transacts *t = (lio_transacts *)make((PyTypeObject *)known->type, 0);
+    if (t == NULL)
+        return NULL;
+    Py_INCREF(self);
+    t->env = self;
+    Py_INCREF(known->opened);
+    t->opened = known->opened;
+    Py_INCREF(known->find);
+    t->find = known->find;
+    lio_transacts_link(t);
+    return (PyObject *)t;
+}
+
+static PyObject *lio_begins_begin(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                  PyObject *names)
+{
+    int buffers = lio_begins_plainly(args, count, names);
+    if (buffers >= 0) {
+        const lio_known *known = &((lio_begins *)self)->known[buffers];
+        if (known->find != NULL && lio_watch_is_unchanged(known->watch))
+            return lio_begins_again(self, known);
+    }
+    return lio_call_fast(self, "_begin", args, count, names);
+}
+
+static void lio_known_clear(lio_known *known)
+{
+    Py_CLEAR(known->find);
+    Py_CLEAR(known->watch);
+    Py_CLEAR(known->opened);
+    Py_CLEAR(known->type);
+}
+
+/* _know(type, opened, watch, find, buffers): what later transactions may begin on. */
+static PyObject *lio_begins_know(PyObject *self, PyObject *args)
+{
+    PyObject *type, *opened, *watch, *find;
+    int buffers;
+    lio_known *known, before;
+    if (!PyArg_ParseTuple(args, "OOOOp", &type, &opened, &watch, &find, &buffers))
+        return NULL;
+    known = &((lio_begins *)self)->known[buffers];
+    before = *known;
+    *known = (lio_known){0};
+    if (lio_lookup_of(find) != NULL && lio_watch_of(watch) != NULL) {
+        Py_INCREF(type);
+        Py_INCREF(opened);
+        Py_INCREF(watch);
+        Py_INCREF(find);
+        *known = (lio_known){type, opened, watch, find};
+    }
+    lio_known_clear(&before);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static int lio_begins_clear(PyObject *self)
+{
+    lio_known_clear(&((lio_begins *)self)->known[0]);
+    lio_known_clear(&((lio_begins *)self)->known[1]);
+    return 0;
+}
+
+static PyObject *lio_begins_forget(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    (void)lio_begins_clear(self);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+/* _living(): the transactions that have not ended. */
+static PyObject *lio_begins_living(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *list = PyList_New(0);
+    for (lio_transacts *t = ((lio_begins *)self)->first; t != NULL && list != NULL; t = t->next)
+        if (PyList_Append(list, (PyObject *)t) < 0)
+            Py_CLEAR(list);
+    return list;
+}
+
+static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    lio_begins *b = (lio_begins *)self;
+    Py_VISIT(Py_TYPE(self));
+    for (int i = 0; i < 2; i++) {
+        Py_VISIT(b->known[i].type);
+        Py_VISIT(b->known[i].opened);
+        Py_VISIT(b->known[i].watch);
+        Py_VISIT(b->known[i].find);
+    }
+    return 0;
+}
+
+/* No transaction is left: each keeps its environment. */
+static void lio_begins_free(PyObject *self)
+{
+    PyTypeObject *type = Py_TYPE(self);
+    freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+    PyObject_GC_UnTrack(self);
+    (void)lio_begins_clear(self);
+    release(self);
+    Py_DECREF(type);
+}
+
+static int lio_begins_type(uintptr_t list)
+{
+    static PyMethodDef methods[] = {
+        {"begin", (PyCFunction)(void (*)(void))lio_begins_begin, METH_FASTCALL | METH_KEYWORDS,
+         "begin($self, /, db=None, parent=None, write=False, buffers=False)\n--\n\n"
+         "Begin a transaction on the newest snapshot."},
+        {"_know", lio_begins_know, METH_VARARGS, NULL},
+        {"_forget", lio_begins_forget, METH_NOARGS, NULL},
+        {"_living", lio_begins_living, METH_NOARGS, NULL},
+        {NULL, NULL, 0, NULL}};
+    static PyType_Slot slots[] = {{Py_tp_methods, methods},
+                                  {Py_tp_traverse, lio_begins_traverse},
+                                  {Py_tp_clear, lio_begins_clear},
+                                  {Py_tp_dealloc, lio_begins_free},
+                                  {0, NULL}};
+    static PyType_Spec spec = {.name = "lmdbio.Begins",
+                               .basicsize = sizeof(lio_begins),
+                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
+                                        Py_TPFLAGS_HAVE_GC,
+                               .slots = slots};
+    return lio_glue_type(&spec, list);
+}
+#endif
+/* cdef: resume */
