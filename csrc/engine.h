@@ -171,6 +171,10 @@ size_t lio_engine_find_missing(lio_engine *engine, const lio_extent *extents, si
 /* Whether lio_engine_find_missing would find none. */
 bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t count);
 
+/* Whether lio_engine_try_read_checked would most likely copy all of them out of a mapping, without a
+ * call of the kernel. */
+bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count);
+
 /* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping,
  * extent by extent, but the first, which the calling thread wants at once. A hint, for extents that
  * lio_engine_is_cached or lio_engine_find_missing has just found in the page cache: nobody waits

@@ -102,6 +102,17 @@ bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t 
     return true;
 }
 
+bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count)
+{
+    const lio_page_cache *cache = engine->file.kind->page_cache;
+    for (size_t i = 0; cache != NULL && i < count; i++)
+        if (!lio_fits(extents[i].offset, extents[i].length, INT64_MAX) ||
+            cache->holds(engine->file.source, extents[i].offset, extents[i].length, false) !=
+                LIO_CACHED_MAPPED)
+            return false;
+    return cache != NULL;
+}
+
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)
 {
     const lio_page_cache *cache = engine->file.kind->page_cache;

@@ -44,6 +44,7 @@ struct lio_scan {
     uint64_t past_bytes, past_ns;
     lio_block blocks[2];
     piece loaded;
+    bool is_in_place;       /* the last piece was left in a mapping: each value is copied once */
     lio_prefetch *prefetch; /* NULL: none */
     uint32_t current, begun;
     uint32_t through_cache; /* see advise() */
@@ -393,7 +394,9 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     }
     if (b->plan == NULL)
         scan->loaded.extent_count = 0;
-    if (b->plan == NULL && extents != 0)
+    scan->is_in_place = b->plan == NULL && extents != 0 && scan->through_cache &&
+                        lio_engine_is_mapped(scan->engine, b->extents + first_extent, extents);
+    if (b->plan == NULL && extents != 0 && !scan->is_in_place)
         code = load_piece(scan, b, first_extent, extents, error);
     if (code != LIO_OK)
         return code;
@@ -481,6 +484,11 @@ int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     code = load(scan, first, count, error);
     lio_pages_unlock(lio_scan_pages(scan));
     return code;
+}
+
+bool lio_scan_is_in_place(const lio_scan *scan)
+{
+    return scan->is_in_place;
 }
 
 int lio_scan_settle(lio_scan *scan, lio_cursor *cursor, uint64_t number, uint32_t both,

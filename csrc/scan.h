@@ -57,6 +57,9 @@ int lio_scan_next(lio_scan *scan, int timeout_ms, size_t *count, lio_error *erro
  * them as fit a core's cache, and says how many. */
 int lio_scan_load(lio_scan *scan, size_t first, size_t *count, lio_error *error);
 
+/* Whether that left values in the file, since lio_value_peek copies them out of a mapping. */
+bool lio_scan_is_in_place(const lio_scan *scan);
+
 /* Record `index` of the current block; borrowed until others are loaded (hold the lock of
  * lio_scan_pages while other threads may do that). */
 int lio_scan_record(const lio_scan *scan, size_t index, lio_record *out, lio_error *error);
