@@ -51,32 +51,20 @@ struct lio_walk {
 /* --- meta ---------------------------------------------------------------------------- */
 
 /* The first `length` bytes hold both metas unless pages are larger than half of that. */
-static int read_head(lio_engine *engine, uint8_t *head, uint64_t length, uint64_t size,
-                     uint64_t txnid, lio_meta *out, lio_error *error)
-{
-    /* The file may shrink between stat and read; then the read says so. */
-    lio_read read = {
-        .offset = 0, .length = length, .needed = size < length ? size : length, .into = head};
-    int code = lio_engine_read(engine, &read, 1, error);
-    lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = length});
-    if (code == LIO_OK)
-        code = lio_meta_parse(head, read.needed, size, txnid, out, error);
-    return code;
-}
-
-/* Reads into `head` (LIO_META_BYTES) and parses. Little is read for the usual page sizes: a whole
- * tree may be smaller than the rest. */
-static int read_metas(lio_engine *engine, uint8_t *head, uint64_t txnid, lio_meta *out,
-                      lio_error *error)
+static int read_head(lio_engine *engine, uint8_t *head, uint64_t length, uint64_t txnid,
+                     lio_meta *out, lio_error *error)
 {
     uint64_t size = 0;
-    lio_error first;
+    lio_read read = {.offset = 0, .length = length, .into = head};
     int code = lio_engine_size(engine, &size, error);
     if (code != LIO_OK)
         return code;
-    code = read_head(engine, head, META_FIRST_BYTES, size, txnid, out, &first);
-    if (code != LIO_OK)
-        code = read_head(engine, head, LIO_META_BYTES, size, txnid, out, error);
+    /* The file may shrink between stat and read; then the read says so. */
+    read.needed = size < length ? size : length;
+    code = lio_engine_read(engine, &read, 1, error);
+    lio_engine_count(engine, &(lio_tally){.page_requests = 1, .page_bytes = length});
+    if (code == LIO_OK)
+        code = lio_meta_parse(head, read.needed, size, txnid, out, error);
     return code;
 }
 
@@ -89,16 +77,19 @@ static bool same_meta(const lio_meta *meta, const uint8_t *one, const uint8_t *o
 /* A read of the kernel's and a writer's write are not ordered: databases of before and a transaction
  * of after may come together. LMDB writes the transaction last, so that who sees it and then looks
  * again sees its databases, too. */
-int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error)
+static int read_metas(lio_engine *engine, uint64_t length, uint64_t txnid, lio_meta *out,
+                      lio_error *error)
 {
-    uint8_t *head = aligned_alloc(MEMORY_ALIGNMENT, 2 * LIO_META_BYTES);
-    uint8_t *again = head + LIO_META_BYTES;
+    uint8_t *head = aligned_alloc(MEMORY_ALIGNMENT, 2 * length), *again = head + length;
     lio_meta found;
     int code = LIO_OK;
     if (head == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, LIO_META_BYTES, 0, "no memory for meta pages");
+        return lio_fail(error, LIO_ERR_NOMEM, 0, length, 0, "no memory for meta pages");
     for (int look = 0; look < META_LOOKS_MAX && code == LIO_OK; look++) {
-        code = read_metas(engine, head, txnid, &found, error);
+        code = read_head(engine, head, length, txnid, &found, error);
+        if (code == LIO_OK && found.layout.page_size > length / 2)
+            code = lio_fail(error, LIO_ERR_CORRUPT, 0, length, 0,
+                            "its pages are larger than that");
         if (code == LIO_OK)
             code = lio_meta_newest(engine, &found.layout, again, NULL, error);
         if (code == LIO_OK && same_meta(&found, head, again)) {
@@ -111,6 +102,17 @@ int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *
                         "its meta page was another one at each of %d looks", META_LOOKS_MAX);
 done:
     free(head);
+    return code;
+}
+
+/* Little is read for the usual page sizes: a whole tree may be smaller than the rest, and memory for
+ * the rest takes the kernel longer than the reads. */
+int lio_meta_read(lio_engine *engine, uint64_t txnid, lio_meta *out, lio_error *error)
+{
+    lio_error first;
+    int code = read_metas(engine, META_FIRST_BYTES, txnid, out, &first);
+    if (code != LIO_OK)
+        code = read_metas(engine, LIO_META_BYTES, txnid, out, error);
     return code;
 }
 

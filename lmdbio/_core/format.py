@@ -122,13 +122,18 @@ def look(engine: Engine, meta: Meta) -> tuple[int, bool]:
     """The newest transaction the meta pages know of now, and whether ``meta`` is still there:
     another file that has counted as far may have been written over it.
     """
+    return look_whole(engine, meta)[:2]
+
+
+def look_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:
+    """What ``look`` returns, and both meta pages."""
     layout, out = meta.layout, ffi.new("uint64_t *")
     pages = ffi.new("uint8_t[]", 2 * layout.page_size)
     status = Status(engine.path)
     code = lib.lio_meta_newest(engine.pointer, layout_to_c(layout), pages, out, status.error)
     status.check(code)
     at = meta.slot * layout.page_size + layout.header_size
-    return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark
+    return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark, bytes(ffi.buffer(pages))
 
 
 def meta_bytes(engine: Engine, layout: Layout) -> bytes:

@@ -77,6 +77,7 @@ class DataFile:
 
     __slots__ = (
         "__weakref__",
+        "_first",
         "_guard",
         "_last",
         "_opened",
@@ -112,10 +113,11 @@ class DataFile:
         self.direct_path: DirectPath | None = None
         self.slots: reader_slots.Slots | None = None
         self._guard = threading.Lock()
+        self._first: _core.Meta | None = None  # as it was when the file was opened
         self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
         #: The snapshots that transactions began on last: not held, with buffers; held, with them.
         self._opened: list[OpenSnapshot | None] = [None] * 4
-        self._last = Stats()
+        self._last = _core.EngineCounts()
         try:
             self._open(keywords.lib_version, overrides)
         except BaseException:
@@ -133,7 +135,7 @@ class DataFile:
         except OSError as error:
             raise lmdb_error(self.path, error.errno or 0) from error
         choice = self._choose(overrides)
-        meta = _core.read_meta(self.open_engine())
+        meta = self._first = _core.read_meta(self.open_engine())
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
         if lib_version is not None and self.version != _FORMATS[lib_version]:
             raise lmdb_error(
@@ -299,6 +301,13 @@ class DataFile:
                 raw, meta, pages = self._state
                 if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
                     return meta, pages
+            elif self._first is not None and txnid in (None, self._first.txnid):
+                meta, self._first = self._first, None
+                newest, is_there, raw = _core.look_whole(engine, meta)
+                if newest == meta.txnid and is_there:
+                    pages = _core.Pages(engine, meta.layout, self.cache_bytes)
+                    self._state = raw, meta, pages
+                    return meta, pages
             meta = _core.read_meta(engine, txnid)
             pages = _core.Pages(engine, meta.layout, self.cache_bytes)
             raw = _core.meta_bytes(engine, meta.layout)
@@ -312,10 +321,14 @@ class DataFile:
 
     def counts(self) -> Stats:
         """Return what the engines counted; also after ``close``."""
+        self._note_counts()
+        return Stats.of(self._last)
+
+    def _note_counts(self) -> None:
         engine, direct_path = self.engine, self.direct_path
         if engine is not None and direct_path is not None:
-            self._last = Stats.of(engine.counts() + direct_path.counts())
-        return self._last
+            direct = direct_path.counts()
+            self._last = engine.counts() if not direct.requests else engine.counts() + direct
 
     def read_only(self, what: str) -> lmdb.Error:
         """Return the refusal to write, under the code of the LMDB that writes this format."""
@@ -326,5 +339,5 @@ class DataFile:
         self._state = None
         self._opened = [None] * 4
         self.release_slots()
-        self.counts()
+        self._note_counts()
         self.engine = self.direct_path = None  # closed with the last call that uses them

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import struct
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -139,6 +140,7 @@ def look(
     source = mounted[1] if mounted else None
     device = _block_device(ground, source)
     direct, alignment = _direct(engine, ground, probe=thorough)
+    rotational, readahead_bytes = _queue_facts(os.fspath(root), ground.device, device)
     name = mounted[0] if mounted else FILE_SYSTEMS.get(ground.magic)
     return Storage(
         file_system=name or (f"{ground.magic:#x}" if ground.magic else None),
@@ -147,8 +149,8 @@ def look(
         block_bytes=ground.block_bytes or None,
         disk=ground.disk,
         device=ground.device,
-        rotational=_rotational(root, device),
-        readahead_bytes=_readahead(root, ground.device, device),
+        rotational=rotational,
+        readahead_bytes=readahead_bytes,
         direct=direct,
         direct_alignment=alignment,
         size_bytes=_size(engine),
@@ -222,6 +224,26 @@ def _block_device(ground: _core.Ground, source: str | None) -> str | None:
     except (OSError, ValueError):
         return None
     return f"{os.major(number)}:{os.minor(number)}" if number else None
+
+
+#: What was found of disks' queues, and when (``time.monotonic``). A program that opens a data set
+#: for each record would pay for these files each time.
+_queues: dict[tuple[str, str, str | None], tuple[float, bool | None, int | None]] = {}
+RECENT_SECONDS, QUEUES_MAX = 1.0, 64
+
+
+def _queue_facts(
+    root: str, file_system: str, device: str | None
+) -> tuple[bool | None, int | None]:
+    """``rotational`` and ``readahead_bytes``, at most ``RECENT_SECONDS`` old."""
+    now, which = time.monotonic(), (root, file_system, device)
+    found = _queues.get(which)
+    if found is None or now - found[0] >= RECENT_SECONDS:
+        if len(_queues) >= QUEUES_MAX:
+            _queues.clear()
+        found = now, _rotational(root, device), _readahead(root, file_system, device)
+        _queues[which] = found
+    return found[1:]
 
 
 def _queue(root: str | os.PathLike[str], device: str, name: str) -> int | None:

@@ -250,7 +250,7 @@ static PyObject *lio_items_value(const lio_items_held *h, const lio_record *reco
     return lio_glue_bytes(record->value, record->value_size);
 }
 
-/* What is wanted of a key and a value, which it takes over; NULL for those that are not. */
+/* Makes the item that is wanted of a key and a value, which it takes over; NULL: not wanted. */
 static PyObject *lio_items_pack(uint32_t wanted, uint32_t buffers, PyObject *key, PyObject *value)
 {
     PyObject *item = NULL;
