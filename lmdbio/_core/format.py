@@ -126,7 +126,7 @@ def look(engine: Engine, meta: Meta) -> tuple[int, bool]:
 
 
 def look_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:
-    """What ``look`` returns, and both meta pages."""
+    """Return what ``look`` does, and both meta pages."""
     layout, out = meta.layout, ffi.new("uint64_t *")
     pages = ffi.new("uint8_t[]", 2 * layout.page_size)
     status = Status(engine.path)
