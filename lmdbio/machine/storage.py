@@ -226,8 +226,8 @@ def _block_device(ground: _core.Ground, source: str | None) -> str | None:
     return f"{os.major(number)}:{os.minor(number)}" if number else None
 
 
-#: Facts about disks' queues, and when each was found (``time.monotonic``). A program that opens a data set
-#: for each record would pay for these files each time.
+#: Facts about disks' queues, and when each was found (``time.monotonic``). A program that opens a
+#: data set for each record would pay for these files each time.
 _queues: dict[tuple[str, str, str | None], tuple[float, bool | None, int | None]] = {}
 RECENT_SECONDS, QUEUES_MAX = 1.0, 64
 
