@@ -19,8 +19,19 @@ ROOT = HERE.parent
 #: The C that makes Python's objects: beside the bindings, since csrc/ knows no Python.
 GLUE = [
     ROOT / "lmdbio/_core/glue" / name
-    for name in ("lookup.h", "fetch.h", "items.h", "values.h", "watch.h", "transaction.h")
+    for name in (
+        "lookup.h",
+        "fetch.h",
+        "items.h",
+        "values.h",
+        "watch.h",
+        "transaction.h",
+        "position.h",
+    )
 ]
+
+#: Those of them that no other includes.
+USED = ("glue/items.h", "glue/values.h", "glue/transaction.h", "glue/position.h")
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
@@ -45,10 +56,7 @@ def builder() -> FFI:
         ffi.cdef(declarations(header))
     ffi.set_source(
         "lmdbio._core._lmdbio",
-        "".join(
-            f'#include "{header}"\n'
-            for header in ("lmdbio.h", "glue/items.h", "glue/values.h", "glue/transaction.h")
-        ),
+        "".join(f'#include "{header}"\n' for header in ("lmdbio.h", *USED)),
         # Relative to the folder of setup.py, where a build always runs.
         sources=sorted(os.path.relpath(path, ROOT) for path in HERE.glob("*.c")),
         include_dirs=["csrc", "lmdbio/_core"],

@@ -83,6 +83,7 @@ from lmdbio._core.locate import (
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
 from lmdbio._core.order import permute
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
+from lmdbio._core.position import Stands
 from lmdbio._core.prefetch import Prefetch
 from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
@@ -94,6 +95,7 @@ from lmdbio._core.window import Mapping, Window, map_again, populate
 
 __all__ = [
     "Begins",
+    "Stands",
     "Transacts",
     "BLOCK_LEAVES_MAX",
     "BLOCK_RAW_BYTES_MAX",

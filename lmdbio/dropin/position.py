@@ -11,7 +11,7 @@ import errno
 import threading
 import weakref
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
@@ -34,10 +34,6 @@ __all__ = ["WANT_ITEM", "Position", "Snapshotted"]
 
 WANT_ITEM = WANT_KEY | WANT_VALUE
 _DUP_EDGES = (Move.FIRST_DUP, Move.LAST_DUP)
-
-
-def _closed(_argument: Any) -> Any:
-    raise closed_error()
 
 
 class Snapshotted(Protocol):
@@ -77,22 +73,23 @@ class Snapshotted(Protocol):
     def _refuse(self, what: str) -> Error: ...
 
 
-class Position:
+class Position(_core.Stands):
     """A position in one database of a snapshot.
 
     Threads may share it as py-lmdb's cursors are shared: the run is guarded, moves are not.
     """
 
+    # The last move could not be made (_failed); or it was, but could not be proved to have stayed
+    # in the snapshot (_unproved). A step may be made again, and passes over nothing.
+    if TYPE_CHECKING:
+        _run: Run | None
+        _seek: Callable[[bytes], bool] | None
+    __slots__ = ("__weakref__", "_db", "_dup", "_empty", "_guard", "_open", "_read", "_txn")
+
     def _start(self, db: Any, txn: Snapshotted) -> None:
         record = txn._record_of(db)
         self._txn, self._db = txn, db
-        self._placed = self._keyless = self._is_stale = False
-        # The last move could not be made; or it was, but could not be proved to have stayed in
-        # the snapshot. A step may be made again, and passes over nothing.
-        self._failed = False
-        self._unproved: Move | None = None
         self._guard = threading.RLock()  # of the run
-        self._run: Run | None = None
         self._dup = bool(record.flags & 0x04)
         opened, lookup = txn._lookup(record, as_bytes, "mdb_cursor_get")
         self._open: _core.Cursor | None = opened
@@ -123,7 +120,7 @@ class Position:
         if run is not None:
             run.end()
         cursor, self._open = self._open, None
-        self._seek = self._read = _closed
+        self._seek = None
         if cursor is not None:
             cursor.close()
 
@@ -159,7 +156,7 @@ class Position:
             raise closed_error()
         # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
         keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
-        again, self._unproved = self._unproved is move, None
+        again, self._unproved = self._unproved == move, None
         self._failed = True
         self._placed = self._keyless = self._is_stale = False
         try:
@@ -185,7 +182,7 @@ class Position:
         self._keyless = keyless and placed and cursor.holds_duplicates()
         return placed
 
-    def set_key(self, key: Any) -> bool:
+    def _seek_key(self, key: Any) -> bool:
         """Move to exactly ``key``; return whether it is there.
 
         Raises:
@@ -193,19 +190,24 @@ class Position:
             TypeError: it is no key; the position stays as it was then.
             lmdb.Error, OSError: as for ``_move``.
         """
-        if type(key) is not bytes:
-            key = as_bytes(key)
+        seek = self._seek
+        if seek is None:
+            raise closed_error()
+        key = as_bytes(key)
         if self._run is not None:
             self._settle()
         self._placed = self._keyless = self._is_stale = False
         self._failed, self._unproved = True, None
         try:
-            self._placed = placed = self._seek(key)
+            self._placed = placed = seek(key)
         except BadValsizeError:
             self._failed = False
             raise
         self._failed = False
         return placed
+
+    def _get_key(self, key: Any, default: Any = None) -> Any:
+        return self._read(WANT_VALUE) if self._seek_key(key) else default
 
     def _get(self, wanted: int) -> Any:
         """Return the key, value or item on which the last move ended."""

@@ -254,17 +254,21 @@ static int lio_lookup_take(const lio_lookup *l, uint32_t wanted, lio_found *foun
     return LIO_OK;
 }
 
-/* Moves to `key` (NULL: stays) and takes what is wanted there: at once when nobody has the lock
- * and all pages are at hand, else without the GIL. */
-static int lio_lookup_move(const lio_lookup *l, const char *key, Py_ssize_t key_size,
-                           uint32_t wanted, lio_found *found, lio_error *error)
+/* Instead of a move. */
+enum { LIO_STAY = UINT8_MAX };
+
+/* Makes a move, which may take a key, and takes what is wanted there: at once when nobody has the
+ * lock and all pages are at hand, else without the GIL. */
+static int lio_lookup_move(const lio_lookup *l, uint32_t move, const char *key,
+                           Py_ssize_t key_size, uint32_t wanted, lio_found *found,
+                           lio_error *error)
 {
     PyThreadState *state;
     int code = LIO_PENDING;
     if (lio_pages_try_lock(l->pages)) {
-        code = key == NULL ? LIO_OK
-                           : lio_cursor_move(l->cursor, LIO_MOVE_SET, (const uint8_t *)key,
-                                             (size_t)key_size, NULL, 0, NULL, error);
+        code = move == LIO_STAY ? LIO_OK
+                                : lio_cursor_move(l->cursor, move, (const uint8_t *)key,
+                                                  (size_t)key_size, NULL, 0, NULL, error);
         if (code == LIO_OK && wanted != 0)
             code = lio_lookup_take(l, wanted, found);
         lio_pages_unlock_tried(l->pages);
@@ -273,9 +277,9 @@ static int lio_lookup_move(const lio_lookup *l, const char *key, Py_ssize_t key_
         return code;
     state = PyEval_SaveThread();
     lio_pages_lock(l->pages);
-    code = key == NULL ? LIO_OK
-                       : lio_cursor_move(l->cursor, LIO_MOVE_SET, (const uint8_t *)key,
-                                         (size_t)key_size, NULL, 0, NULL, error);
+    code = move == LIO_STAY ? LIO_OK
+                            : lio_cursor_move(l->cursor, move, (const uint8_t *)key,
+                                              (size_t)key_size, NULL, 0, NULL, error);
     PyEval_RestoreThread(state); /* with the lock: see lio_glue_put */
     if (code == LIO_OK && wanted != 0)
         code = lio_lookup_take(l, wanted, found);
@@ -371,12 +375,12 @@ static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pa
 
 /* Moves and takes as lio_lookup_move; reads what is to be read; makes sure of the snapshot. The
  * caller raises what it returns other than LIO_OK and LIO_NOTFOUND. */
-static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_size,
+static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
                           uint32_t wanted, lio_found *found)
 {
     lio_error error;
     PyObject *done;
-    int code = lio_lookup_move(l, key, key_size, wanted, found, &error);
+    int code = lio_lookup_move(l, move, key, key_size, wanted, found, &error);
     if (code == LIO_OK && (wanted & LIO_WANT_VALUE) && found->value == NULL)
         code = lio_lookup_value(l, found, &error);
     if (code == LIO_OK && l->buffers)
@@ -384,7 +388,7 @@ static int lio_lookup_get(const lio_lookup *l, const char *key, Py_ssize_t key_s
     if (code == LIO_OK && l->buffers)
         code = lio_lookup_view(&found->value);
     if (code == LIO_OK)
-        lio_engine_count_records(lio_pages_engine(l->pages), key != NULL ? 1 : 0,
+        lio_engine_count_records(lio_pages_engine(l->pages), move != LIO_STAY ? 1 : 0,
                                  wanted & LIO_WANT_VALUE ? 1 : 0, found->size);
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         if (lio_glue_is_intact(l->snapshot, l->pages))
@@ -424,7 +428,7 @@ static int lio_lookup_get_key(const lio_lookup *l, PyObject *given, uint32_t wan
     char *bytes;
     Py_ssize_t size;
     if (key != NULL && PyBytes_AsStringAndSize(key, &bytes, &size) == 0)
-        code = lio_lookup_get(l, bytes, size, wanted, found);
+        code = lio_lookup_get(l, LIO_MOVE_SET, bytes, size, wanted, found);
     Py_XDECREF(key);
     return code;
 }
@@ -450,18 +454,12 @@ static PyObject *lio_lookup_seek(PyObject *self, PyObject *key)
     return code == LIO_OK || code == LIO_NOTFOUND ? PyBool_FromLong(code == LIO_OK) : NULL;
 }
 
-static PyObject *lio_lookup_read(PyObject *self, PyObject *what)
+/* What is wanted of the last move: a key, a value, or both in a tuple. */
+static PyObject *lio_lookup_item(const lio_lookup *l, uint32_t wanted)
 {
     lio_found found = {0};
-    PyObject *item = NULL;
-    long wanted = PyLong_AsLong(what);
-    int code = LIO_ERR_ARGUMENT;
-    if (wanted >= LIO_WANT_KEY && wanted <= (LIO_WANT_KEY | LIO_WANT_VALUE))
-        code = lio_lookup_get(PyCapsule_GetPointer(self, LIO_LOOKUP), NULL, 0, (uint32_t)wanted,
-                              &found);
-    else if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "nothing is known by the number %ld", wanted);
-    if (code != LIO_OK)
+    PyObject *item;
+    if (lio_lookup_get(l, LIO_STAY, NULL, 0, wanted, &found) != LIO_OK)
         return NULL;
     if (wanted == LIO_WANT_KEY)
         return found.key;
@@ -473,11 +471,62 @@ static PyObject *lio_lookup_read(PyObject *self, PyObject *what)
     return item;
 }
 
+static PyObject *lio_lookup_read(PyObject *self, PyObject *what)
+{
+    long wanted = PyLong_AsLong(what);
+    if (wanted >= LIO_WANT_KEY && wanted <= (LIO_WANT_KEY | LIO_WANT_VALUE))
+        return lio_lookup_item(PyCapsule_GetPointer(self, LIO_LOOKUP), (uint32_t)wanted);
+    if (!PyErr_Occurred())
+        PyErr_Format(PyExc_ValueError, "nothing is known by the number %ld", wanted);
+    return NULL;
+}
+
 static PyMethodDef LIO_LOOKUP_METHODS[] = {
     {"find", (PyCFunction)(void (*)(void))lio_lookup_find, METH_FASTCALL, NULL},
     {"seek", lio_lookup_seek, METH_O, NULL},
     {"read", lio_lookup_read, METH_O, NULL},
 };
+
+/* The search of which a callable is; NULL where it is of none. */
+static lio_lookup *lio_lookup_of(PyObject *find)
+{
+    PyObject *capsule = find != NULL && PyCFunction_Check(find) ? PyCFunction_GetSelf(find) : NULL;
+    return capsule != NULL && PyCapsule_IsValid(capsule, LIO_LOOKUP)
+               ? PyCapsule_GetPointer(capsule, LIO_LOOKUP)
+               : NULL;
+}
+
+static PyObject *lio_call(PyObject *self, const char *method, PyObject *arguments,
+                          PyObject *keywords)
+{
+    PyObject *bound = PyObject_GetAttrString(self, method), *result = NULL;
+    if (bound != NULL)
+        result = PyObject_Call(bound, arguments, keywords);
+    Py_XDECREF(bound);
+    return result;
+}
+
+/* The same, with arguments as METH_FASTCALL | METH_KEYWORDS passes them. */
+static PyObject *lio_call_fast(PyObject *self, const char *method, PyObject *const *args,
+                               Py_ssize_t count, PyObject *names)
+{
+    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
+    PyObject *arguments = PyTuple_New(count), *keywords = NULL, *result = NULL;
+    bool failed = arguments == NULL;
+    for (Py_ssize_t i = 0; i < count && !failed; i++) {
+        Py_INCREF(args[i]);
+        failed = PyTuple_SetItem(arguments, i, args[i]) < 0;
+    }
+    if (!failed && named > 0)
+        failed = (keywords = PyDict_New()) == NULL;
+    for (Py_ssize_t i = 0; i < named && !failed; i++)
+        failed = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) < 0;
+    if (!failed)
+        result = lio_call(self, method, arguments, keywords);
+    Py_XDECREF(keywords);
+    Py_XDECREF(arguments);
+    return result;
+}
 
 static PyObject *lio_lookup_make(lio_cursor *cursor, lio_snapshot *snapshot, PyObject *keep,
                                  PyObject *as_key, PyObject *failed, PyObject *verify,
