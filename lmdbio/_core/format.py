@@ -148,8 +148,9 @@ def meta_bytes(engine: Engine, layout: Layout) -> bytes:
     return bytes(out)
 
 
-#: Of a meta page, its header included: all that a commit changes there (csrc/format.h).
-META_BYTES = 256
+#: Of a meta page, its header included: all that a commit changes there (csrc/format.h). As many as
+#: C compares of each.
+META_BYTES = int(lib.LIO_WATCH_BYTES)
 
 
 def watch(engine: Engine, layout: Layout, raw: bytes) -> Callable[[], bool]:

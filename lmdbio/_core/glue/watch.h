@@ -12,6 +12,9 @@
 #include "lookup.h"
 /* cdef: resume */
 
+/* Of a meta page, its header included: all that a commit changes there (csrc/format.h). */
+enum { LIO_WATCH_BYTES = 256 };
+
 /* Puts the callable is_unchanged() into the list at address `list`, at 0: whether the file that
  * `engine` reads begins with the bytes at address `known`, which `keep` owns with the engine. False
  * as well where that cannot be said at once. 0, or -1 when memory ran out. */
@@ -33,22 +36,35 @@ static void lio_watch_free(PyObject *capsule)
     PyMem_Free(w);
 }
 
-/* False as well where nothing can be said at once. */
+/* Whether the file has the known bytes in [begin, end); false also where that cannot be said now. */
+static bool lio_watch_part(const lio_watch *w, const char *known, Py_ssize_t begin, Py_ssize_t end)
+{
+    char now[LIO_WATCH_BYTES];
+    struct iovec into = {.iov_base = now, .iov_len = (size_t)(end - begin)};
+    bool is_short = into.iov_len <= sizeof now, same;
+    if (!is_short)
+        into.iov_base = PyMem_Malloc(into.iov_len);
+    same = into.iov_base != NULL && lio_engine_try_read(w->engine, (uint64_t)begin, &into, 1) &&
+           memcmp(into.iov_base, known + begin, into.iov_len) == 0;
+    if (!is_short)
+        PyMem_Free(into.iov_base);
+    return same;
+}
+
+/* False as well where nothing can be said at once. Out of a mapping the two meta pages are copied
+ * apart; one call of the kernel costs more than the bytes between them. */
 static bool lio_watch_is_same(const lio_watch *w)
 {
-    struct iovec into;
-    bool same;
     char *known;
     Py_ssize_t size;
+    lio_extent all = {0, 0};
     if (PyBytes_AsStringAndSize(w->known, &known, &size) < 0)
         return false;
-    into = (struct iovec){.iov_base = PyMem_Malloc((size_t)size), .iov_len = (size_t)size};
-    if (into.iov_base == NULL)
-        return false;
-    same = lio_engine_try_read(w->engine, 0, &into, 1) &&
-           memcmp(into.iov_base, known, (size_t)size) == 0;
-    PyMem_Free(into.iov_base);
-    return same;
+    all.length = (uint64_t)size;
+    if (size > 2 * LIO_WATCH_BYTES && lio_engine_is_mapped(w->engine, &all, 1))
+        return lio_watch_part(w, known, 0, LIO_WATCH_BYTES) &&
+               lio_watch_part(w, known, size - LIO_WATCH_BYTES, size);
+    return lio_watch_part(w, known, 0, size);
 }
 
 static PyObject *lio_watch_call(PyObject *self, PyObject *Py_UNUSED(nothing))
