@@ -8,6 +8,7 @@ status codes into exceptions that name the file, and passes arrays by address.
 Long waits are sliced (at most ``SLICE_MS``) back to Python, so that signals are seen.
 """
 
+from lmdbio._core import compiled  # noqa: F401  (before any module that needs the extension)
 from lmdbio._core.bookmark import (
     BOOKMARK_BYTES_MAX,
     bookmark_of,
