@@ -31,6 +31,7 @@ __all__ = [
     "StaleError",
     "VersionMismatchError",
     "closed_error",
+    "cut_error",
     "from_status",
     "lmdb_error",
 ]
@@ -104,6 +105,21 @@ def from_status(
     kind, number = _LMDB_ERRORS.get(code, (Error, 0))
     what = f"{where}{reason} (at offset {offset})" if offset else f"{where}{reason}"
     return _as_lmdb(kind(what), what, number, reason)
+
+
+def cut_error(path: str, size: int, needed: int | None = None) -> ShortReadError:
+    """Return the error for a file that ends before its records do.
+
+    Args:
+        path: of the data file.
+        size: bytes that it has.
+        needed: bytes that its records need; None: not even its trees can be read.
+    """
+    told = f"its records need {needed:,}" if needed else "and pages of its trees lie beyond them"
+    reason = f"is cut: it has {size:,} bytes, {told}"
+    error = ShortReadError(f"{path}: {reason}")
+    _as_lmdb(error, str(error), MDB_CORRUPTED, reason)
+    return error
 
 
 _STRERROR = {

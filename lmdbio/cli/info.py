@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from lmdbio.cli.output import (
     size,
     titled,
 )
-from lmdbio.errors import ProvenanceError, StaleError
+from lmdbio.errors import ProvenanceError, ShortReadError, StaleError
+from lmdbio.locate.file_end import refuse_cut
 from lmdbio.machine import storage
 from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
@@ -76,6 +78,7 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
         found = {
             "data": data,
             "file_bytes": engine.size(),
+            "cut": cut_reason(engine, meta),
             "meta": meta,
             "databases": list_databases(engine, meta),
             "sidecar": sidecar_status(engine, meta, provenance.find_sidecar(data, sidecar)),
@@ -94,13 +97,24 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
         print_info(found)
 
 
+def cut_reason(engine: Engine, meta: Meta) -> str | None:
+    """Return the sentence that the file ends before its records do; None: it does not."""
+    try:
+        refuse_cut(engine, meta)
+    except ShortReadError as error:
+        return one_line(error)
+    except lmdb.Error:  # other damage, which verify finds
+        pass
+    return None
+
+
 def list_databases(engine: Engine, meta: Meta) -> list[dict[str, Any]]:
     """The main database and, unless that means much reading, the named ones in it."""
     main = meta.main_db
     found = [{"name": None, **asdict(main)}]
     if main.leaf_pages > LEAVES_MAX:
         return found
-    with _core.Walk(engine, meta, main) as walk:
+    with contextlib.suppress(ShortReadError), _core.Walk(engine, meta, main) as walk:
         for chunk in walk:
             if chunk.leaf:
                 for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
@@ -200,6 +214,8 @@ def print_info(found: dict[str, Any]) -> None:
         ),
         ("  transaction", f"{meta.txnid:,}"),
     ]
+    if found["cut"] is not None:
+        facts.insert(1, ("  damage", found["cut"]))
     for db in found["databases"]:
         pages = ", ".join(f"{db[f'{kind}_pages']:,} {kind}" for kind in PAGE_KINDS)
         flags = "".join(f", {name}" for bit, name in DB_FLAGS.items() if db["flags"] & bit)

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.output import PATH, json_option, plural, print_json, provenance_option, size
+from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
@@ -146,6 +147,7 @@ def plan(
         else:
             shares = [expand(indices or [first_records(source, start, count)], source)]
         located = [(share, source.extents(share)) for share in shares]
+        refuse_end(source.path, source.pages.size(), max(extents_end(part) for _, part in located))
     made = [(*each, plan_reads(each[1], options, alignment=alignment)) for each in located]
     how = "the provenance file" if not source.reason else f"walking the tree ({source.reason})"
     if as_json:

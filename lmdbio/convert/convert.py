@@ -31,7 +31,14 @@ from lmdbio._core import (
 from lmdbio.convert.clues import GivenOrders
 from lmdbio.convert.database_walk import DatabaseWalk
 from lmdbio.convert.target import HINT, WHAT, check_target, is_collected, make_folder
-from lmdbio.errors import CorruptedError, Error, IncompatibleError, ProvenanceError
+from lmdbio.errors import (
+    CorruptedError,
+    Error,
+    IncompatibleError,
+    ProvenanceError,
+    ShortReadError,
+)
+from lmdbio.locate.file_end import refuse_cut, refuse_end
 from lmdbio.provenance import (
     Name,
     Provenance,
@@ -204,11 +211,14 @@ def _settle(
             walk.run(databases)
             if walk.moved():
                 continue
+            refuse_end(engine.path, engine.size(), walk.end)
             size = walk.finish()
             _compare(draft, walk.writer.made, engine, progress)
-        except (CorruptedError, IncompatibleError, LookupError, ProvenanceError):
+        except (CorruptedError, IncompatibleError, LookupError, ProvenanceError) as e:
             # Pages of this state may have been overwritten: then it is not damage.
             if not walk.moved():
+                if isinstance(e, ShortReadError):
+                    refuse_cut(engine, _core.read_meta(engine))
                 raise
         else:
             return attempt, walk, size

@@ -15,6 +15,7 @@ from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, KeyFinder
 from lmdbio.convert.clues import Clues, GivenOrders
 from lmdbio.errors import IncompatibleError
+from lmdbio.locate.file_end import extents_end
 from lmdbio.provenance import Name, name_text
 from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digests, tree_pages
 from lmdbio.provenance.values import DUPSORT, Part, walk
@@ -39,6 +40,7 @@ class DatabaseWalk:
         writer: of the draft.
         trees: the digest of each database written.
         steps: pages walked.
+        end: of the last record that was met, bytes.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class DatabaseWalk:
         self._meta = _core.read_meta(engine)
         self.writer = Writer(draft, self._meta.layout, form, engine.path)
         self.trees: list[bytes] = []
+        self.end = 0
         self.steps = Steps(progress, 0, "walk")
 
     def run(self, databases: Sequence[str | bytes | None] | Literal["all"] | None) -> None:
@@ -197,4 +200,5 @@ class DatabaseWalk:
                 clues.order.add(layout, part.chunk, self._engine.path)
             clues.add_leaves(_core.leaves_of(layout, part.chunk), part.each)
         clues.add(part.extents)
+        self.end = max(self.end, extents_end(part.extents))
         return len(part.extents)

@@ -21,7 +21,8 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Extents, Meta
-from lmdbio.errors import CorruptedError, Error, ProvenanceError, StaleError
+from lmdbio.errors import CorruptedError, Error, ProvenanceError, ShortReadError, StaleError
+from lmdbio.locate.file_end import extents_end, refuse_cut, refuse_end
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.provenance import (
     Name,
@@ -124,19 +125,36 @@ def verify(
         if sidecar is not None:
             opened = stack.enter_context(Provenance.open(sidecar))
             opened.attach(LeafReader(reader, meta.layout))
-            check_facts(reader, meta, opened)
+            _check_facts(reader, meta, opened)
         verifier = _Verifier(reader, meta, opened, progress)
         try:
             verifier.run()
         except (CorruptedError, ProvenanceError) as e:
             newest = _core.newest_txnid(reader, meta.layout)
             if newest == meta.txnid:
+                if isinstance(e, ShortReadError):
+                    refuse_cut(reader, meta)
                 raise
             raise Error(
                 f"{data}: was committed to while it was verified (transaction {meta.txnid} "
                 f"became {newest}): verify it when its writer rests"
             ) from e
         return verifier.report(data, sidecar, time.monotonic() - began)
+
+
+def _check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
+    """Hold the provenance file against the meta page; that the data is cut is no fault of it.
+
+    Raises:
+        ShortReadError: the data ends before its records.
+        StaleError: as ``check_facts``.
+    """
+    try:
+        check_facts(engine, meta, provenance)
+    except StaleError:
+        if provenance.facts.txnid == meta.txnid:
+            refuse_cut(engine, meta)
+        raise
 
 
 class _Verifier:
@@ -156,7 +174,8 @@ class _Verifier:
         self._engine, self._meta, self._layout = engine, meta, meta.layout
         self._provenance = provenance
         self._trees: dict[Name, bytes] = {}
-        pages_there = -(-engine.size() // meta.layout.page_size)
+        self._size = engine.size()
+        pages_there = -(-self._size // meta.layout.page_size)
         self._owned = np.zeros(min(meta.layout.page_limit, pages_there), np.uint8)
         self._owned[:2] = 1
         self.steps = Steps(progress, tree_pages(meta.free_db), "walk")
@@ -232,6 +251,7 @@ class _Verifier:
                 each.append(part.each)
             records += len(part.extents)
             size += int(part.extents["length"].sum(dtype=np.uint64))
+            refuse_end(self._engine.path, self._size, extents_end(part.extents))
             large = part.overflow > 0
             pages += self._overflow(part.extents[large], part.overflow[large], label)
         self._count(label, "records", records, db.entries)

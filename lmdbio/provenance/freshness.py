@@ -24,7 +24,7 @@ from typing import Any, Literal, TypeAlias
 
 from lmdbio import _core
 from lmdbio._core import Database, Engine, Meta
-from lmdbio.errors import Error, StaleError
+from lmdbio.errors import Error, StaleError, cut_error
 from lmdbio.provenance import (
     DIGEST_BYTES,
     Name,
@@ -187,8 +187,7 @@ def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
     size = engine.size()
     if size < facts.extents_end:
         raise StaleError(
-            f"{provenance.path}: does not describe this state of {engine.path}: the file has "
-            f"{size} bytes, its records end at byte {facts.extents_end}"
+            f"{cut_error(engine.path, size, facts.extents_end)} ({provenance.path} says where)"
         )
 
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
+from lmdbio.locate.file_end import refuse_cut
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
@@ -149,6 +150,7 @@ def measure(
 
     Raises:
         ValueError: the file is too small to tell anything, or ``seconds`` is not positive.
+        InvalidError, ShortReadError: it is no LMDB file, or is cut.
         OSError, Error: it cannot be read.
     """
     if not seconds > 0:
@@ -162,6 +164,7 @@ def measure(
                 f"{engine.path}: {size} bytes are too few to measure storage with; take a data "
                 "set of some hundred MiB"
             )
+        refuse_cut(engine, _core.read_meta(engine))
         todo = trials(size, direct=found.direct is not False) * PASSES
         done, left = _run_all(engine, todo, size, begun + seconds, progress)
     made = None
