@@ -13,13 +13,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core import Engine, read_meta
+from lmdbio._core import Engine
 from lmdbio.compact.census import Sizes
 from lmdbio.compact.copying import Copy
 from lmdbio.convert import convert as conversion
 from lmdbio.convert.target import try_target
 from lmdbio.errors import Error
-from lmdbio.locate.file_end import refuse_cut
 from lmdbio.provenance import Name, Provenance, data_file, find_sidecar, sidecar_file
 from lmdbio.provenance.freshness import DEPTH, Progress, is_described
 from lmdbio.system.publish import Draft
@@ -109,7 +108,6 @@ def compact(
         try_target(copied_data, output)  # hours before it is written
     told = _provenance_state(data) if convert else None
     with Engine(data, engine, depth) as reader:
-        refuse_cut(reader, read_meta(reader))
         copy = Copy(reader, target, folder, progress, values=values)
         with Draft(target, "the copy", inside="data.mdb" if folder else None) as draft:
             copy.run(draft)

@@ -17,6 +17,7 @@ from lmdbio.compact.comparison import Side, difference
 from lmdbio.compact.copier import Copier, copy_pages, put_records
 from lmdbio.convert.verify import verify
 from lmdbio.errors import CorruptedError, Error
+from lmdbio.locate.file_end import refuse_cut
 from lmdbio.provenance import name_text
 from lmdbio.provenance.freshness import Progress
 from lmdbio.pylmdb import reader_slots
@@ -67,7 +68,8 @@ class Copy:
 
     def run(self, draft: Draft) -> None:
         """Copies the newest state, and compares."""
-        self.meta = _core.read_meta(self._source)  # py-lmdb would die of a cut file
+        self.meta = _core.read_meta(self._source)
+        refuse_cut(self._source, self.meta)  # py-lmdb would die of it
         with self._protected() as held:
             try:
                 self._look(None)
