@@ -25,6 +25,7 @@ __all__ = [
     "Error",
     "IncompatibleError",
     "InvalidError",
+    "MissingExtraError",
     "PeerError",
     "ProvenanceError",
     "ShortReadError",
@@ -51,6 +52,21 @@ class StaleError(ProvenanceError):
 
 class PeerError(Error):
     """Another rank of a Reader failed or went away; the message names it and the cause."""
+
+
+class MissingExtraError(ModuleNotFoundError):
+    """A package that only a part of lmdbio needs is not installed; the message names its extra.
+
+    Args:
+        what: the part of lmdbio.
+        package: as people call it.
+        module: that cannot be imported.
+        extra: of lmdbio, which brings it.
+    """
+
+    def __init__(self, what: str, package: str, module: str, extra: str) -> None:
+        text = f"{what} needs {package}, which is not installed: pip install 'lmdbio[{extra}]'"
+        super().__init__(text, name=module)
 
 
 # The codes of csrc/status.h.

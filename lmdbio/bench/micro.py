@@ -232,7 +232,7 @@ def missing(work: Workload) -> dict[str, str]:
             absent[name] = "there is no mpiexec"
         if one.kind == "reader" and work.processes > 1:
             if importlib.util.find_spec("mpi4py") is None:
-                absent[name] = "mpi4py is not installed"
+                absent[name] = "mpi4py is not installed (pip install 'lmdbio[mpi]')"
             elif processes.mpiexec() is None:
                 absent[name] = "there is no mpiexec"
     return absent

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from lmdbio import share
 from lmdbio.bench import layout as layouts, measure, plain, readers
 from lmdbio.bench.layout import Layout
 from lmdbio.bench.readers import Check, Lap, Totals
@@ -358,9 +359,7 @@ def merge(samples: list[measure.Sample], device: Device, served: Device) -> meas
 
 def run_ranks(order: Order) -> Outcome | None:
     """A run of MPI's ranks; rank 0 has the outcome."""
-    from mpi4py import MPI
-
-    comm = MPI.COMM_WORLD
+    comm = share.world()
     if order.verify:
         digest = Digest()
         by_reader(order, digest, comm)
@@ -371,9 +370,7 @@ def run_ranks(order: Order) -> Outcome | None:
     data = Path(order.workload.data_file)
     sample = timed_ranks(comm, data, lambda: by_reader(order, None, comm), lambda: drop(order))
     switched = comm.gather(measure.switches() - switches)
-    node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    nodes = comm.allreduce(int(node.rank == 0))
-    node.Free()
+    nodes = share.count_nodes(comm)
     return None if switched is None else Outcome(sample, sum(switched), nodes=nodes)
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import click
 
 from lmdbio.cli.output import PATH, json_option, print_json, wide_console
+from lmdbio.errors import MissingExtraError
 from lmdbio.system.signals import ended_by_signals
 
 
@@ -36,7 +37,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     The data sets are written by py-lmdb as Caffe's converter does. First every value that any
     contestant reads is compared with py-lmdb's, then each one is timed, in turns, on a cold
     page cache (figures are marked where it can't be dropped). Exit status 1 if any value
-    differed.
+    differed. Needs Pillow, which the extra brings: pip install 'lmdbio[demo]'.
 
     \b
     Examples:
@@ -47,9 +48,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     from dataclasses import replace
 
     if find_spec("PIL") is None:
-        raise click.ClickException(
-            "no PIL here; the demonstration needs: pip install 'lmdbio[demo]'"
-        )
+        raise MissingExtraError("lmdbio demo", "Pillow", "PIL", "demo")
     from lmdbio.bench import datasets, demo as demonstration
 
     console = wide_console(stderr=as_json)

@@ -15,11 +15,12 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from lmdbio.errors import MissingExtraError
 from lmdbio.provenance import freshness
 from lmdbio.pylmdb.find import lmdb
 
 #: Errors that a command tells in one line; any other is a fault of lmdbio.
-EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError)
+EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
 #: Not tested by click: whether a file can be read is an answer, not a wrong use.

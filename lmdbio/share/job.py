@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.errors import IncompatibleError, PeerError
+from lmdbio.errors import IncompatibleError, MissingExtraError, PeerError
 from lmdbio.planning.schedule import split_share
 from lmdbio.share.memory import SHM, SharedMemory, free_unfreed, unfreed_windows
 
@@ -246,6 +246,10 @@ class Job:
         self.node = next(node for node in nodes if self.rank in node)
         self.node_rank = self.node.index(self.rank)
 
+    def shared_nodes(self) -> int:
+        """Return how many groups of ranks share memory, however nodes were split."""
+        return len({one.shared for one in self._node_ranks}) or 1
+
     def free(self) -> None:
         """Free the communicator that ``connect`` made, unless a window has it. Collective."""
         if self._node_comm:
@@ -295,11 +299,11 @@ def connect(comm: Any) -> Job:
 
     Raises:
         TypeError: not an mpi4py intracommunicator.
+        MissingExtraError: mpi4py is not installed.
     """
     if comm is None:
         return Job()
-    from mpi4py import MPI
-
+    MPI = _mpi4py("a communicator (comm=)")  # noqa: N806
     if not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an mpi4py intracommunicator or None, not {comm!r}")
     job = Job(comm)
@@ -336,15 +340,40 @@ def world() -> Any:
     if started < 2:
         return None
     try:
-        from mpi4py import MPI
+        MPI = _mpi4py("a job of several ranks")  # noqa: N806
     except (ImportError, RuntimeError) as error:  # without a library of MPI: RuntimeError
-        raise IncompatibleError(f"{started} ranks were started, and mpi4py: {error}") from error
+        raise IncompatibleError(f"{started} ranks were started: {error}") from error
     if MPI.COMM_WORLD.size < 2:
         raise IncompatibleError(
             f"{started} ranks were started, and by mpi4py's MPI each of them is alone: it is "
             "another one than the launcher's"
         )
     return MPI.COMM_WORLD
+
+
+def _mpi4py(what: str) -> Any:
+    """Return the module ``mpi4py.MPI``.
+
+    Raises:
+        MissingExtraError: mpi4py is not installed.
+        RuntimeError, ImportError: it is, and finds no library of MPI.
+    """
+    try:
+        from mpi4py import MPI
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "mpi4py":
+            raise
+        raise MissingExtraError(what, "mpi4py", "mpi4py", "mpi") from None
+    return MPI
+
+
+def count_nodes(comm: Any) -> int:
+    """Return on how many nodes the ranks of a communicator run. Collective over it."""
+    job = connect(comm)
+    try:
+        return job.shared_nodes()
+    finally:
+        job.free()
 
 
 def ranks_per_node() -> int | None:

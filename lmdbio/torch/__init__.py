@@ -14,6 +14,15 @@ them: a few integers, ``used`` samples of ``epoch`` by all ranks together. It sa
 ranks, workers or batches, which may be others when it is loaded.
 """
 
+from lmdbio.errors import MissingExtraError
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise MissingExtraError("lmdbio.torch", "PyTorch", "torch", "torch") from None
+
 from lmdbio.torch.dataset import Dataset, IterableDataset
 from lmdbio.torch.loader import Loader, ReaderLoader
 from lmdbio.torch.resume import state_of
