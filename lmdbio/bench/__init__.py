@@ -6,6 +6,7 @@ Uses what is public, as users do, and ``planning`` and ``provenance`` for what i
     readers      the loops in which data sets are read
     processes    starts each run in a process, or ranks, of its own
     bars         progress bars
+    folders      where files are written, tried before anything is measured
 
 The demonstration (``lmdbio demo``), from writing the data to a picture:
 

@@ -21,6 +21,7 @@ from rich.console import Console
 from lmdbio.bench import datasets, measure, micro, screen, trials
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.bench.findings import MIB, Findings, Row, row_json
+from lmdbio.bench.folders import make_folder
 from lmdbio.bench.page import demo_page
 from lmdbio.bench.trials import Trial
 from lmdbio.bench.workplace import Workplace, workplace
@@ -165,10 +166,14 @@ def run(plan: Plan, console: Console) -> Demonstration:
         OSError: no room, or a folder that cannot be written.
     """
     begun = time.monotonic()
-    plan.out.mkdir(parents=True, exist_ok=True)  # before a gigabyte is written
+    for folder, option in ((plan.out, "--out"), (plan.data, "--data")):
+        make_folder(folder, option)  # before a gigabyte is written
     sets = [datasets.prepare(recipe, plan.data, console) for recipe in plan.recipes]
     made = Demonstration(measure.machine(plan.data))
     made.datasets = [convert(one, console) for one in sets]
+    smallest = min((one.value_bytes for one in sets), default=0)
+    if smallest < micro.START_UP_BYTES:
+        made.notes.append(micro.start_up_note(smallest, "--megabytes"))
     with workplace() as bench:
         bench.environment = TWO_NODES
         made.legs = [leg_of(bench, one, leg, plan) for one in sets for leg in plan.legs]

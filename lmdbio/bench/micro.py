@@ -28,6 +28,7 @@ from rich.progress import Progress, TaskID
 from lmdbio.bench import measure, processes, trials
 from lmdbio.bench.bars import bars
 from lmdbio.bench.findings import Findings, Row, as_json
+from lmdbio.bench.folders import make_folder
 from lmdbio.bench.page import page
 from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.trials import CONTESTANTS, Trial, Workload
@@ -39,11 +40,13 @@ from lmdbio.system.signals import ended_by_signals
 __all__ = [
     "BYTES_MAX",
     "BYTES_MAX_RANDOM",
+    "START_UP_BYTES",
     "Options",
     "alternate",
     "describe",
     "missing",
     "run",
+    "start_up_note",
     "verify",
     "versions",
     "warm",
@@ -56,6 +59,8 @@ TRANSFERS = (64 * KIB, MIB, 16 * MIB)
 BYTES_MAX, BYTES_MAX_RANDOM = 128 * MIB, 32 * MIB
 #: From here on a run is said to take its time.
 SECONDS_SILENT = 3.0
+#: A run of fewer bytes, in order and at random, measures how a program starts as much as it reads.
+START_UP_BYTES, START_UP_BYTES_RANDOM = 64 * MIB, 24 * MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +116,8 @@ def run(options: Options, console: Console) -> Findings:
             options.path, options.access, processes=options.processes, batch=options.batch,
             bytes_max=options.bytes_max or usual, db=options.db,
         )  # fmt: skip
-    for file in (options.json_file, options.html_file):
-        file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(options.html_file.parent, "--html")
+    make_folder(options.json_file.parent, "--json-file")
     found = Findings(
         machine=measure.machine(Path(work.data_file)),
         workload=work,
@@ -358,6 +363,9 @@ def remarks(found: Findings) -> list[str]:
             "A part of an epoch is read, as of a set that is larger than memory: Records.read is "
             "told to bring nothing else to memory (readahead=False)."
         )
+    enough = START_UP_BYTES_RANDOM if work.access == "random" else START_UP_BYTES
+    if work.page_bytes < enough:
+        said.append(start_up_note(work.page_bytes, "--bytes-max, if the data set has them"))
     base = found.baseline
     fetched = base.of_samples("fetched_bytes") if base is not None else None
     ahead = fetched is not None and found.was_cold and fetched.median > 1.5 * work.page_bytes
@@ -370,6 +378,14 @@ def remarks(found: Findings) -> list[str]:
     if any(row.family == "ior" and row.rates for row in found.rows):
         said.append("ior reads a symbolic link to the file; its CPU time includes MPI's start.")
     return said
+
+
+def start_up_note(read_bytes: int, option: str) -> str:
+    """Say that runs were too short to tell a rate, and which option makes them longer."""
+    return (
+        f"A run reads {read_bytes / MIB:,.0f} MiB only: its time is that of opening and of the "
+        f"first requests as much as that of reading. Give it more ({option}) before you judge."
+    )
 
 
 def write(found: Findings, options: Options) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from lmdbio.cli.output import PATH, wide_console
+from lmdbio.cli.output import PATH, json_option, print_json, wide_console
 from lmdbio.cli.plan import RECORDS
 
 SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -73,7 +73,8 @@ Examples:
     lmdbio bench train_lmdb --contestants raw --transfer 4K,16K,64K,256K,1M,4M,16M,64M
     lmdbio bench train_lmdb --warm --contestants lmdb,open --checksum
     lmdbio bench train_lmdb --db images --limit-seconds 30
-    lmdbio bench train_lmdb --repeats 1 --bytes-max 16M          a quick look
+    lmdbio bench train_lmdb --repeats 2 --bytes-max 64M          a quick look
+    lmdbio bench train_lmdb --json | jq .rows
 """
 
 
@@ -92,19 +93,21 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--transfer", "transfers", callback=to_transfers, metavar="SIZES",
-    help="Of a request for plain, fio and ior: 4K to 64M, with commas. [default: 64K,1M,16M; "
-    "random: a record's pages, 64K,1M]",
+    help="How large the requests of plain, fio and ior are: 4K to 64M, with commas. [default: "
+    "64K,1M,16M; random: a record's pages, 64K,1M]",
 )  # fmt: skip
 @click.option(
-    "--processes", type=click.IntRange(1, 8), help="That read at once. [default: 1; strided: 4]"
+    "--processes",
+    type=click.IntRange(1, 8),
+    help="How many processes read at once. [default: 1; strided: 4]",
 )
 @click.option(
     "--batch", type=click.IntRange(1), default=RECORDS, show_default=True,
-    help="Records of a batch, over all processes.",
+    help="How many records a batch has, over all processes.",
 )  # fmt: skip
 @click.option(
     "--repeats", type=click.IntRange(1), default=7, show_default=True,
-    help="Timed runs of each; medians, slowest and fastest are shown.",
+    help="How often each is timed; medians, slowest and fastest are shown.",
 )  # fmt: skip
 @click.option(
     "--cold/--warm", "cold", default=True, show_default=True,
@@ -112,7 +115,7 @@ Examples:
 )  # fmt: skip
 @click.option(
     "--bytes-max", callback=to_size, metavar="SIZE",
-    help="Of the file, read by each run. [default: 128M; random: 32M]",
+    help="How many bytes of the file each run reads. [default: 128M; random: 32M]",
 )  # fmt: skip
 @click.option(
     "--seconds-max", type=click.FloatRange(min=0, min_open=True), default=100.0,
@@ -126,14 +129,17 @@ Examples:
     "--checksum", is_flag=True,
     help="Look at every byte of every value, by a checksum, as a decoder would.",
 )  # fmt: skip
-@click.option("--db", default="", metavar="NAME", help="A named database. [default: the main one]")
 @click.option(
-    "--json", "json_file", type=PATH, metavar="FILE",
-    help="Every sample. [default: beside the page, bench.json]",
+    "--db", default="", metavar="NAME", help="Read this named database. [default: the main one]"
+)
+@click.option(
+    "--json-file", type=PATH, metavar="FILE",
+    help="Write every sample here. [default: beside the page, bench.json]",
 )  # fmt: skip
+@json_option
 @click.option(
     "--html", "html_file", type=PATH, default=Path("bench-results/bench.html"), metavar="FILE",
-    show_default=True, help="One page with drawings, which needs no network.",
+    show_default=True, help="Write one page with drawings, which needs no network, here.",
 )  # fmt: skip
 def bench(
     path: Path,
@@ -150,10 +156,11 @@ def bench(
     checksum: bool,
     db: str,
     json_file: Path | None,
+    as_json: bool,
     html_file: Path,
 ) -> None:
     """Race the readers of one file, and write a table, a page and every sample."""
-    from lmdbio.bench import micro, screen, trials
+    from lmdbio.bench import findings, micro, screen, trials
 
     try:
         names = trials.choose(word.strip() for word in contestants.split(","))
@@ -176,11 +183,14 @@ def bench(
         consume=checksum,
         db=db,
     )
-    console = wide_console()
-    found = micro.run(options, console)
-    screen.show_bench(found, console)
-    line = f"{html_file} and {options.json_file}, {found.seconds:.0f} s"
-    console.print(line, style="dim", highlight=False, markup=False)
+    found = micro.run(options, wide_console(stderr=True))
+    if as_json:
+        print_json(findings.as_json(found))
+    else:
+        console = wide_console()
+        screen.show_bench(found, console)
+        line = f"{html_file} and {options.json_file}, {found.seconds:.0f} s"
+        console.print(line, style="dim", highlight=False, markup=False)
     if found.interrupted:
         click.echo("lmdbio: interrupted", err=True)
         sys.exit(128 + found.interrupted)

@@ -16,19 +16,19 @@ from lmdbio.system.signals import ended_by_signals
 @click.command()
 @click.option(
     "--data", type=PATH, default=Path("demo-data"), show_default=True,
-    help="Folder of the data sets (1.2 GB); kept, and reused.",
+    help="Write the data sets (1.2 GB) into this folder; they are kept, and reused.",
 )  # fmt: skip
 @click.option(
     "--out", type=PATH, default=Path("demo-results"), show_default=True,
-    help="Folder for demo.json and demo.html.",
+    help="Write demo.json and demo.html into this folder.",
 )  # fmt: skip
 @click.option(
     "--repeats", type=click.IntRange(1), default=5, show_default=True,
-    help="Timed runs of each contestant.",
+    help="How often each contestant is timed.",
 )  # fmt: skip
 @click.option(
     "--megabytes", type=click.IntRange(1), default=504, show_default=True,
-    help="Of values, in each data set (10^6 bytes).",
+    help="How many bytes of values each data set has (10^6 bytes).",
 )  # fmt: skip
 @json_option
 def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> None:
@@ -43,7 +43,7 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
     Examples:
         lmdbio demo
         lmdbio demo --data /lustre/me/demo --out .       on the storage you care about
-        lmdbio demo --megabytes 20 --repeats 1           a quick look
+        lmdbio demo --megabytes 200 --repeats 2          a quick look
     """
     from dataclasses import replace
 
@@ -51,14 +51,14 @@ def demo(data: Path, out: Path, repeats: int, megabytes: int, as_json: bool) -> 
         raise MissingExtraError("lmdbio demo", "Pillow", "PIL", "demo")
     from lmdbio.bench import datasets, demo as demonstration
 
-    console = wide_console(stderr=as_json)
     recipes = tuple(
         replace(recipe, value_bytes_min=megabytes * 10**6)
         for recipe in (datasets.CIFAR, datasets.JPEG)
     )
     plan = demonstration.Plan(data=data, out=out, repeats=repeats, recipes=recipes)
     with ended_by_signals():
-        made = demonstration.run(plan, console)
+        made = demonstration.run(plan, wide_console(stderr=True))
+    console = wide_console(stderr=as_json)
     demonstration.show(made, console)
     if as_json:
         print_json(demonstration.as_json(made))

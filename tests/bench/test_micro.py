@@ -265,3 +265,35 @@ def test_outside_of_the_main_thread_signals_are_left_alone() -> None:
     with ended_by_signals():
         assert signal.getsignal(signal.SIGTERM) is not before
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_json_goes_to_standard_output_and_bars_to_standard_error(
+    small: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answering(monkeypatch)
+    html, every = tmp_path / "out" / "page.html", tmp_path / "all.json"
+    out = ["--html", str(html), "--json-file", str(every)]
+    done = bench_cli(str(small.path), *out, "--json", "--contestants", "plain-pread")
+    assert json.loads(done.stdout) == json.loads(every.read_text())
+    assert "verify" not in done.stdout
+    done = bench_cli(str(small.path), *out, "--contestants", "plain-pread")
+    assert "measure" in done.stderr and "measure " not in done.stdout
+    assert "opening and of the first" in " ".join(done.stdout.split())
+
+
+def test_a_folder_that_cannot_be_written_names_the_option(small: Dataset, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for folder, words in (
+        (tmp_path / "file", "is a file, not a folder: name another folder with --html"),
+        (Path("/proc/nothing"), "name another folder with --html"),
+    ):
+        done = bench_cli(str(small.path), "--html", str(folder / "page.html"))
+        assert words in str(done.exception) and str(folder) in str(done.exception)
+
+
+def test_the_demonstration_wants_folders(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = CliRunner().invoke(
+        cli, ["demo", "--data", str(tmp_path / "file"), "--out", str(tmp_path / "out")]
+    )
+    assert "is a file, not a folder: name another folder with --data" in str(done.exception)
