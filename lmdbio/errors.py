@@ -123,15 +123,18 @@ def from_status(
     return _as_lmdb(kind(what), what, number, reason)
 
 
-def cut_error(path: str, size: int, needed: int | None = None) -> ShortReadError:
+def cut_error(path: str, size: int, needed: int | ShortReadError) -> ShortReadError:
     """Return the error for a file that ends before its records do.
 
     Args:
         path: of the data file.
         size: bytes that it has.
-        needed: bytes that its records need; None: not even its trees can be read.
+        needed: bytes that its records need; or why not even its trees can be read.
     """
-    told = f"its records need {needed:,}" if needed else "and pages of its trees lie beyond them"
+    if isinstance(needed, int):
+        told = f"its records need {needed:,}"
+    else:
+        told = f"its trees need more: {str(needed).removeprefix(f'{path}: ')}"
     reason = f"is cut: it has {size:,} bytes, {told}"
     error = ShortReadError(f"{path}: {reason}")
     _as_lmdb(error, str(error), MDB_CORRUPTED, reason)

@@ -44,7 +44,7 @@ def refuse_cut(pages: _core.Engine, meta: _core.Meta) -> None:
     try:
         needed = _needed_bytes(pages, meta)
     except ShortReadError as e:
-        raise cut_error(pages.path, size) from e
+        raise cut_error(pages.path, size, e) from e
     refuse_end(pages.path, size, needed)
 
 

@@ -23,7 +23,9 @@ DOCUMENTED = (OSError, lmdb.Error, MemoryError)
 #: Tries without faults after one failed; the first may still tell of the fault.
 TRIES = 4
 READS = re.compile(r"\d+ bytes at offset \d+")
-CUT = re.compile(r"wanted \d+ bytes at offset \d+, got \d+")
+CUT = re.compile(
+    r"wanted \d+ bytes at offset \d+, got \d+|has [\d,]+ bytes, its records need [\d,]+"
+)
 
 
 class BrokenError(Exception):
