@@ -90,7 +90,8 @@ class Mode:
         for full, mode in NAMED.items():
             if key in (full.casefold(), full.casefold().rsplit("-", 1)[-1]):
                 return mode
-        raise ValueError(f"no mode is called {name!r}; known: auto, {', '.join(NAMED)}")
+        known = [f"{full} ({full.casefold().rpartition('-')[2]})" for full in NAMED]
+        raise ValueError(f"no mode is called {name!r}; known: auto, {', '.join(known)}")
 
     @staticmethod
     def is_auto(mode: Mode | str) -> bool:
