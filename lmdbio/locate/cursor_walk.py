@@ -31,6 +31,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import CorruptedError
+from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenDatabase, opening
 from lmdbio.planning.schedule import Run, Schedule
 from lmdbio.provenance import data_file
@@ -152,11 +153,13 @@ def open_cursor_walk(path: str | os.PathLike[str], *, db: bytes | str | None = N
 
     Raises:
         OSError, Error: the file or its metas cannot be read.
-        LookupError: no such named database.
+        LookupError: no such named database; or ``db`` is None, and the main database holds nothing
+            but named ones.
     """
     data = os.fspath(data_file(path, None))
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "mmap") as (pages, meta, found):
+        refuse_headers(pages, meta, name, found)
         cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)
         return CursorWalk(data, name, meta, found.entries, pages, pages.size(), found, cursor)
 

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, ProvenanceError
 from lmdbio.locate.key_index import Groups, KeyIndex
+from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenFile, guard_state, opening
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
@@ -78,7 +79,8 @@ def open_record_index(
         ProvenanceError, StaleError: the provenance file is damaged or not this database's, and
             ``locate="provenance"``.
         IncompatibleError: the order asked for is not known.
-        LookupError: no such named database.
+        LookupError: no such named database; or ``db`` is None, and the main database holds nothing
+            but named ones.
         ValueError: an argument makes no sense.
     """
     _refuse_unknown("locate", locate, Locate)
@@ -93,6 +95,8 @@ def open_record_index(
             found, reason = _open_provenance(
                 file, name, provenance, check, is_demanded=is_demanded, vouched=vouched
             )
+        if locate == "scan":
+            refuse_headers(file.pages, file.meta, name, file.database)
         if found is None and order == "insertion":
             _refuse_lost_order(data, name, provenance)
         return _make_index(file, name, found, reason, in_put_order=order == "insertion")
@@ -186,7 +190,9 @@ def number_keys(
     many = bool(db.flags & DUPSORT)
     with engine.again("pread", depth=32) as pages:
         file = OpenFile(pages, meta, db)
-        provenance, _ = _open_provenance(file, name, None, "fast", is_demanded=False)
+        provenance, _ = _open_provenance(
+            file, name, None, "fast", is_demanded=False, for_records=False
+        )
         if provenance is None:
             walked = walk_tree(pages, meta, db, keys=True)
             groups = Groups(walked.each_key) if many else None
@@ -212,9 +218,13 @@ def _open_provenance(
     check: Check,
     *,
     is_demanded: bool,
+    for_records: bool = True,
     vouched: bytes | None = None,
 ) -> tuple[Provenance | None, str]:
     """Open the provenance file, checked and with a section for the database.
+
+    Args:
+        for_records: the entries of a main database are to be read, so they must be records.
 
     Returns:
         It, and "". None, and why not, where there is none that holds and it is not demanded.
@@ -235,6 +245,8 @@ def _open_provenance(
             found.close()
         if not isinstance(e, ProvenanceError | FileNotFoundError | PermissionError | KeyError):
             raise
+        if for_records:
+            refuse_headers(pages, meta, name, database)
         is_missing = isinstance(e, FileNotFoundError)
         reason = f"{pages.path}: has no provenance file ({path})" if is_missing else _text(e)
         if is_demanded:

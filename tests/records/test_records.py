@@ -6,6 +6,7 @@ Method: databases.CASES in both formats; py-lmdb's answers are taken once per da
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import platform
@@ -46,8 +47,15 @@ def named(path: Path) -> list[bytes | None]:
     """The databases of a file that have one value a key."""
     env = lmdb.open(str(path), readonly=True, lock=False, max_dbs=64)
     with env.begin() as txn:
-        names = [None, *env.dbs(txn=txn)] if hasattr(env, "dbs") else [None]
-        keep = []
+        with txn.cursor() as cursor:
+            keys = list(cursor.iternext(values=False))
+        names, keep = [], []
+        for key in (key.removesuffix(b"\0") for key in keys):  # which LMDB 1.0 adds
+            with contextlib.suppress(lmdb.Error):
+                env.open_db(key, txn=txn, create=False)
+                names.append(key)
+        if not names or len(names) < len(keys):
+            names.insert(0, None)
         for name in names:
             db = env.open_db(name, txn=txn, create=False) if name is not None else None
             flags = db.flags(txn) if db is not None else env.open_db(None, txn=txn).flags(txn)
