@@ -102,7 +102,9 @@ def absent(parts: Sequence[Findings]) -> list[str]:
     for part in parts:
         for row in part.rows:
             if row.trial.skipped:
-                titles.setdefault(row.trial.skipped, {})[row.title] = None
+                # A plain reader may be left out at one transfer size alone.
+                name = row.label if row.trial.transfer else row.title
+                titles.setdefault(row.trial.skipped, {})[name] = None
     return [f"Without {', '.join(names)}: {why}." for why, names in titles.items()]
 
 

@@ -328,7 +328,7 @@ def make_trials(
             continue
         for transfer in transfers:
             layout = workload.layout(transfer)
-            why = "" if layout else "a process has fewer bytes to read than one transfer"
+            why = "" if layout else "each process reads less than one transfer"
             made.append(Trial(name, transfer, layout.bytes if layout else 0, why))
     return made
 
