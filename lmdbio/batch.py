@@ -182,9 +182,9 @@ class Batch:
 
     @property
     def buffer(self) -> npt.NDArray[np.uint8]:
-        """The bytes around the records, read-only uint8; ``offsets`` point into it.
+        """The memory in which the records lie, read-only uint8; ``offsets`` point into it.
 
-        Between records lie bytes of other records, or that nobody asked for.
+        Between two records there may be bytes of other records, and bytes that nobody asked for.
         """
         return np.frombuffer(self._view(), np.uint8)
 

@@ -54,10 +54,10 @@ class Records(Sequence[bytes]):
             (``lmdbio.reading.file_cache``), as
             far as the reads made so far are worth it. None: if there is room, once they have
             cost as much as that will; True: from the first read on; False: never.
-        memory_bytes_max: bytes that this may take in this process, mapped pages of the file
-            included, from which records are copied; None: as ``LMDBIO_MEMORY_BYTES`` says, else
-            the smaller of 2.5 GB and a quarter of the memory available to the process. Batches
-            come on top.
+        memory_bytes_max: how many bytes this object may take in this process (an integer, or text
+            such as "2G"). Pages of the file that it maps, and copies records from, count as well;
+            batches come on top. None: as ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB
+            and a quarter of the memory available to the process.
         subdir: as in ``lmdb.open``; None takes either.
 
     Raises:

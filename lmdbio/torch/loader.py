@@ -150,7 +150,7 @@ class Loader:
 
     @property
     def epoch(self) -> int:
-        """That the next iteration begins, or goes on with."""
+        """The epoch of the next iteration."""
         return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:

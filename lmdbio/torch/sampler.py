@@ -78,7 +78,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
 
     @property
     def epoch(self) -> int:
-        """That the next iteration begins, or goes on with."""
+        """The epoch of the next iteration."""
         return self._cursor.epoch
 
     def set_epoch(self, epoch: int) -> None:
