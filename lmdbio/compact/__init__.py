@@ -1,6 +1,6 @@
 """compact: a copy of an environment without its free pages, each database's pages in order.
 
-Uses ``convert``, ``provenance``, ``pylmdb`` and ``_core``.
+Uses ``convert``, ``locate``, ``planning``, ``provenance``, ``pylmdb`` and ``_core``.
 
     census      what an environment holds
     copier      the process in which LMDB copies

@@ -1,4 +1,5 @@
 """reader: this rank's share of each global batch, read ahead by the roots of its node.
 
-Uses ``share``, ``reading``, ``locate``, ``machine``, ``planning`` and ``batch``.
+Uses ``reading``, ``locate``, ``share``, ``machine``, ``planning``, ``observe``, ``batch`` and
+``_core``.
 """

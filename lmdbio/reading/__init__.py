@@ -1,4 +1,4 @@
 """reading: from extents to bytes in memory: past the page cache, out of it, or as a stream.
 
-Uses ``locate``, ``machine``, ``planning``, ``observe`` and ``_core``.
+Uses ``locate``, ``machine``, ``planning``, ``observe``, ``batch`` and ``_core``.
 """

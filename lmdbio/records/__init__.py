@@ -6,5 +6,5 @@
     pending  records under way
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``planning``, ``observe`` and ``batch``.
+Uses ``reading``, ``locate``, ``machine``, ``planning``, ``observe``, ``batch`` and ``_core``.
 """

@@ -1,4 +1,4 @@
 """tuning: measures how storage likes to be read, by one process and by the ranks of a job.
 
-Uses ``reader``, ``locate``, ``machine`` and ``share``.
+Uses ``reader``, ``locate``, ``share``, ``machine``, ``planning``, ``provenance`` and ``_core``.
 """
