@@ -1,7 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
 Uses ``tuning``, ``compact``, ``bench``, ``convert``, ``reading``, ``locate``, ``share``,
-``machine``, ``planning``, ``provenance``, ``observe``, ``pylmdb`` and ``_core``; only ``__main__`` uses it.
+``machine``, ``planning``, ``provenance``, ``observe``, ``pylmdb`` and ``_core``; only ``__main__``
+uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.

@@ -127,8 +127,21 @@ def recently_available_bytes() -> int:
     return _recent[1]
 
 
+def _whole_bytes(given: Any) -> int:
+    """Return an amount that is no text; 2e9 is a whole number as well."""
+    is_whole = hasattr(given, "__index__") or (isinstance(given, float) and given.is_integer())
+    if isinstance(given, bool) or not is_whole:
+        raise TypeError(
+            "memory_bytes_max must be a whole number of bytes, or text such as '2G', "
+            f"not {given!r}"
+        )
+    if given < 1:
+        raise ValueError(f"memory_bytes_max must be positive, not {given}")
+    return int(given)
+
+
 def budget_bytes(
-    memory_bytes_max: int | None,
+    memory_bytes_max: int | str | None,
     environ: Mapping[str, str] = os.environ,
     root: str | os.PathLike[str] = "",
     *,
@@ -139,13 +152,17 @@ def budget_bytes(
     The keyword, else ``LMDBIO_MEMORY_BYTES``, else the smaller of 2.5 GB and a quarter of
     ``available_bytes()``, or with ``recent`` of ``recently_available_bytes()``.
 
+    Args:
+        memory_bytes_max: the keyword: a number, or text as the variable has it ("2G").
+
     Raises:
         ValueError: not a positive amount.
+        TypeError: neither a whole number nor text.
     """
+    if isinstance(memory_bytes_max, str):
+        return parse_bytes(memory_bytes_max, "memory_bytes_max")
     if memory_bytes_max is not None:
-        if memory_bytes_max < 1:
-            raise ValueError(f"memory_bytes_max must be positive, not {memory_bytes_max}")
-        return int(memory_bytes_max)
+        return _whole_bytes(memory_bytes_max)
     text = environ.get(ENVIRONMENT)
     if text:
         return parse_bytes(text, ENVIRONMENT)

@@ -60,7 +60,7 @@ class ReaderOptions:
         check: Check,
         order: Order,
         ranks_per_node: int | None,
-        memory_bytes_max: int | None,
+        memory_bytes_max: int | str | None,
         **numbers: Any,
     ) -> ReaderOptions:
         """Return the arguments as they stand for all ranks.

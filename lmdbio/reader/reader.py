@@ -96,7 +96,7 @@ class Reader:
             (``locate``).
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
-        memory_bytes_max: budget of a machine for windows, bytes; None: as
+        memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as
             ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB and a quarter of the
             memory available to the process.
         depth: requests in flight per root.
@@ -130,7 +130,7 @@ class Reader:
         check: Check = "fast",
         order: Order = "key",
         ranks_per_node: int | None = None,
-        memory_bytes_max: int | None = None,
+        memory_bytes_max: int | str | None = None,
         depth: int | None = None,
         gap_bytes_max: int | None = None,
         request_bytes_max: int | None = None,

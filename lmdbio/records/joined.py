@@ -60,7 +60,8 @@ class JoinedRecords(Sequence[bytes]):
 
     Args:
         paths: environments' folders or files, in order.
-        memory_bytes_max: what they may take in this process together; None: as for ``Records``.
+        memory_bytes_max: how many bytes all of them together may take in this process, as for
+            ``Records``.
         options: of each ``Records``.
 
     Attributes:
@@ -75,7 +76,7 @@ class JoinedRecords(Sequence[bytes]):
         self,
         paths: Iterable[str | os.PathLike[str]],
         *,
-        memory_bytes_max: int | None = None,
+        memory_bytes_max: int | str | None = None,
         **options: Any,
     ) -> None:
         if isinstance(paths, (str, bytes, os.PathLike)):

@@ -78,7 +78,7 @@ class Records(Sequence[bytes]):
         gap_bytes_max: int | None = None,
         request_bytes_max: int | None = None,
         readahead: bool | None = None,
-        memory_bytes_max: int | None = None,
+        memory_bytes_max: int | str | None = None,
         subdir: bool | None = None,
     ) -> None:
         begun = monotonic_ns()

@@ -126,6 +126,13 @@ def test_the_keyword_wins_over_the_variable_over_the_default() -> None:
     assert budget_bytes(1000, environ) == 1000
     with pytest.raises(ValueError, match="memory_bytes_max"):
         budget_bytes(0, environ)
+    assert budget_bytes("2G", environ) == 2 << 30
+    assert budget_bytes(2e9, environ) == 2_000_000_000
+    with pytest.raises(ValueError, match="memory_bytes_max must be a positive number of bytes"):
+        budget_bytes("lots", environ)
+    for wrong in (1.5, True, [], b"2G"):
+        with pytest.raises(TypeError, match="whole number of bytes, or text such as '2G'"):
+            budget_bytes(wrong, environ)
 
 
 @pytest.mark.parametrize(
