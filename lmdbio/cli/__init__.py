@@ -13,6 +13,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import warnings
+from typing import Any
 
 import click
 
@@ -24,6 +26,7 @@ __all__ = ["EXPECTED", "cli", "main", "one_line"]
 
 def main() -> None:
     """Entry point of the console script."""
+    warnings.showwarning = _show_warning  # type: ignore[assignment]
     try:
         # Not standalone: click would turn a broken pipe or Ctrl-C into words of its own.
         status = cli.main(standalone_mode=False, prog_name="lmdbio")
@@ -45,6 +48,11 @@ def main() -> None:
         click.echo(f"lmdbio: {one_line(error)}", err=True)
         status = 1
     sys.exit(status or 0)
+
+
+def _show_warning(message: Warning | str, *_: Any) -> None:
+    """Tell a warning in one line: the source beside it is lmdbio's own."""
+    click.echo(f"lmdbio: {' '.join(str(message).split())}", err=True)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 99})

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 import errno
 import os
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, get_args
@@ -44,6 +43,7 @@ from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.values import DUPSORT, walk
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.warn import warn
 
 __all__ = ["CollectingEnvironment", "collect", "open_collecting"]
 
@@ -285,7 +285,7 @@ class CollectingEnvironment:
 
     def _warn(self, note: str) -> None:
         self._note = note
-        warnings.warn(note, stacklevel=4)
+        warn(note)
 
     def __enter__(self) -> CollectingEnvironment:
         self._environment.__enter__()
@@ -299,10 +299,9 @@ class CollectingEnvironment:
 
     def __del__(self) -> None:
         if getattr(self, "_owner", 0) == os.getpid():
-            warnings.warn(
+            warn(
                 f"{self._data}: was never closed: no provenance file is written",
                 ResourceWarning,
-                stacklevel=2,
                 source=self,
             )
 

@@ -8,7 +8,6 @@ auto         the former if it holds, else the latter, with a warning that says w
 from __future__ import annotations
 
 import os
-import warnings
 from functools import partial
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -35,6 +34,7 @@ from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
+from lmdbio.system.warn import warn
 
 __all__ = ["Check", "Locate", "NumberedKeys", "Order", "number_keys", "open_record_index"]
 
@@ -255,7 +255,7 @@ def _open_provenance(
             raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
         # Most databases have none, which is worth no word unless its place was named.
         if not is_missing or place is not None:
-            warnings.warn(f"{reason}; the tree is walked instead", stacklevel=4)
+            warn(f"{reason}; the tree is walked instead")
         return None, reason
     return found, ""
 

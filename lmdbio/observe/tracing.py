@@ -24,7 +24,6 @@ import socket
 import sys
 import threading
 import time
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -35,6 +34,7 @@ from lmdbio import _core
 from lmdbio.observe.trace_events import STAGES, Span, TraceEncoder
 from lmdbio.observe.trace_file import TraceFile, file_name, launched_rank
 from lmdbio.system import fork
+from lmdbio.system.warn import warn
 
 __all__ = ["ENVIRONMENT", "Trace", "is_on", "name_rank", "note", "note_flight", "touch", "trace"]
 
@@ -259,7 +259,11 @@ class Trace:
 
     def _give_up(self, error: OSError) -> None:
         """A full disk or the like ends the trace, and not the program."""
-        warnings.warn(f"{self.path}: the trace ends here: {error.strerror}", stacklevel=2)
+        why = error.strerror or type(error).__name__
+        if self._file is None:
+            warn(f"{self.path}: no trace can be written there: {why}")
+        else:
+            warn(f"{self.path}: the trace ends here, and the program goes on: {why}")
         self._closed = True
         self._switch_off()
         self._let_go_of_file()

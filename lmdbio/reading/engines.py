@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.choice import Access, Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
+from lmdbio.system.warn import warn
 
 __all__ = ["choose_reading", "open_engine"]
 
@@ -40,7 +40,7 @@ def choose_reading(
     environment = overrides_from_env()
     kept = calibration.find(engine)
     if kept is not None and kept.note:
-        warnings.warn(kept.note, stacklevel=3)
+        warn(kept.note)
     found = facts or storage.look(engine, cached=False)
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.

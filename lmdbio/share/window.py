@@ -14,7 +14,6 @@ import mmap
 import os
 import threading
 import time
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -22,6 +21,7 @@ from lmdbio import _core
 from lmdbio.errors import Error, PeerError
 from lmdbio.share.job import Job, describe, machine_name, ranks_text
 from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window
+from lmdbio.system.warn import warn
 
 __all__ = [
     "SLOT_ALIGNMENT",
@@ -342,11 +342,10 @@ class NodeWindow:
             state = _core.Window.CLOSES if closes else _core.Window.LEFT
             self.control.leave(self.root, self.rank, state)
         if spans and self._memory.is_of_job:  # last, for a filter may turn it into an error
-            warnings.warn(
+            warn(
                 "views of batches are alive while their Reader ends: they stay good, but keep "
                 "their batch's memory until they are dropped; drop them before, or copy()",
                 ResourceWarning,
-                stacklevel=4,
             )
 
     # --- the end

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Generator, Mapping
 from concurrent import futures
 from functools import partial
@@ -16,6 +15,7 @@ from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio.batch import Batch
 from lmdbio.reader.reader import Reader
+from lmdbio.system.warn import warn
 from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
 from lmdbio.torch.resume import (
     STATE_VERSION,
@@ -45,7 +45,7 @@ class Collate:
         self._function = default_collate if function is None else function
         self._pins = pins and torch.cuda.is_available()
         if pins and not self._pins:
-            warnings.warn("pin_memory: there is no GPU, so nothing is pinned", stacklevel=3)
+            warn("pin_memory: there is no GPU, so nothing is pinned")
 
     def __call__(self, samples: list[Any]) -> Any:
         batch = self._function(samples)
