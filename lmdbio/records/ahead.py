@@ -16,7 +16,7 @@ __all__ = ["as_indices", "read_ahead"]
 U64 = npt.NDArray[np.uint64]
 
 
-def as_indices(indices: npt.ArrayLike, count: int) -> U64:
+def as_indices(indices: npt.ArrayLike, count: int, path: str) -> U64:
     """Return indices that count from the beginning, of ``count`` records.
 
     Args:
@@ -26,7 +26,7 @@ def as_indices(indices: npt.ArrayLike, count: int) -> U64:
         TypeError: they are no one-dimensional array of integers.
         IndexError: there is no such record.
     """
-    given = np.asarray(indices)
+    given = asked = np.asarray(indices)
     if given.ndim != 1 or (given.dtype.kind not in "iu" and given.size):
         raise TypeError(
             f"indices must be a one-dimensional array of integers, not {given.dtype} of "
@@ -36,7 +36,8 @@ def as_indices(indices: npt.ArrayLike, count: int) -> U64:
         given = given.astype(np.int64)  # an unsigned or short type could not hold the sum
         given = np.where(given < 0, given + count, given)
     if given.size and (int(given.max()) >= count or int(given.min()) < 0):
-        raise IndexError(f"an index lies outside the {count} records")
+        wrong = asked[(given < 0) | (given >= count)][0]
+        raise IndexError(f"{path}: record {wrong} of {count}")
     return given.astype(np.uint64)
 
 

@@ -131,11 +131,17 @@ class JoinedRecords(Sequence[bytes]):
             for value in part[a - first : b - first]
         ]
 
+    @property
+    def path(self) -> str:
+        """The data files, in words."""
+        more = len(self.parts) - 1
+        return f"{self.parts[0].path} and {more} more" if more else self.parts[0].path
+
     def _find(self, index: SupportsIndex) -> tuple[Records, int]:
         at, count = operator.index(index), len(self)
         at = at + count if at < 0 else at
         if not 0 <= at < count:
-            raise IndexError(f"record {index} of {count}")
+            raise IndexError(f"{self.path}: record {index} of {count}")
         part = int(np.searchsorted(self._firsts, at, side="right")) - 1
         return self.parts[part], at - int(self._firsts[part])
 
@@ -204,7 +210,7 @@ class _Parts(Pending, Generic[B]):
         indices: npt.ArrayLike,
         begin: Callable[[Records, npt.ArrayLike], B],
     ) -> None:
-        self.indices = as_indices(indices, len(joined))
+        self.indices = as_indices(indices, len(joined), joined.path)
         firsts = joined._firsts.astype(np.uint64)
         part_of = np.searchsorted(firsts, self.indices, side="right") - 1
         self._parts: list[tuple[npt.NDArray[np.int64], B]] = []

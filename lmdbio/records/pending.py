@@ -175,7 +175,7 @@ class CachedValues(PendingValues):
 
     @property
     def indices(self) -> U64:  # type: ignore[override]
-        return as_indices(self._given, self._routes.source.count)
+        return as_indices(self._given, self._routes.source.count, self._routes.source.path)
 
     def values(self) -> Iterator[bytes]:
         held, self._held = self._held, None

@@ -161,7 +161,7 @@ class Records(Sequence[bytes]):
         at, count = operator.index(index), self._source.count
         at = at + count if at < 0 else at
         if not 0 <= at < count:
-            raise IndexError(f"record {index} of {count}")
+            raise IndexError(f"{self.path}: record {index} of {count}")
         return self._routes.single(at)
 
     def key(self, index: SupportsIndex) -> bytes:
@@ -175,7 +175,7 @@ class Records(Sequence[bytes]):
         at, count = operator.index(index), self._source.count
         at = at + count if at < 0 else at
         if not 0 <= at < count:
-            raise IndexError(f"record {index} of {count}")
+            raise IndexError(f"{self.path}: record {index} of {count}")
         return self._source.key(at)
 
     def index_of(self, key: bytes) -> int:

@@ -104,7 +104,7 @@ class Routes:
             found = self.source.find(given)
             if found is not None:
                 return found
-        wanted = as_indices(given, self.source.count)
+        wanted = as_indices(given, self.source.count, self.source.path)
         return wanted, self.source.extents(wanted)
 
     # --- one record

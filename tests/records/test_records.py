@@ -11,6 +11,7 @@ import os
 import pickle
 import platform
 import random
+import re
 import subprocess
 import sys
 import threading
@@ -415,3 +416,16 @@ def test_a_damaged_block_of_the_sidecar_harms_its_own_records_alone(tmp_path):
         assert records[7] == b"7"
         with pytest.raises(lmdbio.ProvenanceError, match="checksum"):
             records.read([first])
+
+
+@pytest.mark.parametrize("kind", ["records", "joined"])
+@pytest.mark.parametrize("wrong", [1_000_000, -1_000_000])
+def test_an_index_that_is_out_of_range_is_named_with_its_file(built, kind, wrong):
+    path = built(next(case for case in PLAIN if case.name == "mixed"), 1)
+    one = lmdbio.Records(path)
+    some = one if kind == "records" else lmdbio.JoinedRecords([path, path])
+    more = " and 1 more" if kind == "joined" else ""
+    told = f"^{re.escape(one.path)}{more}: record {wrong} of {len(some)}$"
+    for ask in (some.__getitem__, some.key, lambda index: some.read([0, index])):
+        with pytest.raises(IndexError, match=told):
+            ask(wrong)
