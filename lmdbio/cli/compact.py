@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lmdbio import compact as compaction
-from lmdbio.cli.output import PATH, bar, json_option, print_json, size
+from lmdbio.cli.output import OUTPUT, PATH, bar, json_option, print_json, size
 from lmdbio.compact import CompactReport
 from lmdbio.system.signals import ended_by_signals
 
@@ -18,8 +18,9 @@ from lmdbio.system.signals import ended_by_signals
 @click.option(
     "--output",
     "-o",
-    type=PATH,
-    help="Where to write the provenance file of TARGET: a file, or a folder to hold it.",
+    type=OUTPUT,
+    help="Where to write the provenance file of TARGET: a file, or a folder to hold it (a new one "
+    "ends in a slash).",
 )
 @click.option("--no-convert", is_flag=True, help="Write no provenance file.")
 @click.option(
@@ -31,7 +32,7 @@ from lmdbio.system.signals import ended_by_signals
 def compact(
     source: Path,
     target: Path,
-    output: Path | None,
+    output: str | None,
     no_convert: bool,
     no_values: bool,
     as_json: bool,
@@ -52,7 +53,7 @@ def compact(
     \b
     Examples:
         lmdbio compact train_lmdb train_compact
-        lmdbio compact graphs.mdb /fast/graphs.mdb --output ~/sidecars
+        lmdbio compact graphs.mdb /fast/graphs.mdb --output ~/provenance/
         lmdbio compact train_lmdb train_compact --no-convert --no-values
         lmdbio compact train_lmdb train_compact --json
     """

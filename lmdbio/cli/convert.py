@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import click
 
 from lmdbio.cli.output import (
     EXPECTED,
+    OUTPUT,
     PATH,
     bar,
     json_option,
@@ -26,11 +28,18 @@ from lmdbio.convert.convert import ConvertReport
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance import data_file, orders_told, sidecar_file
 from lmdbio.provenance.freshness import is_described
+from lmdbio.provenance.paths import SUFFIX
 
 
 @click.command()
 @click.argument("paths", type=PATH, nargs=-1, required=True, metavar="PATH...")
-@click.option("--output", "-o", type=PATH, help="Where to write: a file, or a folder to hold it.")
+@click.option(
+    "--output",
+    "-o",
+    type=OUTPUT,
+    help="Where to write: a file, or a folder to hold it. A folder that is not there is made; "
+    "with one PATH it needs a slash at its end.",
+)
 @click.option(
     "--db",
     "names",
@@ -66,7 +75,7 @@ from lmdbio.provenance.freshness import is_described
 @json_option
 def convert(
     paths: tuple[Path, ...],
-    output: Path | None,
+    output: str | None,
     names: tuple[str, ...],
     keep: bool,
     update: bool,
@@ -83,15 +92,15 @@ def convert(
     \b
     Examples:
         lmdbio convert train_lmdb
-        lmdbio convert train_lmdb val_lmdb --output ~/sidecars
+        lmdbio convert train_lmdb val_lmdb --output ~/provenance/
         lmdbio convert graphs.lmdb --db train --db val
         lmdbio convert shards/*.lmdb --update
         lmdbio convert train_lmdb --form runs
         lmdbio convert train_lmdb --order keys.txt
-        LMDBIO_PROVENANCE_DIR=~/sidecars lmdbio convert /readonly/train_lmdb
+        LMDBIO_PROVENANCE_DIR=~/provenance lmdbio convert /readonly/train_lmdb
     """
-    if output is not None and len(paths) > 1 and not output.is_dir():
-        raise click.UsageError("--output must be an existing folder when there are several PATHs")
+    if output is not None and len(paths) > 1:
+        output = as_folder(output)
     if order is not None and len(paths) > 1:
         raise click.UsageError("--order is that of one database, and there are several PATHs")
     if update and (keep or names or order is not None or form != "auto"):
@@ -125,6 +134,17 @@ def convert(
         sys.exit(1)
 
 
+def as_folder(output: str) -> str:
+    """Return the place as ``convert`` knows a folder: with a slash at its end.
+
+    Raises:
+        UsageError: it is a file, or is called as one.
+    """
+    if Path(output).is_file() or (not Path(output).exists() and output.endswith(SUFFIX)):
+        raise click.UsageError("--output must be a folder when there are several PATHs")
+    return os.path.join(output, "")  # noqa: PTH118  (a Path has no slash at its end)
+
+
 def convert_one(path: Path, **options: Any) -> ConvertReport:
     """Convert one database, with a bar."""
     with bar(f"convert {path}") as progress:
@@ -139,7 +159,7 @@ def facts(report: ConvertReport | UpToDate) -> list[tuple[str, str]]:
         (str(report.sidecar), ""),
         ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
         ("  databases", ", ".join(titled(name) for name in report.databases)),
-        ("  sidecar", f"{report.sidecar_bytes:,} bytes, {contents(report)}"),
+        ("  provenance file", f"{report.sidecar_bytes:,} bytes, {contents(report)}"),
         ("  read", reading(report.bytes_read, report.requests)),
         ("  time", f"{report.seconds:.2f} s"),
     ]
@@ -172,7 +192,7 @@ class UpToDate:
     up_to_date: bool = True
 
 
-def up_to_date(path: Path, output: Path | None) -> UpToDate | None:
+def up_to_date(path: Path, output: str | None) -> UpToDate | None:
     """Return the database's report where its provenance file describes it; else None."""
     data = data_file(path)
     sidecar = sidecar_file(data, output)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import click
 import numpy as np
@@ -25,7 +27,14 @@ EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingEx
 BAR_AFTER_SECONDS = 2.0
 #: Not tested by click: whether a file can be read is an answer, not a wrong use.
 PATH = click.Path(path_type=Path, readable=False)
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
+#: Where something is written: a trailing slash, which tells a folder, must not get lost.
+OUTPUT = click.Path(readable=False)
+json_option = click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help='Print JSON instead of text (the provenance file is "sidecar" there).',
+)
 provenance_option = click.option(
     "--provenance",
     "sidecar",
@@ -80,10 +89,33 @@ def titled(name: bytes | None) -> str:
     return "main database" if name is None else f"database {plain(name)}"
 
 
-def wide_console(*, stderr: bool = False) -> Console:
-    """A console for tables; a file or a log is no window of 80 columns."""
+class Trimmed:
+    """A text stream that leaves out blanks at the ends of lines, with which tables are filled up.
+
+    Args:
+        stream: to be written to.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        self._stream.write(re.sub(r"[ \t]+(?=\n)", "", text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def wide_console(*, stderr: bool = False, width: int = 150) -> Console:
+    """A console for tables; a file or a log is no window of 80 columns, and needs no blanks."""
     console = Console(stderr=stderr)
-    return console if console.is_terminal else Console(stderr=stderr, width=150)
+    if console.is_terminal:
+        return console
+    stream = sys.stderr if stderr else sys.stdout
+    if stream is None:  # closed before we began
+        return console
+    return Console(file=cast(TextIO, Trimmed(stream)), width=width)
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from lmdbio._core import (
 )
 from lmdbio.convert.clues import GivenOrders
 from lmdbio.convert.database_walk import DatabaseWalk
-from lmdbio.convert.target import HINT, WHAT, check_target, is_collected, make_folder
+from lmdbio.convert.target import HINT, WHAT, check_target, has_folder, make_folder
 from lmdbio.errors import (
     CorruptedError,
     Error,
@@ -43,6 +43,7 @@ from lmdbio.provenance import (
     Name,
     Provenance,
     data_file,
+    name_text,
     sidecar_file,
 )
 from lmdbio.provenance.freshness import (
@@ -97,6 +98,13 @@ class ConvertReport:
     attempts: int
     seconds: float
 
+    def __str__(self) -> str:
+        names = ", ".join(map(name_text, self.databases))
+        return (
+            f"{self.sidecar}: {self.records:,} records of {names}, in {self.sidecar_bytes:,} "
+            f"bytes; {self.seconds:.2f} s"
+        )
+
 
 def convert(
     path: str | os.PathLike[str],
@@ -118,7 +126,8 @@ def convert(
 
     Args:
         path: the environment's folder or file.
-        output: a file, or a folder; None: as ``provenance.sidecar_file`` says.
+        output: a file, or a folder: one that is there, or ends in "/", and is made; None: as
+            ``provenance.sidecar_file`` says.
         databases: names, None in the list being the main database; "all"; or None: the main
             database, or all named ones when it holds nothing else.
         overwrite: replace an existing provenance file.
@@ -143,13 +152,11 @@ def convert(
         InvalidError, VersionMismatchError, CorruptedError, ShortReadError: the data.
     """
     began = time.monotonic()
-    if form not in get_args(Form):
-        known = ", ".join(map(repr, get_args(Form)))
-        raise ValueError(f"form must be one of {known}, not {form!r}")
+    _refuse_unknown(form)
     data = data_file(path, subdir)
     with Engine(data, engine, depth) as reader:
         target = sidecar_file(data, output)
-        if is_collected(output):
+        if has_folder(output):
             make_folder(target)
         check_target(target, data, overwrite)
         with Draft(target, WHAT, hint=HINT) as draft:
@@ -158,6 +165,12 @@ def convert(
             draft.publish(overwrite)
         counters = reader.counters()
     return _report(data, target, walk, counters, attempts, size, time.monotonic() - began)
+
+
+def _refuse_unknown(form: str) -> None:
+    if form not in get_args(Form):
+        known = ", ".join(map(repr, get_args(Form)))
+        raise ValueError(f"form must be one of {known}, not {form!r}")
 
 
 def _report(

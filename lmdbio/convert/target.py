@@ -12,7 +12,7 @@ from pathlib import Path
 from lmdbio.provenance import MAGIC, PROVENANCE_DIR, sidecar_file
 from lmdbio.system.publish import Draft, unwritable
 
-__all__ = ["HINT", "WHAT", "check_target", "is_collected", "make_folder", "try_target"]
+__all__ = ["HINT", "WHAT", "check_target", "has_folder", "make_folder", "try_target"]
 
 #: The file's name, and the way out, in the message that it can't be written.
 WHAT = "the provenance file"
@@ -28,20 +28,24 @@ def try_target(data: Path, output: str | os.PathLike[str] | None = None) -> None
     """
     target = sidecar_file(data, output)
     check_target(target, data, True)
-    if is_collected(output):
+    if has_folder(output):
         folder = next(folder for folder in target.parents if os.path.lexists(folder))
         target = folder / target.name
     with Draft(target, WHAT, hint=HINT):
         pass
 
 
-def is_collected(output: str | os.PathLike[str] | None) -> bool:
-    """Return whether the file goes to the folder of all provenance files, which is made."""
-    return output is None and bool(os.environ.get(PROVENANCE_DIR))
+def has_folder(output: str | os.PathLike[str] | None) -> bool:
+    """Return whether the file goes to a folder that was named for it, and is made.
+
+    Args:
+        output: as in ``convert``; None: where ``$LMDBIO_PROVENANCE_DIR`` says, if that is set.
+    """
+    return output is not None or bool(os.environ.get(PROVENANCE_DIR))
 
 
 def make_folder(target: Path) -> None:
-    """Make the folder of all provenance files, if it is not there.
+    """Make the folder that a provenance file goes to, if it is not there.
 
     Raises:
         OSError: it cannot be made.

@@ -50,14 +50,15 @@ def sidecar_file(
 ) -> Path:
     """Return where the provenance file of the data file ``data`` is written.
 
-    ``provenance`` when given (a file, or a folder to hold it), else the folder
-    ``$LMDBIO_PROVENANCE_DIR``, else beside the data: ``data.mdb.prov``. In a folder that many
-    data sets share, a hash of the data's real path keeps the names apart.
+    ``provenance`` when given (a file, or a folder to hold it, which is there or ends in "/"), else
+    the folder ``$LMDBIO_PROVENANCE_DIR``, else beside the data: ``data.mdb.prov``. In a folder
+    that many data sets share, a hash of the data's real path keeps the names apart.
     """
     data = Path(data)
     if provenance is not None:
         given = Path(provenance)
-        return given / _shared_name(data) if given.is_dir() else given
+        is_folder = given.is_dir() or os.fsdecode(provenance).endswith(os.sep)
+        return given / _shared_name(data) if is_folder else given
     shared = os.environ.get(PROVENANCE_DIR)
     if shared:
         return Path(shared) / _shared_name(data)

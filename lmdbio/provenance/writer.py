@@ -240,7 +240,13 @@ class Writer:
     def _block(self) -> None:
         made = self.made[-1]
         pending = self._records[: self._pending]
-        block = _core.encode_block(self._layout, pending, self._block_form, self._data)
+        try:
+            block = _core.encode_block(self._layout, pending, self._block_form, self._data)
+        except IncompatibleError as e:
+            raise IncompatibleError(
+                f"{self._data}: form runs describes values that begin a page of their own, and "
+                "here values lie on pages among others: take form leaves, explicit or auto"
+            ) from e
         extents = pending[: block.records]
         again = _core.decode_block(self._layout, block.form, block.raw, block.records)
         if not np.array_equal(again.view(np.uint64), extents.view(np.uint64)):

@@ -428,3 +428,10 @@ def test_reading_has_nothing_to_collect(tmp_path):
         assert type(env) is lmdb.Environment
         env.close()
     assert names_in(tmp_path / "env") == ["data.mdb", "lock.mdb"]
+
+
+def test_its_report_reads_as_a_sentence(tmp_path):
+    with lmdbio.open(str(tmp_path / "set"), provenance=True) as env, env.begin(write=True) as txn:
+        txn.put(b"key", b"value")
+    told = str(env.provenance_report)
+    assert told.startswith(f"{tmp_path / 'set' / 'data.mdb.prov'}: 1 records of the main database")
