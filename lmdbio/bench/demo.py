@@ -213,7 +213,7 @@ def convert(made: Dataset, console: Console) -> dict[str, Any]:
         "sidecar_cold": cold,
         "line": f"{made.count:,} records of {mean:,.0f} bytes on average, "
         f"{made.value_bytes / MIB:,.0f} MiB of values in {made.file_bytes / MIB:,.0f} MiB; "
-        f"sidecar {done.sidecar_bytes:,} bytes, made in {done.seconds:.2f} s",
+        f"provenance file {done.sidecar_bytes:,} bytes, made in {done.seconds:.2f} s",
     }
 
 

@@ -149,6 +149,8 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
             return found
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size
+            # What a file says that is another state's, or another database's, is not true here.
+            freshness.check_facts(engine, meta, opened)
             found["databases"] = [
                 {
                     "name": section.name,
@@ -160,7 +162,6 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
                 }
                 for section in opened.sections
             ]
-            freshness.check_facts(engine, meta, opened)
             found["deep_check"] = deep = freshness.deep_check(engine, opened)
             if deep.due:
                 differ = ", ".join(HINTS.get(reason, reason) for reason in deep.reasons)
@@ -225,9 +226,9 @@ def print_info(found: dict[str, Any]) -> None:
                 f"{db['entries']:,} entries, depth {db['depth']}, {pages} pages{flags}",
             )
         )
-    facts.append(("  sidecar", f"{sidecar['status']}: {sidecar['reason']}"))
+    facts.append(("  provenance file", f"{sidecar['status']}: {sidecar['reason']}"))
     facts.append(("", str(sidecar["path"])))
-    if "bytes" in sidecar:
+    if "databases" in sidecar:
         records = sum(db["records"] for db in sidecar["databases"])
         runs = sum(db["runs"] for db in sidecar["databases"])
         facts.append(("", f"{sidecar['bytes']:,} bytes, {records:,} records, {runs:,} runs"))

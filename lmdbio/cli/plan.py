@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
@@ -11,13 +10,20 @@ from typing import Any
 import click
 import numpy as np
 import numpy.typing as npt
-from rich.console import Console
 from rich.table import Table
 
 from lmdbio._core import Extents, Plan
-from lmdbio.cli.output import PATH, json_option, plural, print_json, provenance_option, size
+from lmdbio.cli.output import (
+    PATH,
+    json_option,
+    plural,
+    print_json,
+    provenance_option,
+    size,
+    wide_console,
+)
 from lmdbio.locate.file_end import extents_end, refuse_end
-from lmdbio.locate.open import open_record_index
+from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
@@ -73,29 +79,56 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 
 @click.command()
 @click.argument("path", type=PATH)
-@click.option("--start", type=click.IntRange(0), default=0, help="First record.  [default: 0]")
-@click.option("--count", type=click.IntRange(1), help=f"Number of records.  [default: {RECORDS}]")
 @click.option(
-    "--indices", type=Indices(), metavar="I,J,A-B", help="These records, instead of a range."
+    "--start",
+    type=click.IntRange(0),
+    default=0,
+    help="The first record that is read.  [default: 0]",
 )
-@click.option("--batch-size", type=click.IntRange(1), help="The global batch of a Reader ...")
-@click.option("--ranks", type=click.IntRange(1), default=1, help="... over so many ranks ...")
-@click.option("--iteration", type=click.IntRange(0), default=0, help="... in this iteration.")
-@click.option("--db", "name", metavar="NAME", help="A named database.")
+@click.option(
+    "--count", type=click.IntRange(1), help=f"How many records are read.  [default: {RECORDS}]"
+)
+@click.option(
+    "--indices", type=Indices(), metavar="I,J,A-B", help="Read these records instead of a range."
+)
+@click.option(
+    "--batch-size",
+    type=click.IntRange(1),
+    help="Show the reads of a Reader with global batches of so many records.",
+)
+@click.option(
+    "--ranks",
+    type=click.IntRange(1),
+    default=1,
+    help="How many ranks share each batch (with --batch-size).",
+)
+@click.option(
+    "--iteration",
+    type=click.IntRange(0),
+    default=0,
+    help="The iteration that is shown (with --batch-size).",
+)
+@click.option("--db", "name", metavar="NAME", help="Read this named database.")
 @click.option(
     "--gap-bytes", type=click.IntRange(0),
-    help="Unneeded bytes worth reading to save a request.  [default: see lmdbio info]",
+    help="How many unneeded bytes may be read to save a request.  [default: see lmdbio info]",
 )  # fmt: skip
 @click.option(
     "--request-bytes", type=click.IntRange(1), callback=whole_pages,
-    help=f"Largest single read, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
+    help=f"How large a read may be, a multiple of {PAGE_BYTES}.  [default: as Records reads, with "
     "--batch-size as a Reader does; see lmdbio info]",
 )  # fmt: skip
 @click.option(
     "--alignment", type=click.IntRange(1, 1 << 30), default=PAGE_BYTES, show_default=True,
-    callback=power_of_two, help="Of offsets and lengths, a power of two.",
+    callback=power_of_two,
+    help="Offsets and lengths of reads are multiples of this, a power of two.",
 )  # fmt: skip
-@click.option("--all", "everything", is_flag=True, help=f"Print more than {ROWS_MAX} reads.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help=f"Print all reads, also where there are more than {ROWS_MAX}.",
+)
 @provenance_option
 @json_option
 def plan(
@@ -131,11 +164,7 @@ def plan(
     """
     refuse_contradictions(indices, start, count, batch_size, ranks, iteration)
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
-    with warnings.catch_warnings():
-        # Why a provenance file is not used, the answer says.
-        warnings.simplefilter("ignore")
-        source = open_record_index(path, db=name, provenance=sidecar)
-    with source:
+    with open_source(path, name, sidecar) as source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
@@ -158,6 +187,15 @@ def plan(
     for rank, (share, extents, reads) in enumerate(made):
         head = f"rank {rank} of {ranks}: " if batch_size is not None else ""
         print_plan(head, share, extents, reads, everything)
+
+
+def open_source(path: Path, name: str | None, sidecar: Path | None) -> RecordIndex:
+    """Open the records of a database; a provenance file that was named has to hold."""
+    locate: Locate = "auto" if sidecar is None else "provenance"
+    with warnings.catch_warnings():
+        # Why a provenance file is not used, the answer says.
+        warnings.simplefilter("ignore")
+        return open_record_index(path, db=name, locate=locate, provenance=sidecar)
 
 
 def refuse_contradictions(
@@ -239,8 +277,7 @@ def print_plan(
     shown = rows if everything else rows[:ROWS_MAX]
     for number, row in enumerate(shown):
         table.add_row(str(number), *(f"{row[key]:,}" for key in row))
-    console = Console(file=sys.stdout, width=80, highlight=False)
     if rows:
-        console.print(table)
+        wide_console(width=80).print(table, highlight=False)
     if len(shown) < len(rows):
         click.echo(f"... and {len(rows) - len(shown):,} more reads (--all shows them)")

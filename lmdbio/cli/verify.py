@@ -36,7 +36,7 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
     Examples:
         lmdbio verify train_lmdb
         lmdbio verify download.mdb --json
-        lmdbio verify train_lmdb --provenance ~/sidecars
+        lmdbio verify train_lmdb --provenance ~/provenance
     """
     with bar(f"verify {path}") as progress:
         report = verification.verify(path, sidecar, progress=progress)
@@ -53,7 +53,7 @@ def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
         (f"{report.data}: sound", ""),
         ("  records", f"{report.records:,} ({size(report.record_bytes)})"),
         ("  pages", f"{report.tree_pages:,} of trees, {report.overflow_pages:,} of values"),
-        ("  sidecar", told),
+        ("  provenance file", told),
         ("  read", reading(report.bytes_read, report.requests)),
         ("  time", f"{report.seconds:.2f} s"),
     ]

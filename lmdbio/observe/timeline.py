@@ -39,12 +39,12 @@ def load(path: str | os.PathLike[str]) -> Trace:
             trace = json.loads(text)
         except ValueError:
             trace = json.loads(text.rpartition(",\n")[0] + "]}")
-    except ValueError as error:  # of JSON, or of UTF-8
-        raise ValueError(f"{os.fspath(path)}: is no trace: {error}") from None
+    except ValueError:  # of JSON, or of UTF-8
+        raise ValueError(f"{os.fspath(path)}: is no trace (lmdbio writes them as JSON)") from None
     if not isinstance(trace, dict) or not isinstance(trace.get("traceEvents"), list):
-        raise ValueError(f"{os.fspath(path)}: is no trace: it has no traceEvents")
+        raise ValueError(f"{os.fspath(path)}: is JSON, but no trace of lmdbio")
     if "monotonic_ns" not in trace.get("otherData", {}):
-        raise ValueError(f"{os.fspath(path)}: was not written by lmdbio")
+        raise ValueError(f"{os.fspath(path)}: is a trace, but was not written by lmdbio")
     return trace
 
 
