@@ -195,7 +195,7 @@ def run(plan: Plan, console: Console) -> Demonstration:
 
 
 def convert(made: Dataset, console: Console) -> dict[str, Any]:
-    """Make the sidecar of a data set anew, cold; return the set in words and numbers."""
+    """Make the provenance file of a data set anew, cold; return the set in words and numbers."""
     with console.status(f"convert {made.recipe.name}"):
         cold = measure.drop_cache(made.data_file)
         done = attach(made.path)

@@ -149,7 +149,7 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
             return found
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size
-            # What a file says that is another state's, or another database's, is not true here.
+            # A file of another state, or of another database, says nothing about this one.
             freshness.check_facts(engine, meta, opened)
             found["databases"] = [
                 {

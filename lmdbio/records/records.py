@@ -41,7 +41,7 @@ class Records(Sequence[bytes]):
         path: an environment's folder or its one file.
         db: a named database, None for the main one.
         locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
-        provenance: the sidecar or the folder it is in.
+        provenance: the provenance file, or the folder it is in.
         check: "fast", "deep" or "always".
         order: "key", or "insertion": records as they were put, where their keys tell
             (``locate.open_record_index``); IncompatibleError where they do not.
