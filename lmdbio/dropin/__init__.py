@@ -2,10 +2,11 @@
 
     environment  ``lmdbio.open``, and what one environment does
     data_file    the open file that all of its transactions share, its snapshots and slots
+    open_snapshot  its state, and what transactions on one state have in common
     database     handles of named databases
     transaction  a snapshot, and gets in it
     cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator``
     run          records that an iterator hands out from blocks read ahead
 
-Uses ``reading``, ``locate``, ``convert``, ``pylmdb`` and ``_core``.
+Uses ``reading``, ``locate``, ``convert``, ``machine``, ``observe``, ``pylmdb`` and ``_core``.
 """

@@ -5,13 +5,13 @@ from __future__ import annotations
 import errno
 import operator
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lmdbio import _core
-from lmdbio._core import WANT_KEY, WANT_VALUE, Move
+from lmdbio._core import Move
 from lmdbio.dropin.arguments import as_bytes
 from lmdbio.dropin.iterator import CursorIterator
-from lmdbio.dropin.position import WANT_ITEM, Position, Snapshotted
+from lmdbio.dropin.position import Position, Snapshotted
 from lmdbio.errors import MDB_INCOMPATIBLE, CorruptedError, lmdb_error
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
@@ -46,59 +46,6 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    if TYPE_CHECKING:  # of C, which calls what stands here where the position is not its own
-
-        def first(self) -> bool:
-            """Move to the first record."""
-            return self._move(Move.FIRST)
-
-        def last(self) -> bool:
-            """Move to the last record, and to its last value."""
-            return self._move(Move.LAST)
-
-        def next(self) -> bool:
-            """Move to the next value, or key; on a fresh cursor to the first record."""
-            return self._move(Move.NEXT)
-
-        def next_nodup(self) -> bool:
-            """Move to the first value of the next key."""
-            return self._move(Move.NEXT_NODUP)
-
-        def prev(self) -> bool:
-            """Move to the value before, or key; on a fresh cursor to the last record."""
-            return self._move(Move.PREV)
-
-        def prev_nodup(self) -> bool:
-            """Move to the last value of the key before."""
-            return self._move(Move.PREV_NODUP)
-
-        def key(self) -> Any:
-            """Return the current key; empty when the cursor stands nowhere."""
-            return self._peek(WANT_KEY)
-
-        def value(self) -> Any:
-            """Return the current value; empty when the cursor stands nowhere."""
-            return self._peek(WANT_VALUE)
-
-        def item(self) -> Any:
-            """Return the current key and value."""
-            return self._peek(WANT_ITEM)
-
-        def get(self, key: Any, default: Any = None) -> Any:
-            """Move to ``key`` and return its value, else ``default``."""
-            return self._get_key(key, default)
-
-        def set_key(self, key: Any) -> bool:
-            """Move to exactly ``key``; return whether it is there.
-
-            Raises:
-                BadValsizeError: ``key`` is empty.
-                TypeError: it is no key; the position stays as it was then.
-                lmdb.Error, OSError: a writer may have overwritten the snapshot; a page cannot be
-                    read.
-            """
-            return self._seek_key(key)
 
     # --- moving
 

@@ -17,8 +17,6 @@ from tests.house.test_house import imported
 
 PACKAGES = sorted(path.parent for path in PACKAGE.glob("*/__init__.py"))
 ANYWHERE = {"errors", "system"}
-#: Their sentences are still to be mended.
-UNTRUE = {"dropin"}
 
 
 def named(package: Path) -> set[str]:
@@ -42,6 +40,4 @@ def used(package: Path) -> set[str]:
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda path: path.name)
 def test_a_package_uses_what_it_says(package: Path) -> None:
-    if package.name in UNTRUE:
-        pytest.skip("its sentence is still to be mended")
     assert named(package) - ANYWHERE == used(package) - ANYWHERE

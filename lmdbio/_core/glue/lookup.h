@@ -454,7 +454,7 @@ static PyObject *lio_lookup_seek(PyObject *self, PyObject *key)
     return code == LIO_OK || code == LIO_NOTFOUND ? PyBool_FromLong(code == LIO_OK) : NULL;
 }
 
-/* What is wanted of the last move: a key, a value, or both in a tuple. */
+/* Makes a key, a value, or both in a tuple, as it is wanted, of where the last move ended. */
 static PyObject *lio_lookup_item(const lio_lookup *l, uint32_t wanted)
 {
     lio_found found = {0};
