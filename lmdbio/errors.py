@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 from lmdb import (
+    BadTxnError,
     BadValsizeError,
     CorruptedError,
     DbsFullError,
@@ -75,7 +76,7 @@ IO, SHORT, INVALID, VERSION, CORRUPT, SIDECAR, NOMEM, ARGUMENT, UNSUPPORTED = ra
 
 # LMDB's own codes, beside those of errno.
 MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, MDB_NOTFOUND = -30781, -30784, -30798
-MDB_DBS_FULL, MDB_IS_READONLY = -30791, -30770
+MDB_DBS_FULL, MDB_IS_READONLY, MDB_BAD_TXN = -30791, -30770, -30782
 MDB_INVALID, MDB_VERSION_MISMATCH, MDB_CORRUPTED = -30793, -30794, -30796
 
 #: Class and code of what the C core finds.
@@ -148,6 +149,7 @@ _STRERROR = {
     MDB_INCOMPATIBLE: "MDB_INCOMPATIBLE: Operation and DB incompatible, or DB flags changed",
     MDB_NOTFOUND: "MDB_NOTFOUND: No matching key/data pair found",
     MDB_DBS_FULL: "MDB_DBS_FULL: Environment maxdbs limit reached",
+    MDB_BAD_TXN: "MDB_BAD_TXN: Transaction must abort, has a child, or is invalid",
     MDB_INVALID: "MDB_INVALID: File is not an LMDB file",
     MDB_IS_READONLY: "MDB_IS_READONLY: Can't write in readonly txn or environment",
 }
@@ -156,6 +158,7 @@ _KINDS: dict[int, type[Error]] = {
     MDB_INCOMPATIBLE: IncompatibleError,
     MDB_NOTFOUND: NotFoundError,
     MDB_DBS_FULL: DbsFullError,
+    MDB_BAD_TXN: BadTxnError,
     MDB_INVALID: InvalidError,
     errno.EINVAL: InvalidParameterError,
     errno.EACCES: ReadonlyError,

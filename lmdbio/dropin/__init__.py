@@ -6,6 +6,7 @@
     database     handles of named databases
     transaction  a snapshot, and gets in it
     cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator``
+    copying      copies, which py-lmdb makes
     run          records that an iterator hands out from blocks read ahead
 
 Uses ``reading``, ``locate``, ``convert``, ``machine``, ``observe``, ``pylmdb`` and ``_core``.

@@ -2,44 +2,86 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import operator
 from typing import Any, NamedTuple
 
-__all__ = ["LmdbKeywords", "as_bytes", "as_get_key"]
+from lmdbio.errors import lmdb_error
 
-#: Keywords of ``lmdb.open`` that must not be negative.
-_NUMBERS = ("map_size", "mode", "max_readers", "max_dbs", "max_spare_txns")
+__all__ = ["LmdbKeywords", "as_bytes", "as_get_key", "as_number", "as_optional_bytes"]
+
+#: The largest numbers that py-lmdb takes: of a C ``size_t``, and of an ``int``.
+SIZE_MAX, INT_MAX = 2**64 - 1, 2**31 - 1
+#: Keywords of ``lmdb.open`` that are numbers, and how large they may be.
+_NUMBERS = {
+    "map_size": SIZE_MAX,
+    "mode": INT_MAX,
+    "max_readers": INT_MAX,
+    "max_dbs": INT_MAX,
+    "max_spare_txns": INT_MAX,
+}
 
 
 class LmdbKeywords(NamedTuple):
-    """The keywords of ``lmdb.open`` but ``path`` and ``readonly``, as the caller gave them."""
+    """The keywords of ``lmdb.open`` but ``path`` and ``readonly``."""
 
-    map_size: int
-    subdir: bool
-    metasync: bool
-    sync: bool
-    map_async: bool
-    mode: int
-    create: bool
-    readahead: bool
-    writemap: bool
-    meminit: bool
-    max_readers: int
-    max_dbs: int
-    max_spare_txns: int
-    lock: bool
-    lib_version: int | None
+    map_size: int = 10485760
+    subdir: bool = True
+    metasync: bool = True
+    sync: bool = True
+    map_async: bool = False
+    mode: int = 0o755
+    create: bool = True
+    readahead: bool = True
+    writemap: bool = False
+    meminit: bool = True
+    max_readers: int = 126
+    max_dbs: int = 0
+    max_spare_txns: int = 0
+    lock: bool = True
+    lib_version: int | None = None
+
+    @classmethod
+    def of(cls, *given: Any) -> LmdbKeywords:
+        """Return the keywords as py-lmdb takes them: None means the default.
+
+        Args:
+            given: in order.
+        """
+        taken: list[Any] = [d if g is None else g for g, d in zip(given, _DEFAULTS, strict=True)]
+        return cls(*taken)
 
     def check_numbers(self) -> None:
-        """Refuse negative numbers as py-lmdb does.
+        """Refuse numbers as py-lmdb does.
 
         Raises:
-            OverflowError: a number is negative.
+            OverflowError: a number is negative, or too large.
+            InvalidParameterError: there are to be no readers.
             TypeError: it is no integer.
         """
-        for name in _NUMBERS:
-            if operator.index(getattr(self, name)) < 0:
-                raise OverflowError("Integer argument must be >= 0")
+        for name, largest in _NUMBERS.items():
+            as_number(getattr(self, name), largest)
+        if not self.max_readers:
+            raise lmdb_error("mdb_env_set_maxreaders", errno.EINVAL)
+
+
+_DEFAULTS = LmdbKeywords()
+
+
+def as_number(value: Any, largest: int = SIZE_MAX) -> int:
+    """Return a number that py-lmdb takes.
+
+    Raises:
+        OverflowError: it is negative, or above ``largest``.
+        TypeError: it is no integer.
+    """
+    number = operator.index(value)
+    if number < 0:
+        raise OverflowError("Integer argument must be >= 0")
+    if number > largest:
+        raise OverflowError("Integer argument exceeds limit.")
+    return number
 
 
 def as_bytes(value: Any) -> bytes:
@@ -47,16 +89,25 @@ def as_bytes(value: Any) -> bytes:
 
     Raises:
         TypeError: ``value`` is a str, or has no buffer.
+        BufferError, ValueError: its bytes do not lie one after another; its own exception.
     """
     if type(value) is bytes:
         return value
     if isinstance(value, str):
         raise TypeError("Won't implicitly convert Unicode to bytes; use .encode()")
     try:
-        return bytes(memoryview(value))
+        view = memoryview(value)
     except TypeError:
         name = type(value).__name__
         raise TypeError(f"a bytes-like object is required, not '{name}'") from None
+    if not view.c_contiguous:
+        io.BytesIO().write(value)  # asks it for bytes as py-lmdb does, which it refuses
+    return bytes(view)
+
+
+def as_optional_bytes(value: Any) -> bytes:
+    """Return a key or value that may be left out (``as_bytes``); empty for None."""
+    return b"" if value is None else as_bytes(value)
 
 
 def as_get_key(key: Any) -> bytes:

@@ -9,10 +9,10 @@ from typing import Any
 
 from lmdbio import _core
 from lmdbio._core import Move
-from lmdbio.dropin.arguments import as_bytes
+from lmdbio.dropin.arguments import as_bytes, as_optional_bytes
 from lmdbio.dropin.iterator import CursorIterator
 from lmdbio.dropin.position import Position, Snapshotted
-from lmdbio.errors import MDB_INCOMPATIBLE, CorruptedError, lmdb_error
+from lmdbio.errors import MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, CorruptedError, lmdb_error
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 
@@ -65,18 +65,18 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
         """Move to the value before, of the current key."""
         return self._move(Move.PREV_DUP)
 
-    def set_key_dup(self, key: Any, value: Any) -> bool:
+    def set_key_dup(self, key: Any = b"", value: Any = b"") -> bool:
         """Move to exactly ``key`` and ``value``."""
-        return self._move(Move.BOTH, as_bytes(key), as_bytes(value))
+        return self._move(Move.BOTH, as_optional_bytes(key), as_optional_bytes(value))
 
     def set_range(self, key: Any) -> bool:
         """Move to the first key not below ``key``; the first of all, where that is empty."""
         key = as_bytes(key)
         return self._move(Move.SET_RANGE, key) if key else self._move(Move.FIRST)
 
-    def set_range_dup(self, key: Any, value: Any) -> bool:
+    def set_range_dup(self, key: Any = b"", value: Any = b"") -> bool:
         """Move to exactly ``key`` and its first value not below ``value``."""
-        return self._move(Move.BOTH_RANGE, as_bytes(key), as_bytes(value))
+        return self._move(Move.BOTH_RANGE, as_optional_bytes(key), as_optional_bytes(value))
 
     # --- reading
 
@@ -188,37 +188,37 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
         """Iterate over the current record (the first, on a fresh cursor) and those after it."""
         if not self._is_placed():
             self.first()
-        return CursorIterator(self, Move.NEXT, keys, values)
+        return CursorIterator(self, Move.NEXT, keys is None or keys, values is None or values)
 
     __iter__ = iternext
 
     def iternext_dup(self, keys: bool = False, values: bool = True) -> Iterator[Any]:
         """Iterate over the current value and those after it of the same key."""
         self._is_placed()
-        return CursorIterator(self, Move.NEXT_DUP, keys, values)
+        return CursorIterator(self, Move.NEXT_DUP, keys, values is None or values)
 
     def iternext_nodup(self, keys: bool = True, values: bool = False) -> Iterator[Any]:
         """Iterate over the current key and those after it, with their first values."""
         if not self._is_placed():
             self.first()
-        return CursorIterator(self, Move.NEXT_NODUP, keys, values)
+        return CursorIterator(self, Move.NEXT_NODUP, keys is None or keys, values)
 
     def iterprev(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
         """Iterate over the current record (the last, on a fresh cursor) and those before it."""
         if not self._is_placed():
             self.last()
-        return CursorIterator(self, Move.PREV, keys, values)
+        return CursorIterator(self, Move.PREV, keys is None or keys, values is None or values)
 
     def iterprev_dup(self, keys: bool = False, values: bool = True) -> Iterator[Any]:
         """Iterate over the current value and those before it of the same key."""
         self._is_placed()
-        return CursorIterator(self, Move.PREV_DUP, keys, values)
+        return CursorIterator(self, Move.PREV_DUP, keys, values is None or values)
 
     def iterprev_nodup(self, keys: bool = True, values: bool = False) -> Iterator[Any]:
         """Iterate over the current key and those before it, with their last values."""
         if not self._is_placed():
             self.last()
-        return CursorIterator(self, Move.PREV_NODUP, keys, values)
+        return CursorIterator(self, Move.PREV_NODUP, keys is None or keys, values)
 
     def _iter_from(self, k: Any, reverse: bool) -> Iterator[Any]:
         found = self.first() if not k and not reverse else self.set_range(k)
@@ -232,20 +232,22 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
 
     def put(
         self,
-        key: Any,
-        value: Any,
+        key: Any = b"",
+        value: Any = b"",
         dupdata: bool = True,
         overwrite: bool = True,
         append: bool = False,
     ) -> Any:
         """Raise ReadonlyError."""
         self._c  # noqa: B018
-        as_bytes(key), as_bytes(value)
+        as_optional_bytes(key), as_optional_bytes(value)
         del dupdata, overwrite, append
         raise self._txn._refuse("mdb_put")
 
-    def replace(self, key: Any, value: Any) -> Any:
+    def replace(self, key: Any = b"", value: Any = b"") -> Any:
         """Raise ReadonlyError."""
+        if self._dup and not as_optional_bytes(key):
+            raise lmdb_error("mdb_cursor_get", MDB_BAD_VALSIZE)
         return self.put(key, value)
 
     def putmulti(
@@ -272,8 +274,8 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
             return False
         raise self._txn._refuse("mdb_cursor_del")
 
-    def pop(self, key: Any) -> Any:
+    def pop(self, key: Any = b"") -> Any:
         """Raise ReadonlyError; return None where there is no such key."""
-        if not self.set_key(key):
+        if not self.set_key(as_optional_bytes(key)):
             return None
         raise self._txn._refuse("mdb_cursor_del")

@@ -13,7 +13,6 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable
 from typing import Any
 
 from lmdbio import _core
@@ -212,15 +211,6 @@ class DataFile:
         if engine.size() < 2 * self.page_size:
             _core.read_meta(engine)
         return self.slots.env
-
-    def by_lmdb(self, call: Callable[[Any], Any]) -> Any:
-        """Have py-lmdb do what we have no part in (copies)."""
-        self.open_engine()
-        if self.slots is not None:
-            return call(self.lock_file())
-        options = {"readonly": True, "lock": False, "create": False, "subdir": self.subdir}
-        with lmdb.open(self.path, **options) as env:
-            return call(env)
 
     def release_slots(self) -> None:
         """Give the reader slots back. May be called twice, and of a file that never opened."""

@@ -37,7 +37,8 @@ import os
 from typing import TYPE_CHECKING, Any, cast
 
 from lmdbio import _core
-from lmdbio.dropin.arguments import LmdbKeywords, as_bytes
+from lmdbio.dropin.arguments import LmdbKeywords, as_bytes, as_number
+from lmdbio.dropin.copying import copy_by_lmdb
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
@@ -112,7 +113,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
             path = os.fspath(path)
         except TypeError:
             raise TypeError("Filesystem path must be Unicode or bytes.") from None
-        keywords = LmdbKeywords(
+        keywords = LmdbKeywords.of(
             map_size, subdir, metasync, sync, map_async, mode, create, readahead, writemap,
             meminit, max_readers, max_dbs, max_spare_txns, lock, lib_version,
         )  # fmt: skip
@@ -233,17 +234,23 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         if txn is None:
             with self.begin() as own:
                 return self.dbs(own)
-        return self._handles.names(self, txn)
+        if type(txn) is not Transaction:
+            raise TypeError("invalid type")
+        env: Any = txn._env  # whose names they are, as for py-lmdb
+        names: list[bytes] = env._handles.names(env, txn)
+        return names
 
     def copy(self, path: str, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment into folder or file ``path``; py-lmdb does it."""
-        self._file.by_lmdb(lambda env: env.copy(path, compact=compact))
-        del txn
+        copy_by_lmdb(
+            self._file, lambda env, of: env.copy(path, compact=compact, txn=of), txn, compact
+        )
 
     def copyfd(self, fd: int, compact: bool = False, txn: Any = None) -> None:
         """Copy the environment to a descriptor; py-lmdb does it."""
-        self._file.by_lmdb(lambda env: env.copyfd(fd, compact=compact))
-        del txn
+        copy_by_lmdb(
+            self._file, lambda env, of: env.copyfd(fd, compact=compact, txn=of), txn, compact
+        )
 
     def sync(self, force: bool = False) -> None:
         """Raise ReadonlyError."""
@@ -256,7 +263,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         self._file.open_engine()
         for txn in self._living():
             txn.abort()
-        self._map_size = int(map_size)
+        self._map_size = 0 if map_size is None else as_number(map_size)
 
     def stats(self) -> Stats:
         """Return what all transactions read so far; also after ``close``. Not in py-lmdb.

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from lmdbio import _core
-from lmdbio.dropin.arguments import as_bytes
+from lmdbio.dropin.arguments import as_optional_bytes
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import DataFile
 from lmdbio.dropin.database import _Database, stat_of
@@ -65,15 +65,17 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         write: bool,
         buffers: bool,
     ) -> None:
+        file: DataFile = env._file
+        file.open_engine()
+        if parent is not None and type(parent) is not Transaction:
+            raise TypeError("invalid type")
+        _check_handle(db, env)
+        if parent is not None:
+            raise lmdb_error("Read-only transactions cannot be nested.", errno.EINVAL)
         if write:
             raise lmdb_error(
                 "Cannot start write transaction with read-only environment.", errno.EACCES
             )
-        if parent is not None:
-            raise lmdb_error("Read-only transactions cannot be nested.", errno.EINVAL)
-        if db is not None and type(db) is not _Database:
-            raise TypeError("invalid type")
-        file: DataFile = env._file
         opened, slot = file.open_snapshot(bool(buffers))
         tracing.touch()
         self._env, self._db, self._opened = env, db, opened
@@ -148,13 +150,8 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._past = past
 
     def _database(self, db: _Database | None) -> _Database | None:
-        if db is None:
-            return self._db
-        if type(db) is not _Database:
-            raise TypeError("invalid type")
-        if db._env is not self._env:
-            raise lmdb_error("Database handle belongs to another environment.")
-        return db
+        _check_handle(db, self._env)
+        return self._db if db is None else db
 
     def _record(self, name: bytes | None) -> _core.Database:
         """Return the database record of ``name`` in this snapshot.
@@ -252,8 +249,8 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     def put(
         self,
-        key: Any,
-        value: Any,
+        key: Any = b"",
+        value: Any = b"",
         dupdata: bool = True,
         overwrite: bool = True,
         append: bool = False,
@@ -261,25 +258,25 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
     ) -> Any:
         """Raise ReadonlyError."""
         self._check()
-        as_bytes(key), as_bytes(value)
-        del dupdata, overwrite, append, db
+        as_optional_bytes(key), as_optional_bytes(value), self._database(db)
+        del dupdata, overwrite, append
         raise self._refuse("mdb_put")
 
-    def replace(self, key: Any, value: Any, db: Any = None) -> Any:
-        """Raise ReadonlyError."""
-        return self.put(key, value, db=db)
-
-    def delete(self, key: Any, value: Any = b"", db: Any = None) -> Any:
+    def replace(self, key: Any = b"", value: Any = b"", db: Any = None) -> Any:
         """Raise ReadonlyError."""
         self._check()
-        as_bytes(key), as_bytes(value)
-        del db
+        return self.cursor(self._database(db)).replace(key, value)
+
+    def delete(self, key: Any = b"", value: Any = b"", db: Any = None) -> Any:
+        """Raise ReadonlyError."""
+        self._check()
+        as_optional_bytes(key), as_optional_bytes(value), self._database(db)
         raise self._refuse("mdb_del")
 
-    def pop(self, key: Any, db: Any = None) -> Any:
+    def pop(self, key: Any = b"", db: Any = None) -> Any:
         """Raise ReadonlyError; return None where there is no such key."""
         self._check()
-        return self.cursor(db).pop(key)
+        return self.cursor(self._database(db)).pop(key)
 
     def drop(self, db: Any, delete: bool = True) -> Any:
         """Raise ReadonlyError."""
@@ -287,7 +284,21 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         del delete
         if db is None:
             raise TypeError("'db' argument required.")
+        self._database(db)
         raise self._refuse("mdb_drop")
+
+
+def _check_handle(db: Any, env: Any) -> None:
+    """Refuse what is no handle of a database of this environment.
+
+    Raises:
+        TypeError: it is no handle.
+        lmdb.Error: it is another environment's.
+    """
+    if db is not None and type(db) is not _Database:
+        raise TypeError("invalid type")
+    if db is not None and db._env is not env:
+        raise lmdb_error("Database handle belongs to another environment.")
 
 
 def begin(

@@ -77,6 +77,11 @@ class Slot:
         """False once released, and in a child: the slot is the parent's to release."""
         return self._txn is not None and self._pid == os.getpid()
 
+    @property
+    def txn(self) -> Any:
+        """py-lmdb's transaction that has the slot; None: released."""
+        return self._txn
+
     def release(self) -> None:
         """Give the slot back, once; a forked child leaves it to its parent."""
         txn, self._txn = self._txn, None

@@ -260,7 +260,7 @@ def test_every_form_is_exact_or_refused(
         if form not in can:
             with pytest.raises(IncompatibleError, match=r"data\.mdb") as caught:
                 convert(path, form=form)
-            assert any(word in str(caught.value) for word in ("form=", "inside a page"))
+            assert any(word in str(caught.value) for word in ("form=", "form runs describes"))
             continue
         report = convert(path, form=form)
         sizes[form] = report.sidecar_bytes
