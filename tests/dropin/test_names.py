@@ -83,7 +83,8 @@ def test_every_method_takes_what_py_lmdb_s_takes(
     for one in known:
         if one.name in wanted and not is_overloaded:
             default = None if one.name == "lib_version" else wanted[one.name]
-            assert one.default == default, one.name
+            # py-lmdb's own stubs demand what it takes as empty where it is left out.
+            assert one.default == default or (default is one.empty and one.default == b""), one.name
 
 
 @pytest.mark.parametrize("name", CLASSES)
