@@ -9,10 +9,8 @@ counterparts (lmdbio/pylmdb/mirror.py), and what is opened for writing is py-lmd
 ``sys.modules["lmdb"] = lmdbio``, before it is imported, one that cannot be changed.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
+import importlib as _importlib
+import typing as _typing
 
 from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
 from lmdbio.pylmdb.find import lmdb as _lmdb
@@ -59,16 +57,16 @@ _LATER = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _typing.Any:
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"lmdbio.{_LATER[name]}"), name)
+    found = getattr(_importlib.import_module(f"lmdbio.{_LATER[name]}"), name)
     globals()[name] = found
     return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 enable_drop_gil, version = _lmdb.enable_drop_gil, _lmdb.version

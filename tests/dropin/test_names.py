@@ -52,6 +52,7 @@ def parameters(node: ast.FunctionDef) -> dict[str, Any]:
 def test_every_name_is_there() -> None:
     assert set(lmdb.__all__) <= set(lmdbio.__all__)
     assert all(hasattr(lmdbio, name) for name in lmdbio.__all__)
+    assert {name for name in dir(lmdbio) if not name.startswith("__")} == set(lmdbio.__all__)
     for name in lmdb.__all__:
         if name.endswith("Error"):
             assert getattr(lmdbio, name) is getattr(lmdb, name), name
@@ -84,7 +85,9 @@ def test_every_method_takes_what_py_lmdb_s_takes(
         if one.name in wanted and not is_overloaded:
             default = None if one.name == "lib_version" else wanted[one.name]
             # py-lmdb's own stubs demand what it takes as empty where it is left out.
-            assert one.default == default or (default is one.empty and one.default == b""), one.name
+            assert one.default == default or (default is one.empty and one.default == b""), (
+                one.name
+            )
 
 
 @pytest.mark.parametrize("name", CLASSES)
