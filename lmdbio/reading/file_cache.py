@@ -8,6 +8,8 @@ full speed. From then on each request adds a multiple of its cost (PREFETCH_BUDG
 caller that reads all records gets the file at the speed of a stream. Large records come at that
 speed anyway and add nothing. A record that the page cache serves costs a copy, and adds its bytes.
 
+A caller that says beforehand how many records it will read (``expect``) has that credit at once.
+
 The stream runs while records are read the usual way. Callers wait for its end alone, once the
 credit covers all of it, since single requests in between would slow it down. Where the bytes go:
 
@@ -97,6 +99,7 @@ class FileCache:
         #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
         self._begun = 0.0
+        self._is_expected = False
         self.address = 0
         self._keep: object = None
         if cached and engine.kind == "mmap":
@@ -135,15 +138,27 @@ class FileCache:
             size: bytes.
             anew: the file was read once already: it will be read again.
         """
-        if size <= 0 or self._done == self._size:
+        if self._done == self._size or (size <= 0 and not self._is_expected):
             return
-        self._spent = self._size if anew else self._spent + size
-        if self._spent < self._size:
+        self._spent = self._size if anew else self._spent + max(0, size)
+        if self._spent < self._size and not self._is_expected:
             return
+        self._go_on(PREFETCH_BUDGET_FACTOR * max(0, size))
+
+    def expect(self, size: int) -> None:
+        """Let the stream go on for reads to come that will cost as much as ``size`` bytes of it.
+
+        They pay for all of it or for nothing.
+        """
+        if size >= self._size > self._done:
+            self._is_expected = True
+            self._go_on(self._size)
+
+    def _go_on(self, credit: int) -> None:
         with self._lock:
             if self.place == "nowhere":
                 return
-            self._credited += PREFETCH_BUDGET_FACTOR * size
+            self._credited += credit
             try:
                 self._advance()
                 while self._nearly_there():

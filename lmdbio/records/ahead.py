@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import operator
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio.errors import Error
 
-__all__ = ["as_indices", "read_ahead"]
+__all__ = ["as_indices", "cut", "read_ahead"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -39,6 +40,35 @@ def as_indices(indices: npt.ArrayLike, count: int, path: str) -> U64:
         wrong = asked[(given < 0) | (given >= count)][0]
         raise IndexError(f"{path}: record {wrong} of {count}")
     return given.astype(np.uint64)
+
+
+def cut(
+    wanted: Iterable[npt.ArrayLike] | npt.ArrayLike, batch_size: int | None
+) -> tuple[Iterable[npt.ArrayLike], int]:
+    """Return the indices of each batch, and how many records will be read at random.
+
+    None, as far as is known, where the batches are made while they are used, or the order is the
+    records' own.
+
+    Args:
+        wanted: indices of each batch; with ``batch_size``, of all batches, shape (n,).
+        batch_size: records of a batch.
+
+    Raises:
+        TypeError: ``wanted`` is no one-dimensional array, and there is a ``batch_size``.
+        ValueError: ``batch_size`` is below 1.
+    """
+    if batch_size is None:
+        each: Any = wanted
+        return each, sum(map(len, each)) if isinstance(each, (list, tuple, np.ndarray)) else 0
+    size = operator.index(batch_size)
+    if size < 1:
+        raise ValueError(f"batch_size must be at least 1, not {size}")
+    order = np.asarray(wanted)
+    if order.ndim != 1:
+        raise TypeError(f"with batch_size, indices are one array of shape (n,), not {order.shape}")
+    each = (order[at : at + size] for at in range(0, len(order), size))
+    return each, 0 if bool((order[1:] >= order[:-1]).all()) else len(order)
 
 
 class Closable(Protocol):

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from lmdbio.batch import Batch
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.observe.stats import Stats
-from lmdbio.records.ahead import as_indices, read_ahead
+from lmdbio.records.ahead import as_indices, cut, read_ahead
 from lmdbio.records.pending import Pending, PendingBatch, PendingValues
 from lmdbio.records.records import Records
 
@@ -174,9 +174,22 @@ class JoinedRecords(Sequence[bytes]):
         """Begin what ``values`` does."""
         return PendingJoinedValues(self, indices)
 
-    def batches(self, wanted: Iterable[npt.ArrayLike], *, ahead: int = 1) -> Iterator[JoinedBatch]:
+    def batches(
+        self,
+        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
+        batch_size: int | None = None,
+        *,
+        ahead: int = 1,
+    ) -> Iterator[JoinedBatch]:
         """Read one batch after another, the next ones while one is used (``Records.batches``)."""
-        return (one.batch() for one in read_ahead(self.begin, wanted, ahead))
+        each, known = cut(wanted, batch_size)
+        self.expect(known)
+        return (one.batch() for one in read_ahead(self.begin, each, ahead))
+
+    def expect(self, records: int) -> None:
+        """Say how many records will be read at random (``Records.expect``), of all files."""
+        for part in self.parts:
+            part.expect(records * len(part) // max(1, len(self)))
 
     def stats(self) -> Stats:
         """Return what was read so far from all files."""

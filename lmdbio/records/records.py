@@ -19,7 +19,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.reading.engines import choose_reading
-from lmdbio.records.ahead import read_ahead
+from lmdbio.records.ahead import cut, read_ahead
 from lmdbio.records.pending import CachedValues, PendingBatch, PendingValues, ReadValues
 from lmdbio.records.routes import Routes
 
@@ -247,24 +247,49 @@ class Records(Sequence[bytes]):
         """
         return self.begin_values(indices).values()
 
-    def batches(self, wanted: Iterable[npt.ArrayLike], *, ahead: int = 1) -> Iterator[Batch]:
+    def batches(
+        self,
+        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
+        batch_size: int | None = None,
+        *,
+        ahead: int = 1,
+    ) -> Iterator[Batch]:
         """Read one batch after another, the next ones while one is used.
 
+            for batch in recs.batches(rng.permutation(len(recs)), 256):
+
         A batch read alone ends with a few requests in flight, and begins with none; where
-        requests take long, or go to several servers, that is a good part of its time.
+        requests take long, or go to several servers, that is a good part of its time. An order
+        that is given as a whole is read as such from the first request on (``expect``).
 
         Args:
-            wanted: indices of each batch, as ``read`` takes them; asked for as they are needed.
+            wanted: indices of each batch, as ``read`` takes them, asked for as they are needed;
+                with ``batch_size`` those of all, shape (n,).
+            batch_size: records of a batch; the last one may have fewer.
             ahead: batches under way beside the one handed out.
 
         Yields:
             The batch that ``read`` gives for each. It stays valid.
 
         Raises:
-            ValueError: ``ahead`` is below 1. Else as ``read``, when the batch's turn has come,
-                or, for its indices, when it is begun.
+            ValueError: ``ahead`` or ``batch_size`` is below 1. Else as ``read``, when the
+                batch's turn has come, or, for its indices, when it is begun.
         """
-        return (one.batch() for one in read_ahead(self.begin, wanted, ahead))
+        each, known = cut(wanted, batch_size)
+        self.expect(known)
+        return (one.batch() for one in read_ahead(self.begin, each, ahead))
+
+    def expect(self, records: int) -> None:
+        """Say how many records will be read at random, by whatever calls.
+
+        Where reading the file whole, in order, costs less than those reads would (small records,
+        a good part of them), it is begun at once, as ``readahead=True`` does, and not only when
+        some thousand records were read one by one.
+
+        Args:
+            records: that will be read; repeats count.
+        """
+        self._routes.expect(records)
 
     def begin(self, indices: npt.ArrayLike) -> PendingBatch:
         """Begin what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up.

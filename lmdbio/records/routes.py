@@ -203,6 +203,16 @@ class Routes:
         self.counter.waited(begun, "stream ahead")
         return Block(self.blocks, extents, plan)
 
+    def expect(self, records: int) -> None:
+        """Have the file streamed where reading so many of its records at random would cost more.
+
+        Args:
+            records: that will be read.
+        """
+        count = self.source.count
+        bytes_each = self.source.used_bytes // count if count else 0
+        self.file_cache.expect(records * (self.options.gap_bytes_max - bytes_each))
+
     def _credit(self, plan: _core.Plan) -> None:
         """Let the stream ahead go on as far as these reads are worth it."""
         size, anew = plan.totals.buffer_bytes, self.direct_path.once_over

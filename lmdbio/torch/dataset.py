@@ -188,6 +188,8 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         return self._batches(epoch_slice, range(first, len(epoch_slice), workers))
 
     def _batches(self, epoch_slice: EpochSlice, steps: range) -> Generator[Any, None, None]:
+        # Where workers take the epoch's batches in turns, this one's are its share.
+        self.dataset.records.expect(epoch_slice.expected // steps.step)
         read = read_ahead(self.dataset.begin, map(epoch_slice.samples, steps), self._ahead)
         for step, begun in zip(steps, read, strict=True):
             self._going = epoch_slice, step + steps.step

@@ -130,6 +130,7 @@ class Loader:
 
     def _batches(self, going: tuple[EpochSlice, int]) -> Generator[Any, None, None]:
         epoch_slice = going[0]
+        self.dataset.records.expect(epoch_slice.expected)
         jobs = (partial(self._batch, epoch_slice, step) for step in range(len(epoch_slice)))
         ahead = Prefetcher(self._threads, jobs, self._ahead)
         try:

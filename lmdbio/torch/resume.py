@@ -179,6 +179,11 @@ class EpochSlice:
         """Of the epoch."""
         return self.epoch.number
 
+    @property
+    def expected(self) -> int:
+        """About how many records will be read at random: none of an epoch that goes in order."""
+        return 0 if self.epoch.seed is None else len(self) * self.shard.batch_size
+
     def samples(self, step: int) -> I64:
         """Return the record indices of one step, int64, shape (samples,)."""
         (steps, drawn), size = self._drawn, self.shard.batch_size

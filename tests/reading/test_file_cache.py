@@ -179,3 +179,40 @@ def test_a_file_that_a_writer_moves_on_is_refused_also_from_memory(tmp_path):
         writer.close()
         with pytest.raises(lmdb.Error, match="changed while it was read"):
             records.read([1])
+
+
+def test_an_order_that_is_known_is_streamed_from_the_first_request_on(path):
+    order = np.random.default_rng(3).permutation(COUNT)
+    with lmdbio.Records(path) as records:
+        cache, seen = records._routes.file_cache, 0
+        for batch in records.batches(order, 64):
+            check(batch, order[seen : seen + len(batch)])
+            seen += len(batch)
+            if seen == 64:
+                assert cache.counts().requests, "begun with the first batch"
+            if seen >= 4 * 64:
+                assert cache.complete(), "and waited for, since it ends soon"
+        assert seen == COUNT
+        assert records.stats().requests < 4 * 64, "single requests for the first batches alone"
+
+
+def test_a_few_records_or_an_order_that_is_the_file_s_own_bring_no_stream(path):
+    with lmdbio.Records(path) as records:
+        for order in (np.arange(COUNT), np.random.default_rng(4).permutation(COUNT)[:60]):
+            for batch in records.batches(order, 30):
+                check(batch, batch.indices)
+        records.expect(0)
+        assert not records._routes.file_cache.counts().requests
+
+
+def test_what_is_expected_obeys_the_wish_and_the_budget(path, monkeypatch):
+    with lmdbio.Records(path, readahead=False) as records:
+        records.expect(COUNT)
+        assert not records._routes.file_cache.counts().requests
+    monkeypatch.setattr(file_cache, "available_bytes", lambda: 1 << 20)
+    with lmdbio.Records(path, memory_bytes_max=1 << 20) as records:
+        records.expect(COUNT)
+        assert not records._routes.file_cache.counts().requests
+        order = np.random.default_rng(5).permutation(COUNT)
+        for batch in records.batches(order, 64):
+            check(batch, batch.indices)
