@@ -53,8 +53,9 @@ DEPTH = 8
 #: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records
 #: of a file pays for all of it once the stream has begun: when one in sixteen was read.
 PREFETCH_BUDGET_FACTOR = 4
-#: The end of the stream is waited for when it is no further off than this.
-WAIT_SECONDS_MAX = 1.0
+#: Callers wait for the end of the stream when it is no further off than this; the longer time,
+#: where they said beforehand what they will read: single requests meanwhile would slow it down.
+WAIT_SECONDS_MAX, EXPECTED_WAIT_SECONDS_MAX = 1.0, 4.0
 
 
 class FileCache:
@@ -192,10 +193,13 @@ class FileCache:
     def _nearly_there(self) -> bool:
         """Return whether the credit covers all, and the stream ends soon at its own pace."""
         rest = self._size - self._done
-        if self.place != "memory" or not rest or not self._done or not self._under_way:
+        if self.place != "memory" or not rest or not self._under_way:
             return False
+        if not self._done:
+            return self._is_expected  # the first step tells the pace
+        longest = EXPECTED_WAIT_SECONDS_MAX if self._is_expected else WAIT_SECONDS_MAX
         pace = self._done / (time.monotonic() - self._begun)
-        return self._credited >= self._size - self._at and rest <= WAIT_SECONDS_MAX * pace
+        return self._credited >= self._size - self._at and rest <= longest * pace
 
     def complete(self) -> bool:
         """The whole file is in memory, at ``address``; we do not write there again."""
