@@ -3,18 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.cursor import Failed, Snapshot
 from lmdbio._core.engine import Engine
-from lmdbio._core.memory import Memory
 from lmdbio._core.owner import made_type
 from lmdbio._core.status import EXTENT, Extents, pointer_to
 
 _Values: Any = made_type(lib.lio_values_type)
+
+
+class Held(Protocol):
+    """Memory that does not change, ``size`` bytes at ``address``, as long as it lives."""
+
+    @property
+    def address(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
 
 
 class Values(_Values):  # type: ignore[misc]
@@ -26,11 +35,12 @@ class Values(_Values):  # type: ignore[misc]
     __slots__ = ()
 
     @classmethod
-    def of_memory(cls, engine: Engine, memory: Memory, extents: Extents) -> Values:
+    def of_memory(cls, engine: Engine, memory: Held, extents: Extents) -> Values:
         """Cut out of memory.
 
         Args:
             engine: counts.
+            memory: kept alive.
             extents: bytes from the beginning of the memory, inside it.
         """
         extents = np.ascontiguousarray(extents, EXTENT)

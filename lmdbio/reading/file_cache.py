@@ -30,6 +30,7 @@ from __future__ import annotations
 import mmap
 import threading
 import time
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -39,7 +40,7 @@ from lmdbio.errors import Error
 from lmdbio.machine.budget import available_bytes
 from lmdbio.system import fork
 
-__all__ = ["FileCache", "Place"]
+__all__ = ["FileCache", "Lent", "Place"]
 
 Place = Literal["memory", "mapping", "page cache", "nowhere"]
 
@@ -56,6 +57,20 @@ PREFETCH_BUDGET_FACTOR = 4
 #: Callers wait for the end of the stream when it is no further off than this; the longer time,
 #: where they said beforehand what they will read: single requests meanwhile would slow it down.
 WAIT_SECONDS_MAX, EXPECTED_WAIT_SECONDS_MAX = 1.0, 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """The memory of a whole file, which outlives its cache where somebody keeps it.
+
+    Attributes:
+        address, size: of the first byte, and bytes.
+        keep: the owner.
+    """
+
+    address: int
+    size: int
+    keep: object
 
 
 class FileCache:
@@ -121,6 +136,10 @@ class FileCache:
     def keep(self) -> object:
         """The owner of the memory, for those who lend from it."""
         return self._keep
+
+    def lend(self) -> Lent:
+        """Return the memory, once it is ``complete``."""
+        return Lent(self.address, self._size, self._keep)
 
     @property
     def memory_bytes(self) -> int:

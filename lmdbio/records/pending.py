@@ -215,7 +215,8 @@ class ReadValues(PendingValues):
             return self._in_turn(self._extents, self._missing, self._block)
         if not self._is_lent:
             return self._cached(self._extents, waits=self._waits)
-        lent = routes.held(self.indices, self._extents)
-        if lent is not None:
-            return map(bytes, lent)
+        held = routes.held_values_of(self._extents)
+        if held is not None:
+            routes.counter.located(monotonic_ns(), len(self.indices))
+            return held
         return self._finish(routes.planned(self._extents))

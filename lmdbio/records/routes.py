@@ -161,6 +161,13 @@ class Routes:
             keep=cache.keep,
         )
 
+    def held_values_of(self, extents: _core.Extents) -> _core.Values | None:
+        """Return values out of the file cache, each made as it is asked for; None as ``held``."""
+        if not self.file_cache.complete():
+            return None
+        self.source.guard()
+        return _core.Values.of_memory(self.engine, self.file_cache.lend(), extents)
+
     def cached(self, begun: int, wanted: U64, extents: _core.Extents) -> Batch | None:
         """Copy a small batch out of the page cache, which takes less than to plan it.
 
