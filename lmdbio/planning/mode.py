@@ -5,10 +5,13 @@
 | LMDB    | all                 | seek       | mmap   | 1                | none   |
 | LMM     | 1 (2 above 16 ranks)| seek       | mmap   | 1                | none   |
 | LMM-DM  | as LMM              | speculate  | mmap   | 1                | none   |
-| LMM-DIO | as LMM              | scan       | pread  | 1                | none   |
-| ..-PROV | as LMM              | provenance | pread  | 1                | none   |
-| ..-COAL | as LMM              | provenance | pread  | k                | none   |
-| ..-STAG | as LMM              | provenance | pread  | k                | t      |
+| LMM-DIO | as LMM              | scan       | auto   | 1                | none   |
+| ..-PROV | as LMM              | provenance | auto   | 1                | none   |
+| ..-COAL | as LMM              | provenance | auto   | k                | none   |
+| ..-STAG | as LMM              | provenance | auto   | k                | t      |
+
+The paper says of the last four only that they read explicitly, not by which call: "auto" leaves
+that to ``machine/choice`` (pread on a local disk, direct on a far file system, ...).
 
 "auto" is no mode but a policy that picks one.
 
@@ -29,7 +32,7 @@ USUAL_TOKENS = -1
 ALL_RANKS = 2**31 - 1
 
 LOCATE = ("seek", "speculate", "scan", "provenance")
-ENGINES = ("mmap", "pread", "direct", "staged", "uring")
+ENGINES = ("auto", "mmap", "pread", "direct", "staged", "uring")
 #: Ways of locating that know every extent before the first read.
 AHEAD = ("scan", "provenance")
 
@@ -42,7 +45,8 @@ class Mode:
         roots_per_node: ranks of a node that read; ``AUTO`` (0): 1 up to 16 ranks on the node,
             2 above; capped at the node's ranks (``ALL_RANKS``: each reads for itself).
         locate: "seek", "speculate", "scan" or "provenance".
-        engine: "mmap", "pread", "direct", "staged" or "uring".
+        engine: "auto": explicit reads, as ``machine/choice`` chooses them; or "mmap", "pread",
+            "direct", "staged" or "uring", and no other.
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
         tokens: turns to read, handed from root to root, so that no more of them read at the
@@ -56,7 +60,7 @@ class Mode:
 
     roots_per_node: int = AUTO
     locate: str = "scan"
-    engine: str = "pread"
+    engine: str = "auto"
     block_iterations: int = 1
     tokens: int = 0
 
@@ -133,8 +137,8 @@ NAMED = {
     "LMDB": Mode(ALL_RANKS, "seek", "mmap"),
     "LMM": Mode(AUTO, "seek", "mmap"),
     "LMM-DM": Mode(AUTO, "speculate", "mmap"),
-    "LMM-DIO": Mode(AUTO, "scan", "pread"),
-    "LMM-DIO-PROV": Mode(AUTO, "provenance", "pread"),
-    "LMM-DIO-PROV-COAL": Mode(AUTO, "provenance", "pread", AUTO),
-    "LMM-DIO-PROV-COAL-STAG": Mode(AUTO, "provenance", "pread", AUTO, USUAL_TOKENS),
+    "LMM-DIO": Mode(AUTO, "scan", "auto"),
+    "LMM-DIO-PROV": Mode(AUTO, "provenance", "auto"),
+    "LMM-DIO-PROV-COAL": Mode(AUTO, "provenance", "auto", AUTO),
+    "LMM-DIO-PROV-COAL-STAG": Mode(AUTO, "provenance", "auto", AUTO, USUAL_TOKENS),
 }

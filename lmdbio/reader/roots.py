@@ -274,8 +274,13 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
     try:
         has_provenance = isinstance(index, RecordIndex) and index.locate == "provenance"
         mode = Mode.resolve(data.mode, provenance=has_provenance)
-        overrides = data.overrides if auto else replace(data.overrides, engine=mode.engine)
+        is_left = auto or mode.engine == "auto"
+        overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
         choice = choose_reading(index.pages, "stream", overrides)
+        if choice.engine == "mmap" and not auto and mode.engine == "auto":
+            # The environment asks for a mapping, and the mode for explicit reads.
+            overrides = replace(overrides, engine="pread")
+            choice = choose_reading(index.pages, "stream", overrides)
         engine = open_engine(index.pages, choice)
         direct_path = DirectPath(
             engine,

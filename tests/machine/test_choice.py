@@ -323,6 +323,18 @@ def test_readers_do_what_their_keywords_say_whatever_the_environment_does(path, 
         assert (env._file.engine.kind, env._file.engine.depth) == ("pread", 4)
 
 
+@pytest.mark.parametrize("mode", ["dio", "LMM-DIO"])
+def test_a_named_mode_leaves_to_choice_which_explicit_read(path, monkeypatch, mode):
+    monkeypatch.setenv("LMDBIO_ENGINE", "direct")
+    with lmdbio.Reader(path, 10, iterations=1, mode=mode) as reader:
+        assert reader.mode.engine == "direct"
+    told = lmdbio.Mode(engine="pread")
+    with lmdbio.Reader(path, 10, iterations=1, mode=told) as reader:
+        assert reader.mode.engine == "pread"
+    with lmdbio.Reader(path, 10, iterations=1, mode="lmm") as reader:
+        assert reader.mode.engine == "mmap"
+
+
 @pytest.mark.parametrize(
     "make",
     [

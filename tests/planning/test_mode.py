@@ -34,10 +34,10 @@ def test_the_named_modes_are_the_papers_table() -> None:
         "LMDB": (ALL_RANKS, "seek", "mmap", 1, 0),
         "LMM": (AUTO, "seek", "mmap", 1, 0),
         "LMM-DM": (AUTO, "speculate", "mmap", 1, 0),
-        "LMM-DIO": (AUTO, "scan", "pread", 1, 0),
-        "LMM-DIO-PROV": (AUTO, "provenance", "pread", 1, 0),
-        "LMM-DIO-PROV-COAL": (AUTO, "provenance", "pread", AUTO, 0),
-        "LMM-DIO-PROV-COAL-STAG": (AUTO, "provenance", "pread", AUTO, USUAL_TOKENS),
+        "LMM-DIO": (AUTO, "scan", "auto", 1, 0),
+        "LMM-DIO-PROV": (AUTO, "provenance", "auto", 1, 0),
+        "LMM-DIO-PROV-COAL": (AUTO, "provenance", "auto", AUTO, 0),
+        "LMM-DIO-PROV-COAL-STAG": (AUTO, "provenance", "auto", AUTO, USUAL_TOKENS),
     }
 
 
