@@ -1,0 +1,1 @@
+"""warm: calls of the drop-in on files that lie in memory, beside py-lmdb's."""
