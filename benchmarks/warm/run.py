@@ -1,4 +1,4 @@
-"""What one call costs on a file that lies in memory: the drop-in beside py-lmdb.
+"""Measures what one call costs on a file in memory: the drop-in beside py-lmdb.
 
     python -m benchmarks.warm.run [--sets 100,3k,110k] [--rounds 9] [--lock]
 
