@@ -258,9 +258,8 @@ class Records(Sequence[bytes]):
 
             for batch in recs.batches(rng.permutation(len(recs)), 256):
 
-        A batch read alone ends with a few requests in flight, and begins with none; where
-        requests take long, or go to several servers, that is a good part of its time. An order
-        that is given as a whole is read as such from the first request on (``expect``).
+        A batch read alone ends with a few requests in flight, and begins with none. An order that
+        is given as a whole is read as such from the first request on (``expect``).
 
         Args:
             wanted: indices of each batch, as ``read`` takes them, asked for as they are needed;
@@ -283,11 +282,7 @@ class Records(Sequence[bytes]):
         """Say how many records will be read at random, by whatever calls.
 
         Where reading the file whole, in order, costs less than those reads would (small records,
-        a good part of them), it is begun at once, as ``readahead=True`` does, and not only when
-        some thousand records were read one by one.
-
-        Args:
-            records: that will be read; repeats count.
+        a good part of them), it is begun at once, as ``readahead=True`` does.
         """
         self._routes.expect(records)
 
