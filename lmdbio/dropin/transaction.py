@@ -82,7 +82,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if slot is not None:
             self._slot = slot
         self._find = opened.finds.get(None if db is None else db._name)
-        if self._find is not None and slot is None:
+        if self._find is not None and not file.wants_slots:
             env._know(Transaction, opened, opened.is_newest, opened.finds.get(None), buffers)
         self._started()
 

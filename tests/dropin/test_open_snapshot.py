@@ -238,3 +238,53 @@ def test_an_environment_outlives_its_name_while_a_transaction_is_there(tmp_path:
     del txn
     gc.collect()
     assert alive() is None
+
+
+@pytest.mark.parametrize("ends", ["_forget", "close"])
+def test_the_garbage_collector_may_end_all_while_a_transaction_is_made(
+    tmp_path: Path, ends: str
+) -> None:
+    write(tmp_path, b"old")
+    calls = 0
+    for _ in range(30):
+        env = lmdbio.open(str(tmp_path), readonly=True, lock=False)
+        for _ in range(2):
+            env.begin().get(b"0001")  # known from here on
+
+        def collecting(phase: str, _: object, env: Any = env) -> None:
+            nonlocal calls
+            if phase == "start":
+                calls += 1
+                getattr(env, ends)()
+
+        before = gc.get_threshold()
+        gc.callbacks.append(collecting)
+        gc.set_threshold(1, 1, 1)
+        try:
+            for _ in range(5):
+                try:
+                    found = env.begin().get(b"0001")
+                except lmdb.Error:
+                    assert ends == "close"
+                else:
+                    assert found == b"old"
+        finally:
+            gc.set_threshold(*before)
+            gc.callbacks.remove(collecting)
+            env.close()
+    assert calls > 30
+
+
+def test_a_slot_is_taken_as_soon_as_there_is_one(tmp_path: Path) -> None:
+    write(tmp_path, b"old")
+    held = lmdb.open(str(tmp_path))  # py-lmdb lends no slot of a file that this process has open
+    with lmdbio.open(str(tmp_path), readonly=True, lock=True) as env:
+        for _ in range(3):
+            with env.begin() as txn:
+                assert txn.get(b"0001") == b"old"
+                assert txn._slot is None
+        held.close()
+        for _ in range(2):
+            with env.begin() as txn:
+                assert txn._slot is not None and txn._slot.held
+                assert txn.get(b"0001") == b"old"

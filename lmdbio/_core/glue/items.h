@@ -196,15 +196,16 @@ static bool lio_items_load(lio_items *s, const lio_items_held *h)
         count = LIO_ITEMS_COPIED;
     s->loader = getpid();
     Py_BEGIN_ALLOW_THREADS code = lio_scan_load(h->scan, first, &count, &error);
-    Py_END_ALLOW_THREADS s->loader = 0;
-    if (code != LIO_OK)
-        return lio_items_raise(h, code, &error);
-    if (s->run != run || s->at != first)
-        return true;
-    copied = lio_items_copy(s, first, count);
-    fine = lio_items_vouch(h);
-    if (fine && s->run == run && s->at == first)
-        s->ready = first + (copied > 0 ? copied : 1);
+    Py_END_ALLOW_THREADS if (code != LIO_OK) fine = lio_items_raise(h, code, &error);
+    else if (s->run == run && s->at == first)
+    {
+        /* Until these are vouched for no other thread copies: it would have bytes of later on. */
+        copied = lio_items_copy(s, first, count);
+        fine = lio_items_vouch(h);
+        if (fine && s->run == run && s->at == first)
+            s->ready = first + (copied > 0 ? copied : 1);
+    }
+    s->loader = 0;
     return fine;
 }
 

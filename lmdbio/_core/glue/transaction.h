@@ -283,13 +283,22 @@ static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject 
     return lio_said(given[LIO_BEGIN_BUFFERS]);
 }
 
-/* A transaction on what the last one knew; NULL: with or without an error. */
+/* Makes a transaction on what the last one knew. NULL without an error: that is known no longer, since to
+ * make an object may have the garbage collector run any code, close() of this environment, too. */
 static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
 {
-    allocfunc make = (allocfunc)PyType_GetSlot((PyTypeObject *)known->type, Py_tp_alloc);
-    lio_transacts *t = (lio_transacts *)make((PyTypeObject *)known->type, 0);
+    PyTypeObject *type = (PyTypeObject *)known->type;
+    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
+    lio_transacts *t;
+    Py_INCREF(type);
+    t = (lio_transacts *)make(type, 0);
+    Py_DECREF(type);
     if (t == NULL)
         return NULL;
+    if (known->find == NULL) {
+        Py_DECREF((PyObject *)t);
+        return NULL;
+    }
     Py_INCREF(self);
     t->env = self;
     Py_INCREF(known->opened);
@@ -306,8 +315,11 @@ static PyObject *lio_begins_begin(PyObject *self, PyObject *const *args, Py_ssiz
     int buffers = lio_begins_plainly(args, count, names);
     if (buffers >= 0) {
         const lio_known *known = &((lio_begins *)self)->known[buffers];
-        if (known->find != NULL && lio_watch_is_unchanged(known->watch))
-            return lio_begins_again(self, known);
+        if (known->find != NULL && lio_watch_is_unchanged(known->watch)) {
+            PyObject *begun = lio_begins_again(self, known);
+            if (begun != NULL || PyErr_Occurred())
+                return begun;
+        }
     }
     return lio_call_fast(self, "_begin", args, count, names);
 }
