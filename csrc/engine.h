@@ -84,8 +84,8 @@ const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);
 /* Lets a pread engine copy what is asked for, and the page cache holds, out of a mapping
  * (engine_mapped.h), of which at most `bytes_max` are touched; nothing changes for other kinds, nor
  * on file systems where a cut would be seen too late (storage.h, unmaps_first). To be said before
- * the first read. */
-void lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
+ * the first read. NULL, or the reason why nothing is copied so. */
+const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max);
 
 /* How many of `length` bytes from `offset` on (0: to the end of the file) are in the page cache
  * now. LIO_ERR_UNSUPPORTED where the kernel cannot say (before Linux 6.5, or in a sandbox), and

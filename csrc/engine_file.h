@@ -43,7 +43,7 @@ typedef struct {
     /* Asks the kernel to bring the bytes into the page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     /* See lio_engine_map_cached. */
-    void (*map_cached)(lio_source *source, uint64_t bytes_max);
+    const char *(*map_cached)(lio_source *source, uint64_t bytes_max);
 } lio_page_cache;
 
 typedef struct {

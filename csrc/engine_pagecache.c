@@ -243,10 +243,11 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
     return lio_ticket_start(ticket, out, error);
 }
 
-void lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
+const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
 {
-    if (engine->file.kind->page_cache != NULL)
-        engine->file.kind->page_cache->map_cached(engine->file.source, bytes_max);
+    if (engine->file.kind->page_cache == NULL)
+        return "this engine does not read by way of the page cache";
+    return engine->file.kind->page_cache->map_cached(engine->file.source, bytes_max);
 }
 
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,

@@ -125,9 +125,13 @@ static bool has_begun(lio_source *source, const lio_read *read)
     return source->begins > 0;
 }
 
-static void map_cached(lio_source *source, uint64_t bytes_max)
+static const char *map_cached(lio_source *source, uint64_t bytes_max)
 {
-    source->mapped_bytes_max = source->storage.unmaps_first ? bytes_max : 0;
+    const char *refusal = source->storage.unmaps_first
+                              ? lio_mapped_refusal(bytes_max)
+                              : "on this file system a cut of the file would be seen too late";
+    source->mapped_bytes_max = refusal == NULL ? bytes_max : 0;
+    return refusal;
 }
 
 /* The mapping; NULL: there is none, or not yet. Each call is for a read. */

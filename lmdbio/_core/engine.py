@@ -17,6 +17,7 @@ from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
 from lmdbio._core.trace import ring
+from lmdbio.system.log import tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,12 +290,16 @@ class Engine:
     def map_cached(self, bytes_max: int) -> None:
         """Copies what is asked for, if it is in the page cache, out of a mapping.
 
-        Before threads share it; nothing changes for kinds other than "pread".
+        Before threads share it; nothing changes for kinds other than "pread". The logger is told
+        where that cannot be.
 
         Args:
             bytes_max: of the mapping that are touched; they count as memory of the process.
         """
-        lib.lio_engine_map_cached(self.pointer, bytes_max)
+        refusal = lib.lio_engine_map_cached(self.pointer, bytes_max)
+        if refusal != ffi.NULL:
+            why = ffi.string(refusal).decode()
+            tell(f"{self.path}: what is cached is read by calls, not out of a mapping: {why}")
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")
@@ -330,6 +335,7 @@ class Engine:
             other = Engine(self.path, kind, depth)
             if not os.path.samestat(os.fstat(fd), os.fstat(other.fd)):
                 raise errors.Error(f"{self.path}: was replaced while it was opened") from None
+            tell(f"{self.path}: is opened by its name once more, for there is no /proc")
             return other
 
     def submit(self, reads: npt.NDArray[Any], keep: object = None) -> Ticket:

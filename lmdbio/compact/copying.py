@@ -111,7 +111,7 @@ class Copy:
         slots = None
         if os.access(lock, os.W_OK):  # where it can't be written to, nothing would be held
             key = (status.st_dev, status.st_ino)
-            slots = reader_slots.acquire(str(self._home), key, subdir=self._subdir)
+            slots, _ = reader_slots.acquire(str(self._home), key, subdir=self._subdir)
         if slots is None:
             yield False
             return

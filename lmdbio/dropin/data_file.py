@@ -33,6 +33,7 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.system.log import tell
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
 
@@ -198,7 +199,17 @@ class DataFile:
         """Get at the reader slots, if there are any to be had."""
         status = os.fstat(self.open_engine().fd)
         options: dict[str, Any] = {"subdir": self.subdir, "max_readers": self.max_readers}
-        self.slots = reader_slots.acquire(self.path, (status.st_dev, status.st_ino), **options)
+        self.slots, why = reader_slots.acquire(
+            self.path, (status.st_dev, status.st_ino), **options
+        )
+        if self.slots is None:
+            self._tell_unheld(why)
+
+    def _tell_unheld(self, why: str) -> None:
+        tell(
+            f"{self.path}: no reader slot holds what is read, for {why}: reads look whether a "
+            "writer came between, and refuse what it may have overwritten"
+        )
 
     def lock_file(self) -> Any:
         """Return py-lmdb's environment, which maps the file: it would die of one that was cut.
@@ -264,6 +275,7 @@ class DataFile:
             try:
                 slot = self.slots.begin()
             except lmdb.MapResizedError:
+                self._tell_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
                 meta, pages = self.newest(slot.txnid)

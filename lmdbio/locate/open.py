@@ -34,6 +34,7 @@ from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
+from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
 __all__ = ["Check", "Locate", "NumberedKeys", "Order", "number_keys", "open_record_index"]
@@ -253,9 +254,12 @@ def _open_provenance(
             if isinstance(e, ProvenanceError | PermissionError):
                 raise
             raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
-        # Most databases have none, which is worth no word unless its place was named.
-        if not is_missing or place is not None:
-            warn(f"{reason}; the tree is walked instead")
+        told = f"{reason}; the tree is walked instead"
+        # Most databases have none, which is worth no warning unless its place was named.
+        if is_missing and place is None:
+            tell(told)
+        else:
+            warn(told)
         return None, reason
     return found, ""
 

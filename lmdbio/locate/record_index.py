@@ -20,6 +20,7 @@ from lmdbio.errors import CorruptedError, ProvenanceError
 from lmdbio.locate.key_index import KeyIndex, Single
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.provenance import Provenance, Section
+from lmdbio.system.log import WARNING, tell
 
 __all__ = ["RecordIndex"]
 
@@ -113,8 +114,9 @@ class RecordIndex(OpenDatabase):
         assert self._section is not None and self._provenance is not None
         try:
             table = self._section.extents(0, self.count)
-        except (ProvenanceError, CorruptedError):
+        except (ProvenanceError, CorruptedError) as error:
             self._is_damaged = True
+            tell(f"{error}; records are found block by block, those of this one not", WARNING)
         else:
             self._table = table if self._order is None else table[self._order]
             self._provenance.forget_blocks()

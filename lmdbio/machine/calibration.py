@@ -28,6 +28,7 @@ from lmdbio import _core
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.schedule import ASSIGNMENTS
+from lmdbio.system.log import tell
 
 __all__ = [
     "Calibration",
@@ -206,7 +207,8 @@ def find(engine: _core.Engine) -> Stored | None:
     try:
         if not _folder().is_dir():
             return None
-    except (OSError, RuntimeError):
+    except (OSError, RuntimeError) as error:
+        tell(f"what lmdbio tune may have measured is not looked for: {error}")
         return None
     found = load(identity(storage.look(engine, cached=False, thorough=True)))
     return found if found.calibration is not None or found.note else None

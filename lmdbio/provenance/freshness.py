@@ -34,6 +34,7 @@ from lmdbio.provenance import (
     values,
 )
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.log import tell
 
 __all__ = [
     "Check",
@@ -276,14 +277,15 @@ def _remembered(digest: bytes, status: os.stat_result) -> bool:
 
 
 def _remember(digest: bytes, status: os.stat_result) -> None:
-    # Nothing is lost but time when this user has no place to write to.
-    with contextlib.suppress(OSError, RuntimeError):
+    try:
         file = _memory_file(digest, status)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         old = sorted(file.parent.iterdir(), key=lambda other: other.stat().st_mtime)
         for other in old[: max(0, len(old) - _REMEMBERED_MAX + 1)]:
             other.unlink(missing_ok=True)
         file.touch(mode=0o600)
+    except (OSError, RuntimeError) as error:  # nothing is lost but time
+        tell(f"a deep check that passed is made again at the next open, not remembered: {error}")
 
 
 # --- walking whole trees -----------------------------------------------------------------

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import os
 from pathlib import Path
+
+from lmdbio.system.log import tell
 
 __all__ = ["PROVENANCE_DIR", "data_file", "find_sidecar", "sidecar_file"]
 
@@ -86,9 +87,11 @@ def _beside(data: Path) -> Path:
 
 
 def _seen(path: Path) -> bool:
-    with contextlib.suppress(OSError):  # a folder that may not be searched
+    try:
         return path.exists()
-    return False
+    except OSError as error:  # a folder that may not be searched
+        tell(f"{path}: is taken for a file that is not there: {error.strerror}")
+        return False
 
 
 def _shared_name(data: Path) -> str:

@@ -148,7 +148,7 @@ def _settle() -> None:
             _guard.release()
 
 
-def acquire(path: str, key: tuple[int, int], **options: Any) -> Slots | None:
+def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | None, str]:
     """The slots of the file with ``key`` = (device, inode); ``release()`` them at the end.
 
     Args:
@@ -157,33 +157,35 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> Slots | None:
         options: keywords of ``lmdb.open``, for when it is not yet open.
 
     Returns:
-        None where there are none to be had: the file system knows no lock files, or the
-        process has the file open in py-lmdb itself.
+        They, and "". None, and why, where there are none to be had: the file system knows no
+        lock files, or the process has the file open in py-lmdb itself.
     """
     try:
         with _guard:
             slots = _shared.get(key)
             if slots is None:
-                env = _open(path, **options)
+                env, why = _open(path, **options)
                 if env is None:
-                    return None
+                    return None, why
                 slots = _shared[key] = Slots(key, env)
             slots._users += 1
-            return slots
+            return slots, ""
     finally:
         _settle()
 
 
-def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> Any:
+def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> tuple[Any, str]:
+    """Return py-lmdb's environment, and ""; None, and why, where it cannot lock."""
     options.update(readonly=True, lock=True, create=False, readahead=False)
     try:
-        return lmdb.open(path, map_size=map_bytes, **options)
+        return lmdb.open(path, map_size=map_bytes, **options), ""
     except (lmdb.Error, MemoryError) as error:
         if isinstance(error, MemoryError) or getattr(error, "code", 0) == errno.ENOMEM:
-            # The process may not have that much address space (ulimit -v).
-            return None if map_bytes == 1 else _open(path, map_bytes=1, **options)
+            if map_bytes != 1:
+                return _open(path, map_bytes=1, **options)
+            return None, "py-lmdb finds no address space to map it (ulimit -v)"
         if getattr(error, "code", 0) in _NO_LOCK_FILE:
-            return None
+            return None, f"no lock file can be had ({getattr(error, 'reason', error)})"
         if "already open in this process" in str(error):
-            return None
+            return None, "this process has it open in py-lmdb itself"
         raise

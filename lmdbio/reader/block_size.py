@@ -111,7 +111,7 @@ class Sizing:
         self._apart += stages
         if stages and not self._fits(max(source.mode.block_iterations, 1)):
             self._apart -= stages
-            source.end_direct_path()
+            source.end_direct_path("the memory budget has no room for what they need besides")
 
     def _rounded(self, size: int) -> int:
         return -(-max(size, 1) // self._alignment) * self._alignment

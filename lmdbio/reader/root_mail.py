@@ -25,6 +25,7 @@ from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
 from lmdbio.reader.flow_control import NAP_SHARE, FlowControl
 from lmdbio.reader.roots import RootSource
+from lmdbio.system.log import WARNING, tell
 
 __all__ = ["RootMail", "open_root_mail"]
 
@@ -51,6 +52,7 @@ class RootMail:
         team: of this root.
         node_leaders: a rank of each other node, which hears of failures; none where another rank
             of this node tells them.
+        path: of the file, for the logger.
 
     Attributes:
         turns: its part in its chain; None: it reads whenever it can.
@@ -69,7 +71,9 @@ class RootMail:
         roots: tuple[int, ...] = (),
         team: int = 0,
         node_leaders: tuple[int, ...] = (),
+        path: str = "",
     ) -> None:
+        self._path = path
         self._mail, self.turns, self.relay = mail, turns, relay
         self.speculation = speculation
         self._others = roots[:team] + roots[team + 1 :]
@@ -197,7 +201,10 @@ class RootMail:
             return turns.is_next(now_s)
         if self._no_turn_s is None:
             self._no_turn_s = now_s
-        return now_s - self._no_turn_s > self._patience()
+        is_out_of_turn = now_s - self._no_turn_s > self._patience()
+        if is_out_of_turn:
+            tell(f"{self._path}: a root reads out of turn: its turn did not come in time")
+        return is_out_of_turn
 
     def _patience(self) -> float:
         """Return how long this root waits for its turn, s: all others may want one, or two."""
@@ -316,6 +323,7 @@ class RootMail:
             for rank in self._others:
                 self._send(rank, share.Kind.DEMAND, relay.demand(block))
         if waited_s > CURSOR_SECONDS_MAX or not self._hears:
+            tell(f"{self._path}: a root seeks alone: the cursor did not come in time")
             relay.seek_alone(block, alive)
 
     # --- the end
@@ -362,16 +370,8 @@ def open_root_mail(
 
     answers = job.together(sample_and_number)
     sample, number = answers[0][0], max(number for _, number in answers)
-    needs_mail = takes_turns or (relays and len(readers) > 1)
-    mail = None
-    if needs_mail or len(job.nodes) > 1:
-        mail = share.open_mail(job, number)
-        if mail is None and needs_mail:
-            raise IncompatibleError(
-                f"mode {mode} hands {'turns' if takes_turns else 'a cursor'} from root to root "
-                "by a thread of its own, and this MPI was initialised for one thread alone: "
-                "initialise it with MPI_THREAD_MULTIPLE (mpi4py does so by itself)"
-            )
+    hands = "turns" if takes_turns else "a cursor" if relays and len(readers) > 1 else ""
+    mail = _open_mail(job, number, mode, hands) if hands or len(job.nodes) > 1 else None
     if source is None:
         if mail is not None:
             mail.close()
@@ -384,6 +384,7 @@ def open_root_mail(
         roots=roots,
         team=team,
         node_leaders=tuple(node[0] for node in job.nodes if leads and node != job.node),
+        path=source.index.path,
     )
     if takes_turns and job.rank in readers:
         root_mail.turns = share.Turns(share.chain_of(readers, job.rank, tokens), job.rank)
@@ -393,6 +394,32 @@ def open_root_mail(
         pages = source.index.pages
         root_mail.speculation = Speculation(schedule.count, pages.size(), sample)
     return root_mail
+
+
+def _open_mail(job: share.Job, number: int, mode: Mode, hands: str) -> share.Mail | None:
+    """Open this rank's mail; None: there can be none, and roots hand nothing on. Collective.
+
+    Args:
+        number: of the Reader.
+        hands: what roots hand on by it; "": nothing, and letters tell of failures alone.
+
+    Raises:
+        IncompatibleError: the roots need letters, and this MPI serves one thread alone.
+    """
+    mail = share.open_mail(job, number)
+    if mail is None and hands:
+        raise IncompatibleError(
+            f"mode {mode} hands {hands} from root to root by a thread of its own, and this MPI "
+            "was initialised for one thread alone: initialise it with MPI_THREAD_MULTIPLE "
+            "(mpi4py does so by itself)"
+        )
+    if mail is None:
+        tell(
+            "other nodes do not hear of a rank that fails, and may wait for it: this MPI was "
+            "initialised for one thread alone",
+            WARNING,
+        )
+    return mail
 
 
 def _sample(schedule: Schedule, source: RootSource | None) -> _core.Extents:

@@ -38,6 +38,7 @@ from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
+from lmdbio.system.log import WARNING, tell
 
 __all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
@@ -92,8 +93,10 @@ class RootSource:
         engine = self.direct_path.engine()
         return 0 if engine is None else engine.depth * _core.Memory.HUGE_PAGE
 
-    def end_direct_path(self) -> None:
-        """Read through the page cache from now on."""
+    def end_direct_path(self, why: str) -> None:
+        """Read through the page cache from now on, and tell why."""
+        if self.direct_path.engine() is not None:
+            tell(f"{self.index.path}: blocks are read through the page cache: {why}")
         self.direct_path.close()
         self.mode = replace(self.mode, engine=self.engine.kind)
 
@@ -278,7 +281,11 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
         choice = choose_reading(index.pages, "stream", overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
-            # The environment asks for a mapping, and the mode for explicit reads.
+            tell(
+                f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
+                "explicit reads",
+                WARNING,
+            )
             overrides = replace(overrides, engine="pread")
             choice = choose_reading(index.pages, "stream", overrides)
         engine = open_engine(index.pages, choice)

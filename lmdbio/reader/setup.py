@@ -273,7 +273,7 @@ def _agree_block(
         if source is None:
             return None
         if sizing.block_bytes(k) < BATCH_BYTES_MIN:
-            source.end_direct_path()  # no block is large enough to pass by the page cache
+            source.end_direct_path(f"none of them has {BATCH_BYTES_MIN} bytes")
         return source.mode
 
     return k, job.together(settle)

@@ -10,6 +10,7 @@ from lmdbio.machine.choice import Reason
 from lmdbio.machine.tokens import choose_tokens
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
+from lmdbio.system.log import tell
 
 __all__ = ["ROOTS_PER_TOKEN", "count_tokens", "usual_tokens"]
 
@@ -64,5 +65,7 @@ def count_tokens(
     if tokens >= readers:
         return 0, Reason("facts", "every root would have a turn of its own")
     if tokens and suggested and not job.is_threaded:
-        return 0, Reason("facts", "this MPI was initialised for one thread alone")
+        reason = Reason("facts", "this MPI was initialised for one thread alone")
+        tell(f"roots read whenever they can, instead of in turn: {reason.text}")
+        return 0, reason
     return tokens, reason

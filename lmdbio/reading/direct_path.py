@@ -20,6 +20,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.choice import PAST_CACHE_RATE_MIN
 from lmdbio.system import fork
+from lmdbio.system.log import tell
 
 __all__ = ["DirectPath"]
 
@@ -84,25 +85,33 @@ class DirectPath:
         if self._pays is False or size < BATCH_BYTES_MIN:
             return None
         if self._pays is None:
+            why = ""
             with self._guard:
                 if self._pays is None:
-                    self._direct = self._open()
+                    self._direct, why = self._open()
                     self._pays = self._direct is not None
+            if why:
+                self._tell(why)
         return self._direct if self._pays else None
 
-    def _open(self) -> _core.Engine | None:
-        """None also where it cannot be opened: what is a matter of speed ends no reading.
+    def _open(self) -> tuple[_core.Engine | None, str]:
+        """Open the engine; None, and why, where nothing is passed by.
 
-        O_DIRECT may be refused, descriptors be used up, or the right to open the file be gone.
+        It is a matter of speed, so no failure ends the reading: O_DIRECT may be refused,
+        descriptors be used up, or the right to open the file be gone.
         """
         try:
             cached = self._given.cached_bytes()
-            # Where the kernel does not say what is cached, nothing is passed by.
-            if cached is None or CACHED_SHARE * cached > self._size:
-                return None
-            return self._given.again(self._kind, self._depth)
-        except (OSError, Error, MemoryError):
-            return None
+            if cached is None:
+                return None, "the kernel does not say how much of it is there already"
+            if CACHED_SHARE * cached > self._size:
+                return None, f"more than 1/{CACHED_SHARE} of it is there already"
+            return self._given.again(self._kind, self._depth), ""
+        except (OSError, Error, MemoryError) as error:
+            return None, str(error) or type(error).__name__
+
+    def _tell(self, why: str) -> None:
+        tell(f"{self._given.path}: large reads go through the page cache: {why}")
 
     def record(self, size: int, times: tuple[float, float]) -> None:
         """A read of ``size`` bytes had this beginning and end (``Ticket.times``).
@@ -120,7 +129,10 @@ class DirectPath:
             slow = self._warm and self._window < PAST_CACHE_RATE_MIN * self._seconds
             self._window, self._seconds, self._warm = 0, 0.0, True
         if slow or self.once_over:
-            self._pays = False
+            paid, self._pays = self._pays, False
+            if paid:
+                least = f"the disk gives less than {PAST_CACHE_RATE_MIN >> 20} MiB a second"
+                self._tell(least if slow else "it has been read once, and may be again")
 
     def counters(self) -> _core.Counters:
         """Return the requests and bytes that went this way; also after ``close``."""

@@ -6,7 +6,6 @@ that it judges by are looked up.
 
 from __future__ import annotations
 
-import contextlib
 import os
 
 from lmdbio import _core
@@ -14,6 +13,7 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.choice import Access, Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
+from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
 __all__ = ["choose_reading", "open_engine"]
@@ -66,13 +66,16 @@ def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
     """
     try:
         engine = pages.again(choice.engine, choice.depth)
-    except IncompatibleError:
+    except IncompatibleError as refusal:
         if choice.demanded:
             raise
+        tell(f'{refusal}; read through the page cache (engine="pread") instead')
         engine = pages.again("pread", choice.depth)
     if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
         # Plans ask for what they need, gaps included; what the kernel would add to each read
         # of a batch of images was two fifths of it. Advice may be refused.
-        with contextlib.suppress(OSError):
+        try:
             os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
+        except OSError as error:
+            tell(f"{engine.path}: the kernel goes on to read ahead of batches: {error.strerror}")
     return engine

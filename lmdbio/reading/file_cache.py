@@ -39,6 +39,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.budget import available_bytes
 from lmdbio.system import fork
+from lmdbio.system.log import INFO, WARNING, tell
 
 __all__ = ["FileCache", "Lent", "Place"]
 
@@ -105,7 +106,9 @@ class FileCache:
         )
         if self.place == "page cache" and cached:
             self.place = "nowhere"  # it is there already
-        self._given = engine
+        self._given, self._is_wanted = engine, bool(wanted)
+        if wanted and size and engine.kind not in ("pread", "mmap"):
+            self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
         self._engine: _core.Engine | None = None
         self._map: mmap.mmap | None = None
         self._lock = threading.Lock()
@@ -175,6 +178,7 @@ class FileCache:
             self._go_on(self._size)
 
     def _go_on(self, credit: int) -> None:
+        failure: BaseException | None = None
         with self._lock:
             if self.place == "nowhere":
                 return
@@ -184,8 +188,15 @@ class FileCache:
                 while self._nearly_there():
                     self._under_way[0][0].wait()
                     self._advance()
-            except (OSError, MemoryError, Error):
+            except (OSError, MemoryError, Error) as error:
+                failure = error
                 self._stop()
+        if failure is not None:
+            why = str(failure) or type(failure).__name__
+            self._tell(f"records are read one by one: it cannot be brought to memory: {why}")
+
+    def _tell(self, text: str) -> None:
+        tell(f"{self._given.path}: {text}", WARNING if self._is_wanted else INFO)
 
     @property
     def _at(self) -> int:

@@ -17,6 +17,7 @@ from lmdbio import _core
 from lmdbio.errors import IncompatibleError, MissingExtraError, PeerError
 from lmdbio.planning.schedule import split_share
 from lmdbio.share.memory import SHM, SharedMemory, free_unfreed, unfreed_windows
+from lmdbio.system.log import tell
 
 T = TypeVar("T")
 
@@ -56,8 +57,10 @@ def machine_name() -> str:
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         return f"{boot}/{Path(SHM).stat().st_dev}"
-    except OSError:
-        return os.uname().nodename
+    except OSError as error:
+        name = os.uname().nodename
+        tell(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
+        return name
 
 
 # --- the job -----------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lmdbio import _core
+from lmdbio.system.log import tell
 
 __all__ = [
     "SHM",
@@ -85,7 +86,9 @@ class SharedMemory:
             step = min(POPULATE_BYTES, size - done)
             try:
                 if not _core.populate(address + done, step):
-                    return  # an old kernel; ``check_shm`` has compared the free space before
+                    # ``check_shm`` has compared the free space before.
+                    tell(f"{SHM}: this kernel backs no window with memory before it is used")
+                    return
             except OSError as error:
                 if error.errno not in (errno.ENOSPC, errno.ENOMEM):
                     raise

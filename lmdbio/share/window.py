@@ -21,6 +21,7 @@ from lmdbio import _core
 from lmdbio.errors import Error, PeerError
 from lmdbio.share.job import Job, describe, machine_name, ranks_text
 from lmdbio.share.memory import SHM, Name, SharedMemory, hand_over_window
+from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
 __all__ = [
@@ -47,7 +48,8 @@ def shm_free() -> int | None:
     """Return the bytes that this machine has free for shared windows, None if it does not say."""
     try:
         stat = os.statvfs(SHM)
-    except OSError:
+    except OSError as error:
+        tell(f"{SHM}: windows are made without a look at the free space: {error.strerror}")
         return None
     return stat.f_bavail * stat.f_frsize
 
@@ -202,7 +204,10 @@ def _map_window(
         control = _core.Window(address, ranks=ranks, roots=roots, fresh=False)
         if memory.private is not None:
             return control, None
-        return control, _core.map_again(first, layout.slots * layout.slot_bytes)
+        mapping = _core.map_again(first, layout.slots * layout.slot_bytes)
+        if mapping is None:
+            tell(f"{SHM}: batches are copies, for these pages cannot be mapped a second time")
+        return control, mapping
 
     control, mapping = job.together_local(map_slots)
     return NodeWindow(job, control, root, node_teams[root], layout, first, memory, mapping)

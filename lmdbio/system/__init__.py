@@ -1,4 +1,4 @@
-"""system: what any room may need of the operating system: fork, signals, /proc, drafts, threads.
+"""system: what any room may need of the system: fork, signals, /proc, drafts, threads, the log.
 
 Knows nothing of LMDB. Uses the standard library alone.
 """

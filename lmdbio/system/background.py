@@ -7,6 +7,8 @@ import contextlib
 import time
 from collections.abc import Callable
 
+from lmdbio.system.log import tell
+
 __all__ = ["Beside"]
 
 #: Seconds that a thread needs to get going.
@@ -30,9 +32,11 @@ class Beside:
         self._taken, self._done = _thread.allocate_lock(), _thread.allocate_lock()
         self._done.acquire()
         self._work = work
-        with contextlib.suppress(RuntimeError, MemoryError):
+        try:
             _thread.start_new_thread(self._run, (work, self._taken, self._done))
             time.sleep(START_SECONDS)
+        except (RuntimeError, MemoryError) as error:
+            tell(f"work is not done in a thread beside, but when it is waited for: {error}")
 
     def _run(
         self, work: Callable[[], None], taken: _thread.LockType, done: _thread.LockType

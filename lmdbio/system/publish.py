@@ -23,6 +23,8 @@ import secrets
 from pathlib import Path
 from types import TracebackType
 
+from lmdbio.system.log import tell
+
 __all__ = ["Draft", "unwritable"]
 
 
@@ -176,7 +178,8 @@ class Draft:
             os.link(self._place, self.target)
         except FileExistsError:
             raise
-        except OSError:  # a file system without hard links
+        except OSError as error:  # a file system without hard links
+            tell(f"{self.target}: is renamed to, not linked: {error.strerror}")
             if os.path.lexists(self.target):
                 raise FileExistsError(errno.EEXIST, "exists", str(self.target)) from None
             self._place.rename(self.target)

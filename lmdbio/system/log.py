@@ -1,0 +1,37 @@
+"""log: tells the logger "lmdbio" of each step that went another way than it might, and why.
+
+    logging.basicConfig(level=logging.INFO)    and a program hears of all of them
+
+INFO: lmdbio reads on, by another way. WARNING: that costs something that the program asked for. A
+text says the file and the reason, and is told once in a process. A handler may do anything, calls
+of lmdbio included, so nobody tells anything with a lock in hand.
+"""
+
+from __future__ import annotations
+
+import logging
+
+__all__ = ["INFO", "WARNING", "tell"]
+
+INFO, WARNING = logging.INFO, logging.WARNING
+#: Texts that are remembered; then all are forgotten, and may be told again.
+TOLD_MAX = 4096
+
+_logger = logging.getLogger("lmdbio")
+_logger.addHandler(logging.NullHandler())
+_told: set[str] = set()
+
+
+def tell(text: str, level: int = INFO) -> None:
+    """Tell a text to the logger, unless it has been told, or nobody listens.
+
+    Args:
+        text: the file, the reason, and how lmdbio goes on.
+        level: ``INFO`` or ``WARNING``.
+    """
+    if not _logger.isEnabledFor(level) or text in _told:
+        return
+    if len(_told) >= TOLD_MAX:
+        _told.clear()
+    _told.add(text)
+    _logger.log(level, "%s", text)
