@@ -12,8 +12,16 @@ counterparts (lmdbio/pylmdb/mirror.py), and what is opened for writing is py-lmd
 import importlib as _importlib
 import typing as _typing
 
-from lmdbio.errors import Error, PeerError, ProvenanceError, ShortReadError, StaleError
+from lmdbio.errors import (
+    Error,
+    NotReadonlyWarning,
+    PeerError,
+    ProvenanceError,
+    ShortReadError,
+    StaleError,
+)
 from lmdbio.pylmdb.find import lmdb as _lmdb
+from lmdbio.system import once as _once  # its page of memory is made before any fork
 
 __all__ = [
     "Batch",
@@ -22,6 +30,7 @@ __all__ = [
     "Error",
     "JoinedRecords",
     "Mode",
+    "NotReadonlyWarning",
     "PeerError",
     "ProvenanceError",
     "Reader",
@@ -74,4 +83,4 @@ for _name in dir(_lmdb):
     if _name.endswith("Error") and _name not in globals():
         globals()[_name] = getattr(_lmdb, _name)
         __all__ += [_name]
-del _name
+del _name, _once

@@ -54,6 +54,7 @@ from typing_extensions import Buffer, Self
 
 from lmdbio.batch import Batch as Batch
 from lmdbio.errors import (
+    NotReadonlyWarning as NotReadonlyWarning,
     PeerError as PeerError,
     ProvenanceError as ProvenanceError,
     ShortReadError as ShortReadError,

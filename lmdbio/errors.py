@@ -27,6 +27,7 @@ __all__ = [
     "IncompatibleError",
     "InvalidError",
     "MissingExtraError",
+    "NotReadonlyWarning",
     "PeerError",
     "ProvenanceError",
     "ShortReadError",
@@ -68,6 +69,10 @@ class MissingExtraError(ModuleNotFoundError):
     def __init__(self, what: str, package: str, module: str, extra: str) -> None:
         text = f"{what} needs {package}, which is not installed: pip install 'lmdbio[{extra}]'"
         super().__init__(text, name=module)
+
+
+class NotReadonlyWarning(UserWarning):
+    """A program opened an environment for writing, and wrote nothing: py-lmdb read it."""
 
 
 # The codes of csrc/status.h.

@@ -7,6 +7,7 @@
     transaction  a snapshot, and gets in it
     cursor       py-lmdb's Cursor: a ``position`` that moves, and hands out an ``iterator``
     copying      copies, which py-lmdb makes
+    unwritten    writable environments that a program only reads, and the warning of them
     run          records that an iterator hands out from blocks read ahead
 
 Uses ``reading``, ``locate``, ``convert``, ``machine``, ``observe``, ``pylmdb`` and ``_core``.

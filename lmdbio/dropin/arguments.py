@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import io
 import operator
+import os
 from typing import Any, NamedTuple
 
 from lmdbio.errors import lmdb_error
 
-__all__ = ["LmdbKeywords", "as_bytes", "as_get_key", "as_number", "as_optional_bytes"]
+__all__ = ["IMPOSED", "LmdbKeywords", "as_bytes", "as_get_key", "as_number", "as_optional_bytes"]
 
 #: The largest numbers that py-lmdb takes: of a C ``size_t``, and of an ``int``.
 SIZE_MAX, INT_MAX = 2**64 - 1, 2**31 - 1
@@ -21,6 +22,26 @@ _NUMBERS = {
     "max_dbs": INT_MAX,
     "max_spare_txns": INT_MAX,
 }
+
+
+#: Environment variable by which what is opened without ``readonly=`` is opened readonly.
+READONLY = "LMDBIO_READONLY"
+#: The reason of refusals to write then.
+IMPOSED = (
+    f"{READONLY}=1, or lmdbio run --readonly, opens readonly what does not say readonly=False"
+)
+
+
+def imposes_readonly() -> bool:
+    """Return whether the environment asks for it.
+
+    Raises:
+        ValueError: it says neither 0 nor 1.
+    """
+    said = os.environ.get(READONLY, "")
+    if said not in ("", "0", "1"):
+        raise ValueError(f"{READONLY} must be 0 or 1, not {said!r}")
+    return said == "1"
 
 
 class LmdbKeywords(NamedTuple):

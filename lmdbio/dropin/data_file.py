@@ -55,6 +55,7 @@ class DataFile:
         path: of the environment, as the caller gave it.
         subdir: whether ``path`` is a folder.
         max_readers: slots of a lock file, as asked for.
+        why_readonly: why a program that says nothing of it may not write; "": it says so.
         wants_slots: whether transactions shall hold reader slots (``lock=True``).
         slots: of the lock file; None: none could be had, or were asked for.
         engine: reads pages and values; None: closed.
@@ -69,6 +70,7 @@ class DataFile:
         path: folder, or file with ``subdir=False``.
         keywords: of ``lmdb.open``.
         overrides: how to read, as the caller asked.
+        cache_bytes, block_bytes_max, why_readonly: as above.
 
     Raises:
         lmdb.Error: no such file, as in py-lmdb.
@@ -95,6 +97,7 @@ class DataFile:
         "subdir",
         "version",
         "wants_slots",
+        "why_readonly",
     )
 
     def __init__(
@@ -105,10 +108,12 @@ class DataFile:
         *,
         cache_bytes: int,
         block_bytes_max: int,
+        why_readonly: str = "",
     ) -> None:
         self.path, self.subdir = path, keywords.subdir
         self.max_readers, self.wants_slots = keywords.max_readers, bool(keywords.lock)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
+        self.why_readonly = why_readonly
         self.engine: _core.Engine | None = None
         self.direct_path: DirectPath | None = None
         self.slots: reader_slots.Slots | None = None
@@ -199,17 +204,10 @@ class DataFile:
         """Get at the reader slots, if there are any to be had."""
         status = os.fstat(self.open_engine().fd)
         options: dict[str, Any] = {"subdir": self.subdir, "max_readers": self.max_readers}
-        self.slots, why = reader_slots.acquire(
-            self.path, (status.st_dev, status.st_ino), **options
-        )
+        key = status.st_dev, status.st_ino
+        self.slots, why = reader_slots.acquire(self.path, key, **options)
         if self.slots is None:
-            self._tell_unheld(why)
-
-    def _tell_unheld(self, why: str) -> None:
-        tell(
-            f"{self.path}: no reader slot holds what is read, for {why}: reads look whether a "
-            "writer came between, and refuse what it may have overwritten"
-        )
+            _tell_unheld(self.path, why)
 
     def lock_file(self) -> Any:
         """Return py-lmdb's environment, which maps the file: it would die of one that was cut.
@@ -275,7 +273,7 @@ class DataFile:
             try:
                 slot = self.slots.begin()
             except lmdb.MapResizedError:
-                self._tell_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
+                _tell_unheld(self.path, f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
                 meta, pages = self.newest(slot.txnid)
@@ -334,7 +332,12 @@ class DataFile:
 
     def read_only(self, what: str) -> lmdb.Error:
         """Return the refusal to write, under the code of the LMDB that writes this format."""
-        return lmdb_error(what, errno.EACCES if self.version == 1 else MDB_IS_READONLY)
+        code = errno.EACCES if self.version == 1 else MDB_IS_READONLY
+        return lmdb_error(self.refusal(what), code)
+
+    def refusal(self, what: str) -> str:
+        """Return a refusal to write in words, with the reason where the program gave none."""
+        return f"{what} ({self.path}: {self.why_readonly})" if self.why_readonly else what
 
     def close(self) -> None:
         """Give back the reader slots and close the file. May be called twice."""
@@ -343,3 +346,10 @@ class DataFile:
         self.release_slots()
         self._note_counts()
         self.engine = self.direct_path = None  # closed with the last call that uses them
+
+
+def _tell_unheld(path: str, why: str) -> None:
+    tell(
+        f"{path}: no reader slot holds what is read, for {why}: reads look whether a writer came "
+        "between, and refuse what it may have overwritten"
+    )

@@ -33,22 +33,32 @@ systems that cache attributes (NFS) that check can come late.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any, cast
 
 from lmdbio import _core
-from lmdbio.dropin.arguments import LmdbKeywords, as_bytes, as_number
+from lmdbio.dropin import unwritten
+from lmdbio.dropin.arguments import (
+    IMPOSED,
+    LmdbKeywords,
+    as_bytes,
+    as_number,
+    imposes_readonly,
+)
 from lmdbio.dropin.copying import copy_by_lmdb
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
 from lmdbio.dropin.transaction import Transaction, begin
+from lmdbio.errors import lmdb_error
 from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
 from lmdbio.system import fork
+from lmdbio.system.log import tell
 
 __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
 
@@ -57,12 +67,14 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     """``open``: a database, by the keywords of ``lmdb.open`` and some more.
 
     With ``readonly=False`` (py-lmdb's default) this gives py-lmdb's own environment, reads
-    included; with ``provenance`` as well, what wraps it. ``isinstance(env, lmdbio.Environment)``
-    holds for either. With ``readonly=True`` (see the module):
+    included (``unwritten`` warns a program that writes nothing); with ``provenance`` as well, what
+    wraps it. ``isinstance(env, lmdbio.Environment)`` holds for either. With ``readonly=True`` (see
+    the module):
 
     Args:
         path: folder, or file with ``subdir=False``.
         map_size: bytes; only shown by ``info()``.
+        readonly: None: not said, so False; True where ``LMDBIO_READONLY=1`` is set.
         lock: hold reader slots.
         engine: how to read: "pread", "direct", "uring", "mmap" (csrc/engine.h), or "auto": chosen
             (``lmdbio.machine.choice``), long iterations past the page cache while that is as good
@@ -87,7 +99,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         path: str | bytes | os.PathLike[str] | os.PathLike[bytes],
         map_size: int = 10485760,
         subdir: bool = True,
-        readonly: bool = False,
+        readonly: bool | None = None,
         metasync: bool = True,
         sync: bool = True,
         map_async: bool = False,
@@ -120,7 +132,8 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         collects = provenance is not None and provenance is not False
         if order != "key" and not collects:
             raise ValueError("order= is of a provenance file, which provenance=True leaves")
-        if not readonly:
+        imposed = readonly is None and not collects and imposes_readonly()
+        if not readonly and not imposed:
             ways = engine, depth, cache_bytes, block_bytes_max
             if ways != ("auto", None, CACHE_BYTES, BLOCK_BYTES_MAX):
                 raise TypeError(
@@ -135,9 +148,10 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
                 "writes nothing: lmdbio convert makes one"
             )
         self = super().__new__(cls)
-        self._open(
-            os.fsdecode(path), keywords, Overrides(engine, depth), cache_bytes, block_bytes_max
-        )
+        given = os.fsdecode(path)
+        why = _impose(given, keywords) if imposed else ""
+        bounds = {"cache_bytes": cache_bytes, "block_bytes_max": block_bytes_max}
+        self._open(given, keywords, Overrides(engine, depth), bounds, why)
         return self
 
     def _open(
@@ -145,26 +159,22 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         path: str,
         keywords: LmdbKeywords,
         overrides: Overrides,
-        cache_bytes: int,
-        block_bytes_max: int,
+        bounds: dict[str, int],
+        why_readonly: str,
     ) -> None:
         """Open the file."""
-        given = keywords._asdict()
         self._path, self._keywords = path, keywords
         self._arguments = {
-            **given,
+            **keywords._asdict(),
             "readonly": True,
             "engine": overrides.engine,
             "depth": overrides.depth,
-            "cache_bytes": cache_bytes,
-            "block_bytes_max": block_bytes_max,
+            **bounds,
         }
         self._map_size = int(keywords.map_size)
         self._handles = Handles(keywords.max_dbs)
         fork.register(self)
-        self._file = DataFile(
-            path, keywords, overrides, cache_bytes=cache_bytes, block_bytes_max=block_bytes_max
-        )
+        self._file = DataFile(path, keywords, overrides, why_readonly=why_readonly, **bounds)
         self._counter = StageCounter(self._file.counts)
 
     def __reduce__(self) -> Any:
@@ -357,6 +367,19 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
 open = Environment
 
 
+def _impose(path: str, keywords: LmdbKeywords) -> str:
+    """Return the reason why an environment is readonly that the program opens for writing.
+
+    Raises:
+        ReadonlyError: it would be made.
+    """
+    file = os.path.join(path, "data.mdb") if keywords.subdir else path  # noqa: PTH118
+    if not os.path.exists(file):  # noqa: PTH110
+        raise lmdb_error(f"{path}: is not there, and would be made: {IMPOSED}", errno.EACCES)
+    tell(f"{path}: is opened readonly: {IMPOSED}")
+    return IMPOSED
+
+
 def _open_writable(
     path: str | bytes,
     provenance: bool | str | os.PathLike[str] | None,
@@ -368,7 +391,9 @@ def _open_writable(
     if keywords.lib_version is None:
         del theirs["lib_version"]  # older ones do not know it
     if provenance is None:
-        return lmdb.open(path, readonly=False, **theirs)
+        opened = lmdb.open(path, readonly=False, **theirs)
+        unwritten.note(path, opened, subdir=keywords.subdir)
+        return opened
     # Brings all of convert, of which a reader needs nothing.
     from lmdbio.convert.on_close import open_collecting
 

@@ -74,7 +74,8 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
             raise lmdb_error("Read-only transactions cannot be nested.", errno.EINVAL)
         if write:
             raise lmdb_error(
-                "Cannot start write transaction with read-only environment.", errno.EACCES
+                file.refusal("Cannot start write transaction with read-only environment."),
+                errno.EACCES,
             )
         opened, slot = file.open_snapshot(bool(buffers))
         tracing.touch()

@@ -8,13 +8,38 @@ from __future__ import annotations
 import sys
 import warnings
 from pathlib import Path
+from typing import NamedTuple
 
 from lmdbio.system.log import WARNING, tell
 
-__all__ = ["warn"]
+__all__ = ["Place", "caller", "warn", "warn_of"]
 
 #: With the separator, so that a folder whose name only begins so is another one.
 PACKAGE = str(Path(__file__).resolve().parents[1]) + "/"
+
+
+class Place(NamedTuple):
+    """A line of a program.
+
+    Attributes:
+        file, line: of the source.
+        module: its name, which filters of warnings may tell.
+        depth: frames between it and the caller of ``caller``.
+    """
+
+    file: str
+    line: int
+    module: str
+    depth: int
+
+
+def caller() -> Place:
+    """Return the line outside of lmdbio that led here."""
+    depth, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_code.co_filename).startswith(PACKAGE):
+        depth, frame = depth + 1, frame.f_back
+    module = str(frame.f_globals.get("__name__", "<unknown>"))
+    return Place(frame.f_code.co_filename, frame.f_lineno, module, depth)
 
 
 def warn(text: str, category: type[Warning] = UserWarning, source: object = None) -> None:
@@ -26,7 +51,10 @@ def warn(text: str, category: type[Warning] = UserWarning, source: object = None
         source: as for ``warnings.warn``.
     """
     tell(text, WARNING)
-    level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and str(frame.f_code.co_filename).startswith(PACKAGE):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level, source=source)
+    warnings.warn(text, category, stacklevel=caller().depth, source=source)
+
+
+def warn_of(place: Place, text: str, category: type[Warning]) -> None:
+    """Warn, with a line that was run earlier."""
+    tell(text, WARNING)
+    warnings.warn_explicit(text, category, place.file, place.line, place.module)
