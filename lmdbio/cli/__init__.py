@@ -1,8 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``tuning``, ``compact``, ``bench``, ``convert``, ``reading``, ``locate``, ``share``,
-``machine``, ``planning``, ``provenance``, ``observe``, ``pylmdb`` and ``_core``; only ``__main__``
-uses it.
+Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
+``locate``, ``share``, ``machine``, ``planning``, ``provenance``, ``observe``, ``pylmdb`` and
+``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
@@ -18,7 +18,7 @@ from typing import Any
 
 import click
 
-from lmdbio.cli import bench, compact, convert, demo, info, plan, trace, tune, verify
+from lmdbio.cli import bench, compact, convert, demo, info, plan, run, trace, tune, verify
 from lmdbio.cli.output import EXPECTED, one_line
 
 __all__ = ["EXPECTED", "cli", "main", "one_line"]
@@ -69,6 +69,7 @@ def cli() -> None:
         lmdbio plan train_lmdb        the reads for some records, without doing them
         lmdbio tune train_lmdb        how does its storage like to be read; remembered
         lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
+        lmdbio run train.py           a program, lmdbio in the place of py-lmdb, and a report
         lmdbio trace t.json           where did the time go; several ranks' traces as one
         lmdbio demo                   write data, race py-lmdb, draw the result
     """
@@ -82,6 +83,7 @@ for _command in (
     plan.plan,
     tune.tune,
     bench.bench,
+    run.run,
     trace.sum_up,
     demo.demo,
 ):

@@ -73,6 +73,10 @@ class LmdbKeywords(NamedTuple):
         taken: list[Any] = [d if g is None else g for g, d in zip(given, _DEFAULTS, strict=True)]
         return cls(*taken)
 
+    def data_file(self, path: str) -> str:
+        """Return the data file of an environment at ``path``."""
+        return os.path.join(path, "data.mdb") if self.subdir else path  # noqa: PTH118
+
     def check_numbers(self) -> None:
         """Refuse numbers as py-lmdb does.
 

@@ -124,17 +124,16 @@ class DataFile:
         self._opened: list[OpenSnapshot | None] = [None] * 4
         self._last = _core.EngineCounts()
         try:
-            self._open(keywords.lib_version, overrides)
+            self._open(keywords.data_file(path), keywords.lib_version, overrides)
         except BaseException:
             self.close()
             raise
 
-    def _open(self, lib_version: int | None, overrides: Overrides) -> None:
+    def _open(self, data: str, lib_version: int | None, overrides: Overrides) -> None:
         if lib_version is not None and lib_version not in _FORMATS:
             raise lmdb_error(
                 f"lib_version={lib_version}: this build has no LMDB {lib_version}.x engine."
             )
-        data = os.path.join(self.path, "data.mdb") if self.subdir else self.path  # noqa: PTH118
         try:
             self.engine = _core.Engine(data)
         except OSError as error:

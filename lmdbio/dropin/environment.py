@@ -54,6 +54,7 @@ from lmdbio.dropin.transaction import Transaction, begin
 from lmdbio.errors import lmdb_error
 from lmdbio.locate.open import Order
 from lmdbio.machine.overrides import Overrides
+from lmdbio.observe import ledger
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
@@ -176,6 +177,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         fork.register(self)
         self._file = DataFile(path, keywords, overrides, why_readonly=why_readonly, **bounds)
         self._counter = StageCounter(self._file.counts)
+        ledger.follow(self, lambda: _facts(self._file), self._counter, self._file.counts)
 
     def __reduce__(self) -> Any:
         """Pickle as the call that opened it: the copy opens the file anew."""
@@ -350,6 +352,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
             txn.abort()
         self._forget()
         self._file.close()
+        ledger.ended(self)
 
     def __enter__(self) -> Environment:
         return self
@@ -373,11 +376,15 @@ def _impose(path: str, keywords: LmdbKeywords) -> str:
     Raises:
         ReadonlyError: it would be made.
     """
-    file = os.path.join(path, "data.mdb") if keywords.subdir else path  # noqa: PTH118
-    if not os.path.exists(file):  # noqa: PTH110
+    if not os.path.exists(keywords.data_file(path)):  # noqa: PTH110
         raise lmdb_error(f"{path}: is not there, and would be made: {IMPOSED}", errno.EACCES)
     tell(f"{path}: is opened readonly: {IMPOSED}")
     return IMPOSED
+
+
+def _facts(file: DataFile) -> ledger.Facts:
+    engine = file.open_engine()
+    return ledger.Facts("lmdbio.open", engine.path, engine.kind)
 
 
 def _open_writable(
@@ -392,7 +399,9 @@ def _open_writable(
         del theirs["lib_version"]  # older ones do not know it
     if provenance is None:
         opened = lmdb.open(path, readonly=False, **theirs)
-        unwritten.note(path, opened, subdir=keywords.subdir)
+        file = keywords.data_file(os.fsdecode(path))
+        unwritten.note(path, opened, file)
+        ledger.follow(opened, lambda: ledger.Facts("lmdb.open", file, "py-lmdb"))
         return opened
     # Brings all of convert, of which a reader needs nothing.
     from lmdbio.convert.on_close import open_collecting

@@ -25,7 +25,7 @@ from lmdbio.system.ending import at_end
 from lmdbio.system.once import is_first
 from lmdbio.system.warn import Place, caller, warn_of
 
-__all__ = ["Opened", "gain_of", "measured", "note", "take"]
+__all__ = ["Opened", "gain_of", "leave", "measured", "note", "take"]
 
 #: Paths that are remembered at most, and named in one warning.
 PATHS_MAX, NAMED_MAX = 4096, 3
@@ -70,27 +70,39 @@ class Opened(NamedTuple):
 _noted: dict[Any, Opened] = {}
 #: The process that has asked to be called at its end.
 _pid = 0
+#: Somebody else tells of them.
+_is_left = False
 
 
-def note(path: str | bytes, environment: Any, *, subdir: bool) -> None:
-    """Note that py-lmdb's environment has just been opened for writing, the first time alone."""
+def note(path: str | bytes, environment: Any, file: str) -> None:
+    """Note that py-lmdb's environment has just been opened for writing, the first time alone.
+
+    Args:
+        path: as the program gave it.
+        environment: py-lmdb's.
+        file: its data file.
+    """
     if path not in _noted and len(_noted) < PATHS_MAX:
-        _note(path, environment, subdir)
+        _note(path, environment, Path(file).absolute())
 
 
-def _note(path: str | bytes, environment: Any, subdir: bool) -> None:
+def _note(path: str | bytes, environment: Any, file: Path) -> None:
     global _pid
-    given = os.fsdecode(path)
-    file = (Path(given) / "data.mdb" if subdir else Path(given)).absolute()
     try:
         status = file.stat()
     except OSError:  # it has gone already
         return
     inode, txnid = (status.st_dev, status.st_ino), int(environment.info()["last_txnid"])
-    _noted[path] = Opened(given, str(file), inode, txnid, caller(), os.getpid())
+    _noted[path] = Opened(os.fsdecode(path), str(file), inode, txnid, caller(), os.getpid())
     if _pid != os.getpid():
         _pid = os.getpid()
         at_end(_tell)
+
+
+def leave() -> None:
+    """Warn of none, here and in processes forked from here: the caller takes them, and tells."""
+    global _is_left
+    _is_left = True
 
 
 def take() -> list[Opened]:
@@ -104,7 +116,7 @@ def take() -> list[Opened]:
 def _tell() -> None:
     """Warn of each line that opened what was not written to then."""
     found: dict[Place, list[Opened]] = {}
-    for one in take():
+    for one in () if _is_left else take():
         if one.is_as_it_was() and is_first(one.file):
             found.setdefault(one.place, []).append(one)
     for place, opened in found.items():

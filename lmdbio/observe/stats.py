@@ -375,7 +375,10 @@ class StageCounter:
 
     def stats(self) -> Stats:
         """Return the counts of this process."""
-        engines = self._engines() - self._before
+        return self.total(self._engines())
+
+    def total(self, engines: Stats) -> Stats:
+        """Return the counts of this process, its engines having counted these."""
         with self._lock:
             self._add_lent()
             own = Stats(
@@ -397,4 +400,4 @@ class StageCounter:
                 guessed_bytes=self.guessed_bytes,
                 guessed_records=self.guessed_records,
             )
-        return engines + own
+        return engines - self._before + own

@@ -28,13 +28,13 @@ from lmdbio import share
 from lmdbio.batch import Batch
 from lmdbio.errors import Error, PeerError
 from lmdbio.locate.open import Check, Order
-from lmdbio.observe import tracing
+from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, uncaught
-from lmdbio.reader.setup import set_up
+from lmdbio.reader.setup import Setup, set_up
 
 __all__ = ["Reader"]
 
@@ -170,7 +170,7 @@ class Reader:
         self._next = 0
         self._ended = self._closed = False
         _readers.add(self)
-        tracing.note("open", begun, monotonic_ns(), {"file": setup.options.path})
+        _note_opened(self, begun, setup, self._counter)
 
     # --- iterating ------------------------------------------------------------------------
 
@@ -284,6 +284,7 @@ class Reader:
         try:
             self._window.leave(self._lent.end(self._next), closes=True)
             self._window.close(self._finish, self._is_unused())
+            ledger.ended(self)
         except BaseException as error:
             self._window.abort(error)
             self._window.keep()
@@ -351,3 +352,15 @@ class Reader:
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
         return f"<Reader of {self._options.path}, rank {self.rank} of {self.size}, {state}>"
+
+
+def _note_opened(reader: Reader, begun: int, setup: Setup, counter: StageCounter) -> None:
+    """Note the opening, which began at ``begun``, in a trace, and have what is read counted."""
+    path, thread = setup.options.path, setup.thread
+    tracing.note("open", begun, monotonic_ns(), {"file": path})
+
+    def facts() -> ledger.Facts:
+        file = path if thread is None else thread.path
+        return ledger.Facts("Reader", file, setup.mode.engine, setup.mode.locate)
+
+    ledger.follow(reader, facts, counter, Stats if thread is None else thread.engines)

@@ -131,6 +131,11 @@ class RootThread(threading.Thread):
         self._mail.close()
         self._supply.close()
 
+    @property
+    def path(self) -> str:
+        """The file."""
+        return self._supply.path
+
     def engines(self) -> Stats:
         """Return the engines' counts; also after the end."""
         return self._supply.engines()

@@ -16,7 +16,7 @@ from lmdbio.batch import Batch
 from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
-from lmdbio.observe import tracing
+from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import cut, read_ahead
@@ -119,6 +119,7 @@ class Records(Sequence[bytes]):
             self._source.close()
             raise
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
+        _follow(self, self._routes)
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -318,9 +319,19 @@ class Records(Sequence[bytes]):
         """Close the file. May be called twice; batches stay valid, and a mapping under them."""
         self._routes.close()
         self._source.close()
+        ledger.ended(self)
 
     def __enter__(self) -> Records:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _follow(records: Records, routes: Routes) -> None:
+    """Have what is read counted, where there is a ledger."""
+
+    def facts() -> ledger.Facts:
+        return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)
+
+    ledger.follow(records, facts, routes.counter, routes.engine_counts)

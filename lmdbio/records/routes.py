@@ -82,7 +82,7 @@ class Routes:
             self.engine.map_cached(max(0, budget - own))
             source.map_metas()
         self.pool = _core.MemoryPool()
-        self.counter = StageCounter(self._engine_counts)
+        self.counter = StageCounter(self.engine_counts)
         self.blocks = Blocks(
             source, self.engine, self.direct_path, self.pool, self.options, self.counter
         )
@@ -250,7 +250,8 @@ class Routes:
 
     # --- counts, and the end
 
-    def _engine_counts(self) -> Stats:
+    def engine_counts(self) -> Stats:
+        """Return what all engines counted so far; also after ``close``."""
         pages, ahead = self.source.counts(), self.file_cache.counts()
         return replace(
             Stats.of(self.engine.counts() + self.direct_path.counts()),

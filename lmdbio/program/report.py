@@ -1,0 +1,115 @@
+"""report: what a program read of each file, and what a change would gain, from facts alone. Pure.
+
+Advice is given only where a count or a measurement says that it holds, and names it. What the gain
+would be is said only as far as it was measured; where the storage had no part, so is that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from lmdbio.observe.ledger import Facts, FileState, Line
+
+__all__ = ["FileReport", "Report", "Way", "advise"]
+
+#: From this share of a file on, its page cache is said to have had all of it.
+CACHED_SHARE = 0.99
+#: Of so many records on, a request for each of so large a share of them is a habit.
+HABIT_RECORDS, HABIT_SHARE = 100, 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way in which a file was read, and the sum of what was read so."""
+
+    facts: Facts
+    line: Line
+
+
+@dataclass(frozen=True, slots=True)
+class FileReport:
+    """A file that a program opened.
+
+    Attributes:
+        file: absolute.
+        ways: how it was read.
+        before, after: as it was when it was first opened, and at the end; None: not known.
+        is_unwritten: it was opened for writing, and nothing was committed.
+        gain: what is known of the gain where lmdbio reads instead of py-lmdb.
+        measured: what ``lmdbio tune`` measured of its storage; "": nothing.
+    """
+
+    file: str
+    ways: tuple[Way, ...]
+    before: FileState | None
+    after: FileState | None
+    is_unwritten: bool
+    gain: str
+    measured: str
+
+    @property
+    def was_cached(self) -> bool:
+        """Whether the page cache had all of it from the first."""
+        before = self.before
+        if before is None or before.cached_bytes is None:
+            return False
+        return before.cached_bytes >= CACHED_SHARE * before.bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a program read.
+
+    Attributes:
+        seconds: that it ran.
+        rank: of its job; None: none started it.
+        storage_bytes: that the kernel brought from storage for all that is counted, of whatever
+            file; None: it does not say.
+        forked, counted: processes forked from this one, and processes besides it in this report.
+        spawns: processes were spawned, which are not.
+        files: that were opened.
+    """
+
+    seconds: float
+    rank: int | None
+    storage_bytes: int | None
+    forked: int
+    counted: int
+    spawns: bool
+    files: tuple[FileReport, ...]
+
+
+def advise(file: FileReport) -> list[str]:
+    """Return what a change would gain with a file, a sentence or two each."""
+    told = [text for way in file.ways for text in _advise(file, way)]
+    if file.was_cached and any(way.line.stats.records for way in file.ways):
+        told.append(
+            "The page cache had all of it: the storage had no part in how fast it was read."
+        )
+    return told
+
+
+def _advise(file: FileReport, way: Way) -> Iterator[str]:
+    facts, stats = way.facts, way.line.stats
+    if facts.surface == "lmdb.open" and file.is_unwritten:
+        more = f"; {file.measured}" if file.measured else ""
+        yield (
+            "It was opened for writing, and nothing was written, so py-lmdb read it: "
+            "lmdbio run --readonly, or readonly=True in the program, lets lmdbio read: "
+            f"{file.gain}{more}."
+        )
+    if facts.located_by == "scan":
+        yield (
+            "Its tree was walked when it was opened: lmdbio convert writes a provenance file, with "
+            f"which most of {stats.page_requests:,} requests for {stats.page_bytes:,} bytes of the "
+            "tree fall away."
+        )
+    asks_singly = stats.records >= HABIT_RECORDS and stats.requests >= HABIT_SHARE * stats.records
+    if facts.surface == "lmdbio.open" and asks_singly and not file.was_cached:
+        known = file.measured or "lmdbio tune measures what that gains on its storage"
+        yield (
+            f"{stats.records:,} records took {stats.requests:,} requests, one after the other: "
+            "where their order is known ahead, lmdbio.Records.batches keeps many in flight "
+            f"({known})."
+        )

@@ -1,0 +1,182 @@
+"""watch: counts what a program reads, in this process and in those forked from it, until they end.
+
+    this process        an account of its own, and at its end all of them as one
+    a forked process    an account, appended to a file in memory that all of them share
+
+Processes that are spawned, not forked, run a Python of their own, which knows nothing of this
+one: they are not counted. Nor is one that ends by ``os._exit`` or a signal.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import fcntl
+import os
+import pickle
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from multiprocessing import util
+
+from lmdbio.dropin import unwritten
+from lmdbio.observe import ledger
+from lmdbio.observe.ledger import Facts, FileState, Ledger, Line
+from lmdbio.observe.trace_file import launched_rank
+from lmdbio.program.report import FileReport, Report, Way
+from lmdbio.system import procfs
+from lmdbio.system.ending import at_end
+
+__all__ = ["watch"]
+
+#: Of an account in the shared file: its length comes first, in so many bytes.
+LENGTH_BYTES = 8
+#: Modules that multiprocessing loads when it spawns a process.
+SPAWNS = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What one process has read.
+
+    Attributes:
+        lines: by file and way.
+        first_seen: files, as they were when it first opened them.
+        opened: environments that it opened for writing.
+        storage_bytes: that the kernel brought from storage for it; None: it does not say.
+        forked: processes that it forked.
+    """
+
+    lines: dict[Facts, Line]
+    first_seen: dict[str, FileState]
+    opened: list[unwritten.Opened]
+    storage_bytes: int | None
+    forked: int
+
+
+def watch(tell: Callable[[Report], None]) -> None:
+    """Count from now on, and give a report to ``tell`` when this process ends."""
+    _Watch(tell)
+
+
+class _Watch:
+    """The counting of one program; see ``watch``."""
+
+    def __init__(self, tell: Callable[[Report], None]) -> None:
+        self._tell = tell
+        self._pid, self._begun = os.getpid(), time.monotonic()
+        self._forked, self._is_done = 0, False
+        self._storage_before = _storage_bytes() or 0
+        self._accounts = os.memfd_create("lmdbio run")
+        fcntl.fcntl(self._accounts, fcntl.F_SETFL, os.O_APPEND)
+        self._status = os.fstat(self._accounts)
+        self._ledger = Ledger()
+        ledger.begin(self._ledger)
+        unwritten.leave()
+        os.register_at_fork(after_in_parent=self._count_fork, after_in_child=self._begin_child)
+        util.register_after_fork(self, lambda watch: at_end(watch.end))
+        atexit.register(self.end)
+
+    def _count_fork(self) -> None:
+        self._forked += 1
+
+    def _begin_child(self) -> None:
+        self._storage_before = self._forked = 0
+        self._is_done = False
+
+    def end(self) -> None:
+        """Tell the report, or leave an account to the process that does. May be called twice."""
+        if self._is_done:
+            return
+        self._is_done = True
+        if os.getpid() == self._pid:
+            self._tell(self._report())
+        else:
+            self._leave(self._account())
+
+    def _account(self) -> Account:
+        storage_bytes = _storage_bytes()
+        if storage_bytes is not None:
+            storage_bytes -= self._storage_before
+        opened = unwritten.take()
+        book = self._ledger
+        return Account(book.lines(), book.first_seen, opened, storage_bytes, self._forked)
+
+    # --- forked processes
+
+    def _size(self) -> int:
+        """Return the bytes in the file.
+
+        Raises:
+            OSError: the program has closed it, and perhaps opened another in its place.
+        """
+        status = os.fstat(self._accounts)
+        if not os.path.samestat(status, self._status):
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF))
+        return status.st_size
+
+    def _leave(self, account: Account) -> None:
+        """Append an account to the file, unless the program has closed it."""
+        content = pickle.dumps(account)
+        with contextlib.suppress(OSError):
+            self._size()
+            # At once, for others append, too.
+            os.write(self._accounts, len(content).to_bytes(LENGTH_BYTES, "little") + content)
+
+    def _left(self) -> Iterator[Account]:
+        """Yield the accounts that others have left, as far as they are whole."""
+        with contextlib.suppress(OSError, EOFError, pickle.UnpicklingError):
+            at, size = 0, self._size()
+            while at < size:
+                head = os.pread(self._accounts, LENGTH_BYTES, at)
+                length = int.from_bytes(head, "little")
+                at += LENGTH_BYTES + length
+                yield pickle.loads(os.pread(self._accounts, length, at - length))
+
+    # --- all of them
+
+    def _report(self) -> Report:
+        own = self._account()
+        seconds = time.monotonic() - self._begun
+        accounts = [own, *self._left()]
+        known = [one.storage_bytes for one in accounts if one.storage_bytes is not None]
+        files = sorted({facts.file for one in accounts for facts in one.lines})
+        return Report(
+            seconds=seconds,
+            rank=launched_rank(),
+            storage_bytes=sum(known) if len(known) == len(accounts) else None,
+            forked=sum(one.forked for one in accounts),
+            counted=len(accounts) - 1,
+            spawns=any(name in sys.modules for name in SPAWNS),
+            files=tuple(_file_report(file, accounts) for file in files),
+        )
+
+
+def _file_report(file: str, accounts: list[Account]) -> FileReport:
+    lines: dict[Facts, Line] = {}
+    for account in accounts:
+        for facts, line in account.lines.items():
+            if facts.file == file:
+                lines[facts] = lines.get(facts, Line()) + line
+    seen = [one.first_seen[file] for one in accounts if file in one.first_seen]
+    opened = [each for one in accounts for each in one.opened if each.file == file]
+    return FileReport(
+        file=file,
+        ways=tuple(Way(facts, line) for facts, line in lines.items()),
+        before=min(seen, key=lambda state: state.moment, default=None),
+        after=FileState.of(file),
+        is_unwritten=bool(opened) and all(one.is_as_it_was() for one in opened),
+        gain=unwritten.GAIN,
+        measured=unwritten.measured(file),
+    )
+
+
+def _storage_bytes() -> int | None:
+    """Return the bytes that the kernel has brought from storage for this process, by its word."""
+    for line in (procfs.text("/proc/self/io") or "").splitlines():
+        name, _, number = line.partition(": ")
+        if name == "read_bytes" and number.isdecimal():
+            return int(number)
+    return None
