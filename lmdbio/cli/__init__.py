@@ -30,7 +30,8 @@ def main() -> None:
     try:
         # Not standalone: click would turn a broken pipe or Ctrl-C into words of its own.
         status = cli.main(standalone_mode=False, prog_name="lmdbio")
-        if sys.stdout is not None:  # None when it was closed before we began
+        # None when it was closed before we began; a program that was run may have closed it.
+        if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except click.ClickException as error:
         error.show()

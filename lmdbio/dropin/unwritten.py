@@ -29,7 +29,7 @@ __all__ = ["Opened", "gain_of", "leave", "measured", "note", "take"]
 
 #: Paths that are remembered at most, and named in one warning.
 PATHS_MAX, NAMED_MAX = 4096, 3
-#: What was measured (docs/benchmarks/results.md, docs/guides/lmdb.md).
+#: Measured: docs/benchmarks/results.md, docs/guides/lmdb.md.
 GAIN = (
     "in order, lmdbio was measured at 1.5 to 3 times py-lmdb's rate where the page cache had "
     "nothing of the file (disks of two machines); where it has all of it, gets gain nothing"

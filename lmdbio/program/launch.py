@@ -74,22 +74,23 @@ def run_program(name: str, arguments: Sequence[str], *, is_module: bool) -> int:
             sys.path.insert(0, found.folder)
         main = ModuleType("__main__")
         main.__dict__.update(found.names, __builtins__=builtins)
-        sys.modules["__main__"] = main
+        # multiprocessing calls it so in processes that it spawns, and in what they answer.
+        sys.modules["__main__"] = sys.modules["__mp_main__"] = main
         exec(found.code, main.__dict__)
     except (SystemExit, NoProgramError):
         raise
     except BaseException as error:
         trace = error.__traceback__
-        assert trace is not None
-        # The first frame is of this function.
-        told = error.with_traceback(trace.tb_next)
-        sys.excepthook(type(told), told, told.__traceback__)
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
         return INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
 def _find_script(name: str) -> _Main:
-    path = os.path.abspath(name)  # noqa: PTH100
+    # As Python joins them, which pathlib does not.
+    path = os.path.join(os.getcwd(), name)  # noqa: PTH109, PTH118
     importer = pkgutil.get_importer(path)
     spec = None if importer is None else importer.find_spec("__main__", None)
     if spec is not None:  # a folder, or a zip file

@@ -1,7 +1,7 @@
 """report: what a program read of each file, and what a change would gain, from facts alone. Pure.
 
-Advice is given only where a count or a measurement says that it holds, and names it. What the gain
-would be is said only as far as it was measured; where the storage had no part, so is that.
+Advice is given only where a count or a measurement says that it holds, and names it. No gain is
+named that nobody has measured; a file that the storage had no part in is called so.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a program read.
+    """All that a program read.
 
     Attributes:
         seconds: that it ran.
@@ -101,9 +101,9 @@ def _advise(file: FileReport, way: Way) -> Iterator[str]:
         )
     if facts.located_by == "scan":
         yield (
-            "Its tree was walked when it was opened: lmdbio convert writes a provenance file, with "
-            f"which most of {stats.page_requests:,} requests for {stats.page_bytes:,} bytes of the "
-            "tree fall away."
+            f"Its tree was walked when it was opened, {stats.page_bytes:,} bytes in "
+            f"{stats.page_requests:,} requests: lmdbio convert writes a provenance file, which "
+            "saves most of that."
         )
     asks_singly = stats.records >= HABIT_RECORDS and stats.requests >= HABIT_SHARE * stats.records
     if facts.surface == "lmdbio.open" and asks_singly and not file.was_cached:

@@ -39,7 +39,7 @@ SPAWNS = ("multiprocessing.popen_spawn_posix", "multiprocessing.popen_forkserver
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What one process has read.
+    """All that one process has read.
 
     Attributes:
         lines: by file and way.
