@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import pytest
 
 from tests.support import databases
