@@ -297,7 +297,7 @@ class Engine:
             bytes_max: of the mapping that are touched; they count as memory of the process.
         """
         refusal = lib.lio_engine_map_cached(self.pointer, bytes_max)
-        if refusal != ffi.NULL:
+        if refusal:
             why = ffi.string(refusal).decode()
             tell(f"{self.path}: what is cached is read by calls, not out of a mapping: {why}")
 

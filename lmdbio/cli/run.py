@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 import warnings
 from dataclasses import asdict
@@ -14,7 +13,7 @@ import click
 from rich.table import Table
 
 from lmdbio.cli.output import plain, plural, size, wide_console
-from lmdbio.dropin.arguments import READONLY
+from lmdbio.dropin.arguments import READONLY, impose_readonly
 from lmdbio.observe.ledger import FileState
 from lmdbio.program.launch import NoProgramError, run_program
 from lmdbio.program.report import FileReport, Report, Way, advise
@@ -68,7 +67,7 @@ def run(
         lmdbio run --json train.py 2>&1 >/dev/null | tail -n 1 | jq '.files[].advice'
     """
     if readonly:
-        os.environ[READONLY] = "1"
+        impose_readonly()
     warnings.showwarning = SHOW_WARNING
     if not quiet:
         watch(print_json_line if as_json else print_report)

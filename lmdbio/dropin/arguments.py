@@ -30,18 +30,25 @@ READONLY = "LMDBIO_READONLY"
 IMPOSED = (
     f"{READONLY}=1, or lmdbio run --readonly, opens readonly what does not say readonly=False"
 )
+#: As it was when lmdbio was imported: each opening comes here, and to look takes microseconds.
+_said = os.environ.get(READONLY, "")
+
+
+def impose_readonly() -> None:
+    """Set the variable, for this process and those that it starts."""
+    global _said
+    os.environ[READONLY] = _said = "1"
 
 
 def imposes_readonly() -> bool:
-    """Return whether the environment asks for it.
+    """Return whether the variable asks for it.
 
     Raises:
         ValueError: it says neither 0 nor 1.
     """
-    said = os.environ.get(READONLY, "")
-    if said not in ("", "0", "1"):
-        raise ValueError(f"{READONLY} must be 0 or 1, not {said!r}")
-    return said == "1"
+    if _said not in ("", "0", "1"):
+        raise ValueError(f"{READONLY} must be 0 or 1, not {_said!r}")
+    return _said == "1"
 
 
 class LmdbKeywords(NamedTuple):

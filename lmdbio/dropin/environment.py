@@ -387,6 +387,10 @@ def _facts(file: DataFile) -> ledger.Facts:
     return ledger.Facts("lmdbio.open", engine.path, engine.kind)
 
 
+def _facts_of_writable(path: str | bytes, keywords: LmdbKeywords) -> ledger.Facts:
+    return ledger.Facts("lmdb.open", keywords.data_file(os.fsdecode(path)), "py-lmdb")
+
+
 def _open_writable(
     path: str | bytes,
     provenance: bool | str | os.PathLike[str] | None,
@@ -399,9 +403,8 @@ def _open_writable(
         del theirs["lib_version"]  # older ones do not know it
     if provenance is None:
         opened = lmdb.open(path, readonly=False, **theirs)
-        file = keywords.data_file(os.fsdecode(path))
-        unwritten.note(path, opened, file)
-        ledger.follow(opened, lambda: ledger.Facts("lmdb.open", file, "py-lmdb"))
+        unwritten.note(path, opened, keywords)
+        ledger.follow(opened, lambda: _facts_of_writable(path, keywords))
         return opened
     # Brings all of convert, of which a reader needs nothing.
     from lmdbio.convert.on_close import open_collecting

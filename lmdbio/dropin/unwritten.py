@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmdbio import _core
+from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import Error, NotReadonlyWarning
 from lmdbio.machine import calibration
 from lmdbio.machine.choice import rate_text
@@ -74,20 +75,21 @@ _pid = 0
 _is_left = False
 
 
-def note(path: str | bytes, environment: Any, file: str) -> None:
+def note(path: str | bytes, environment: Any, keywords: LmdbKeywords) -> None:
     """Note that py-lmdb's environment has just been opened for writing, the first time alone.
 
     Args:
         path: as the program gave it.
         environment: py-lmdb's.
-        file: its data file.
+        keywords: that it was opened with.
     """
     if path not in _noted and len(_noted) < PATHS_MAX:
-        _note(path, environment, Path(file).absolute())
+        _note(path, environment, keywords)
 
 
-def _note(path: str | bytes, environment: Any, file: Path) -> None:
+def _note(path: str | bytes, environment: Any, keywords: LmdbKeywords) -> None:
     global _pid
+    file = Path(keywords.data_file(os.fsdecode(path))).absolute()
     try:
         status = file.stat()
     except OSError:  # it has gone already
