@@ -187,19 +187,12 @@ static void *zeros_of_this_process(size_t size)
     return zeros;
 }
 
-const char *lio_mapped_refusal(uint64_t bytes_max)
-{
-    if (bytes_max < PIECE_BYTES)
-        return "the memory budget has no room for it";
-    /* A process that is given little room of addresses needs it for other things. */
-    return is_bounded() ? "the addresses of this process are bounded (ulimit -v)" : NULL;
-}
-
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
 {
     uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
     lio_mapped *mapped = NULL;
-    if (lio_mapped_refusal(bytes_max) != NULL || lio_file_size(fd, &size, NULL) != LIO_OK ||
+    /* A process that is given little room of addresses needs it for other things. */
+    if (bytes_max < PIECE_BYTES || is_bounded() || lio_file_size(fd, &size, NULL) != LIO_OK ||
         size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
         return NULL;
     (void)pthread_once(&once, install);

@@ -39,10 +39,6 @@
 
 typedef struct lio_mapped lio_mapped;
 
-/* The reason why no file can be mapped in this process, of which at most `bytes_max` may be touched;
- * NULL: there is none that holds for all files. */
-const char *lio_mapped_refusal(uint64_t bytes_max);
-
 /* Maps the file as long as it is now, of which at most `bytes_max` are touched. `fd` is borrowed
  * until close. NULL where that cannot be, or the kernel does not say what is cached. */
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);

@@ -127,11 +127,10 @@ static bool has_begun(lio_source *source, const lio_read *read)
 
 static const char *map_cached(lio_source *source, uint64_t bytes_max)
 {
-    const char *refusal = source->storage.unmaps_first
-                              ? lio_mapped_refusal(bytes_max)
-                              : "on this file system a cut of the file would be seen too late";
-    source->mapped_bytes_max = refusal == NULL ? bytes_max : 0;
-    return refusal;
+    if (!source->storage.unmaps_first)
+        return "on this file system a cut of the file would be seen too late";
+    source->mapped_bytes_max = bytes_max;
+    return bytes_max > 0 ? NULL : "the memory budget has no room for it";
 }
 
 /* The mapping; NULL: there is none, or not yet. Each call is for a read. */

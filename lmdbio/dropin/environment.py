@@ -177,7 +177,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         fork.register(self)
         self._file = DataFile(path, keywords, overrides, why_readonly=why_readonly, **bounds)
         self._counter = StageCounter(self._file.counts)
-        ledger.follow(self, lambda: _facts(self._file), self._counter, self._file.counts)
+        ledger.follow(self, _facts, self._counter, self._file.counts)
 
     def __reduce__(self) -> Any:
         """Pickle as the call that opened it: the copy opens the file anew."""
@@ -382,8 +382,8 @@ def _impose(path: str, keywords: LmdbKeywords) -> str:
     return IMPOSED
 
 
-def _facts(file: DataFile) -> ledger.Facts:
-    engine = file.open_engine()
+def _facts(env: Environment) -> ledger.Facts:
+    engine = env._file.open_engine()
     return ledger.Facts("lmdbio.open", engine.path, engine.kind)
 
 
@@ -404,7 +404,7 @@ def _open_writable(
     if provenance is None:
         opened = lmdb.open(path, readonly=False, **theirs)
         unwritten.note(path, opened, keywords)
-        ledger.follow(opened, lambda: _facts_of_writable(path, keywords))
+        ledger.follow(opened, lambda _: _facts_of_writable(path, keywords))
         return opened
     # Brings all of convert, of which a reader needs nothing.
     from lmdbio.convert.on_close import open_collecting

@@ -187,7 +187,7 @@ def begin(ledger: Ledger) -> None:
 
 def follow(
     owner: Any,
-    facts: Callable[[], Facts],
+    facts: Callable[[Any], Facts],
     counter: StageCounter | None = None,
     engines: Callable[[], Stats] = Stats,
 ) -> None:
@@ -195,12 +195,12 @@ def follow(
 
     Args:
         owner: has a file open. It is not held.
-        facts: of it; called only where there is a ledger.
+        facts: returns those of ``owner``; called only where there is a ledger.
         counter: of its stages; None: nothing of it is counted.
         engines: what its engines counted, also after they were closed. It does not hold ``owner``.
     """
     if _active is not None:
-        _active.follow(owner, facts(), counter, engines)
+        _active.follow(owner, facts(owner), counter, engines)
 
 
 def ended(owner: Any) -> None:

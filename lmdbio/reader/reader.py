@@ -359,7 +359,7 @@ def _note_opened(reader: Reader, begun: int, setup: Setup, counter: StageCounter
     path, thread = setup.options.path, setup.thread
     tracing.note("open", begun, monotonic_ns(), {"file": path})
 
-    def facts() -> ledger.Facts:
+    def facts(_: Reader) -> ledger.Facts:
         file = path if thread is None else thread.path
         return ledger.Facts("Reader", file, setup.mode.engine, setup.mode.locate)
 

@@ -119,7 +119,7 @@ class Records(Sequence[bytes]):
             self._source.close()
             raise
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
-        _follow(self, self._routes)
+        ledger.follow(self, _facts, self._routes.counter, self._routes.engine_counts)
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -328,10 +328,5 @@ class Records(Sequence[bytes]):
         self.close()
 
 
-def _follow(records: Records, routes: Routes) -> None:
-    """Have what is read counted, where there is a ledger."""
-
-    def facts() -> ledger.Facts:
-        return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)
-
-    ledger.follow(records, facts, routes.counter, routes.engine_counts)
+def _facts(records: Records) -> ledger.Facts:
+    return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)

@@ -39,7 +39,7 @@ class Owner:
         self.source = Source(requests)
         self.counter = StageCounter(self.source.counts)
         facts = Facts("Owner", file, "pread")
-        ledger.follow(self, lambda: facts, self.counter, self.source.counts)
+        ledger.follow(self, lambda _: facts, self.counter, self.source.counts)
 
 
 @pytest.fixture
@@ -55,7 +55,7 @@ def only(book: Ledger) -> Line:
 
 
 def test_without_a_ledger_nothing_is_asked() -> None:
-    def fail() -> Any:
+    def fail(_: object) -> Any:
         raise AssertionError("facts were asked for")
 
     owner = Owner.__new__(Owner)
