@@ -40,6 +40,9 @@ enum {
  * mapped ahead: they are over as soon as another thread has woken up. */
 enum { BELIEVED_FROM = 64, LONG_BYTES = 32 << 10 };
 
+/* So much of a value a core fetches while a program uses the one before. */
+enum { APPROACHED_BYTES = 2 << 10, LINE_BYTES = 64 };
+
 /* No storage answers sooner; and no memory that is not busy gives less, bytes each ns. */
 enum { WAIT_NS_MIN = 20000, BYTES_NS_MIN = 2 };
 
@@ -435,6 +438,14 @@ void lio_mapped_prefault(lio_mapped *m, uint64_t offset, uint64_t length)
         if (!(seen_around(m, window) & bit_of(window)) && !copy_held(m, offset, 1, true, &into, 1))
             return;
     }
+}
+
+void lio_mapped_approach(const lio_mapped *m, uint64_t offset)
+{
+    if (!lio_fits(offset, APPROACHED_BYTES, m->last))
+        return;
+    for (uint64_t at = offset; at < offset + APPROACHED_BYTES; at += LINE_BYTES)
+        __builtin_prefetch(m->map + at);
 }
 
 bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)

@@ -61,6 +61,10 @@ size_t lio_mapped_untouched(lio_mapped *mapped, uint64_t offset, uint64_t length
  * copies later is spared those, which take as long as the copies. */
 void lio_mapped_prefault(lio_mapped *mapped, uint64_t offset, uint64_t length);
 
+/* Has the processor bring the first bytes of the page at `offset`, which will most likely be copied
+ * next, to its cache: it does not look past the page that it reads. Touches nothing. */
+void lio_mapped_approach(const lio_mapped *mapped, uint64_t offset);
+
 /* Fills read->into out of a mapping, by whomever, of the first `size` bytes of a file: what is not
  * cached, too. False: it must be read another way. */
 bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read);

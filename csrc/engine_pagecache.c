@@ -113,6 +113,13 @@ bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t 
     return cache != NULL;
 }
 
+void lio_engine_approach(lio_engine *engine, uint64_t offset)
+{
+    const lio_page_cache *cache = engine->file.kind->page_cache;
+    if (cache != NULL)
+        cache->approach(engine->file.source, offset);
+}
+
 void lio_engine_prefault(lio_engine *engine, const lio_extent *extents, size_t count)
 {
     const lio_page_cache *cache = engine->file.kind->page_cache;

@@ -179,6 +179,13 @@ static size_t fault_count(lio_source *source, lio_extent extent)
     return mapped == NULL ? 0 : lio_mapped_untouched(mapped, extent.offset, extent.length);
 }
 
+static void approach(lio_source *source, uint64_t offset)
+{
+    const lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    if (mapped != NULL)
+        lio_mapped_approach(mapped, offset);
+}
+
 static void prefault(lio_source *source, uint64_t offset, uint64_t length)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
@@ -270,6 +277,7 @@ static const lio_page_cache page_cache = {
     .holds = holds,
     .prefault = prefault,
     .fault_count = fault_count,
+    .approach = approach,
     .populate = populate,
     .map_cached = map_cached,
 };
