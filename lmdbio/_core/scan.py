@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
@@ -121,14 +122,44 @@ class Scan:
         self._pointer = None
 
 
-_Items: Any = made_type(lib.lio_items_type)
+if TYPE_CHECKING:
+
+    class _Items:
+        """The part of ``Items`` that is C."""
+
+        _cursor: Any  #: of ``_walk``
+        _move: int
+        _wanted: int
+        _steps: int  #: since the last scan
+        _patience: int
+        _is_started: bool  #: an item has been handed out
+        _has_waited: bool  #: one of the steps had to wait
+        _is_advancing: bool  #: a thread is in ``advance``: the cursor is not stepped meanwhile
+
+        def __iter__(self) -> Iterator[Any]: ...
+
+        def __next__(self) -> Any: ...
+
+        def _walk(self, cursor: Any, move: int, wanted: int, patience: int) -> None:
+            """Hand out records from ``cursor`` on.
+
+            Args:
+                cursor: derived from ``Stands``; an item is handed out where it stands first.
+                move: of each step, of the kinds of ``Move``.
+                wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
+                patience: after so many steps, one of which had to wait, ``advance`` is called.
+            """
+
+else:
+    _Items = made_type(lib.lio_items_type)
 
 
-class Items(_Items):  # type: ignore[misc]
-    """An iterator over the records of a scan (lmdbio/_core/glue/items.h).
+class Items(_Items):
+    """An iterator over the records from a cursor on (lmdbio/_core/glue/items.h).
 
-    ``next`` gives key, value or both in a tuple; it calls ``advance``, without arguments, where
-    nothing is left of the block, and gives what that returns.
+    ``next`` gives key, value or both in a tuple, from the block of a scan or by a step of the
+    cursor; it calls ``advance``, without arguments, where neither can be, and gives what that
+    returns.
     """
 
     __slots__ = ()
@@ -138,7 +169,6 @@ class Items(_Items):  # type: ignore[misc]
         scan: Scan,
         snapshot: Snapshot,
         *,
-        wanted: int,
         buffers: bool,
         mapping: memoryview | None,
     ) -> None:
@@ -147,14 +177,13 @@ class Items(_Items):  # type: ignore[misc]
         Args:
             scan: kept open.
             snapshot: asked after each read.
-            wanted: ``WANT_KEY``, ``WANT_VALUE`` or both.
             buffers, mapping: see ``Lookup``.
         """
         keep = scan.pointer, snapshot.pointer
         failed = Failed(snapshot, scan.path, "mdb_cursor_get")
         verify = snapshot.verify
         lib.lio_items_begin(
-            id(self), *keep, id(keep), id(failed), id(verify), id(mapping), wanted, buffers
+            id(self), *keep, id(keep), id(failed), id(verify), id(mapping), buffers
         )
 
     def block(self, count: int) -> None:

@@ -11,31 +11,33 @@ from lmdbio.dropin.run import Run
 
 __all__ = ["CursorIterator"]
 
-#: Single steps of an iterator before it reads ahead: twice as many after each run that was broken
-#: off, up to the larger number.
+#: Steps, one of which had to wait, before an iterator reads ahead: twice as many after each run
+#: that was broken off, up to the larger number.
 STEPS_BEFORE_SCAN = 2
 STEPS_BEFORE_SCAN_MAX = 1024
+NEVER = 2**32 - 1
 
 
 class CursorIterator(_core.Items):
     """py-lmdb's cursor iterator: it shares the cursor, and revives when that is moved.
 
-    It goes step by step at first, then begins a run (``Run``), which any move of the cursor ends.
+    It goes step by step, in C, as long as nothing has to wait for the storage. Then it begins a
+    run (``Run``), which any move of the cursor ends.
     """
 
-    __slots__ = ("_cursor", "_move", "_started", "_steps", "_wait", "_wanted")
+    __slots__ = ()
 
     def __init__(self, cursor: Position, move: Move, keys: bool, values: bool) -> None:
-        self._cursor, self._move = cursor, move
-        self._wanted = WANT_KEY if not values else WANT_VALUE if not keys else WANT_ITEM
-        self._started = False
-        self._steps, self._wait = 0, STEPS_BEFORE_SCAN
+        wanted = WANT_KEY if not values else WANT_VALUE if not keys else WANT_ITEM
+        # A run must leave a position that can be found again: of duplicates, by the value.
+        runs = move in (Move.NEXT, Move.NEXT_NODUP) and (values or not cursor._dup)
+        self._walk(cursor, move, wanted, STEPS_BEFORE_SCAN if runs else NEVER)
 
     def stop(self) -> None:
         """Go step by step again, and longer: a move of the cursor ended the run."""
         self.end()
-        self._steps = 0
-        self._wait = min(self._wait * 2, STEPS_BEFORE_SCAN_MAX)
+        self._steps, self._has_waited = 0, False
+        self._patience = min(self._patience * 2, STEPS_BEFORE_SCAN_MAX)
 
     def advance(self) -> Any:
         """Return the next item where no block has one.
@@ -45,17 +47,22 @@ class CursorIterator(_core.Items):
             OSError, Error: it cannot be read.
         """
         with self._cursor._guard:
-            return self._advance()
+            self._is_advancing = True
+            try:
+                return self._advance()
+            finally:
+                self._is_advancing = False
 
     def _advance(self) -> Any:
         cursor = self._cursor
-        if not cursor._is_placed() and not (cursor._failed and self._started):
+        if not cursor._is_placed() and not (cursor._failed and self._is_started):
             raise StopIteration
-        if not self._started:
+        if not self._is_started:
             item = cursor._peek(self._wanted)
-            self._started = True
+            self._is_started = True
             return item
-        if cursor._run is None and self._steps >= self._wait and self._scans():
+        waits = self._has_waited and self._steps >= self._patience
+        if waits and cursor._run is None and cursor._placed:
             self._begin()
         run = cursor._run
         if run is not None and run.owner is self:
@@ -67,17 +74,10 @@ class CursorIterator(_core.Items):
             self._steps = 0
             raise StopIteration
         self._steps += 1
-        self._started = False  # until it is handed out
+        self._is_started = False  # until it is handed out
         item = cursor._get(self._wanted)
-        self._started = True
+        self._is_started = True
         return item
-
-    def _scans(self) -> bool:
-        """Return whether reading ahead pays, and leaves a position that can be found again."""
-        cursor = self._cursor
-        if not cursor._placed or self._move not in (Move.NEXT, Move.NEXT_NODUP):
-            return False
-        return not cursor._dup or bool(self._wanted & WANT_VALUE)
 
     def _begin(self) -> None:
         cursor = self._cursor
@@ -94,7 +94,6 @@ class CursorIterator(_core.Items):
         self.begin(
             scan,
             txn._snapshot,
-            wanted=self._wanted,
             buffers=txn._buffers,
             mapping=txn._mapping if values else None,
         )

@@ -334,7 +334,7 @@ def test_leaves_that_are_the_data_pass_by_too(tmp_path, refuses_direct):
         lmdbio.open(str(tmp_path / "env"), readonly=True, lock=False) as env,
         env.begin() as txn,
     ):
-        for i, (key, read) in enumerate(txn.cursor()):
+        for i, (key, read) in enumerate(databases.scanning(txn.cursor())):
             assert key == b"%08d" % i and read == b"%09d" % i * 100
         assert i == count - 1
         past, through = env._file.direct_path.counters().bytes, env._file.engine.counters().bytes

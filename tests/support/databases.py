@@ -292,3 +292,10 @@ def content(path: Path, db: bytes | None = None) -> list[Record]:
         handle = None if db is None else env.open_db(db, create=False)
         with env.begin(db=handle) as txn:
             return list(txn.cursor())
+
+
+def scanning(cursor: Any) -> Any:
+    """Return a cursor's iterator that reads ahead as if it had had to wait for the storage."""
+    iterator = iter(cursor)
+    iterator._has_waited = True
+    return iterator

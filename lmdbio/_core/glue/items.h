@@ -1,12 +1,18 @@
-/* glue_items: an iterator over the records that a scan has read ahead.
+/* glue_items: an iterator over the records from a cursor on: step by step, or those that a scan has
+ * read ahead.
  *
  *   class Iterator(Items):           C makes one object after another, in a loop of the
  *       def advance(self): ...       interpreter without a call of Python; `advance` is called
- *                                    where the block has ended: it returns the next item
+ *                                    where the block has ended, and where the cursor does not
+ *                                    step: it returns the next item
+ *
+ * A step of what is in memory costs no more than a record of a scan. A scan pays after `patience`
+ * steps, one of which had to wait for storage.
  *
  * Objects are made one at a time, when they are wanted: one that was let go of gives its memory,
  * still in the core's cache, to the next. Values are brought to memory by pieces
- * (lio_scan_load), a large one into the object itself.
+ * (lio_scan_load), a large one into the object itself; those that are in a mapping are copied by
+ * the handful.
  *
  * Several threads may share one: while a piece is loaded without the GIL, others wait.
  */
@@ -14,20 +20,22 @@
 /* cdef: skip */
 #ifndef LIO_GLUE_ITEMS_H
 #define LIO_GLUE_ITEMS_H
+#include <stddef.h>
+#include <structmember.h>
 #include <unistd.h>
 
-#include "lookup.h"
+#include "position.h"
 /* cdef: resume */
 
 /* Puts the type into the list at address `list`, at 0. 0, or -1 when memory ran out. */
 static int lio_items_type(uintptr_t list);
 
-/* From now on `items`, the address of an object of that type, hands out records of `scan`: what is
- * `wanted` of them (LIO_WANT_*). The objects `keep` (which owns scan and snapshot), `failed`,
- * `verify` and `map` are as for lio_glue_lookup; and `buffers`. */
+/* From now on `items`, the address of an object of that type, hands out records of `scan`. The objects
+ * `keep` (which owns scan and snapshot), `failed`, `verify` and `map` are as for lio_glue_lookup;
+ * and `buffers`. */
 static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snapshot,
                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t map,
-                            uint32_t wanted, uint32_t buffers);
+                            uint32_t buffers);
 
 /* The scan's block has just become current: hands out its `count` records. 0: what is handed out
  * already stays so, also where a thread fails to read it; to be said before the scan goes on. */
@@ -49,14 +57,20 @@ enum { LIO_ITEMS_LENT = 16 };
 enum { LIO_ITEMS_COPIED = 8, LIO_ITEMS_COPIED_BYTES = 24 << 10 };
 
 typedef struct {
-    PyObject_HEAD lio_scan *scan; /* NULL: none; then nothing is left either */
+    PyObject_HEAD PyObject *cursor; /* a lio_stands */
+    uint32_t move, wanted;          /* of a step; LIO_WANT_* */
+    uint32_t steps, patience;       /* done since the last scan; see above */
+    char is_started, has_waited;    /* an item has been handed out; a step had to wait */
+    char is_advancing;              /* a thread is in `advance`, and steps the cursor there */
+    lio_scan *scan;                 /* NULL: none; then nothing is left either */
     lio_snapshot *snapshot;
     PyObject *keep, *failed, *verify, *map; /* `map`: NULL when there is none */
-    size_t at, ready, end; /* of the block: the next record; up to here in memory; all */
-    uint64_t run;          /* counts the scans */
-    uint32_t wanted, buffers;
+    size_t at, end;                         /* of the block: the next record; all */
+    size_t ready;                           /* up to here records are in memory, */
+    size_t in_place; /* and up to here, where they lie, to be copied by the handful */
+    uint64_t run;    /* counts the scans */
+    uint32_t buffers;
     pid_t loader;                       /* the process of which a thread loads now; 0: none does */
-    bool is_copied;                     /* values are copied by the handful, below */
     size_t first;                       /* the record whose value is copied[0] */
     PyObject *copied[LIO_ITEMS_COPIED]; /* NULL: handed out, or not copied */
 } lio_items;
@@ -147,22 +161,19 @@ static void lio_items_drop_copied(lio_items *s)
         Py_CLEAR(s->copied[i]);
 }
 
-/* Copies values that lio_scan_load has left where they are. Returns how many records are in
- * memory then: none, where the first is to be read by itself. */
-static size_t lio_items_copy(lio_items *s, size_t first, size_t count)
+/* Copies the values of the next records, which lio_scan_load has left where they are, up to `end`.
+ * Returns how many records are in memory then: none, where the first is to be read by itself. */
+static size_t lio_items_copy(lio_items *s, size_t end)
 {
     uint64_t bytes = 0;
     lio_error error;
     lio_record r;
     size_t done = 0;
     lio_items_drop_copied(s);
-    s->first = first;
-    s->is_copied = lio_scan_is_in_place(s->scan);
-    if (!s->is_copied)
-        return count;
-    for (; done < count && done < LIO_ITEMS_COPIED; done++) {
+    s->first = s->at;
+    for (; s->at + done < end && done < LIO_ITEMS_COPIED; done++) {
         PyObject *value = NULL;
-        if (lio_scan_record(s->scan, first + done, &r, &error) != LIO_OK)
+        if (lio_scan_record(s->scan, s->at + done, &r, &error) != LIO_OK)
             break;
         if (r.value != NULL || r.value_size == 0)
             continue;
@@ -183,29 +194,42 @@ static size_t lio_items_copy(lio_items *s, size_t first, size_t count)
     return done;
 }
 
-/* Has the next records in memory; true also when that is to be looked at anew. */
+/* Has the next records in memory, of those that are in place; true also when that is to be looked at anew. */
+static bool lio_items_bring(lio_items *s, const lio_items_held *h)
+{
+    size_t first = s->at, ready = first + lio_items_copy(s, s->in_place);
+    uint64_t run = s->run;
+    bool fine = lio_glue_is_intact(h->snapshot, h->pages);
+    if (!fine) {
+        /* Until these are vouched for no other thread copies: it would have bytes of later on. */
+        s->loader = getpid();
+        fine = lio_items_vouch(h);
+        s->loader = 0;
+    }
+    if (fine && s->run == run && s->at == first)
+        s->ready = ready > first ? ready : first + 1;
+    return fine;
+}
+
+/* Has the next records in memory or in place; true also when that is to be looked at anew. */
 static bool lio_items_load(lio_items *s, const lio_items_held *h)
 {
     size_t first = s->at, count = s->end - s->at;
-    size_t copied;
     uint64_t run = s->run;
-    bool fine = true;
+    bool fine;
     lio_error error;
     int code;
-    if (s->is_copied && count > LIO_ITEMS_COPIED)
-        count = LIO_ITEMS_COPIED;
     s->loader = getpid();
     Py_BEGIN_ALLOW_THREADS code = lio_scan_load(h->scan, first, &count, &error);
-    Py_END_ALLOW_THREADS if (code != LIO_OK) fine = lio_items_raise(h, code, &error);
-    else if (s->run == run && s->at == first)
-    {
-        /* Until these are vouched for no other thread copies: it would have bytes of later on. */
-        copied = lio_items_copy(s, first, count);
-        fine = lio_items_vouch(h);
-        if (fine && s->run == run && s->at == first)
-            s->ready = first + (copied > 0 ? copied : 1);
-    }
+    Py_END_ALLOW_THREADS fine = code == LIO_OK ? lio_items_vouch(h)
+                                               : lio_items_raise(h, code, &error);
     s->loader = 0;
+    if (fine && s->run == run && s->at == first) {
+        if (lio_scan_is_in_place(h->scan))
+            s->in_place = first + count;
+        else
+            s->ready = first + count;
+    }
     return fine;
 }
 
@@ -353,6 +377,58 @@ static PyObject *lio_items_take(lio_items *s, const lio_items_held *h)
     return item;
 }
 
+/* Whether the cursor can be stepped: it stands on a record, and that is its own position. */
+static lio_lookup *lio_items_lookup(const lio_items *s)
+{
+    const lio_stands *p = (const lio_stands *)s->cursor;
+    return p != NULL && p->placed && !p->keyless && lio_is_none(p->unproved) ? lio_stands_lookup(p)
+                                                                             : NULL;
+}
+
+/* Hands out the record that the cursor stands on, at first, then the one that it steps to, where that
+ * takes no waiting and a scan does not pay. NULL without an error: the other way must be gone.
+ * Threads that share the iterator get one item each: the GIL is kept until the step is done, and
+ * what is read without it after that, the cursor's next step leaves alone. */
+static PyObject *lio_items_step(lio_items *s)
+{
+    lio_stands *p = (lio_stands *)s->cursor;
+    lio_lookup *l = s->is_advancing ? NULL : lio_items_lookup(s);
+    uint32_t move = s->is_started ? s->move : LIO_STAY, steps = s->steps + 1;
+    lio_found found = {0};
+    lio_error error;
+    PyObject *seek, *item = NULL;
+    int code;
+    if (l == NULL || (s->has_waited && s->steps >= s->patience))
+        return NULL;
+    code = lio_lookup_try(l, move, NULL, 0, s->wanted, &found, &error);
+    s->has_waited |= found.has_waited;
+    if (code == LIO_PENDING)
+        return NULL;
+    s->is_started = 1;
+    s->steps = steps;
+    p->placed = code == LIO_OK;
+    seek = p->seek;
+    Py_INCREF(seek); /* another thread may close the cursor meanwhile */
+    code = lio_lookup_finish(l, move, s->wanted, code, &found, &error);
+    s->has_waited |= found.has_waited;
+    if (code == LIO_OK)
+        item = lio_items_pack(s->wanted, 0, found.key, found.value);
+    if (item == NULL && code != LIO_NOTFOUND && s->steps == steps) {
+        /* Nobody got it, and nobody has gone on: it comes again. */
+        if (move == LIO_STAY)
+            s->is_started = 0;
+        else
+            lio_stands_fail(p, move, lio_cursor_item(l->cursor) != NULL);
+    }
+    if (item != NULL && found.where.length != 0)
+        /* Most often the next value begins on the next page. */
+        lio_engine_approach(lio_pages_engine(l->pages),
+                            lio_round_up(found.where.offset + found.where.length,
+                                         lio_pages_layout(l->pages)->page_size));
+    Py_DECREF(seek);
+    return item;
+}
+
 static PyObject *lio_items_next(PyObject *self)
 {
     lio_items *s = (lio_items *)self;
@@ -370,13 +446,30 @@ static PyObject *lio_items_next(PyObject *self)
             lio_items_wait(&h);
         else if (s->at < s->ready)
             item = lio_items_take(s, &h);
+        else if (s->at < s->in_place)
+            fine = lio_items_bring(s, &h);
         else
             fine = h.map != NULL ? lio_items_lend(s, &h) : lio_items_load(s, &h);
         lio_items_let_go(&h);
         if (item != NULL || !fine || PyErr_Occurred())
             return item;
     }
-    return PyObject_CallMethod(self, "advance", NULL);
+    item = lio_items_step(s);
+    return item != NULL || PyErr_Occurred() ? item : PyObject_CallMethod(self, "advance", NULL);
+}
+
+/* _walk(cursor, move, wanted, patience): the records from `cursor` on. */
+static PyObject *lio_items_walk(PyObject *self, PyObject *args)
+{
+    lio_items *s = (lio_items *)self;
+    PyObject *cursor, *before = s->cursor;
+    if (!PyArg_ParseTuple(args, "OIII", &cursor, &s->move, &s->wanted, &s->patience))
+        return NULL;
+    Py_INCREF(cursor);
+    s->cursor = cursor;
+    Py_XDECREF(before);
+    Py_INCREF(Py_None);
+    return Py_None;
 }
 
 static void lio_items_clear(lio_items *s)
@@ -384,39 +477,75 @@ static void lio_items_clear(lio_items *s)
     PyObject *held[] = {s->map, s->verify, s->failed, s->keep};
     s->scan = NULL;
     s->map = s->verify = s->failed = s->keep = NULL;
-    s->at = s->ready = s->end = 0;
-    s->is_copied = false;
+    s->at = s->ready = s->in_place = s->end = 0;
     s->run++;
     lio_items_drop_copied(s);
     for (size_t i = 0; i < sizeof held / sizeof held[0]; i++)
         Py_XDECREF(held[i]);
 }
 
+static int lio_items_traverse(PyObject *self, visitproc visit, void *arg)
+{
+    lio_items *s = (lio_items *)self;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(s->cursor);
+    Py_VISIT(s->keep);
+    Py_VISIT(s->failed);
+    Py_VISIT(s->verify);
+    Py_VISIT(s->map);
+    return 0;
+}
+
+static int lio_items_let_all_go(PyObject *self)
+{
+    lio_items_clear((lio_items *)self);
+    Py_CLEAR(((lio_items *)self)->cursor);
+    return 0;
+}
+
 static void lio_items_free(PyObject *self)
 {
     PyTypeObject *type = Py_TYPE(self);
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
-    lio_items_clear((lio_items *)self);
+    PyObject_GC_UnTrack(self);
+    (void)lio_items_let_all_go(self);
     release(self);
     Py_DECREF(type);
 }
 
 static int lio_items_type(uintptr_t list)
 {
+    static PyMethodDef methods[] = {{"_walk", lio_items_walk, METH_VARARGS, NULL},
+                                    {NULL, NULL, 0, NULL}};
+    static PyMemberDef members[] = {
+        {"_cursor", T_OBJECT, offsetof(lio_items, cursor), READONLY, NULL},
+        {"_move", T_UINT, offsetof(lio_items, move), READONLY, NULL},
+        {"_wanted", T_UINT, offsetof(lio_items, wanted), READONLY, NULL},
+        {"_steps", T_UINT, offsetof(lio_items, steps), 0, NULL},
+        {"_patience", T_UINT, offsetof(lio_items, patience), 0, NULL},
+        {"_is_started", T_BOOL, offsetof(lio_items, is_started), 0, NULL},
+        {"_has_waited", T_BOOL, offsetof(lio_items, has_waited), 0, NULL},
+        {"_is_advancing", T_BOOL, offsetof(lio_items, is_advancing), 0, NULL},
+        {NULL, 0, 0, 0, NULL}};
     static PyType_Slot slots[] = {{Py_tp_iter, PyObject_SelfIter},
                                   {Py_tp_iternext, lio_items_next},
+                                  {Py_tp_methods, methods},
+                                  {Py_tp_members, members},
+                                  {Py_tp_traverse, lio_items_traverse},
+                                  {Py_tp_clear, lio_items_let_all_go},
                                   {Py_tp_dealloc, lio_items_free},
                                   {0, NULL}};
     static PyType_Spec spec = {.name = "lmdbio.Items",
                                .basicsize = sizeof(lio_items),
-                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
+                               .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE |
+                                        Py_TPFLAGS_HAVE_GC,
                                .slots = slots};
     return lio_glue_type(&spec, list);
 }
 
 static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snapshot,
                             uintptr_t keep, uintptr_t failed, uintptr_t verify, uintptr_t map,
-                            uint32_t wanted, uint32_t buffers)
+                            uint32_t buffers)
 {
     PyGILState_STATE state = PyGILState_Ensure();
     lio_items *s = (lio_items *)items;
@@ -427,7 +556,6 @@ static void lio_items_begin(uintptr_t items, lio_scan *scan, lio_snapshot *snaps
     s->failed = (PyObject *)failed;
     s->verify = (PyObject *)verify;
     s->map = (PyObject *)map == Py_None ? NULL : (PyObject *)map;
-    s->wanted = wanted;
     s->buffers = buffers;
     Py_INCREF(s->keep);
     Py_INCREF(s->failed);
@@ -440,7 +568,7 @@ static void lio_items_block(uintptr_t items, size_t count)
 {
     PyGILState_STATE state = PyGILState_Ensure();
     lio_items *s = (lio_items *)items;
-    s->at = s->ready = 0;
+    s->at = s->ready = s->in_place = 0;
     s->end = s->scan != NULL ? count : 0;
     s->run++;
     lio_items_drop_copied(s);

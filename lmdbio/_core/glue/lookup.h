@@ -205,7 +205,8 @@ typedef struct {
 typedef struct {
     PyObject *key, *value;
     lio_extent where;
-    uint64_t size; /* of the value, where that is wanted */
+    uint64_t size;   /* of the value, where that is wanted */
+    bool has_waited; /* for bytes that were not at hand */
 } lio_found;
 
 static const char LIO_LOOKUP[] = "lmdbio.lookup";
@@ -257,22 +258,31 @@ static int lio_lookup_take(const lio_lookup *l, uint32_t wanted, lio_found *foun
 /* Instead of a move. */
 enum { LIO_STAY = UINT8_MAX };
 
-/* Makes a move, which may take a key, and takes what is wanted there: at once when nobody has the
- * lock and all pages are at hand, else without the GIL. */
+/* Makes a move, which may take a key, and takes what is wanted there. LIO_PENDING, and nothing done:
+ * another thread has the lock, or a page is not at hand. */
+static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
+                          uint32_t wanted, lio_found *found, lio_error *error)
+{
+    int code;
+    if (!lio_pages_try_lock(l->pages))
+        return LIO_PENDING;
+    code = move == LIO_STAY ? LIO_OK
+                            : lio_cursor_move(l->cursor, move, (const uint8_t *)key,
+                                              (size_t)key_size, NULL, 0, NULL, error);
+    if (code == LIO_OK && wanted != 0)
+        code = lio_lookup_take(l, wanted, found);
+    lio_pages_unlock_tried(l->pages);
+    found->has_waited = code == LIO_PENDING;
+    return code;
+}
+
+/* The same, without the GIL where something is to be waited for. */
 static int lio_lookup_move(const lio_lookup *l, uint32_t move, const char *key,
                            Py_ssize_t key_size, uint32_t wanted, lio_found *found,
                            lio_error *error)
 {
     PyThreadState *state;
-    int code = LIO_PENDING;
-    if (lio_pages_try_lock(l->pages)) {
-        code = move == LIO_STAY ? LIO_OK
-                                : lio_cursor_move(l->cursor, move, (const uint8_t *)key,
-                                                  (size_t)key_size, NULL, 0, NULL, error);
-        if (code == LIO_OK && wanted != 0)
-            code = lio_lookup_take(l, wanted, found);
-        lio_pages_unlock_tried(l->pages);
-    }
+    int code = lio_lookup_try(l, move, key, key_size, wanted, found, error);
     if (code != LIO_PENDING)
         return code;
     state = PyEval_SaveThread();
@@ -333,6 +343,8 @@ static int lio_lookup_value(const lio_lookup *l, lio_found *found, lio_error *er
     code = size > LIO_HELD_BYTES_MAX ? LIO_PENDING
                                      : lio_value_peek(l->pages, &found->where, room, error);
     if (code == LIO_PENDING) {
+        found->has_waited |= size <= LIO_HELD_BYTES_MAX ||
+                             !lio_engine_is_mapped(lio_pages_engine(l->pages), &found->where, 1);
         Py_BEGIN_ALLOW_THREADS code = lio_value_read(l->pages, &found->where, room, error);
         Py_END_ALLOW_THREADS
     }
@@ -373,16 +385,14 @@ static bool lio_glue_is_still_intact(const lio_snapshot *snapshot, lio_pages *pa
     return lio_glue_is_intact(&now, pages);
 }
 
-/* Moves and takes as lio_lookup_move; reads what is to be read; makes sure of the snapshot. The
- * caller raises what it returns other than LIO_OK and LIO_NOTFOUND. */
-static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
-                          uint32_t wanted, lio_found *found)
+/* After a move that ended with `code` and took what is wanted: reads what is to be read, and makes sure
+ * of the snapshot. An error is raised for what it returns other than LIO_OK and LIO_NOTFOUND. */
+static int lio_lookup_finish(const lio_lookup *l, uint32_t move, uint32_t wanted, int code,
+                             lio_found *found, lio_error *error)
 {
-    lio_error error;
     PyObject *done;
-    int code = lio_lookup_move(l, move, key, key_size, wanted, found, &error);
     if (code == LIO_OK && (wanted & LIO_WANT_VALUE) && found->value == NULL)
-        code = lio_lookup_value(l, found, &error);
+        code = lio_lookup_value(l, found, error);
     if (code == LIO_OK && l->buffers)
         code = lio_lookup_view(&found->key);
     if (code == LIO_OK && l->buffers)
@@ -395,7 +405,7 @@ static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, P
             return code;
         done = PyObject_CallObject(l->verify, NULL);
     } else {
-        done = PyErr_Occurred() ? NULL : lio_glue_fail(l->failed, code, &error);
+        done = PyErr_Occurred() ? NULL : lio_glue_fail(l->failed, code, error);
         code = LIO_ERR_ARGUMENT; /* also should it not raise */
     }
     if (done == NULL)
@@ -408,6 +418,15 @@ static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, P
         Py_CLEAR(found->value);
     }
     return code;
+}
+
+/* Moves and takes as lio_lookup_move, and finishes. */
+static int lio_lookup_get(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
+                          uint32_t wanted, lio_found *found)
+{
+    lio_error error;
+    int code = lio_lookup_move(l, move, key, key_size, wanted, found, &error);
+    return lio_lookup_finish(l, move, wanted, code, found, &error);
 }
 
 /* The key as bytes, which the caller owns. */

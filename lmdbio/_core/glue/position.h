@@ -68,11 +68,25 @@ static PyObject *lio_stands_item(PyObject *self, PyObject *Py_UNUSED(nothing))
     return lio_stands_read(self, LIO_WANT_KEY | LIO_WANT_VALUE);
 }
 
+/* A move has failed, with an error raised: it can be made again. `moved`: the position is another all
+ * the same, and could not be proved. */
+static void lio_stands_fail(lio_stands *s, uint32_t move, bool moved)
+{
+    PyObject *type, *value, *trace;
+    s->placed = 0;
+    s->failed = 1;
+    if (!moved)
+        return;
+    PyErr_Fetch(&type, &value, &trace);
+    s->unproved = PyLong_FromLong((long)move);
+    PyErr_Restore(type, value, trace);
+}
+
 /* Makes a move, which may take a key. LIO_OK and LIO_NOTFOUND: as it ended; else with an error
  * raised, after which `failed` says that the move can be made again. */
 static int lio_stands_go(lio_stands *s, const lio_lookup *l, uint32_t move, PyObject *key)
 {
-    PyObject *seek = s->seek, *type, *value, *trace;
+    PyObject *seek = s->seek;
     lio_found found = {0};
     char *bytes = NULL;
     Py_ssize_t size = 0;
@@ -87,10 +101,8 @@ static int lio_stands_go(lio_stands *s, const lio_lookup *l, uint32_t move, PyOb
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         s->placed = code == LIO_OK;
         s->failed = 0;
-    } else if (key == NULL && lio_cursor_item(l->cursor) != NULL) {
-        PyErr_Fetch(&type, &value, &trace); /* it has moved, and cannot be sure that it may */
-        s->unproved = PyLong_FromLong((long)move);
-        PyErr_Restore(type, value, trace);
+    } else {
+        lio_stands_fail(s, move, key == NULL && lio_cursor_item(l->cursor) != NULL);
     }
     Py_DECREF(seek);
     return code;
