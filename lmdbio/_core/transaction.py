@@ -12,7 +12,16 @@ if TYPE_CHECKING:
     class Begins:
         """Base of an environment: ``begin`` is C, and else calls ``_begin``."""
 
-        def _know(self, kind: type, opened: Any, watch: Any, find: Any, buffers: bool) -> None:
+        def _know(
+            self,
+            kind: type,
+            opened: Any,
+            watch: Any,
+            find: Any,
+            buffers: bool,
+            take: Any = None,
+            number: Any = None,
+        ) -> None:
             """Let transactions of class ``kind`` begin on a snapshot, as long as ``watch`` holds.
 
             Args:
@@ -22,6 +31,9 @@ if TYPE_CHECKING:
                 find: of ``Lookup``, in the main database. Where it or ``watch`` is another
                     callable or None, nothing is known.
                 buffers: transactions that lend views, not those that give bytes.
+                take: takes the reader slot that such a transaction holds until it ends, by a
+                    transaction of py-lmdb's; None: it holds none.
+                number: returns the number of the snapshot that one holds.
             """
 
         def _forget(self) -> None:
@@ -34,7 +46,8 @@ if TYPE_CHECKING:
     class Transacts:
         """Base of a transaction: ``get``, ``abort``, ``with`` are C, or call ``_get``, ``_end``.
 
-        C keeps what stands below; ``_ended`` is true before it begins, too.
+        C keeps what stands below, and lets go of ``_slot``, a transaction of py-lmdb's, at the
+        end. ``_ended`` is true before it begins, too.
         """
 
         _env: Any

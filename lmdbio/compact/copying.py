@@ -116,11 +116,8 @@ class Copy:
             yield False
             return
         try:
-            slot = slots.begin()
-            try:
+            with slots.begin():
                 yield True
-            finally:
-                slot.release()
         finally:
             slots.release()
 

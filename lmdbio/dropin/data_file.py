@@ -56,7 +56,8 @@ class DataFile:
         subdir: whether ``path`` is a folder.
         max_readers: slots of a lock file, as asked for.
         why_readonly: why a program that says nothing of it may not write; "": it says so.
-        wants_slots: whether transactions shall hold reader slots (``lock=True``).
+        wants_slots: whether transactions shall hold reader slots (``lock=True``); not in a child
+            whose parent has the file open.
         slots: of the lock file; None: none could be had, or were asked for.
         engine: reads pages and values; None: closed.
         direct_path: reads past the page cache; None: closed.
@@ -202,11 +203,13 @@ class DataFile:
     def acquire_slots(self) -> None:
         """Get at the reader slots, if there are any to be had."""
         status = os.fstat(self.open_engine().fd)
-        options: dict[str, Any] = {"subdir": self.subdir, "max_readers": self.max_readers}
         key = status.st_dev, status.st_ino
-        self.slots, why = reader_slots.acquire(self.path, key, **options)
-        if self.slots is None:
+        options: dict[str, Any] = {"subdir": self.subdir, "max_readers": self.max_readers}
+        slots, why = reader_slots.acquire(self.path, key, **options)
+        if slots is None:
             _tell_unheld(self.path, why)
+        self.slots = self.slots or slots  # those of a parent tell who reads
+        self.wants_slots = not reader_slots.are_inherited(key)
 
     def lock_file(self) -> Any:
         """Return py-lmdb's environment, which maps the file: it would die of one that was cut.
@@ -228,8 +231,8 @@ class DataFile:
 
     # --- snapshots
 
-    def open_snapshot(self, buffers: bool) -> tuple[OpenSnapshot, reader_slots.Slot | None]:
-        """Return the newest snapshot, and the reader slot that holds it, where one can be had.
+    def open_snapshot(self, buffers: bool) -> tuple[OpenSnapshot, Any]:
+        """Return the newest snapshot, and the reader slot that holds it; None: none can be had.
 
         Transactions on one state have it in common.
 
@@ -256,16 +259,16 @@ class DataFile:
                 self._opened[2 * held + buffers] = found
         return found, slot
 
-    def hold_newest(self) -> tuple[_core.Meta, _core.Pages, reader_slots.Slot | None]:
-        """Return the newest state, and the reader slot that holds it, where one can be had.
+    def hold_newest(self) -> tuple[_core.Meta, _core.Pages, Any]:
+        """Return the newest state, and the reader slot that holds it; None: none can be had.
 
         Raises:
             ReadersFullError: all slots are taken.
             lmdb.Error: the environment is closed, or writers commit faster than we look.
         """
-        if self.slots is None:
+        if self.slots is None or self.slots.inherited:
             self.acquire_slots()  # what was in the way may have gone
-        if self.slots is None:
+        if self.slots is None or not self.wants_slots:
             return (*self.newest(None), None)
         for _ in range(1000):
             self.lock_file()
@@ -275,14 +278,12 @@ class DataFile:
                 _tell_unheld(self.path, f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
-                meta, pages = self.newest(slot.txnid)
+                return (*self.newest(reader_slots.number(slot)), slot)
             except LookupError:
-                slot.release()  # a commit in between
-                continue
+                del slot  # a commit in between
             except BaseException:
-                slot.release()
+                slot.abort()
                 raise
-            return meta, pages, slot
         raise lmdb_error(f"{self.path}: writers commit faster than a snapshot can be taken")
 
     def newest(self, txnid: int | None) -> tuple[_core.Meta, _core.Pages]:

@@ -23,8 +23,8 @@ Known differences:
 
 Snapshots. With ``lock=True`` each transaction holds a reader slot
 (lmdbio/pylmdb/reader_slots.py). Where none can be had (``lock=False``; no lock file possible; the
-same process has the file open in py-lmdb; a transaction inherited through fork; a file grown
-beyond what py-lmdb has mapped), the
+same process has the file open in py-lmdb; a child whose parent has it open; a file grown beyond
+what py-lmdb has mapped), the
 meta pages are read again after each batch of reads, and results are refused with ``lmdb.Error``
 once a writer is two commits past the snapshot, since it may then have reused its pages, or once
 the snapshot's meta page is another, since another file was then written over this one. On file
@@ -184,6 +184,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         return _reopen, (self._path, self._arguments)
 
     def _after_fork(self) -> None:
+        self._forget()
         if hasattr(self, "_file"):  # else another thread forked while this was opened
             self._file.after_fork()
         for txn in self._living():

@@ -38,7 +38,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
     if TYPE_CHECKING:
         _opened: OpenSnapshot
         _db: _Database | None
-        _slot: reader_slots.Slot | None
+        _slot: Any  # of py-lmdb
         _open_cursors: weakref.WeakSet[Cursor] | None
 
     def __new__(
@@ -83,8 +83,11 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if slot is not None:
             self._slot = slot
         self._find = opened.finds.get(None if db is None else db._name)
-        if self._find is not None and not file.wants_slots:
-            env._know(Transaction, opened, opened.is_newest, opened.finds.get(None), buffers)
+        slots = file.slots if slot is not None else None
+        if slots is not None or not file.wants_slots:
+            known = opened.is_newest, opened.finds.get(None), buffers
+            take = None if slots is None else slots.take
+            env._know(Transaction, opened, *known, take, reader_slots.number)
         self._started()
 
     @property
@@ -130,7 +133,10 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         raise TypeError("cannot pickle 'Transaction' object")
 
     def _after_fork(self) -> None:
-        self._snapshot.lose()  # the slot is the parent's to release
+        self._snapshot.lose()
+        if self._slot is not None:
+            reader_slots.keep_inherited(self._slot)
+            self._slot = None
         for cursor in list(self._open_cursors or ()):
             cursor._after_fork()
 
@@ -144,7 +150,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         Raises:
             lmdb.Error: the snapshot may be gone.
         """
-        if self._slot is not None and self._slot.held:
+        if self._slot is not None:
             return
         past = self._direct_path.counters().requests
         self._snapshot.check(doubt=past != self._past or self._mapping is not None)
@@ -224,7 +230,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         self.abort()
 
-    if TYPE_CHECKING:  # of C, which calls _end where there is something to end
+    if TYPE_CHECKING:  # of C, which calls _end where there are cursors
 
         def abort(self) -> None:
             """End the transaction. May be called again, also after ``commit``."""
@@ -233,8 +239,6 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
     def _end(self) -> None:
         for cursor in list(self._open_cursors or ()):
             cursor.close()
-        if self._slot is not None:
-            self._slot.release()
 
     # Writing, refused as py-lmdb refuses it.
 

@@ -8,8 +8,12 @@ for both. The facts to know of it:
   file (``Slots``), open while any of our environments on it is.
 * Closing *any* descriptor of the lock file drops the process's fcntl lock on it; hence this
   module never opens the lock file itself.
-* Closing an environment inherited through fork clears the parent's slots; hence a child keeps
-  what it inherited until it exits. Beginning transactions on it works.
+* A transaction holds a slot until nothing refers to it; ``abort()`` alone keeps the slot for
+  another one. With ``max_spare_txns`` an environment keeps one besides; ours keeps none.
+* In a child a slot of an inherited environment is taken in the parent's name, ends with the
+  parent (``reader_check``), and is never given back by py-lmdb. To end an inherited transaction,
+  or to close its environment, clears the parent's slots. Hence a child takes none, and keeps what
+  it inherited until it exits.
 
 The file is parsed (``_core.read_meta``) before py-lmdb sees it: it dies by SIGBUS on a file
 that is cut inside its meta pages.
@@ -26,7 +30,7 @@ from typing import Any
 
 from lmdbio.pylmdb.find import lmdb
 
-__all__ = ["Slot", "Slots", "acquire"]
+__all__ = ["Slots", "acquire", "are_inherited", "keep_inherited", "number"]
 
 #: Refusals that mean "no lock file can be had here", where py-lmdb would give up.
 _NO_LOCK_FILE = {
@@ -44,8 +48,10 @@ MAP_BYTES = 1 << 40 if sys.maxsize > 1 << 32 else 10485760
 
 _guard = threading.Lock()
 _shared: dict[tuple[int, int], Slots] = {}
-#: Inherited through fork: neither closed nor collected.
+#: Transactions inherited through fork: neither ended nor collected.
 _inherited: list[Any] = []
+#: Returns the number of the snapshot that a slot (a transaction of py-lmdb's) holds.
+number: Any = lmdb.Transaction.id
 #: Released, but not yet taken note of.
 _released: collections.deque[Slots] = collections.deque()
 
@@ -58,48 +64,20 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-class Slot:
-    """A reader slot that holds one snapshot.
+class Slots:
+    """One py-lmdb environment, for the reader slots of one file.
+
+    A slot is a read transaction of it, held as long as that lives.
 
     Attributes:
-        txnid: of the snapshot.
+        take: what ``begin`` calls, for C.
     """
 
-    __slots__ = ("_pid", "_txn", "txnid")
-
-    def __init__(self, txn: Any) -> None:
-        self._txn = txn
-        self._pid = os.getpid()
-        self.txnid = int(txn.id())
-
-    @property
-    def held(self) -> bool:
-        """False once released, and in a child: the slot is the parent's to release."""
-        return self._txn is not None and self._pid == os.getpid()
-
-    @property
-    def txn(self) -> Any:
-        """py-lmdb's transaction that has the slot; None: released."""
-        return self._txn
-
-    def release(self) -> None:
-        """Give the slot back, once; a forked child leaves it to its parent."""
-        txn, self._txn = self._txn, None
-        if txn is None:
-            return
-        if self._pid == os.getpid():
-            txn.abort()
-        else:
-            _inherited.append(txn)
-
-
-class Slots:
-    """One py-lmdb environment, for the reader slots of one file."""
-
-    __slots__ = ("_env", "_key", "_pid", "_users")
+    __slots__ = ("_env", "_key", "_pid", "_users", "take")
 
     def __init__(self, key: tuple[int, int], env: Any) -> None:
         self._key, self._env = key, env
+        self.take = env.begin
         self._pid = os.getpid()
         self._users = 0
 
@@ -108,14 +86,19 @@ class Slots:
         """The environment: for what only the lock file knows."""
         return self._env
 
-    def begin(self) -> Slot:
+    @property
+    def inherited(self) -> bool:
+        """Whether the parent of this process opened it."""
+        return self._pid != os.getpid()
+
+    def begin(self) -> Any:
         """Takes a slot on the newest snapshot.
 
         Raises:
             lmdb.ReadersFullError: all slots are taken.
             lmdb.MapResizedError: the file has outgrown ``MAP_BYTES``.
         """
-        return Slot(self._env.begin())
+        return self.take()
 
     def release(self) -> None:
         """Says that one user has ended; the last one closes the environment.
@@ -128,14 +111,10 @@ class Slots:
 
     def _release(self) -> None:
         self._users -= 1
-        if self._users > 0:
+        if self._users > 0 or self.inherited:
             return
-        if _shared.get(self._key) is self:
-            del _shared[self._key]
-        if self._pid != os.getpid():
-            _inherited.append(self._env)
-        else:
-            self._env.close()
+        del _shared[self._key]
+        self._env.close()
 
 
 def _settle() -> None:
@@ -158,8 +137,11 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
 
     Returns:
         They, and "". None, and why, where there are none to be had: the file system knows no
-        lock files, or the process has the file open in py-lmdb itself.
+        lock files, or the process, or the parent that it was forked from, has the file open in
+        py-lmdb itself.
     """
+    if are_inherited(key):
+        return None, "the process that this one was forked from has it open"
     try:
         with _guard:
             slots = _shared.get(key)
@@ -174,9 +156,20 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
         _settle()
 
 
+def are_inherited(key: tuple[int, int]) -> bool:
+    """Whether the slots of this file, as of ``acquire``, are a parent's: no child gets any."""
+    slots = _shared.get(key)
+    return slots is not None and slots.inherited
+
+
+def keep_inherited(slot: Any) -> None:
+    """Leaves a slot to the parent of this process, which holds it."""
+    _inherited.append(slot)
+
+
 def _open(path: str, *, map_bytes: int = MAP_BYTES, **options: Any) -> tuple[Any, str]:
     """Return py-lmdb's environment, and ""; None, and why, where it cannot lock."""
-    options.update(readonly=True, lock=True, create=False, readahead=False)
+    options.update(readonly=True, lock=True, create=False, readahead=False, max_spare_txns=0)
     try:
         return lmdb.open(path, map_size=map_bytes, **options), ""
     except (lmdb.Error, MemoryError) as error:

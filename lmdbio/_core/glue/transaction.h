@@ -1,7 +1,8 @@
 /* glue_transaction: what programs call for each record, of an environment and of a transaction.
  *
  *   class Environment(Begins):        begin()    makes a transaction on the snapshot of the last
- *                                                one, while the file is as it was; else it calls
+ *                                                one, while the file is as it was, with a reader
+ *                                                slot where that one has one; else it calls
  *                                                _begin(), of Python
  *   class Transaction(Transacts):     get(), abort(), with: of a snapshot that knows how to find;
  *                                                else they call _get() and _end()
@@ -28,13 +29,15 @@ static int lio_transacts_type(uintptr_t list);
 /* cdef: skip */
 typedef struct lio_transacts lio_transacts;
 
-/* The state on which the last transaction began, without and with buffers. All are NULL, or `type`, `opened`
- * and `watch` are there. */
+/* The state on which the last transaction began, without and with buffers. All are NULL, or `type`, `opened`,
+ * `watch` and `find` are there. */
 typedef struct {
     PyObject *type;   /* of transactions */
     PyObject *opened; /* the snapshot, an OpenSnapshot */
     PyObject *watch;  /* a callable of lio_glue_watch */
-    PyObject *find;   /* of lio_glue_lookup, in the main database; NULL: not known yet */
+    PyObject *find;   /* of lio_glue_lookup, in the main database */
+    PyObject *take;   /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
+    PyObject *number; /* says of which snapshot such a transaction is */
 } lio_known;
 
 typedef struct {
@@ -45,7 +48,8 @@ typedef struct {
 struct lio_transacts {
     PyObject_HEAD PyObject *env; /* NULL: has not begun */
     lio_transacts *next, **link; /* `link`: what points here; NULL: it has ended */
-    PyObject *opened, *db, *slot, *cursors;
+    PyObject *opened, *db, *cursors;
+    PyObject *slot; /* its reader slot: a transaction of py-lmdb's, as long as that lives */
     PyObject *find; /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
     unsigned long long past;
 };
@@ -93,15 +97,20 @@ static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssi
     return found;
 }
 
-/* Ends it: no other thread finds it alive from here on. */
+/* Ends it: no other thread finds it alive from here on. Its slot goes last. */
 static PyObject *lio_transacts_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     lio_transacts *t = (lio_transacts *)self;
+    PyObject *done = NULL;
     if (t->link != NULL) {
         lio_transacts_unlink(t);
         Py_CLEAR(t->find);
-        if (t->cursors != NULL || t->slot != NULL)
-            return PyObject_CallMethod(self, "_end", NULL);
+        if (t->cursors != NULL)
+            done = PyObject_CallMethod(self, "_end", NULL);
+        else
+            Py_INCREF(done = Py_None);
+        Py_CLEAR(t->slot);
+        return done;
     }
     Py_INCREF(Py_None);
     return Py_None;
@@ -283,28 +292,53 @@ static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject 
     return lio_said(given[LIO_BEGIN_BUFFERS]);
 }
 
-/* Makes a transaction on what the last one knew. NULL without an error: that is known no longer, since to
- * make an object may have the garbage collector run any code, close() of this environment, too. */
+/* Gives a transaction that has not begun a reader slot, and makes sure that it holds the snapshot that
+ * the transaction reads: from then on no writer reuses its pages. False: it does not, or no slot can be had,
+ * which Python will find as well. */
+static bool lio_transacts_hold(lio_transacts *t, PyObject *take, PyObject *number)
+{
+    PyObject *txnid = NULL;
+    bool is_held = false;
+    Py_INCREF(take); /* which may let another thread run, that forgets all */
+    Py_INCREF(number);
+    t->slot = PyObject_CallObject(take, NULL);
+    if (t->slot != NULL)
+        txnid = PyObject_CallFunctionObjArgs(number, t->slot, NULL);
+    if (txnid != NULL)
+        is_held = PyLong_AsUnsignedLongLong(txnid) == lio_lookup_of(t->find)->snapshot->txnid;
+    Py_XDECREF(txnid);
+    Py_DECREF(number);
+    Py_DECREF(take);
+    PyErr_Clear();
+    return is_held;
+}
+
+/* Makes a transaction on what the last one knew. NULL without an error: the file may have moved on, or that
+ * is known no longer, since to make an object may have the garbage collector run any code, close() of this
+ * environment, too. */
 static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
 {
     PyTypeObject *type = (PyTypeObject *)known->type;
-    allocfunc make = (allocfunc)PyType_GetSlot(type, Py_tp_alloc);
     lio_transacts *t;
+    if (known->find == NULL || !lio_watch_is_unchanged(known->watch))
+        return NULL;
     Py_INCREF(type);
-    t = (lio_transacts *)make(type, 0);
+    t = (lio_transacts *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     Py_DECREF(type);
     if (t == NULL)
         return NULL;
-    if (known->find == NULL) {
+    Py_INCREF(self);
+    t->env = self;
+    Py_XINCREF(known->opened);
+    t->opened = known->opened;
+    Py_XINCREF(known->find);
+    t->find = known->find;
+    if (t->find == NULL ||
+        (known->take != NULL && !lio_transacts_hold(t, known->take, known->number)) ||
+        t->find != known->find) {
         Py_DECREF((PyObject *)t);
         return NULL;
     }
-    Py_INCREF(self);
-    t->env = self;
-    Py_INCREF(known->opened);
-    t->opened = known->opened;
-    Py_INCREF(known->find);
-    t->find = known->find;
     lio_transacts_link(t);
     return (PyObject *)t;
 }
@@ -314,31 +348,32 @@ static PyObject *lio_begins_begin(PyObject *self, PyObject *const *args, Py_ssiz
 {
     int buffers = lio_begins_plainly(args, count, names);
     if (buffers >= 0) {
-        const lio_known *known = &((lio_begins *)self)->known[buffers];
-        if (known->find != NULL && lio_watch_is_unchanged(known->watch)) {
-            PyObject *begun = lio_begins_again(self, known);
-            if (begun != NULL || PyErr_Occurred())
-                return begun;
-        }
+        PyObject *begun = lio_begins_again(self, &((lio_begins *)self)->known[buffers]);
+        if (begun != NULL || PyErr_Occurred())
+            return begun;
     }
     return lio_call_fast(self, "_begin", args, count, names);
 }
 
 static void lio_known_clear(lio_known *known)
 {
+    Py_CLEAR(known->number);
+    Py_CLEAR(known->take);
     Py_CLEAR(known->find);
     Py_CLEAR(known->watch);
     Py_CLEAR(known->opened);
     Py_CLEAR(known->type);
 }
 
-/* _know(type, opened, watch, find, buffers): what later transactions may begin on. */
+/* _know(type, opened, watch, find, buffers, take=None, number=None): what later transactions may
+ * begin on. */
 static PyObject *lio_begins_know(PyObject *self, PyObject *args)
 {
-    PyObject *type, *opened, *watch, *find;
+    PyObject *type, *opened, *watch, *find, *take = Py_None, *number = Py_None;
     int buffers;
     lio_known *known, before;
-    if (!PyArg_ParseTuple(args, "OOOOp", &type, &opened, &watch, &find, &buffers))
+    if (!PyArg_ParseTuple(args, "OOOOp|OO", &type, &opened, &watch, &find, &buffers, &take,
+                          &number))
         return NULL;
     known = &((lio_begins *)self)->known[buffers];
     before = *known;
@@ -348,7 +383,13 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
         Py_INCREF(opened);
         Py_INCREF(watch);
         Py_INCREF(find);
-        *known = (lio_known){type, opened, watch, find};
+        *known = (lio_known){type, opened, watch, find, NULL, NULL};
+        if (take != Py_None) {
+            Py_INCREF(take);
+            known->take = take;
+            Py_INCREF(number);
+            known->number = number;
+        }
     }
     lio_known_clear(&before);
     Py_INCREF(Py_None);
@@ -388,6 +429,8 @@ static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
         Py_VISIT(b->known[i].opened);
         Py_VISIT(b->known[i].watch);
         Py_VISIT(b->known[i].find);
+        Py_VISIT(b->known[i].take);
+        Py_VISIT(b->known[i].number);
     }
     return 0;
 }
