@@ -35,13 +35,13 @@ from lmdbio._core.cursor import (
     WANT_VALUE,
     Cursor,
     EmptyKeyError,
-    Lookup,
     Move,
     NoDuplicatesError,
     Pages,
     Snapshot,
     UnplacedError,
     fetcher,
+    finder,
 )
 from lmdbio._core.engine import Counters, Engine, EngineCounts, Ticket
 from lmdbio._core.extents import (
@@ -125,7 +125,6 @@ __all__ = [
     "Layout",
     "LeafItems",
     "Leaves",
-    "Lookup",
     "Memory",
     "MemoryPool",
     "Meta",
@@ -164,6 +163,7 @@ __all__ = [
     "encode_block",
     "encode_leaves",
     "fetcher",
+    "finder",
     "compare_keys",
     "find_database",
     "find_extents",

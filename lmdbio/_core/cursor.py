@@ -186,7 +186,8 @@ class Snapshot:
 class Cursor:
     """A position in one tree (csrc/cursor.h)."""
 
-    __slots__ = ("_pages", "_pointer", "_status")
+    __slots__ = ("_keep", "_pages", "_pointer", "_status")
+    _keep: Any
 
     def __init__(self, pages: Pages, db: Database) -> None:
         self._pages = pages
@@ -196,6 +197,15 @@ class Cursor:
             lib.lio_cursor_open(pages.pointer, database_to_c(db), out, self._status.error)
         )
         self._pointer = owned(out[0], lib.lio_cursor_close, pages.engine.pointer)
+
+    @classmethod
+    def of(cls, pages: Pages, lookup: Any) -> Cursor:
+        """The cursor of a position (``Stands._lookup``), which closes it."""
+        self = cls.__new__(cls)
+        self._pages, self._keep = pages, lookup
+        self._status = Status(pages.engine.path)
+        self._pointer = lib.lio_glue_lookup_cursor(id(lookup))
+        return self
 
     @property
     def engine(self) -> Engine:
@@ -351,57 +361,35 @@ def fetcher(
     return found
 
 
-class Lookup:
-    """Searches of a cursor by key, each in one call that is quick while nothing waits.
-
-    They keep the cursor open. They raise what ``Transaction.get`` and ``Cursor.get`` raise.
+def finder(
+    cursor: Cursor,
+    snapshot: Snapshot,
+    *,
+    as_key: Callable[[Any], bytes],
+    buffers: bool,
+    mapping: memoryview | None = None,
+) -> Callable[[Any, Any], Any]:
+    """A search by key in one call that is quick while nothing waits, as ``Transaction.get``.
 
     Args:
-        cursor: moved.
+        cursor: moved, and kept open; positions (``Stands``) in its database come from it.
         snapshot: asked after each read.
         as_key: makes bytes of a key that is none, or raises.
-        call: LMDB's name for the search, for messages.
         buffers: keys and values are read-only memoryviews.
         mapping: of the engine (``Engine.mapping``): such views of large values are slices of
             it. None: they all own their bytes.
 
-    Attributes:
-        find: of (key, default): the first value of the key, or the default.
-        seek: of a key: moves there, and whether it exists.
-        read: of ``WANT_KEY``, ``WANT_VALUE`` or both: of where the last move ended.
+    Returns:
+        Of (key, default): the first value of the key, or the default.
     """
-
-    __slots__ = ("find", "read", "seek")
-
-    find: Callable[[Any, Any], Any]
-    seek: Callable[[Any], bool]
-    read: Callable[[int], Any]
-
-    def __init__(
-        self,
-        cursor: Cursor,
-        snapshot: Snapshot,
-        *,
-        as_key: Callable[[Any], bytes],
-        call: str,
-        buffers: bool,
-        mapping: memoryview | None = None,
-    ) -> None:
-        pointer = cursor.pointer
-        keep = pointer, snapshot.pointer
-        failed = Failed(snapshot, cursor.engine.path, call)
-        verify = snapshot.verify
-        cell: list[Any] = [None] * 3
-        if lib.lio_glue_lookup(
-            pointer,
-            snapshot.pointer,
-            id(keep),
-            id(as_key),
-            id(failed),
-            id(verify),
-            id(mapping),
-            buffers,
-            id(cell),
-        ):
-            raise MemoryError("no memory for searches")
-        self.find, self.seek, self.read = cell
+    keep = cursor.pointer, snapshot.pointer
+    failed = Failed(snapshot, cursor.engine.path, "mdb_get")
+    verify = snapshot.verify
+    cell: list[Any] = [None]
+    made = lib.lio_glue_lookup(
+        *keep, id(keep), id(as_key), id(failed), id(verify), id(mapping), buffers, id(cell)
+    )
+    if made:
+        raise MemoryError("no memory for searches")
+    found: Callable[[Any, Any], Any] = cell[0]
+    return found

@@ -13,17 +13,35 @@ if TYPE_CHECKING:
     class Stands:
         """Base of a position: what programs call for each record is C, or calls Python.
 
-        Python has ``_move``, ``_seek_key``, ``_get_key`` and ``_peek`` for it, and closes it by
-        ``_seek = None``.
+        Python has ``_move``, ``_seek_key``, ``_get_key``, ``_peek``, ``_check`` and ``_end_run``
+        for it. A transaction makes it (``Transacts``).
         """
 
-        _seek: Any  #: of ``Lookup``
+        _lookup: Any  #: of C, with the cursor; None: closed
+        _txn: Any
+        _db: Any  #: None: the transaction's database
+        _dup: bool
+        _made: Any  #: what Python has made of the cursor
+        _kept_guard: Any
         _run: Any  #: records read ahead; None: none
         _unproved: int | None
         _placed: bool
         _keyless: bool
         _is_stale: bool
         _failed: bool
+
+        def _seek(self, key: bytes) -> bool:
+            """Move the C core's cursor to ``key``; return whether it is there."""
+            return bool(key)
+
+        def _read(self, wanted: int) -> Any:
+            """Return key, value, or both in a tuple, of where its last move ended."""
+
+        def _keep_guard(self, guard: Any) -> Any:
+            """Return the guard that was brought first, by any thread."""
+
+        def close(self) -> None:
+            """Close the cursor and free its pages. May be called twice."""
 
         def _move(self, move: Move) -> bool: ...
 

@@ -177,7 +177,7 @@ class Items(_Items):
         Args:
             scan: kept open.
             snapshot: asked after each read.
-            buffers, mapping: see ``Lookup``.
+            buffers, mapping: see ``finder``.
         """
         keep = scan.pointer, snapshot.pointer
         failed = Failed(snapshot, scan.path, "mdb_cursor_get")

@@ -12,9 +12,16 @@ if TYPE_CHECKING:
     class Begins:
         """Base of an environment: ``begin`` is C, and else calls ``_begin``."""
 
+        def _make(self, transaction: type, cursor: type) -> None:
+            """Say of which classes transactions and their cursors are, before the first one.
+
+            Args:
+                transaction: derived from ``Transacts``.
+                cursor: derived from ``Stands``.
+            """
+
         def _know(
             self,
-            kind: type,
             opened: Any,
             watch: Any,
             find: Any,
@@ -22,13 +29,12 @@ if TYPE_CHECKING:
             take: Any = None,
             number: Any = None,
         ) -> None:
-            """Let transactions of class ``kind`` begin on a snapshot, as long as ``watch`` holds.
+            """Let transactions begin on a snapshot, as long as ``watch`` holds.
 
             Args:
-                kind: derived from ``Transacts``.
                 opened: the snapshot.
                 watch: of ``watch``.
-                find: of ``Lookup``, in the main database. Where it or ``watch`` is another
+                find: of ``finder``, in the main database. Where it or ``watch`` is another
                     callable or None, nothing is known.
                 buffers: transactions that lend views, not those that give bytes.
                 take: takes the reader slot that such a transaction holds until it ends, by a
@@ -44,23 +50,30 @@ if TYPE_CHECKING:
             return []
 
     class Transacts:
-        """Base of a transaction: ``get``, ``abort``, ``with`` are C, or call ``_get``, ``_end``.
+        """Base of a transaction: ``abort`` and ``with`` are C; ``get`` and ``cursor`` are, or call
+        ``_get`` and ``_cursor``.
 
         C keeps what stands below, and lets go of ``_slot``, a transaction of py-lmdb's, at the
-        end. ``_ended`` is true before it begins, too.
+        end, when it has closed the cursors. ``_ended`` is true before it begins, too.
         """
 
         _env: Any
         _opened: Any
         _db: Any
         _slot: Any
-        _open_cursors: Any
         _find: Any
         _past: int
         _ended: bool
 
         def _started(self) -> None:
             """Begin, once ``_env`` is there."""
+
+        def _stand(self, find: Any, db: Any) -> Any:
+            """Return a cursor over ``db``, in which ``find`` finds; None: it has ended."""
+
+        def _cursors(self) -> list[Any]:
+            """Return the cursors that are open."""
+            return []
 
         def __enter__(self) -> Any: ...
 

@@ -11,7 +11,7 @@ from lmdbio import _core
 from lmdbio._core import Move
 from lmdbio.dropin.arguments import as_bytes, as_optional_bytes
 from lmdbio.dropin.iterator import CursorIterator
-from lmdbio.dropin.position import Position, Snapshotted
+from lmdbio.dropin.position import Position
 from lmdbio.errors import MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, CorruptedError, lmdb_error
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
@@ -32,20 +32,7 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
             return lmdb.Cursor(db, txn)
         if not hasattr(txn, "_record_of"):
             raise TypeError("invalid type")
-        return cls._on(db, txn)
-
-    @classmethod
-    def _on(cls, db: Any, txn: Snapshotted) -> Cursor:
-        """Return a cursor over ``db`` (None: the transaction's database)."""
-        self = super().__new__(cls)
-        self._start(db, txn)
-        return self
-
-    def __enter__(self) -> Cursor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        return txn.cursor(db)
 
     # --- moving
 
@@ -114,7 +101,7 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
 
     def _dups_before(self, key: bytes, value: bytes) -> int:
         """Return how many values of ``key`` come before this one."""
-        with Cursor._on(self._db, self._txn) as other:
+        with self._txn.cursor(self._db) as other:
             there, before = other.set_key(key), 0
             while there and bytes(other.value()) != value:
                 there, before = other.next_dup(), before + 1

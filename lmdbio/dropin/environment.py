@@ -174,6 +174,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         }
         self._map_size = int(keywords.map_size)
         self._handles = Handles(keywords.max_dbs)
+        self._make(Transaction, Cursor)
         fork.register(self)
         self._file = DataFile(path, keywords, overrides, why_readonly=why_readonly, **bounds)
         self._counter = StageCounter(self._file.counts)

@@ -136,20 +136,11 @@ class OpenSnapshot:
         """Return the C core's ``get`` in one database; see ``record``."""
         find = self.finds.get(name)
         if find is None:
-            find = self.lookup(self.record(name, verify), as_get_key, "mdb_get")[1].find
-            self.finds[name] = find
+            find = self.finds[name] = _core.finder(
+                _core.Cursor(self.pages, self.record(name, verify)),
+                self.snapshot,
+                as_key=as_get_key,
+                buffers=self.buffers,
+                mapping=self.mapping,
+            )
         return find
-
-    def lookup(
-        self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
-    ) -> tuple[_core.Cursor, _core.Lookup]:
-        """Return a cursor of the C core's, and searches on it."""
-        cursor = _core.Cursor(self.pages, record)
-        return cursor, _core.Lookup(
-            cursor,
-            self.snapshot,
-            as_key=as_key,
-            call=call,
-            buffers=self.buffers,
-            mapping=self.mapping,
-        )

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import errno
 import threading
-import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from lmdbio import _core
 from lmdbio._core import WANT_KEY, WANT_VALUE, Move
@@ -21,7 +19,6 @@ from lmdbio.dropin.run import Run
 from lmdbio.errors import (
     MDB_BAD_VALSIZE,
     MDB_INCOMPATIBLE,
-    BadValsizeError,
     CorruptedError,
     Error,
     closed_error,
@@ -46,9 +43,6 @@ class Snapshotted(Protocol):
     def _buffers(self) -> bool: ...
 
     @property
-    def _cursors(self) -> weakref.WeakSet[Any]: ...
-
-    @property
     def _direct_path(self) -> DirectPath: ...
 
     @property
@@ -58,19 +52,20 @@ class Snapshotted(Protocol):
     def _mapping(self) -> memoryview | None: ...
 
     @property
+    def _pages(self) -> _core.Pages: ...
+
+    @property
     def _snapshot(self) -> _core.Snapshot: ...
 
     def _record_of(self, db: Any) -> _core.Database: ...
-
-    def _lookup(
-        self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
-    ) -> tuple[_core.Cursor, _core.Lookup]: ...
 
     def _keys(self, db: Any) -> KeyIndex: ...
 
     def _verify(self) -> None: ...
 
     def _refuse(self, what: str) -> Error: ...
+
+    def cursor(self, db: Any = None) -> Any: ...
 
 
 class Position(_core.Stands):
@@ -83,25 +78,18 @@ class Position(_core.Stands):
     # in the snapshot (_unproved). A step may be made again, and passes over nothing.
     if TYPE_CHECKING:
         _run: Run | None
-        _seek: Callable[[bytes], bool] | None
-    __slots__ = ("__weakref__", "_db", "_dup", "_empty", "_guard", "_open", "_read", "_txn")
-
-    def _start(self, db: Any, txn: Snapshotted) -> None:
-        record = txn._record_of(db)
-        self._txn, self._db = txn, db
-        self._guard = threading.RLock()  # of the run
-        self._dup = bool(record.flags & 0x04)
-        opened, lookup = txn._lookup(record, as_bytes, "mdb_cursor_get")
-        self._open: _core.Cursor | None = opened
-        self._seek, self._read = lookup.seek, lookup.read
-        self._empty: Any = memoryview(b"") if txn._buffers else b""
-        txn._cursors.add(self)
+        _txn: Snapshotted
+    __slots__ = ("__weakref__",)
 
     def __reduce__(self) -> Any:
         raise TypeError("cannot pickle 'Cursor' object")
 
     def _after_fork(self) -> None:
-        self._guard = threading.RLock()
+        self._kept_guard = None
+
+    def _check(self) -> None:
+        if self._lookup is None:
+            raise closed_error()
 
     @property
     def _c(self) -> _core.Cursor:
@@ -110,19 +98,26 @@ class Position(_core.Stands):
         Raises:
             lmdb.Error: this cursor is closed.
         """
-        if self._open is None:
+        lookup, made = self._lookup, self._made
+        if lookup is None:
             raise closed_error()
-        return self._open
+        if made is None:
+            made = self._made = _core.Cursor.of(self._txn._pages, lookup)
+        return cast(_core.Cursor, made)
 
-    def close(self) -> None:
-        """Close the cursor and free its pages. May be called twice."""
+    @property
+    def _guard(self) -> Any:
+        """A lock of the run."""
+        return self._kept_guard or self._keep_guard(threading.RLock())
+
+    @property
+    def _empty(self) -> Any:
+        return memoryview(b"") if self._txn._buffers else b""
+
+    def _end_run(self) -> None:
         run, self._run = self._run, None
         if run is not None:
             run.end()
-        cursor, self._open = self._open, None
-        self._seek = None
-        if cursor is not None:
-            cursor.close()
 
     def _settle(self) -> None:
         """End a run, if there is one, and put the C cursor on the record it last handed out."""
@@ -151,9 +146,7 @@ class Position(_core.Stands):
         """
         if self._run is not None:
             self._settle()
-        cursor = self._open
-        if cursor is None:
-            raise closed_error()
+        cursor = self._c
         # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
         keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
         again, self._unproved = self._unproved == move, None
@@ -190,19 +183,15 @@ class Position(_core.Stands):
             TypeError: it is no key; the position stays as it was then.
             lmdb.Error, OSError: as for ``_move``.
         """
-        seek = self._seek
-        if seek is None:
-            raise closed_error()
+        self._check()
         key = as_bytes(key)
         if self._run is not None:
             self._settle()
         self._placed = self._keyless = self._is_stale = False
-        self._failed, self._unproved = True, None
-        try:
-            self._placed = placed = seek(key)
-        except BadValsizeError:
-            self._failed = False
-            raise
+        self._failed, self._unproved = bool(key), None
+        if not key:
+            raise lmdb_error("mdb_cursor_get", MDB_BAD_VALSIZE)
+        self._placed = placed = self._seek(key)
         self._failed = False
         return placed
 
@@ -228,8 +217,7 @@ class Position(_core.Stands):
 
     def _peek(self, wanted: int) -> Any:
         """Return the current key, value or item, empty where the cursor stands nowhere."""
-        if self._open is None:
-            raise closed_error()
+        self._check()
         if self._is_stale:
             self._look_again()
         if not self._placed:
@@ -249,7 +237,7 @@ class Position(_core.Stands):
     def _look_again(self) -> None:
         """Take the place of the C cursor as ours, also after a move that failed."""
         self._is_stale = False
-        if self._open is not None and (self._keyless or not self._placed):
+        if self._lookup is not None and (self._keyless or not self._placed):
             self._move(Move.CURRENT)
 
     def _is_placed(self) -> bool:
@@ -258,6 +246,5 @@ class Position(_core.Stands):
         Raises:
             lmdb.Error: it is closed.
         """
-        if self._open is None:
-            raise closed_error()
+        self._check()
         return self._placed

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -39,7 +38,6 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         _opened: OpenSnapshot
         _db: _Database | None
         _slot: Any  # of py-lmdb
-        _open_cursors: weakref.WeakSet[Cursor] | None
 
     def __new__(
         cls,
@@ -85,20 +83,14 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._find = opened.finds.get(None if db is None else db._name)
         slots = file.slots if slot is not None else None
         if slots is not None or not file.wants_slots:
-            known = opened.is_newest, opened.finds.get(None), buffers
+            known = opened, opened.is_newest, opened.finds.get(None), buffers
             take = None if slots is None else slots.take
-            env._know(Transaction, opened, *known, take, reader_slots.number)
+            env._know(*known, take, reader_slots.number)
         self._started()
 
     @property
     def _file(self) -> DataFile:
         return cast(DataFile, self._env._file)
-
-    @property
-    def _cursors(self) -> weakref.WeakSet[Cursor]:
-        if self._open_cursors is None:
-            self._open_cursors = weakref.WeakSet()
-        return self._open_cursors
 
     @property
     def _meta(self) -> _core.Meta:
@@ -137,7 +129,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if self._slot is not None:
             reader_slots.keep_inherited(self._slot)
             self._slot = None
-        for cursor in list(self._open_cursors or ()):
+        for cursor in self._cursors():
             cursor._after_fork()
 
     def _check(self) -> None:
@@ -189,17 +181,14 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     def _get(self, key: Any, default: Any = None, db: _Database | None = None) -> Any:
         self._check()
-        db = self._database(db)
+        return self._find_in(self._database(db))(key, default)
+
+    def _find_in(self, db: _Database | None) -> Callable[[Any, Any], Any]:
+        """Return the C core's ``get`` in a database."""
         find = self._opened.find_in(None if db is None else db._name, self._verify)
         if db is self._db:
             self._find = find
-        return find(key, default)
-
-    def _lookup(
-        self, record: _core.Database, as_key: Callable[[Any], bytes], call: str
-    ) -> tuple[_core.Cursor, _core.Lookup]:
-        """Return a cursor of the C core's, and searches on it."""
-        return self._opened.lookup(record, as_key, call)
+        return find
 
     def _keys(self, db: _Database | None) -> KeyIndex:
         """Return the keys of ``db`` (None: the transaction's database) by number."""
@@ -208,9 +197,18 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         name = None if db is None else db._name
         return self._opened.keys(name, record)
 
-    def cursor(self, db: _Database | None = None) -> Cursor:
-        """Return a cursor over ``db`` (None: the transaction's database)."""
-        return Cursor._on(db, self)
+    if TYPE_CHECKING:  # of C, which calls _cursor in a database that is not known yet
+
+        def cursor(self, db: _Database | None = None) -> Cursor:
+            """Return a cursor over ``db`` (None: the transaction's database)."""
+            return self._cursor(db)
+
+    def _cursor(self, db: _Database | None = None) -> Cursor:
+        self._check()
+        cursor = self._stand(self._find_in(self._database(db)), db)
+        if cursor is None:
+            raise closed_error()
+        return cast(Cursor, cursor)
 
     def stat(self, db: _Database | None = None) -> dict[str, int]:
         """Return the sizes and counts of a database in this snapshot."""
@@ -230,15 +228,10 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._check()
         self.abort()
 
-    if TYPE_CHECKING:  # of C, which calls _end where there are cursors
+    if TYPE_CHECKING:  # of C
 
         def abort(self) -> None:
             """End the transaction. May be called again, also after ``commit``."""
-            self._end()
-
-    def _end(self) -> None:
-        for cursor in list(self._open_cursors or ()):
-            cursor.close()
 
     # Writing, refused as py-lmdb refuses it.
 
@@ -248,7 +241,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         As in py-lmdb, cursors look again where they stand after one: a cursor that had come to an
         end shows its last record.
         """
-        for cursor in list(self._open_cursors or ()):
+        for cursor in self._cursors():
             cursor._is_stale = True
         return self._file.read_only(what)
 

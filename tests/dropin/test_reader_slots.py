@@ -89,7 +89,7 @@ def without_python(monkeypatch: pytest.MonkeyPatch) -> Any:
 def given(env: Any, txn: Any, take: Any) -> None:
     """Let ``take`` give the slots of the transactions that begin next."""
     opened = txn._opened
-    known = type(txn), opened, opened.is_newest, opened.finds[None], False
+    known = opened, opened.is_newest, opened.finds[None], False
     env._know(*known, take, reader_slots.number)
 
 

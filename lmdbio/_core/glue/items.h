@@ -396,7 +396,7 @@ static PyObject *lio_items_step(lio_items *s)
     uint32_t move = s->is_started ? s->move : LIO_STAY, steps = s->steps + 1;
     lio_found found = {0};
     lio_error error;
-    PyObject *seek, *item = NULL;
+    PyObject *lookup, *item = NULL;
     int code;
     if (l == NULL || (s->has_waited && s->steps >= s->patience))
         return NULL;
@@ -407,8 +407,8 @@ static PyObject *lio_items_step(lio_items *s)
     s->is_started = 1;
     s->steps = steps;
     p->placed = code == LIO_OK;
-    seek = p->seek;
-    Py_INCREF(seek); /* another thread may close the cursor meanwhile */
+    lookup = p->lookup;
+    Py_INCREF(lookup); /* another thread may close the cursor meanwhile */
     code = lio_lookup_finish(l, move, s->wanted, code, &found, &error);
     s->has_waited |= found.has_waited;
     if (code == LIO_OK)
@@ -425,7 +425,7 @@ static PyObject *lio_items_step(lio_items *s)
         lio_engine_approach(lio_pages_engine(l->pages),
                             lio_round_up(found.where.offset + found.where.length,
                                          lio_pages_layout(l->pages)->page_size));
-    Py_DECREF(seek);
+    Py_DECREF(lookup);
     return item;
 }
 

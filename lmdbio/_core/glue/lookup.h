@@ -28,14 +28,10 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
                          const uint8_t *data, size_t data_size, uint32_t wanted, uintptr_t list,
                          lio_error *error);
 
-/* Puts three callables into the list at address `list`, for searches of a cursor by key, each
- * one call that keeps the GIL while nothing waits and the value is short:
+/* Puts the callable find(key, default) into the list at address `list`, at 0: the first value of
+ * `key`, or `default`, in one call that keeps the GIL while nothing waits and the value is short.
  *
- *   find(key, default)   the first value of `key`, or `default`
- *   seek(key)            moves to `key`; whether it is there
- *   read(wanted)         key, value, or both in a tuple (LIO_WANT_*) of where the last move ended
- *
- * They hold the objects at these addresses: `keep` owns `cursor` and `snapshot`; as_key(key) makes
+ * It holds the objects at these addresses: `keep` owns `cursor` and `snapshot`; as_key(key) makes
  * bytes of what is none; failed(code, sys_errno, offset, wanted, got, reason) raises what a code
  * means; verify() asks the meta pages, waiting, and raises when the snapshot is gone; `map` is a
  * memoryview over the engine's mapping, of which slices are lent (None: there is none). With
@@ -43,6 +39,9 @@ static int lio_glue_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, 
 static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t keep,
                            uintptr_t as_key, uintptr_t failed, uintptr_t verify, uintptr_t map,
                            uint32_t buffers, uintptr_t list);
+
+/* The cursor of a search that is not of a callable: see glue_position. */
+static lio_cursor *lio_glue_lookup_cursor(uintptr_t lookup);
 
 /* Fills the lists `keys` and `values` (length `count`; 0: not wanted) with the loaded records
  * [first, first + count) of the scan; large values are read here. */
@@ -199,6 +198,7 @@ typedef struct {
     lio_snapshot *snapshot;
     PyObject *keep, *as_key, *failed, *verify, *map; /* `map`: NULL when there is none */
     uint32_t buffers;
+    bool is_apart; /* the cursor is its own, and not of `keep` */
 } lio_lookup;
 
 /* The result of a search. `value` is NULL when it is still to be read at `where`. */
@@ -211,9 +211,23 @@ typedef struct {
 
 static const char LIO_LOOKUP[] = "lmdbio.lookup";
 
+/* A thread waits for the lock of the pages without the GIL: see lio_glue_put. */
+static void lio_lookup_close(lio_lookup *l)
+{
+    if (lio_pages_try_lock(l->pages)) {
+        lio_cursor_close(l->cursor);
+        lio_pages_unlock_tried(l->pages);
+    } else {
+        Py_BEGIN_ALLOW_THREADS lio_cursor_close(l->cursor);
+        Py_END_ALLOW_THREADS
+    }
+}
+
 static void lio_lookup_free(PyObject *capsule)
 {
     lio_lookup *l = PyCapsule_GetPointer(capsule, LIO_LOOKUP);
+    if (l->is_apart)
+        lio_lookup_close(l);
     Py_XDECREF(l->map);
     Py_DECREF(l->verify);
     Py_DECREF(l->failed);
@@ -466,13 +480,6 @@ static PyObject *lio_lookup_find(PyObject *self, PyObject *const *args, Py_ssize
     return args[1];
 }
 
-static PyObject *lio_lookup_seek(PyObject *self, PyObject *key)
-{
-    lio_found found = {0};
-    int code = lio_lookup_get_key(PyCapsule_GetPointer(self, LIO_LOOKUP), key, 0, &found);
-    return code == LIO_OK || code == LIO_NOTFOUND ? PyBool_FromLong(code == LIO_OK) : NULL;
-}
-
 /* Makes a key, a value, or both in a tuple, as it is wanted, of where the last move ended. */
 static PyObject *lio_lookup_item(const lio_lookup *l, uint32_t wanted)
 {
@@ -490,21 +497,22 @@ static PyObject *lio_lookup_item(const lio_lookup *l, uint32_t wanted)
     return item;
 }
 
-static PyObject *lio_lookup_read(PyObject *self, PyObject *what)
+static PyMethodDef LIO_LOOKUP_METHOD = {"find", (PyCFunction)(void (*)(void))lio_lookup_find,
+                                        METH_FASTCALL, NULL};
+
+/* The search in a capsule. */
+static lio_lookup *lio_lookup_in(PyObject *capsule)
 {
-    long wanted = PyLong_AsLong(what);
-    if (wanted >= LIO_WANT_KEY && wanted <= (LIO_WANT_KEY | LIO_WANT_VALUE))
-        return lio_lookup_item(PyCapsule_GetPointer(self, LIO_LOOKUP), (uint32_t)wanted);
-    if (!PyErr_Occurred())
-        PyErr_Format(PyExc_ValueError, "nothing is known by the number %ld", wanted);
-    return NULL;
+    return PyCapsule_GetPointer(capsule, LIO_LOOKUP);
 }
 
-static PyMethodDef LIO_LOOKUP_METHODS[] = {
-    {"find", (PyCFunction)(void (*)(void))lio_lookup_find, METH_FASTCALL, NULL},
-    {"seek", lio_lookup_seek, METH_O, NULL},
-    {"read", lio_lookup_read, METH_O, NULL},
-};
+static lio_cursor *lio_glue_lookup_cursor(uintptr_t lookup)
+{
+    PyGILState_STATE state = PyGILState_Ensure();
+    lio_cursor *cursor = lio_lookup_in((PyObject *)lookup)->cursor;
+    PyGILState_Release(state);
+    return cursor;
+}
 
 /* The search of which a callable is; NULL where it is of none. */
 static lio_lookup *lio_lookup_of(PyObject *find)
@@ -547,26 +555,48 @@ static PyObject *lio_call_fast(PyObject *self, const char *method, PyObject *con
     return result;
 }
 
-static PyObject *lio_lookup_make(lio_cursor *cursor, lio_snapshot *snapshot, PyObject *keep,
-                                 PyObject *as_key, PyObject *failed, PyObject *verify,
-                                 PyObject *map, uint32_t buffers)
+/* A capsule of a search, which holds its objects and, where it is apart, closes its cursor. NULL: no
+ * memory; the cursor stays open. */
+static PyObject *lio_lookup_hold(const lio_lookup *search)
 {
     lio_lookup *l = PyMem_Malloc(sizeof *l);
-    PyObject *capsule;
-    if (l == NULL)
-        return NULL;
-    *l = (lio_lookup){cursor, lio_cursor_pages(cursor),    snapshot, keep, as_key, failed,
-                      verify, map == Py_None ? NULL : map, buffers};
-    capsule = PyCapsule_New(l, LIO_LOOKUP, lio_lookup_free);
+    PyObject *capsule = l != NULL ? PyCapsule_New(l, LIO_LOOKUP, lio_lookup_free) : NULL;
     if (capsule == NULL) {
         PyMem_Free(l);
-        return NULL;
+        return PyErr_NoMemory();
     }
-    Py_INCREF(keep);
-    Py_INCREF(as_key);
-    Py_INCREF(failed);
-    Py_INCREF(verify);
+    *l = *search;
+    Py_INCREF(l->keep);
+    Py_INCREF(l->as_key);
+    Py_INCREF(l->failed);
+    Py_INCREF(l->verify);
     Py_XINCREF(l->map);
+    return capsule;
+}
+
+/* A capsule of a search like another one, in the same database, by a cursor of its own that stands
+ * nowhere. NULL: no memory. */
+static PyObject *lio_lookup_apart(const lio_lookup *like)
+{
+    lio_lookup l = *like;
+    lio_tree *main, *sub;
+    lio_error error;
+    PyObject *capsule;
+    int code;
+    lio_cursor_trees(like->cursor, &main, &sub);
+    l.is_apart = true;
+    if (lio_pages_try_lock(l.pages)) {
+        code = lio_cursor_open(l.pages, &main->db, &l.cursor, &error);
+        lio_pages_unlock_tried(l.pages);
+    } else {
+        Py_BEGIN_ALLOW_THREADS code = lio_cursor_open(l.pages, &main->db, &l.cursor, &error);
+        Py_END_ALLOW_THREADS
+    }
+    if (code != LIO_OK)
+        return PyErr_NoMemory();
+    capsule = lio_lookup_hold(&l);
+    if (capsule == NULL)
+        lio_lookup_close(&l);
     return capsule;
 }
 
@@ -575,15 +605,22 @@ static int lio_glue_lookup(lio_cursor *cursor, lio_snapshot *snapshot, uintptr_t
                            uint32_t buffers, uintptr_t list)
 {
     PyGILState_STATE state = PyGILState_Ensure();
-    PyObject *capsule = lio_lookup_make(cursor, snapshot, (PyObject *)keep, (PyObject *)as_key,
-                                        (PyObject *)failed, (PyObject *)verify, (PyObject *)map,
-                                        buffers);
-    int result = capsule == NULL ? -1 : 0;
-    for (Py_ssize_t i = 0; i < 3 && result == 0; i++) {
-        PyObject *callable = PyCFunction_NewEx(&LIO_LOOKUP_METHODS[i], capsule, NULL);
-        if (callable == NULL || PyList_SetItem((PyObject *)list, i, callable) < 0)
-            result = -1;
-    }
+    lio_lookup l = {cursor,
+                    lio_cursor_pages(cursor),
+                    snapshot,
+                    (PyObject *)keep,
+                    (PyObject *)as_key,
+                    (PyObject *)failed,
+                    (PyObject *)verify,
+                    (PyObject *)map == Py_None ? NULL : (PyObject *)map,
+                    buffers,
+                    false};
+    PyObject *capsule = lio_lookup_hold(&l), *find = NULL;
+    int result = -1;
+    if (capsule != NULL)
+        find = PyCFunction_NewEx(&LIO_LOOKUP_METHOD, capsule, NULL);
+    if (find != NULL)
+        result = PyList_SetItem((PyObject *)list, 0, find);
     Py_XDECREF(capsule);
     PyErr_Clear();
     PyGILState_Release(state);

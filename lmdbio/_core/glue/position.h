@@ -5,6 +5,9 @@
  *                               the C core's cursor; else they call _move(), _seek_key() and
  *                               _peek(), of Python
  *
+ *   transaction  --first-->  position <--> position <--> ...   those that are open
+ *                <---------- each keeps its transaction
+ *
  * The position is another one while records are handed out of a run that was read ahead
  * (`run`), after a refused write (`is_stale`) and when a move has to be made again (`unproved`).
  */
@@ -22,12 +25,18 @@
 static int lio_stands_type(uintptr_t list);
 
 /* cdef: skip */
-typedef struct {
-    PyObject_HEAD PyObject *seek; /* of lio_glue_lookup; NULL: closed */
-    PyObject *run;                /* NULL or None: none */
-    PyObject *unproved;           /* the move that could not be proved; NULL or None: none */
-    char placed, keyless, is_stale, failed;
-} lio_stands;
+typedef struct lio_stands lio_stands;
+
+struct lio_stands {
+    PyObject_HEAD PyObject *lookup; /* a capsule of lio_lookup, with a cursor; NULL: closed */
+    lio_stands *next, **link;       /* `link`: what points here; NULL: nothing does */
+    PyObject *txn, *db;
+    PyObject *made;     /* what Python has made of the cursor */
+    PyObject *guard;    /* of the run; NULL or None: none was needed yet */
+    PyObject *run;      /* NULL or None: none */
+    PyObject *unproved; /* the move that could not be proved; NULL or None: none */
+    char placed, keyless, is_stale, failed, has_duplicates;
+};
 
 static bool lio_is_none(const PyObject *object)
 {
@@ -37,19 +46,20 @@ static bool lio_is_none(const PyObject *object)
 /* The search of a position that is its own; NULL: the slow way knows. */
 static lio_lookup *lio_stands_lookup(const lio_stands *s)
 {
-    return s->seek != NULL && !s->is_stale && lio_is_none(s->run) ? lio_lookup_of(s->seek) : NULL;
+    return s->lookup != NULL && !s->is_stale && lio_is_none(s->run) ? lio_lookup_in(s->lookup)
+                                                                    : NULL;
 }
 
 static PyObject *lio_stands_read(PyObject *self, uint32_t wanted)
 {
     lio_stands *s = (lio_stands *)self;
     lio_lookup *l = s->placed && !s->keyless ? lio_stands_lookup(s) : NULL;
-    PyObject *seek = s->seek, *item;
+    PyObject *lookup = s->lookup, *item;
     if (l == NULL)
         return PyObject_CallMethod(self, "_peek", "I", wanted);
-    Py_INCREF(seek); /* another thread may close the cursor meanwhile */
+    Py_INCREF(lookup); /* another thread may close the cursor meanwhile */
     item = lio_lookup_item(l, wanted);
-    Py_DECREF(seek);
+    Py_DECREF(lookup);
     return item;
 }
 
@@ -86,7 +96,7 @@ static void lio_stands_fail(lio_stands *s, uint32_t move, bool moved)
  * raised, after which `failed` says that the move can be made again. */
 static int lio_stands_go(lio_stands *s, const lio_lookup *l, uint32_t move, PyObject *key)
 {
-    PyObject *seek = s->seek;
+    PyObject *lookup = s->lookup;
     lio_found found = {0};
     char *bytes = NULL;
     Py_ssize_t size = 0;
@@ -96,7 +106,7 @@ static int lio_stands_go(lio_stands *s, const lio_lookup *l, uint32_t move, PyOb
     s->placed = s->keyless = s->is_stale = 0;
     s->failed = 1;
     Py_CLEAR(s->unproved);
-    Py_INCREF(seek);
+    Py_INCREF(lookup);
     code = lio_lookup_get(l, move, bytes, size, 0, &found);
     if (code == LIO_OK || code == LIO_NOTFOUND) {
         s->placed = code == LIO_OK;
@@ -104,7 +114,7 @@ static int lio_stands_go(lio_stands *s, const lio_lookup *l, uint32_t move, PyOb
     } else {
         lio_stands_fail(s, move, key == NULL && lio_cursor_item(l->cursor) != NULL);
     }
-    Py_DECREF(seek);
+    Py_DECREF(lookup);
     return code;
 }
 
@@ -193,11 +203,155 @@ static PyObject *lio_stands_get(PyObject *self, PyObject *const *args, Py_ssize_
     return other;
 }
 
+/* The search of a position that is open, which the caller then holds as `lookup`; NULL: with an error
+ * raised. */
+static lio_lookup *lio_stands_open(const lio_stands *s, PyObject **lookup)
+{
+    PyObject *raised;
+    *lookup = s->lookup;
+    if (s->lookup != NULL) {
+        Py_INCREF(s->lookup);
+        return lio_lookup_in(s->lookup);
+    }
+    raised = PyObject_CallMethod((PyObject *)s, "_check", NULL);
+    if (raised != NULL)
+        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    Py_XDECREF(raised);
+    return NULL;
+}
+
+/* _seek(key): moves the C core's cursor; whether it found the key, which need not be bytes. */
+static PyObject *lio_stands_seek(PyObject *self, PyObject *key)
+{
+    lio_found found = {0};
+    PyObject *lookup;
+    lio_lookup *l = lio_stands_open((lio_stands *)self, &lookup);
+    int code;
+    if (l == NULL)
+        return NULL;
+    code = lio_lookup_get_key(l, key, 0, &found);
+    Py_DECREF(lookup);
+    return code == LIO_OK || code == LIO_NOTFOUND ? PyBool_FromLong(code == LIO_OK) : NULL;
+}
+
+/* _read(wanted): key, value, or both in a tuple, of where its last move ended. */
+static PyObject *lio_stands_read_there(PyObject *self, PyObject *what)
+{
+    long wanted = PyLong_AsLong(what);
+    PyObject *lookup, *item;
+    lio_lookup *l;
+    if (wanted == -1 && PyErr_Occurred())
+        return NULL;
+    if (wanted < LIO_WANT_KEY || wanted > (LIO_WANT_KEY | LIO_WANT_VALUE))
+        return PyErr_Format(PyExc_ValueError, "nothing is known by the number %ld", wanted);
+    l = lio_stands_open((lio_stands *)self, &lookup);
+    if (l == NULL)
+        return NULL;
+    item = lio_lookup_item(l, (uint32_t)wanted);
+    Py_DECREF(lookup);
+    return item;
+}
+
+/* --- its life ------------------------------------------------------------------------------ */
+
+static void lio_stands_unlink(lio_stands *s)
+{
+    if (s->link == NULL)
+        return;
+    *s->link = s->next;
+    if (s->next != NULL)
+        s->next->link = s->link;
+    s->link = NULL;
+    s->next = NULL;
+}
+
+/* A position that has not begun is one of `txn` from now on, to whose list `*first` it goes. Takes
+ * over `lookup`. */
+static void lio_stands_begin(lio_stands *s, PyObject *lookup, PyObject *txn, PyObject *db,
+                             lio_stands **first)
+{
+    lio_tree *main, *sub;
+    lio_cursor_trees(lio_lookup_in(lookup)->cursor, &main, &sub);
+    s->has_duplicates = sub != NULL;
+    s->lookup = lookup;
+    Py_INCREF(txn);
+    s->txn = txn;
+    Py_XINCREF(db);
+    s->db = db;
+    s->next = *first;
+    s->link = first;
+    if (s->next != NULL)
+        s->next->link = &s->next;
+    *first = s;
+}
+
+/* Closed from now on, though a run goes on. */
+static void lio_stands_let_go(lio_stands *s)
+{
+    lio_stands_unlink(s);
+    Py_CLEAR(s->made);
+    Py_CLEAR(s->lookup);
+}
+
+/* False: with an error raised. */
+static bool lio_stands_end(lio_stands *s)
+{
+    PyObject *done = NULL;
+    if (!lio_is_none(s->run)) {
+        done = PyObject_CallMethod((PyObject *)s, "_end_run", NULL);
+        if (done == NULL)
+            return false;
+        Py_DECREF(done);
+    }
+    lio_stands_let_go(s);
+    return true;
+}
+
+static PyObject *lio_stands_close(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    if (!lio_stands_end((lio_stands *)self))
+        return NULL;
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+static PyObject *lio_stands_enter(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    Py_INCREF(self);
+    return self;
+}
+
+static PyObject *lio_stands_exit(PyObject *self, PyObject *const *Py_UNUSED(args),
+                                 Py_ssize_t Py_UNUSED(count))
+{
+    return lio_stands_close(self, NULL);
+}
+
+/* _keep_guard(guard): the guard, which is the first that any thread has brought. */
+static PyObject *lio_stands_keep_guard(PyObject *self, PyObject *guard)
+{
+    lio_stands *s = (lio_stands *)self;
+    if (lio_is_none(s->guard)) {
+        Py_XDECREF(s->guard);
+        Py_INCREF(guard);
+        s->guard = guard;
+    }
+    Py_INCREF(s->guard);
+    return s->guard;
+}
+
+static void lio_stands_finalize(PyObject *self)
+{
+    lio_stands_let_go((lio_stands *)self);
+}
+
 static int lio_stands_traverse(PyObject *self, visitproc visit, void *arg)
 {
     lio_stands *s = (lio_stands *)self;
     Py_VISIT(Py_TYPE(self));
-    Py_VISIT(s->seek);
+    Py_VISIT(s->txn);
+    Py_VISIT(s->db);
+    Py_VISIT(s->made);
     Py_VISIT(s->run);
     Py_VISIT(s->unproved);
     return 0;
@@ -206,9 +360,12 @@ static int lio_stands_traverse(PyObject *self, visitproc visit, void *arg)
 static int lio_stands_clear(PyObject *self)
 {
     lio_stands *s = (lio_stands *)self;
+    lio_stands_let_go(s);
     Py_CLEAR(s->unproved);
     Py_CLEAR(s->run);
-    Py_CLEAR(s->seek);
+    Py_CLEAR(s->guard);
+    Py_CLEAR(s->db);
+    Py_CLEAR(s->txn);
     return 0;
 }
 
@@ -239,6 +396,13 @@ static int lio_stands_type(uintptr_t list)
         LIO_NO_ARGUMENTS(key, "Return the current key; empty when the cursor stands nowhere."),
         LIO_NO_ARGUMENTS(value, "Return the current value; empty when it stands nowhere."),
         LIO_NO_ARGUMENTS(item, "Return the current key and value."),
+        LIO_NO_ARGUMENTS(close, "Close the cursor and free its pages. May be called twice."),
+        {"__enter__", lio_stands_enter, METH_NOARGS, "__enter__($self, /)\n--\n\n"},
+        {"__exit__", (PyCFunction)(void (*)(void))lio_stands_exit, METH_FASTCALL,
+         "__exit__($self, /, *_)\n--\n\n"},
+        {"_seek", lio_stands_seek, METH_O, NULL},
+        {"_read", lio_stands_read_there, METH_O, NULL},
+        {"_keep_guard", lio_stands_keep_guard, METH_O, NULL},
         {"set_key", (PyCFunction)(void (*)(void))lio_stands_set_key, METH_FASTCALL | METH_KEYWORDS,
          "set_key($self, /, key)\n--\n\nMove to exactly ``key``; return whether it is there."},
         {"get", (PyCFunction)(void (*)(void))lio_stands_get, METH_FASTCALL | METH_KEYWORDS,
@@ -246,16 +410,22 @@ static int lio_stands_type(uintptr_t list)
          "Move to ``key`` and return its value, else ``default``."},
         {NULL, NULL, 0, NULL}};
     static PyMemberDef members[] = {
-        {"_seek", T_OBJECT, offsetof(lio_stands, seek), 0, NULL},
+        {"_lookup", T_OBJECT, offsetof(lio_stands, lookup), READONLY, NULL},
+        {"_txn", T_OBJECT, offsetof(lio_stands, txn), READONLY, NULL},
+        {"_db", T_OBJECT, offsetof(lio_stands, db), READONLY, NULL},
+        {"_made", T_OBJECT, offsetof(lio_stands, made), 0, NULL},
+        {"_kept_guard", T_OBJECT, offsetof(lio_stands, guard), 0, NULL},
         {"_run", T_OBJECT, offsetof(lio_stands, run), 0, NULL},
         {"_unproved", T_OBJECT, offsetof(lio_stands, unproved), 0, NULL},
         {"_placed", T_BOOL, offsetof(lio_stands, placed), 0, NULL},
         {"_keyless", T_BOOL, offsetof(lio_stands, keyless), 0, NULL},
         {"_is_stale", T_BOOL, offsetof(lio_stands, is_stale), 0, NULL},
         {"_failed", T_BOOL, offsetof(lio_stands, failed), 0, NULL},
+        {"_dup", T_BOOL, offsetof(lio_stands, has_duplicates), READONLY, NULL},
         {NULL, 0, 0, 0, NULL}};
     static PyType_Slot slots[] = {{Py_tp_methods, methods},
                                   {Py_tp_members, members},
+                                  {Py_tp_finalize, lio_stands_finalize},
                                   {Py_tp_traverse, lio_stands_traverse},
                                   {Py_tp_clear, lio_stands_clear},
                                   {Py_tp_dealloc, lio_stands_free},

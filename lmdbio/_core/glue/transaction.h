@@ -4,8 +4,9 @@
  *                                                one, while the file is as it was, with a reader
  *                                                slot where that one has one; else it calls
  *                                                _begin(), of Python
- *   class Transaction(Transacts):     get(), abort(), with: of a snapshot that knows how to find;
- *                                                else they call _get() and _end()
+ *   class Transaction(Transacts):     get(), cursor(): in a database of which it is known how to
+ *                                                find there; else they call _get() and _cursor()
+ *                                     abort(), with
  *
  *   environment  --first-->  transaction <--> transaction <--> ...   those that have not ended
  *                <----------- each keeps its environment
@@ -19,6 +20,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "position.h"
 #include "watch.h"
 /* cdef: resume */
 
@@ -29,10 +31,9 @@ static int lio_transacts_type(uintptr_t list);
 /* cdef: skip */
 typedef struct lio_transacts lio_transacts;
 
-/* The state on which the last transaction began, without and with buffers. All are NULL, or `type`, `opened`,
- * `watch` and `find` are there. */
+/* The state on which the last transaction began, without and with buffers. All are NULL, or `opened`, `watch`
+ * and `find` are there. */
 typedef struct {
-    PyObject *type;   /* of transactions */
     PyObject *opened; /* the snapshot, an OpenSnapshot */
     PyObject *watch;  /* a callable of lio_glue_watch */
     PyObject *find;   /* of lio_glue_lookup, in the main database */
@@ -42,13 +43,15 @@ typedef struct {
 
 typedef struct {
     PyObject_HEAD lio_transacts *first; /* of those that have not ended, borrowed */
+    PyObject *transaction, *cursor;     /* the types of both; NULL: not said yet */
     lio_known known[2];
 } lio_begins;
 
 struct lio_transacts {
     PyObject_HEAD PyObject *env; /* NULL: has not begun */
     lio_transacts *next, **link; /* `link`: what points here; NULL: it has ended */
-    PyObject *opened, *db, *cursors;
+    lio_stands *cursors;         /* that are open, borrowed */
+    PyObject *opened, *db;
     PyObject *slot; /* its reader slot: a transaction of py-lmdb's, as long as that lives */
     PyObject *find; /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
     unsigned long long past;
@@ -97,23 +100,93 @@ static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssi
     return found;
 }
 
+/* Closes its cursors, also where to end the run of one raises. */
+static bool lio_transacts_close(lio_transacts *t)
+{
+    bool fine = true;
+    while (t->cursors != NULL) {
+        lio_stands *s = t->cursors;
+        Py_INCREF((PyObject *)s);
+        fine = fine && lio_stands_end(s);
+        lio_stands_let_go(s);
+        Py_DECREF((PyObject *)s);
+    }
+    return fine;
+}
+
 /* Ends it: no other thread finds it alive from here on. Its slot goes last. */
 static PyObject *lio_transacts_abort(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     lio_transacts *t = (lio_transacts *)self;
-    PyObject *done = NULL;
+    bool fine = true;
     if (t->link != NULL) {
         lio_transacts_unlink(t);
         Py_CLEAR(t->find);
-        if (t->cursors != NULL)
-            done = PyObject_CallMethod(self, "_end", NULL);
-        else
-            Py_INCREF(done = Py_None);
+        fine = lio_transacts_close(t);
         Py_CLEAR(t->slot);
-        return done;
     }
+    if (!fine)
+        return NULL;
     Py_INCREF(Py_None);
     return Py_None;
+}
+
+/* Makes a cursor over `db` (NULL: its own database), in which `find` finds. NULL without an error: it has
+ * ended, since to make an object may have the garbage collector run any code. */
+static PyObject *lio_transacts_stand(lio_transacts *t, PyObject *find, PyObject *db)
+{
+    PyTypeObject *type = (PyTypeObject *)((lio_begins *)t->env)->cursor;
+    PyObject *lookup = lio_lookup_apart(lio_lookup_of(find)), *made = NULL;
+    if (lookup != NULL)
+        made = ((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
+    if (made != NULL && t->link != NULL) {
+        lio_stands_begin((lio_stands *)made, lookup, (PyObject *)t, db, &t->cursors);
+        return made;
+    }
+    Py_XDECREF(made);
+    Py_XDECREF(lookup);
+    return NULL;
+}
+
+static PyObject *lio_transacts_cursor(PyObject *self, PyObject *const *args, Py_ssize_t count,
+                                      PyObject *names)
+{
+    lio_transacts *t = (lio_transacts *)self;
+    PyObject *find = t->find, *made;
+    if (find == NULL || names != NULL || count > 1 || (count == 1 && args[0] != Py_None))
+        return lio_call_fast(self, "_cursor", args, count, names);
+    Py_INCREF(find);
+    made = lio_transacts_stand(t, find, NULL);
+    Py_DECREF(find);
+    if (made == NULL && !PyErr_Occurred())
+        return lio_call_fast(self, "_cursor", args, count, names);
+    return made;
+}
+
+/* _stand(find, db): the same for Python; None where it has ended. */
+static PyObject *lio_transacts_stand_in(PyObject *self, PyObject *args)
+{
+    lio_transacts *t = (lio_transacts *)self;
+    PyObject *find, *db, *made;
+    if (!PyArg_ParseTuple(args, "OO", &find, &db))
+        return NULL;
+    if (lio_lookup_of(find) == NULL || t->env == NULL || ((lio_begins *)t->env)->cursor == NULL)
+        return PyErr_Format(PyExc_SystemError, "a cursor is of a search, in a transaction");
+    made = lio_transacts_stand(t, find, db == Py_None ? NULL : db);
+    if (made != NULL || PyErr_Occurred())
+        return made;
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+/* _cursors(): those that are open. */
+static PyObject *lio_transacts_cursors(PyObject *self, PyObject *Py_UNUSED(nothing))
+{
+    PyObject *list = PyList_New(0);
+    for (lio_stands *s = ((lio_transacts *)self)->cursors; s != NULL && list != NULL; s = s->next)
+        if (PyList_Append(list, (PyObject *)s) < 0)
+            Py_CLEAR(list);
+    return list;
 }
 
 static PyObject *lio_transacts_exit(PyObject *self, PyObject *const *Py_UNUSED(args),
@@ -187,7 +260,6 @@ static int lio_transacts_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(t->opened);
     Py_VISIT(t->db);
     Py_VISIT(t->slot);
-    Py_VISIT(t->cursors);
     Py_VISIT(t->find);
     return 0;
 }
@@ -197,7 +269,6 @@ static int lio_transacts_clear(PyObject *self)
     lio_transacts *t = (lio_transacts *)self;
     lio_transacts_unlink(t);
     Py_CLEAR(t->find);
-    Py_CLEAR(t->cursors);
     Py_CLEAR(t->slot);
     Py_CLEAR(t->db);
     Py_CLEAR(t->opened);
@@ -221,6 +292,12 @@ static int lio_transacts_type(uintptr_t list)
         {"get", (PyCFunction)(void (*)(void))lio_transacts_get, METH_FASTCALL | METH_KEYWORDS,
          "get($self, /, key, default=None, db=None)\n--\n\n"
          "Return the first value of ``key``, or ``default``."},
+        {"cursor", (PyCFunction)(void (*)(void))lio_transacts_cursor,
+         METH_FASTCALL | METH_KEYWORDS,
+         "cursor($self, /, db=None)\n--\n\n"
+         "Return a cursor over ``db`` (None: the transaction's database)."},
+        {"_stand", lio_transacts_stand_in, METH_VARARGS, NULL},
+        {"_cursors", lio_transacts_cursors, METH_NOARGS, NULL},
         {"abort", lio_transacts_abort, METH_NOARGS,
          "abort($self, /)\n--\n\nEnd the transaction. May be called again."},
         {"_started", lio_transacts_started, METH_NOARGS, NULL},
@@ -233,7 +310,6 @@ static int lio_transacts_type(uintptr_t list)
         {"_opened", T_OBJECT, offsetof(lio_transacts, opened), 0, NULL},
         {"_db", T_OBJECT, offsetof(lio_transacts, db), 0, NULL},
         {"_slot", T_OBJECT, offsetof(lio_transacts, slot), 0, NULL},
-        {"_open_cursors", T_OBJECT, offsetof(lio_transacts, cursors), 0, NULL},
         {"_past", T_ULONGLONG, offsetof(lio_transacts, past), 0, NULL},
         {NULL, 0, 0, 0, NULL}};
     static PyGetSetDef properties[] = {
@@ -318,13 +394,11 @@ static bool lio_transacts_hold(lio_transacts *t, PyObject *take, PyObject *numbe
  * environment, too. */
 static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
 {
-    PyTypeObject *type = (PyTypeObject *)known->type;
+    PyTypeObject *type = (PyTypeObject *)((lio_begins *)self)->transaction;
     lio_transacts *t;
     if (known->find == NULL || !lio_watch_is_unchanged(known->watch))
         return NULL;
-    Py_INCREF(type);
     t = (lio_transacts *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    Py_DECREF(type);
     if (t == NULL)
         return NULL;
     Py_INCREF(self);
@@ -362,28 +436,25 @@ static void lio_known_clear(lio_known *known)
     Py_CLEAR(known->find);
     Py_CLEAR(known->watch);
     Py_CLEAR(known->opened);
-    Py_CLEAR(known->type);
 }
 
-/* _know(type, opened, watch, find, buffers, take=None, number=None): what later transactions may
- * begin on. */
+/* _know(opened, watch, find, buffers, take=None, number=None): what later transactions may begin on. */
 static PyObject *lio_begins_know(PyObject *self, PyObject *args)
 {
-    PyObject *type, *opened, *watch, *find, *take = Py_None, *number = Py_None;
+    PyObject *opened, *watch, *find, *take = Py_None, *number = Py_None;
     int buffers;
     lio_known *known, before;
-    if (!PyArg_ParseTuple(args, "OOOOp|OO", &type, &opened, &watch, &find, &buffers, &take,
-                          &number))
+    if (!PyArg_ParseTuple(args, "OOOp|OO", &opened, &watch, &find, &buffers, &take, &number))
         return NULL;
     known = &((lio_begins *)self)->known[buffers];
     before = *known;
     *known = (lio_known){0};
-    if (lio_lookup_of(find) != NULL && lio_watch_of(watch) != NULL) {
-        Py_INCREF(type);
+    if (lio_lookup_of(find) != NULL && lio_watch_of(watch) != NULL &&
+        ((lio_begins *)self)->transaction != NULL) {
         Py_INCREF(opened);
         Py_INCREF(watch);
         Py_INCREF(find);
-        *known = (lio_known){type, opened, watch, find, NULL, NULL};
+        *known = (lio_known){opened, watch, find, NULL, NULL};
         if (take != Py_None) {
             Py_INCREF(take);
             known->take = take;
@@ -392,6 +463,23 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
         }
     }
     lio_known_clear(&before);
+    Py_INCREF(Py_None);
+    return Py_None;
+}
+
+/* _make(transaction, cursor): the types of what is made in it, derived from Transacts and Stands. Said once. */
+static PyObject *lio_begins_make(PyObject *self, PyObject *args)
+{
+    lio_begins *b = (lio_begins *)self;
+    PyObject *transaction, *cursor;
+    if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &transaction, &PyType_Type, &cursor))
+        return NULL;
+    if (b->transaction != NULL)
+        return PyErr_Format(PyExc_SystemError, "an environment makes what it has said");
+    Py_INCREF(transaction);
+    b->transaction = transaction;
+    Py_INCREF(cursor);
+    b->cursor = cursor;
     Py_INCREF(Py_None);
     return Py_None;
 }
@@ -424,8 +512,9 @@ static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
 {
     lio_begins *b = (lio_begins *)self;
     Py_VISIT(Py_TYPE(self));
+    Py_VISIT(b->transaction);
+    Py_VISIT(b->cursor);
     for (int i = 0; i < 2; i++) {
-        Py_VISIT(b->known[i].type);
         Py_VISIT(b->known[i].opened);
         Py_VISIT(b->known[i].watch);
         Py_VISIT(b->known[i].find);
@@ -442,6 +531,8 @@ static void lio_begins_free(PyObject *self)
     freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
     PyObject_GC_UnTrack(self);
     (void)lio_begins_clear(self);
+    Py_CLEAR(((lio_begins *)self)->transaction);
+    Py_CLEAR(((lio_begins *)self)->cursor);
     release(self);
     Py_DECREF(type);
 }
@@ -452,6 +543,7 @@ static int lio_begins_type(uintptr_t list)
         {"begin", (PyCFunction)(void (*)(void))lio_begins_begin, METH_FASTCALL | METH_KEYWORDS,
          "begin($self, /, db=None, parent=None, write=False, buffers=False)\n--\n\n"
          "Begin a transaction on the newest snapshot."},
+        {"_make", lio_begins_make, METH_VARARGS, NULL},
         {"_know", lio_begins_know, METH_VARARGS, NULL},
         {"_forget", lio_begins_forget, METH_NOARGS, NULL},
         {"_living", lio_begins_living, METH_NOARGS, NULL},
