@@ -342,18 +342,24 @@ static int dispatch(lio_cursor *c, uint32_t move, const uint8_t *key, size_t key
     }
 }
 
+int lio_cursor_move_locked(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
+                           const uint8_t *data, size_t data_size, lio_error *error)
+{
+    int code;
+    memset(&cursor->item, 0, sizeof cursor->item);
+    code = dispatch(cursor, move, key, key_size, data, data_size, &cursor->item, error);
+    cursor->has_item = code == LIO_OK;
+    return code;
+}
+
 int lio_cursor_move(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
                     const uint8_t *data, size_t data_size, lio_item *out, lio_error *error)
 {
-    lio_item item;
     int code;
-    memset(&item, 0, sizeof item);
     lio_pages_lock(cursor->main.pages);
-    code = dispatch(cursor, move, key, key_size, data, data_size, &item, error);
-    cursor->has_item = code == LIO_OK;
-    cursor->item = item;
+    code = lio_cursor_move_locked(cursor, move, key, key_size, data, data_size, error);
     if (code == LIO_OK && out != NULL)
-        *out = item;
+        *out = cursor->item;
     lio_pages_unlock(cursor->main.pages);
     return code;
 }

@@ -85,6 +85,10 @@ int lio_cursor_count(lio_cursor *cursor, uint64_t *out, lio_error *error);
 void lio_cursor_read_ahead(lio_cursor *cursor, uint32_t pages_max, lio_engine *past);
 
 /* cdef: skip */
+/* lio_cursor_move, for a caller who holds the lock; lio_cursor_item has the item. */
+int lio_cursor_move_locked(lio_cursor *cursor, uint32_t move, const uint8_t *key, size_t key_size,
+                           const uint8_t *data, size_t data_size, lio_error *error);
+
 /* The trees that it stands in: of keys and, in a database with duplicates (else NULL), of the
  * current key's values. The caller holds the lock. */
 void lio_cursor_trees(lio_cursor *cursor, lio_tree **main, lio_tree **sub);

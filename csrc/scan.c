@@ -13,6 +13,7 @@
 enum {
     RECORDS_FIRST = 8,
     RECORDS_MAX = 1 << 16,
+    KEYS_MAX = 1 << 11, /* of a block of keys: these stay in a core's cache    */
     BYTES_FIRST = 64 << 10,
     GROWTH = 4,                      /* of blocks: each size costs far storage a wait      */
     REQUEST_BYTES_MAX = 1 << 20,     /* of which several are in flight                     */
@@ -207,7 +208,6 @@ static int submit(lio_scan *scan, lio_block *b, lio_error *error)
 /* Fills a block from the cursor on and starts its reads. The scan keeps an error that ends it for later. */
 static void collect(lio_scan *scan, lio_block *b)
 {
-    lio_item item;
     lio_pages *pages = lio_cursor_pages(scan->cursor);
     uint64_t begun = lio_now_ns();
     int code = LIO_OK;
@@ -216,12 +216,12 @@ static void collect(lio_scan *scan, lio_block *b)
     while (scan->failed == LIO_OK && b->count < scan->records_limit &&
            b->arena_size < ARENA_BYTES_MAX && b->value_bytes < scan->bytes_limit &&
            b->spread_bytes / 2 < scan->bytes_limit) {
-        code = lio_cursor_move(scan->cursor, scan->options.move, NULL, 0, NULL, 0, &item,
-                               &scan->failure);
+        code = lio_cursor_move_locked(scan->cursor, scan->options.move, NULL, 0, NULL, 0,
+                                      &scan->failure);
         if (code == LIO_OK)
-            code = lio_block_append(b, &item, lio_cursor_spot(scan->cursor),
-                                    scan->layout.header_size, scan->options.want_values,
-                                    &scan->failure);
+            code = lio_block_append(b, lio_cursor_item(scan->cursor),
+                                    lio_cursor_spot(scan->cursor), scan->layout.header_size,
+                                    scan->options.want_values, &scan->failure);
         scan->failed = code;
     }
     lio_pages_unlock(pages);
@@ -232,7 +232,7 @@ static void collect(lio_scan *scan, lio_block *b)
         scan->failed = code;
         lio_block_clear(b);
     }
-    if (scan->records_limit < RECORDS_MAX)
+    if (scan->records_limit < (scan->options.want_values ? RECORDS_MAX : KEYS_MAX))
         scan->records_limit *= GROWTH;
     scan->bytes_limit = scan->bytes_limit * GROWTH < scan->options.block_bytes_max
                             ? scan->bytes_limit * GROWTH
@@ -290,7 +290,10 @@ static int next_block(lio_scan *scan, int timeout_ms, size_t *count, lio_error *
     if (other->state == LIO_BLOCK_HANDED_OUT) {
         /* The block handed out before this one: its memory now takes the one after. */
         look_ahead(scan, next);
-        collect(scan, other);
+        if (scan->options.want_values)
+            collect(scan, other);
+        else
+            lio_block_clear(other); /* keys come with their leaves, which are read ahead */
     }
     begun = lio_now_ns();
     if (next->ticket != NULL) {
@@ -381,7 +384,7 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
         const lio_block_record *e = &b->records[last];
         if (e->extent != LIO_NO_EXTENT && extents++ == 0)
             first_extent = e->extent;
-        bytes += e->value_size;
+        bytes += scan->options.want_values ? e->value_size : 0;
         if (b->plan == NULL && e->extent != LIO_NO_EXTENT && e->value_size >= ALONE_BYTES_MIN) {
             /* A large value ends a piece, and is none itself. */
             if (last == first)
@@ -401,7 +404,7 @@ static int load(lio_scan *scan, size_t first, size_t *count, lio_error *error)
     if (code != LIO_OK)
         return code;
     *count = last - first;
-    lio_engine_count_records(scan->engine, 0, *count, scan->options.want_values ? bytes : 0);
+    lio_engine_count_records(scan->engine, 0, *count, bytes);
     return LIO_OK;
 }
 

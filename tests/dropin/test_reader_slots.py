@@ -224,13 +224,13 @@ def test_what_transactions_read_beside_a_busy_writer_is_of_one_snapshot(
     env: Any, path: Path, threads: int
 ) -> None:
     wrong: list[BaseException] = []
-    busy = writer(path, 400, 0.002)
     seen: set[int] = set()
+    busy = writer(path, 1_000_000, 0.002)
 
     def work(seed: int) -> None:
         draw = random.Random(seed)
         try:
-            while busy.poll() is None:
+            while len(seen) < 100:
                 with env.begin(buffers=draw.random() < 0.3) as txn:
                     assert txn._slot is not None
                     seen.add(read(txn, draw.randrange(COUNT)))
@@ -246,9 +246,9 @@ def test_what_transactions_read_beside_a_busy_writer_is_of_one_snapshot(
         one.start()
     for one in working:
         one.join()
+    busy.kill()
+    busy.wait()
     assert not wrong
-    assert busy.wait() == 0
-    assert len(seen) > 20
     assert env.readers() == NONE
 
 

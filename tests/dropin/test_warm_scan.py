@@ -169,3 +169,14 @@ def test_what_a_writer_may_have_overwritten_is_not_handed_out(tmp_path: Path) ->
             got.extend(plain([item])[0] for item in iterator)
         assert got == RECORDS[: len(got)]
         assert len(got) < 120, "no more than a handful after the commit"
+
+
+@pytest.mark.parametrize("asked", [30, 300, 1500])
+def test_keys_are_not_collected_far_ahead_of_those_that_are_asked_for(
+    path: Path, asked: int
+) -> None:
+    with lmdbio.open(str(path), readonly=True, lock=False) as env, env.begin() as txn:
+        keys = txn.cursor().iternext(values=False)
+        assert list(islice(keys, asked)) == [key for key, _ in RECORDS[:asked]]
+        assert env.stats().located_records < 6 * asked
+        assert list(keys) == [key for key, _ in RECORDS[asked:]]

@@ -281,8 +281,8 @@ static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, P
     if (!lio_pages_try_lock(l->pages))
         return LIO_PENDING;
     code = move == LIO_STAY ? LIO_OK
-                            : lio_cursor_move(l->cursor, move, (const uint8_t *)key,
-                                              (size_t)key_size, NULL, 0, NULL, error);
+                            : lio_cursor_move_locked(l->cursor, move, (const uint8_t *)key,
+                                                     (size_t)key_size, NULL, 0, error);
     if (code == LIO_OK && wanted != 0)
         code = lio_lookup_take(l, wanted, found);
     lio_pages_unlock_tried(l->pages);
@@ -302,8 +302,8 @@ static int lio_lookup_move(const lio_lookup *l, uint32_t move, const char *key,
     state = PyEval_SaveThread();
     lio_pages_lock(l->pages);
     code = move == LIO_STAY ? LIO_OK
-                            : lio_cursor_move(l->cursor, move, (const uint8_t *)key,
-                                              (size_t)key_size, NULL, 0, NULL, error);
+                            : lio_cursor_move_locked(l->cursor, move, (const uint8_t *)key,
+                                                     (size_t)key_size, NULL, 0, error);
     PyEval_RestoreThread(state); /* with the lock: see lio_glue_put */
     if (code == LIO_OK && wanted != 0)
         code = lio_lookup_take(l, wanted, found);
