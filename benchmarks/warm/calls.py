@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["CALLS", "OPENINGS", "SMALL_BYTES", "Call"]
+__all__ = ["CALLS", "LOCKED", "OPENINGS", "SMALL_BYTES", "Call", "Loop"]
 
 #: Records of at most so many bytes are small.
 SMALL_BYTES = 1024
@@ -163,9 +163,15 @@ CALLS = (
     Call("cursor.set_key, item", set_key_item),
     Call("cursor.getmulti of 64", getmulti),
     Call("for key, value in cursor", scan, most=1.0),
-    Call("for key in cursor.iternext(values=False)", scan_keys),
+    Call("for key in cursor.iternext(values=False)", scan_keys, most=1.2),
     Call("cursor.item, next", step),
-    Call("begin, cursor, get, abort for each record", cursor_each),
+    Call("begin, cursor, get, close, abort for each record", cursor_each, most=2.0),
+)
+#: With reader slots, which one package gets at a time.
+LOCKED = (
+    Call("lock=True: begin, get, abort for each record", begin_get, most=1.5),
+    Call("lock=True: the same, 4 threads", threads, most=1.5),
+    Call("lock=True: begin, cursor, get, close, abort", cursor_each, most=2.0),
 )
 #: These open the environment themselves.
 OPENINGS = (

@@ -5,8 +5,9 @@
 Each data set is made in --data (or reused), read once and locked in memory, so that no page is
 missing. Both packages then make the same calls in turn, in one process, each over an environment
 of its own; a ratio is of one round, and the median of all rounds is judged. Nothing reads from the
-disk. Transactions hold no reader slots: while py-lmdb has the file open, lmdbio gets none in the
-same process, so that comparison needs processes of their own.
+disk. Transactions hold reader slots where a row says lock=True. While one package has the file
+open the other one gets none in the same process, so they open it in turn then, and make the calls
+once before those that are timed.
 
 The exit status is 0 if all bounds were reached, 1 if one was not, 69 if this machine lacks memory.
 """
@@ -20,7 +21,7 @@ import mmap
 import random
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import datetime, timezone
@@ -34,7 +35,7 @@ import numpy as np
 
 import lmdbio
 from benchmarks import command, report
-from benchmarks.warm.calls import CALLS, OPENINGS, SMALL_BYTES, Call
+from benchmarks.warm.calls import CALLS, LOCKED, OPENINGS, SMALL_BYTES, Call, Loop
 from lmdbio.bench import measure
 
 #: Bytes of a value and records of each data set, by name.
@@ -91,23 +92,30 @@ def locked(file: Path) -> Iterator[None]:
                 del exported
 
 
-def timed(loop: Callable[[], int]) -> float:
-    """Return the microseconds of one call."""
+def timed(over: Any, loop: Loop, keys: Sequence[bytes]) -> float:
+    """Return the microseconds of one call over an environment, or over what opens one."""
     gc.collect()
     begun = time.perf_counter_ns()
-    calls = loop()
+    calls = loop(over, keys)
     return (time.perf_counter_ns() - begun) / calls / 1e3
 
 
+def timed_alone(opened: Callable[[], Any], loop: Loop, keys: Sequence[bytes]) -> float:
+    """Return the microseconds of one call while nobody else has the file open."""
+    with opened() as env:
+        loop(env, keys)
+        return timed(env, loop, keys)
+
+
 def in_turn(
-    call: Call, theirs: Any, ours: Any, keys: Sequence[bytes], rounds: int
+    theirs: Callable[[], float], ours: Callable[[], float], rounds: int
 ) -> tuple[list[float], list[float]]:
-    """Return the microseconds of a call in each round: py-lmdb's, and ours."""
+    """Return what each gave in each round: the microseconds of py-lmdb's call, and of ours."""
     took: tuple[list[float], list[float]] = [], []
     for number in range(rounds + 1):
         order = ((theirs, took[0]), (ours, took[1]))
-        for opened, times in order if number % 2 else order[::-1]:
-            times.append(timed(partial(call.loop, opened, keys)))
+        for measured, times in order if number % 2 else order[::-1]:
+            times.append(measured())
     return took[0][1:], took[1][1:]  # the first round brings code and pages
 
 
@@ -128,19 +136,26 @@ def judge(call: Call, name: str, took: tuple[list[float], list[float]]) -> repor
 
 def run_set(path: Path, name: str, rounds: int) -> Iterator[report.Verdict]:
     """Time all calls on one data set."""
-    options: dict[str, Any] = {"readonly": True, "lock": False, "readahead": False}
     size, count = SETS[name]
     rng = random.Random(SEED)
     asked = ASKED_LARGE if size >= LARGE_BYTES else ASKED
     keys = [key(rng.randrange(count)) for _ in range(asked)]
-    theirs_opened = partial(lmdb.open, str(path), **options)
-    ours_opened = partial(lmdbio.open, str(path), **options)
+
+    def opened(package: Any, *, lock: bool = False) -> Callable[[], Any]:
+        return partial(package.open, str(path), readonly=True, lock=lock, readahead=False)
+
+    def judged(call: Call, measured: Callable[..., float], both: Iterable[Any]) -> report.Verdict:
+        theirs, ours = (partial(measured, one, call.loop, keys) for one in both)
+        return judge(call, name, in_turn(theirs, ours, rounds))
+
     with locked(path / "data.mdb"):
         for call in OPENINGS:
-            yield judge(call, name, in_turn(call, theirs_opened, ours_opened, keys, rounds))
-        with theirs_opened() as theirs, ours_opened() as ours:
+            yield judged(call, timed, (opened(lmdb), opened(lmdbio)))
+        for call in LOCKED:
+            yield judged(call, timed_alone, (opened(lmdb, lock=True), opened(lmdbio, lock=True)))
+        with opened(lmdb)() as theirs, opened(lmdbio)() as ours:
             for call in CALLS:
-                yield judge(call, name, in_turn(call, theirs, ours, keys, rounds))
+                yield judged(call, timed, (theirs, ours))
 
 
 def main(words: list[str]) -> int:
@@ -166,7 +181,8 @@ def main(words: list[str]) -> int:
             with console.status(f"make and measure {name}"):
                 path = make(chosen.data, name)
                 verdicts += run_set(path, name, chosen.rounds)
-        verdicts.sort(key=lambda one: [c.words for c in (*CALLS, *OPENINGS)].index(one.words))
+        order = [call.words for call in (*CALLS, *LOCKED, *OPENINGS)]
+        verdicts.sort(key=lambda one: order.index(one.words))
         table = report.verdict_table(verdicts, "One call on a file in memory, over py-lmdb's time")
         console.print(table.on_screen())
         console.print(report.counted(verdicts))

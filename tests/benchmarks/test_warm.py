@@ -29,7 +29,7 @@ def test_every_call_is_judged_on_every_set(tmp_path: Path, capsys: pytest.Captur
     code = run.main([*words, "--json", str(files[0]), "--html", str(files[1])])
     assert code in (0, 1), capsys.readouterr()
     found = json.loads(files[0].read_text())
-    assert len(found["verdicts"]) == 2 * len((*calls.CALLS, *calls.OPENINGS))
+    assert len(found["verdicts"]) == 2 * len((*calls.CALLS, *calls.LOCKED, *calls.OPENINGS))
     assert all(one["figure"] > 0 for one in found["verdicts"])
     small_only = {call.words for call in calls.CALLS if call.small}
     assert small_only
@@ -46,10 +46,11 @@ def test_every_call_is_judged_on_every_set(tmp_path: Path, capsys: pytest.Captur
 def test_both_packages_are_asked_for_the_same(tmp_path: Path) -> None:
     path = run.make(tmp_path, "3k")
     keys = [run.key(i) for i in range(40)]
-    for call in calls.CALLS:
+    for call in (*calls.CALLS, *calls.LOCKED):
         done = []
         for package in (lmdb, lmdbio):
-            with package.open(str(path), readonly=True, lock=False) as env:
+            lock = call in calls.LOCKED
+            with package.open(str(path), readonly=True, lock=lock) as env:
                 done.append(call.loop(env, keys))
         assert done[0] == done[1] > 0, call.words
 
