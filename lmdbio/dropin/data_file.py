@@ -56,8 +56,7 @@ class DataFile:
         subdir: whether ``path`` is a folder.
         max_readers: slots of a lock file, as asked for.
         why_readonly: why a program that says nothing of it may not write; "": it says so.
-        wants_slots: whether transactions shall hold reader slots (``lock=True``); not in a child
-            whose parent has the file open.
+        wants_slots: ``lock=True``, and no parent of this process has the file open.
         slots: of the lock file; None: none could be had, or were asked for.
         engine: reads pages and values; None: closed.
         direct_path: reads past the page cache; None: closed.

@@ -165,13 +165,8 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     ) -> None:
         """Open the file."""
         self._path, self._keywords = path, keywords
-        self._arguments = {
-            **keywords._asdict(),
-            "readonly": True,
-            "engine": overrides.engine,
-            "depth": overrides.depth,
-            **bounds,
-        }
+        given = {"readonly": True, "engine": overrides.engine, "depth": overrides.depth}
+        self._arguments = {**keywords._asdict(), **given, **bounds}
         self._map_size = int(keywords.map_size)
         self._handles = Handles(keywords.max_dbs)
         self._make(Transaction, Cursor)

@@ -119,7 +119,7 @@ def test_a_run_that_cannot_be_ended_leaves_no_cursor_open(
 ) -> None:
     txn = env.begin()
     cursors = [txn.cursor() for _ in range(3)]
-    for _ in zip(range(60), cursors[1], strict=False):
+    for _ in zip(range(60), databases.scanning(cursors[1]), strict=False):
         pass
 
     def interrupted(_: Run) -> None:
