@@ -8,8 +8,6 @@
 
 enum {
     WINDOW_FIRST = 4,
-    WINDOW_MAPPED =
-        16, /* copied out of a mapping: a core's cache holds them until they are used */
     LEAF_REQUEST_BYTES = 1 << 20,
     PAST_BYTES_MIN = 4 << 20 /* batches that may go past the page cache */
 };
@@ -143,23 +141,12 @@ static int batch_read(const readahead *a, batch *b, lio_error *error)
     return code;
 }
 
-/* Whether all of it is copied out of a mapping, which takes no waiting that more leaves would hide. */
-static bool is_mapped(const readahead *a, const batch *b)
-{
-    lio_extent where;
-    bool all = true;
-    for (uint32_t i = 0; i < b->read_count && all; i++) {
-        where = (lio_extent){b->reads[i].offset, b->reads[i].length};
-        all = lio_engine_is_mapped(lio_pages_engine(a->leader.pages), &where, 1);
-    }
-    return all;
-}
-
 /* Begins to read the next `window` leaves. Runs of adjacent pages become one request. */
 static int batch_submit(readahead *a, batch *b, lio_error *error)
 {
     uint32_t size = a->leader.layout.page_size, reads = 0;
     uint64_t pgno;
+    int code = LIO_OK;
     if (batch_reserve(b, a->window, size) != LIO_OK)
         return lio_fail(error, LIO_ERR_NOMEM, 0, (uint64_t)a->window * size, 0,
                         "no memory to read leaf pages ahead");
@@ -180,9 +167,9 @@ static int batch_submit(readahead *a, batch *b, lio_error *error)
     b->read_count = reads;
     if (b->count == 0)
         return LIO_OK;
-    if (a->window < WINDOW_MAPPED || !is_mapped(a, b))
-        a->window = a->window * 2 < a->pages_max ? a->window * 2 : a->pages_max;
-    return batch_read(a, b, error);
+    code = batch_read(a, b, error);
+    a->window = a->window * 2 < a->pages_max ? a->window * 2 : a->pages_max;
+    return code;
 }
 
 /* Begins after the leaf that the tree is about to enter. */

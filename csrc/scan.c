@@ -17,7 +17,7 @@ enum {
     BYTES_FIRST = 64 << 10,
     GROWTH = 4,                      /* of blocks: each size costs far storage a wait      */
     REQUEST_BYTES_MAX = 1 << 20,     /* of which several are in flight                     */
-    ARENA_BYTES_MAX = 128 << 10,     /* likewise, for what is copied out of leaves           */
+    ARENA_BYTES_MAX = 256 << 10,     /* likewise, for what is copied out of leaves           */
     ADVICE_BYTES = 2 << 20,          /* one thread brings this much at a time             */
     STRETCH_PIECE_BYTES = 128 << 10, /* what a kernel asks of such file systems at once      */
     PIECE_BYTES = 192 << 10,         /* stays in a core's cache between read and use       */

@@ -8,6 +8,7 @@ parent's alone. Method: writers in processes of their own, and slots that are re
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import random
 import subprocess
@@ -264,7 +265,10 @@ def in_child(work: Any) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_a_child_takes_no_slot_and_leaves_its_parents(env: Any, path: Path) -> None:
+def test_a_child_takes_no_slot_and_leaves_its_parents(
+    env: Any, path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "lmdbio")
     txn = env.begin()
     old = read(txn)
     cursor = txn.cursor()
@@ -275,6 +279,7 @@ def test_a_child_takes_no_slot_and_leaves_its_parents(env: Any, path: Path) -> N
             with env.begin(buffers=bool(begins % 2)) as other:
                 assert bytes(other.get(b"0003")) == value(other.id(), 3)
                 assert other._slot is None
+        assert "the process that this one was forked from has it open" in caplog.text
         with lmdbio.open(str(path), readonly=True) as own, own.begin() as other:
             read(other)
             assert other._slot is None
