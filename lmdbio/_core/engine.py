@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ class EngineCounts:
         )
 
 
-_COUNTED = EngineCounts.__slots__[2:-4]
+_counted = attrgetter(*EngineCounts.__slots__[2:-4])
 
 
 class Ticket:
@@ -317,7 +318,7 @@ class Engine:
         return EngineCounts(
             int(reads.requests),
             int(reads.bytes),
-            *(int(getattr(counts, name)) for name in _COUNTED),
+            *_counted(counts),
             *map(int, counts.stage_ns),
         )
 

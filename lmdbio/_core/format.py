@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 from lmdbio._core._lmdbio import ffi, lib
@@ -53,10 +54,12 @@ class Meta:
 
 _LAYOUT_FIELDS = tuple(Layout.__dataclass_fields__)
 _DB_FIELDS = tuple(Database.__dataclass_fields__)
+# Each opening reads them all.
+_layout_values, _db_values = attrgetter(*_LAYOUT_FIELDS), attrgetter(*_DB_FIELDS)
 
 
 def database_of(c: Any) -> Database:
-    return Database(*(int(getattr(c, name)) for name in _DB_FIELDS))
+    return Database(*_db_values(c))
 
 
 @lru_cache(maxsize=64)  # asked for at each look at the meta pages, and only read
@@ -98,7 +101,7 @@ def read_meta(engine: Engine, txnid: int | None = None) -> Meta:
         raise LookupError(f"{engine.path}: no meta page holds transaction {txnid}")
     status.check(code)
     return Meta(
-        layout=Layout(*(int(getattr(out.layout, name)) for name in _LAYOUT_FIELDS)),
+        layout=Layout(*_layout_values(out.layout)),
         free_db=database_of(out.free_db),
         main_db=database_of(out.main_db),
         map_size=int(out.map_size),

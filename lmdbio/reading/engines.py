@@ -7,6 +7,7 @@ that it judges by are looked up.
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
@@ -17,6 +18,9 @@ from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
 __all__ = ["choose_reading", "open_engine"]
+
+#: Programs that open a file for each record ask the same again and again.
+_choose_untuned = lru_cache(maxsize=16)(choose)
 
 
 def choose_reading(
@@ -45,13 +49,9 @@ def choose_reading(
     if access == "stream" and not found.disk:
         # Only there does the share that is cached decide, and mincore costs milliseconds.
         found = storage.look(engine)
-    return choose(
-        access,
-        found,
-        kept.calibration if kept is not None else None,
-        keyword=keyword,
-        environment=environment,
-    )
+    if kept is None:
+        return _choose_untuned(access, found, keyword=keyword, environment=environment)
+    return choose(access, found, kept.calibration, keyword=keyword, environment=environment)
 
 
 def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
