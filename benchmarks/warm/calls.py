@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 __all__ = ["CALLS", "LOCKED", "OPENINGS", "SMALL_BYTES", "Call", "Loop"]
@@ -16,6 +17,8 @@ __all__ = ["CALLS", "LOCKED", "OPENINGS", "SMALL_BYTES", "Call", "Loop"]
 SMALL_BYTES = 1024
 THREADS = 4
 OPENED = 200
+#: Records of a short scan.
+FEW = 50
 
 Loop = Callable[[Any, Sequence[bytes]], int]
 
@@ -101,6 +104,15 @@ def scan(env: Any, keys: Sequence[bytes]) -> int:
     return done
 
 
+def scan_few(env: Any, keys: Sequence[bytes]) -> int:
+    with env.begin() as txn, txn.cursor() as cursor:
+        for at in range(0, len(keys), FEW):
+            cursor.set_range(keys[at])
+            for _ in islice(cursor, FEW):
+                pass
+    return len(keys)
+
+
 def scan_keys(env: Any, keys: Sequence[bytes]) -> int:
     with env.begin() as txn:
         done = 0
@@ -163,6 +175,7 @@ CALLS = (
     Call("cursor.set_key, item", set_key_item),
     Call("cursor.getmulti of 64", getmulti),
     Call("for key, value in cursor", scan, most=1.0),
+    Call("set_range, for 50 records of cursor", scan_few),
     Call("for key in cursor.iternext(values=False)", scan_keys, most=1.2),
     Call("cursor.item, next", step),
     Call("begin, cursor, get, close, abort for each record", cursor_each, most=2.0),
