@@ -420,7 +420,7 @@ static PyObject *lio_items_step(lio_items *s)
         else
             lio_stands_fail(p, move, lio_cursor_item(l->cursor) != NULL);
     }
-    if (item != NULL && found.where.length != 0)
+    if (item != NULL && (s->wanted & LIO_WANT_VALUE) && found.where.length != 0)
         /* Most often the next value begins on the next page. */
         lio_engine_approach(lio_pages_engine(l->pages),
                             lio_round_up(found.where.offset + found.where.length,
