@@ -369,9 +369,10 @@ class Machine(RuleBasedStateMachine):
         keys=st.sampled_from([None, True, False]),
         values=st.sampled_from([None, True, False]),
         steps=st.sampled_from([0, 1, 2, 5, 300]),
+        scans=st.booleans(),
     )
     def iterate(
-        self, at: int, how: str, keys: bool | None, values: bool | None, steps: int
+        self, at: int, how: str, keys: bool | None, values: bool | None, steps: int, scans: bool
     ) -> None:
         cursor = self.cursors[at % len(self.cursors)]
         if cursor.lost and (self.shape.has_dups or how.endswith("dup")):
@@ -385,6 +386,7 @@ class Machine(RuleBasedStateMachine):
         iterator = Both(
             getattr(cursor.theirs, how)(**wanted), getattr(cursor.ours, how)(**wanted), cursor
         )
+        iterator.ours._has_waited = scans  # as if the storage had been slow: ours reads ahead
         self.iterators = [*self.iterators[-3:], iterator]
         self.step(iterator, steps)
 
