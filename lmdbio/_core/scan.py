@@ -134,6 +134,7 @@ if TYPE_CHECKING:
         _patience: int
         _is_started: bool  #: an item has been handed out
         _has_waited: bool  #: one of the steps had to wait
+        _has_stalled: bool  #: at its last step, which is to be made again before a scan begins
         _is_advancing: bool  #: a thread is in ``advance``: the cursor is not stepped meanwhile
 
         def __iter__(self) -> Iterator[Any]: ...

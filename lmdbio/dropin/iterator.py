@@ -61,8 +61,9 @@ class CursorIterator(_core.Items):
             item = cursor._peek(self._wanted)
             self._is_started = True
             return item
+        stalled, self._has_stalled = self._has_stalled, False
         waits = self._has_waited and self._steps >= self._patience
-        if waits and cursor._run is None and cursor._placed:
+        if waits and not stalled and cursor._run is None and cursor._placed:
             self._begin()
         run = cursor._run
         if run is not None and run.owner is self:

@@ -21,6 +21,7 @@ from lmdbio._core._lmdbio import lib
 
 import lmdbio
 from lmdbio import _core
+from lmdbio.bench import measure
 from lmdbio.dropin.iterator import CursorIterator
 from tests.dropin.test_open_snapshot import commit
 from tests.support import databases
@@ -180,3 +181,23 @@ def test_keys_are_not_collected_far_ahead_of_those_that_are_asked_for(
         assert list(islice(keys, asked)) == [key for key, _ in RECORDS[:asked]]
         assert env.stats().located_records < 6 * asked
         assert list(keys) == [key for key, _ in RECORDS[asked:]]
+
+
+@pytest.mark.parametrize("engine", ["pread", "mmap"])
+def test_a_step_that_had_to_wait_half_way_passes_over_nothing(tmp_path: Path, engine: str) -> None:
+    """To the next key, but not yet to its values, which lie in a tree beside."""
+    env = lmdb.open(str(tmp_path), map_size=1 << 26, max_dbs=1)
+    db = env.open_db(b"dups", dupsort=True)
+    numbers = [(i, j) for i in range(60) for j in range(600 if i % 3 == 0 else 2)]
+    with env.begin(write=True, db=db) as txn:
+        for i, j in numbers:
+            txn.put(b"%04d" % i, b"%08d" % j)
+    env.close()
+    keys = [b"%04d" % i for i in range(60)]
+    for start in range(12):
+        measure.drop_file(tmp_path / "data.mdb")  # as far as no mapping of before holds it
+        options: Any = {"readonly": True, "lock": False, "max_dbs": 1, "engine": engine}
+        with lmdbio.open(str(tmp_path), **options) as env:
+            with env.begin(db=env.open_db(b"dups")) as txn, txn.cursor() as cursor:
+                assert cursor.set_key(keys[start])
+                assert [k for k, _ in cursor.iternext_nodup(values=True)] == keys[start:]

@@ -61,6 +61,7 @@ typedef struct {
     uint32_t move, wanted;          /* of a step; LIO_WANT_* */
     uint32_t steps, patience;       /* done since the last scan; see above */
     char is_started, has_waited;    /* an item has been handed out; a step had to wait */
+    char has_stalled;               /* at its last step, which is to be made again */
     char is_advancing;              /* a thread is in `advance`, and steps the cursor there */
     lio_scan *scan;                 /* NULL: none; then nothing is left either */
     lio_snapshot *snapshot;
@@ -402,8 +403,10 @@ static PyObject *lio_items_step(lio_items *s)
         return NULL;
     code = lio_lookup_try(l, move, NULL, 0, s->wanted, &found, &error);
     s->has_waited |= found.has_waited;
-    if (code == LIO_PENDING)
+    if (code == LIO_PENDING) {
+        s->has_stalled = 1; /* the cursor may stand between two records, where no scan can begin */
         return NULL;
+    }
     s->is_started = 1;
     s->steps = steps;
     p->placed = code == LIO_OK;
@@ -525,6 +528,7 @@ static int lio_items_type(uintptr_t list)
         {"_patience", T_UINT, offsetof(lio_items, patience), 0, NULL},
         {"_is_started", T_BOOL, offsetof(lio_items, is_started), 0, NULL},
         {"_has_waited", T_BOOL, offsetof(lio_items, has_waited), 0, NULL},
+        {"_has_stalled", T_BOOL, offsetof(lio_items, has_stalled), 0, NULL},
         {"_is_advancing", T_BOOL, offsetof(lio_items, is_advancing), 0, NULL},
         {NULL, 0, 0, 0, NULL}};
     static PyType_Slot slots[] = {{Py_tp_iter, PyObject_SelfIter},
