@@ -46,7 +46,7 @@ static int source_open(const char *path, lio_source **out, lio_error *error)
             goto failed;
         }
     }
-    lio_storage_look(fd, &storage);
+    lio_storage_glance(fd, &storage);
     *source = (lio_source){
         .fd = fd, .map = map, .size = size, .unmaps_first = storage.unmaps_first};
     *out = source;

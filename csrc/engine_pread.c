@@ -55,7 +55,7 @@ static int source_open(const char *path, lio_source **out, lio_error *error)
         return lio_fail(error, LIO_ERR_NOMEM, 0, sizeof *source, 0, "no memory for an engine");
     }
     source->fd = fd;
-    lio_storage_look(fd, &source->storage);
+    lio_storage_glance(fd, &source->storage); /* programs open a file for each record */
     *out = source;
     return LIO_OK;
 }

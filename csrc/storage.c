@@ -50,7 +50,7 @@ static void look_at_statx(int fd, lio_storage *out)
     }
 }
 
-void lio_storage_look(int fd, lio_storage *out)
+void lio_storage_glance(int fd, lio_storage *out)
 {
     struct stat status;
     struct statfs system;
@@ -67,5 +67,10 @@ void lio_storage_look(int fd, lio_storage *out)
         /* Network and FUSE file systems have numbers of their own making too, of major 0. */
         out->disk = out->device_major != 0 || makes_up_its_device(out->magic);
     }
+}
+
+void lio_storage_look(int fd, lio_storage *out)
+{
+    lio_storage_glance(fd, out);
     look_at_statx(fd, out);
 }

@@ -24,4 +24,7 @@ typedef struct {
 /* `fd` may be any number; a bad one gives zeros. */
 void lio_storage_look(int fd, lio_storage *out);
 
+/* The same but `mount_id`, `direct_known` and `direct_alignment`, which take a call of the kernel more. */
+void lio_storage_glance(int fd, lio_storage *out);
+
 #endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any
 
@@ -57,6 +58,20 @@ class EngineCounts:
 
 
 _counted = attrgetter(*EngineCounts.__slots__[2:-4])
+_NOTHING = EngineCounts()
+
+
+def _count_nothing() -> EngineCounts:
+    return _NOTHING
+
+
+def _counts_of(reads: Any, counts: Any) -> EngineCounts:
+    return EngineCounts(
+        int(reads.requests),
+        int(reads.bytes),
+        *_counted(counts),
+        *map(int, counts.stage_ns),
+    )
 
 
 class Ticket:
@@ -184,7 +199,7 @@ class Engine:
             )
         )
         self._pointer = owned(out[0], lib.lio_engine_close)
-        self._last = EngineCounts()
+        self._last: Callable[[], EngineCounts] = _count_nothing
         ring.follow(self)
 
     @classmethod
@@ -199,7 +214,7 @@ class Engine:
             lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
         )
         self._pointer = owned(out[0], lib.lio_engine_close, held)
-        self._last = EngineCounts()
+        self._last = _count_nothing
         ring.follow(self)
         return self
 
@@ -309,18 +324,20 @@ class Engine:
 
     def counts(self) -> EngineCounts:
         """Return the counts since the engine was opened; after ``close``, those until then."""
+        return self.note_counts()()
+
+    def note_counts(self) -> Callable[[], EngineCounts]:
+        """Note the same counts, and return a call that returns them as they are now.
+
+        For whoever may never ask: the value of them takes longer to make than a file to close.
+        """
         pointer = self._pointer
         if pointer is None:
             return self._last
         reads, counts = ffi.new("lio_counters *"), ffi.new("lio_tally *")
         lib.lio_engine_counters(pointer, reads)
         lib.lio_engine_tally(pointer, counts)
-        return EngineCounts(
-            int(reads.requests),
-            int(reads.bytes),
-            *_counted(counts),
-            *map(int, counts.stage_ns),
-        )
+        return partial(_counts_of, reads, counts)
 
     def again(self, kind: str, depth: int) -> Engine:
         """Opens the same file once more, also when its name stands for another one by now.
@@ -409,7 +426,7 @@ class Engine:
 
         May be called twice.
         """
-        self._last = self.counts()
+        self._last = self.note_counts()
         self._pointer = None
 
     def __enter__(self) -> Engine:

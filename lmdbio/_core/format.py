@@ -67,6 +67,7 @@ def layout_to_c(layout: Layout) -> Any:
     return ffi.new("lio_layout *", {name: getattr(layout, name) for name in _LAYOUT_FIELDS})
 
 
+@lru_cache(maxsize=64)  # asked for by each cursor that is opened, and only read
 def database_to_c(db: Database) -> Any:
     return ffi.new("lio_db *", {name: getattr(db, name) for name in _DB_FIELDS})
 

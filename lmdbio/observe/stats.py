@@ -157,6 +157,9 @@ class Stats:
         return ""
 
 
+_NOTHING = Stats()
+
+
 def _number(value: float) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:,.6f}"
 
@@ -188,7 +191,7 @@ class StageCounter:
 
     def __init__(self, engines: Callable[[], Stats]) -> None:
         self._owner = weakref.WeakMethod(engines)
-        self._before = Stats()  # the engines' counts that were the parent process's
+        self._before = _NOTHING  # the engines' counts that were the parent process's
         self._begin()
         fork.register(self)
 

@@ -31,6 +31,7 @@ BATCH_BYTES_MIN = 4 << 20
 RATE_BYTES = 64 << 20
 #: More than one in so many of the file's bytes in the page cache: read them there.
 CACHED_SHARE = 8
+_NOT_READ = _core.Counters(0, 0), _core.EngineCounts()
 
 
 class DirectPath:
@@ -63,10 +64,7 @@ class DirectPath:
         self._seconds = self._ended = 0.0
         self._warm = False
         self._direct: _core.Engine | None = None
-        self._counters, self._counter = (
-            _core.Counters(0, 0),
-            _core.EngineCounts(),
-        )  # of a closed engine
+        self._counters, self._counter = _NOT_READ  # of a closed engine
         self._guard = threading.Lock()  # of opening and closing
         fork.register(self)
         #: None: not yet known.
