@@ -100,6 +100,11 @@ int lio_engine_fd(const lio_engine *engine)
     return engine->file.kind->fd(engine->file.source);
 }
 
+uint64_t lio_engine_device(const lio_engine *engine)
+{
+    return engine->file.kind->device != NULL ? engine->file.kind->device(engine->file.source) : 0;
+}
+
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)
 {
     *size = 0;

@@ -77,6 +77,10 @@ int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error);
 /* The descriptor behind the engine (borrowed), -1 for memory. */
 int lio_engine_fd(const lio_engine *engine);
 
+/* Stands for the file system of the file while that is mounted: its device's major and minor number,
+ * 32 bits each. 0: not known; a pread engine looks. */
+uint64_t lio_engine_device(const lio_engine *engine);
+
 /* The mapping of an mmap engine (borrowed until close), and how much of the file it holds: what
  * there was at open. NULL, 0: of an empty file, and for other kinds. */
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size);

@@ -69,6 +69,8 @@ typedef struct {
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);
     void (*close)(lio_source *source);
     int (*fd)(const lio_source *source); /* -1: none */
+    /* See lio_engine_device. NULL: the kind does not look. */
+    uint64_t (*device)(const lio_source *source);
 } lio_file_kind;
 
 /* An open file. Its owner closes it by file.kind->close(file.source). */

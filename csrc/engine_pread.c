@@ -272,6 +272,11 @@ static int source_fd(const lio_source *source)
     return source->fd;
 }
 
+static uint64_t source_device(const lio_source *source)
+{
+    return (uint64_t)source->storage.device_major << 32 | source->storage.device_minor;
+}
+
 static const lio_page_cache page_cache = {
     .try_read = try_read,
     .holds = holds,
@@ -292,4 +297,5 @@ const lio_file_kind lio_file_pread = {
     .size = source_size,
     .close = source_close,
     .fd = source_fd,
+    .device = source_device,
 };

@@ -20,6 +20,7 @@ import lmdb
 import pytest
 
 from lmdbio import _core
+from lmdbio.dropin import known
 from lmdbio.errors import IncompatibleError
 from lmdbio.records import routes
 
@@ -98,7 +99,11 @@ def either_way(request: pytest.FixtureRequest) -> None:
 def surroundings(
     monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Unset what lmdbio reads of the environment, for child processes too."""
+    """Unset what lmdbio reads of the environment, for child processes too.
+
+    It knows nothing of what it found out in another test's surroundings.
+    """
+    known.forget()
     for name in list(os.environ):
         if name.startswith("LMDBIO_"):
             monkeypatch.delenv(name)

@@ -243,6 +243,11 @@ class Engine:
         """The descriptor (borrowed)."""
         return int(lib.lio_engine_fd(self.pointer))
 
+    @property
+    def device(self) -> int:
+        """The number of the file system's device, while that is mounted; 0: not known."""
+        return int(lib.lio_engine_device(self.pointer))
+
     def size(self) -> int:
         """The file's size in bytes, now."""
         out = ffi.new("uint64_t *")

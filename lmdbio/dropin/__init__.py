@@ -2,6 +2,7 @@
 
     environment  ``lmdbio.open``, and what one environment does
     data_file    the open file that all of its transactions share, its snapshots and slots
+    known        what is remembered of files that were opened a moment ago
     open_snapshot  its state, and what transactions on one state have in common
     database     handles of named databases
     transaction  a snapshot, and gets in it

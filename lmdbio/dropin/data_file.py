@@ -13,10 +13,12 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
+from lmdbio.dropin.known import choose_known, newest_state
 from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import (
     MDB_INVALID,
@@ -24,15 +26,13 @@ from lmdbio.errors import (
     closed_error,
     lmdb_error,
 )
-from lmdbio.machine import storage
-from lmdbio.machine.budget import budget_bytes
-from lmdbio.machine.choice import READAHEAD_BYTES_LARGE, Choice
+from lmdbio.machine.choice import Choice
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath
-from lmdbio.reading.engines import choose_reading, open_engine
+from lmdbio.reading.engines import open_engine
 from lmdbio.system.log import tell
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
@@ -59,7 +59,7 @@ class DataFile:
         wants_slots: ``lock=True``, and no parent of this process has the file open.
         slots: of the lock file; None: none could be had, or were asked for.
         engine: reads pages and values; None: closed.
-        direct_path: reads past the page cache; None: closed.
+        direct_path: reads past the page cache; None: no iteration has asked for it, or closed.
         version, page_size: of the data format, 1 or 3, and bytes.
         cache_bytes: bound of the page cache of one snapshot.
         block_bytes_max: bytes of a block that an iteration reads ahead.
@@ -79,10 +79,11 @@ class DataFile:
 
     __slots__ = (
         "__weakref__",
-        "_first",
+        "_choice",
         "_guard",
         "_last",
         "_opened",
+        "_size",
         "_state",
         "advised",
         "block_bytes_max",
@@ -118,11 +119,11 @@ class DataFile:
         self.direct_path: DirectPath | None = None
         self.slots: reader_slots.Slots | None = None
         self._guard = threading.Lock()
-        self._first: _core.Meta | None = None  # as it was when the file was opened
-        self._state: tuple[bytes, _core.Meta, _core.Pages] | None = None
+        #: Both meta pages, what they say, and the pages of that state, once they are asked for.
+        self._state: tuple[bytes, _core.Meta, _core.Pages | None] | None = None
         #: The snapshots that transactions began on last: not held, with buffers; held, with them.
         self._opened: list[OpenSnapshot | None] = [None] * 4
-        self._last = _core.EngineCounts()
+        self._last: Callable[[], _core.EngineCounts] | None = None
         try:
             self._open(keywords.data_file(path), keywords.lib_version, overrides)
         except BaseException:
@@ -138,37 +139,29 @@ class DataFile:
             self.engine = _core.Engine(data)
         except OSError as error:
             raise lmdb_error(self.path, error.errno or 0) from error
-        choice = self._choose(overrides)
-        meta = self._first = _core.read_meta(self.open_engine())
+        self._choice = self._choose(overrides)
+        raw, meta = newest_state(self.open_engine())
+        self._state = None if raw is None else (raw, meta, None)
         self.version, self.page_size = meta.layout.version, meta.layout.page_size
+        self._size = (meta.last_pgno + 1) * self.page_size
         if lib_version is not None and self.version != _FORMATS[lib_version]:
             raise lmdb_error(
                 f"{self.path}: the file has data format {self.version}, which "
                 f"lib_version={lib_version} does not read",
                 MDB_INVALID,
             )
-        self.direct_path = DirectPath(
-            self.open_engine(),
-            (meta.last_pgno + 1) * self.page_size,
-            depth=choice.depth,
-            wanted=choice.past_cache,
-        )
         if self.wants_slots:
             self.acquire_slots()
 
     def _choose(self, overrides: Overrides) -> Choice:
         """Choose how to read, and open the engine that was chosen instead of the first one."""
         first = self.open_engine()
-        facts = storage.look(first, cached=False)
-        self.advised = (facts.readahead_bytes or 0) < READAHEAD_BYTES_LARGE
-        # A disk of this machine is passed by, or does not mind the order.
-        self.dense = self.advised and not facts.disk
-        choice = choose_reading(first, "single", overrides, facts=facts)
-        if (choice.engine, choice.depth) != (first.kind, first.depth):
+        choice, self.advised, self.dense, budget_bytes = choose_known(first, overrides)
+        if choice.engine != first.kind or choice.depth != first.depth:
             self.engine = open_engine(first, choice)
             first.close()
         if choice.maps_cached:
-            self.open_engine().map_cached(max(0, budget_bytes(None, recent=True) - OWN_BYTES))
+            self.open_engine().map_cached(max(0, budget_bytes - OWN_BYTES))
         return choice
 
     def after_fork(self) -> None:
@@ -193,8 +186,14 @@ class DataFile:
         Raises:
             lmdb.Error: the environment is closed.
         """
+        engine = self.open_engine()
         if self.direct_path is None:
-            raise closed_error()
+            choice = self._choice
+            made = DirectPath(engine, self._size, depth=choice.depth, wanted=choice.past_cache)
+            with self._guard:
+                if self.direct_path is None and self.engine is not None:
+                    self.direct_path = made
+            return self.direct_path or made
         return self.direct_path
 
     # --- reader slots
@@ -297,16 +296,12 @@ class DataFile:
             raise closed_error()
         with self._guard:
             if self._state is not None:
-                raw, meta, pages = self._state
+                raw, meta, known = self._state
                 if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
-                    return meta, pages
-            elif self._first is not None and txnid in (None, self._first.txnid):
-                meta, self._first = self._first, None
-                newest, is_there, raw = _core.look_whole(engine, meta)
-                if newest == meta.txnid and is_there:
-                    pages = _core.Pages(engine, meta.layout, self.cache_bytes)
-                    self._state = raw, meta, pages
-                    return meta, pages
+                    if known is None:
+                        known = _core.Pages(engine, meta.layout, self.cache_bytes)
+                        self._state = raw, meta, known
+                    return meta, known
             meta = _core.read_meta(engine, txnid)
             pages = _core.Pages(engine, meta.layout, self.cache_bytes)
             raw = _core.meta_bytes(engine, meta.layout)
@@ -321,13 +316,18 @@ class DataFile:
     def counts(self) -> Stats:
         """Return what the engines counted; also after ``close``."""
         self._note_counts()
-        return Stats.of(self._last)
+        return Stats() if self._last is None else Stats.of(self._last())
+
+    def direct_requests(self) -> int:
+        """Return how many reads went past the page cache."""
+        return 0 if self.direct_path is None else self.direct_path.counters().requests
 
     def _note_counts(self) -> None:
         engine, direct_path = self.engine, self.direct_path
-        if engine is not None and direct_path is not None:
-            direct = direct_path.counts()
-            self._last = engine.counts() if not direct.requests else engine.counts() + direct
+        if engine is not None:
+            noted = engine.note_counts()
+            past = None if direct_path is None else direct_path.counts()
+            self._last = noted if past is None or not past.requests else lambda: noted() + past
 
     def read_only(self, what: str) -> lmdb.Error:
         """Return the refusal to write, under the code of the LMDB that writes this format."""

@@ -165,8 +165,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     ) -> None:
         """Open the file."""
         self._path, self._keywords = path, keywords
-        given = {"readonly": True, "engine": overrides.engine, "depth": overrides.depth}
-        self._arguments = {**keywords._asdict(), **given, **bounds}
+        self._overrides, self._bounds = overrides, bounds
         self._map_size = int(keywords.map_size)
         self._handles = Handles(keywords.max_dbs)
         self._make(Transaction, Cursor)
@@ -177,7 +176,9 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
 
     def __reduce__(self) -> Any:
         """Pickle as the call that opened it: the copy opens the file anew."""
-        return _reopen, (self._path, self._arguments)
+        asked = self._overrides
+        given = {"readonly": True, "engine": asked.engine, "depth": asked.depth, **self._bounds}
+        return _reopen, (self._path, {**self._keywords._asdict(), **given})
 
     def _after_fork(self) -> None:
         self._forget()

@@ -144,7 +144,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         """
         if self._slot is not None:
             return
-        past = self._direct_path.counters().requests
+        past = self._file.direct_requests()
         self._snapshot.check(doubt=past != self._past or self._mapping is not None)
         self._past = past
 

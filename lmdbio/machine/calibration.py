@@ -32,11 +32,13 @@ from lmdbio.system.log import tell
 
 __all__ = [
     "Calibration",
+    "FOLDERS",
     "Pattern",
     "Sample",
     "Staggering",
     "Stored",
     "TokenSample",
+    "changes",
     "file_of",
     "find",
     "forget",
@@ -52,6 +54,8 @@ VERSION = 1
 RATE_MAX = 1e15
 #: One is a few KiB; what is larger was not written here.
 FILE_BYTES_MAX = 1 << 20
+#: Variables of the environment that say where calibrations are kept.
+FOLDERS = ("XDG_CACHE_HOME", "HOME")
 #: Jobs of so many shapes are remembered, the newest ones.
 STAGGERINGS_MAX = 32
 #: No job has as many roots, and no round of measuring as many runs.
@@ -181,7 +185,7 @@ def identity(storage: Storage) -> str:
 
 
 def _folder() -> Path:
-    return _folder_of(os.environ.get("XDG_CACHE_HOME"), os.environ.get("HOME"))
+    return _folder_of(*map(os.environ.get, FOLDERS))
 
 
 @lru_cache(maxsize=8)  # each open asks
@@ -241,6 +245,19 @@ def load(identity: str) -> Stored:
         return Stored(None, file, note)
 
 
+_changes = 0
+
+
+def changes() -> int:
+    """Return how often this process has stored or forgotten a calibration."""
+    return _changes
+
+
+def _changed() -> None:
+    global _changes
+    _changes += 1
+
+
 def store(calibration: Calibration) -> Path:
     """Keeps a calibration; returns where.
 
@@ -254,6 +271,7 @@ def store(calibration: Calibration) -> Path:
         part.write_text(json.dumps(_encode(calibration), indent=1), encoding="utf-8")
         part.replace(file)
     finally:
+        _changed()
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
     return file
@@ -269,6 +287,7 @@ def forget(identity: str) -> bool:
         file_of(identity).unlink()
     except (FileNotFoundError, NotADirectoryError):
         return False
+    _changed()
     return True
 
 

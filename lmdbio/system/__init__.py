@@ -1,4 +1,4 @@
-"""system: what any room may need of the system: fork, signals, /proc, drafts, threads, the log.
+"""system: what any room may need: fork, signals, /proc, variables, drafts, threads, the log.
 
 Knows nothing of LMDB. Uses the standard library alone.
 """

@@ -19,7 +19,7 @@ import pytest
 
 import lmdbio
 from lmdbio import _core
-from lmdbio.dropin import data_file
+from lmdbio.dropin import data_file, known
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.machine import storage
 from lmdbio.planning.reads import plan_reads
@@ -44,6 +44,7 @@ def path(tmp_path_factory):
 
 
 def lies_on(monkeypatch, *, disk: bool) -> None:
+    known.forget()
     monkeypatch.setattr(
         storage,
         "look",
