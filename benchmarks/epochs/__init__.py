@@ -1,0 +1,1 @@
+"""Whole epochs in a shuffled order that is known beforehand."""
