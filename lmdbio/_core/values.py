@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -94,6 +94,14 @@ class Values(_Values):  # type: ignore[misc]
             id(verify),
         )
         return self
+
+    if TYPE_CHECKING:
+
+        def take(self) -> list[bytes]:
+            """Return those that are left, at once: a list of all that ``next`` would give.
+
+            Out of memory they are copied while other threads run.
+            """
 
     @property
     def left(self) -> int:

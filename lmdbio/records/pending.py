@@ -39,6 +39,14 @@ class Pending(ABC):
             OSError, Error: a value cannot be read, or the file has moved on.
         """
 
+    def taken(self) -> list[Any]:
+        """Wait for the records and return all values at once; instead of ``values``.
+
+        Raises:
+            OSError, Error: as ``values``.
+        """
+        return list(self.values())
+
     @abstractmethod
     def close(self) -> None:
         """Give up what is under way. May be called twice."""
@@ -108,6 +116,15 @@ class PendingValues(_OfOneFile):
         Raises:
             OSError, Error: a value cannot be read, or the file has moved on.
         """
+
+    def taken(self) -> list[bytes]:
+        """Wait for the records and return all values at once; instead of ``values``.
+
+        Raises:
+            OSError, Error: as ``values``.
+        """
+        values = self.values()
+        return values.take() if isinstance(values, _core.Values) else list(values)
 
     def _cached(
         self, extents: _core.Extents, *, waits: bool = False, sure: bool = False

@@ -86,7 +86,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def samples(self, begun: Pending) -> list[Any]:
         """Return the samples of records that ``begin`` began to read, transformed."""
         if self.transform is None and not self.keys:
-            return list(begun.values())
+            return begun.taken()
         # One at a time, and no name that keeps it until there is the next: a value that was let
         # go of leaves its memory, which is in a core's cache, to the next one.
         values: Iterator[Any] = begun.values()

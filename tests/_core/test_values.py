@@ -155,3 +155,38 @@ def test_nothing_is_kept(path: Path) -> None:
             next(values), next(values)
         del values
         assert sys.getrefcount(places) == before
+
+
+def test_those_that_are_left_are_taken_at_once(path: Path) -> None:
+    with _core.Engine(path / "data.mdb", "pread") as engine:
+        size = (path / "data.mdb").stat().st_size
+        memory = _core.Memory(size)
+        read = np.zeros(1, _core.READ)
+        read["length"], read["needed"], read["into"] = size, size, memory.address
+        with engine.submit(read, memory) as ticket:
+            ticket.wait()
+        content = (path / "data.mdb").read_bytes()
+        rng = np.random.default_rng(6)
+        begins = rng.integers(0, size - 9000, 500).tolist()
+        places = [(at, int(rng.integers(0, 9000))) for at in begins]
+        places += [(0, 0), (size, 0), (0, size)]
+        wanted = [content[o : o + n] for o, n in places]
+        before = engine.counts().records
+        values = _core.Values.of_memory(engine, memory, extents(*places))
+        first = [next(values) for _ in range(3)]
+        assert first + values.take() == wanted
+        assert values.take() == list(values) == []
+        assert engine.counts().records - before == len(places)
+        assert _core.Values.of_memory(engine, memory, extents()).take() == []
+
+
+def test_what_was_cut_is_not_taken_and_comes_again(reading, path: Path) -> None:
+    values, content = reading
+    places = extents((0, 4000), (300_000, 4000))
+    assert values(places).take() == [content[:4000], content[300_000:304_000]]
+    os.truncate(path / "data.mdb", 200_000)
+    over = values(places)
+    for _ in range(2):
+        with pytest.raises(lmdbio.Error, match=r"data\.mdb"):
+            over.take()
+    assert over.left == 1
