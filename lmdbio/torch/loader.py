@@ -132,7 +132,7 @@ class Loader:
         epoch_slice = going[0]
         self.dataset.records.expect(epoch_slice.expected)
         jobs = (partial(self._batch, epoch_slice, step) for step in range(len(epoch_slice)))
-        ahead = Prefetcher(self._threads, jobs, self._ahead)
+        ahead = Prefetcher(self._threads, jobs, self._ahead, inline=True)
         try:
             for step in range(len(epoch_slice)):
                 batch = ahead.next()
