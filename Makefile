@@ -120,7 +120,7 @@ format: $(VENV)/.dev  ## mend what ruff and clang-format can mend by themselves
 	$(BIN)/clang-format -i $(C_LAYOUT)
 
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data *.egg-info
+	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data *.egg-info
 	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own

@@ -6,9 +6,10 @@
 
 250,000 records of 3 KiB, each asked for once, in batches of 256: py-lmdb with and without the
 kernel's readahead, `Records.batches` of the whole order, which lends views, `Records.values` of
-each batch, and `lmdbio.torch.Loader`, which gives bytes, or views with `buffers=True`. Each run is a process of its own, before which the file is
-put out of the page cache (seen to be so, or the table says that it was not). All take turns; a
-ratio is of one round, over py-lmdb's quicker setting in that round, and the medians are judged.
+each batch, and `lmdbio.torch.Loader`, which gives bytes, or views with `buffers=True`. Each run is
+a process of its own, before which the file is put out of the page cache (seen to be so, or the
+table says that it was not). All take turns; a ratio is of one round, over py-lmdb's quicker
+setting in that round, and the medians are judged.
 
 What the bounds are depends on the kernel's readahead of the file system (read_ahead_kb): the
 larger it is, the better py-lmdb reads. --kernel-readahead sets it for the time of the runs.
@@ -59,18 +60,27 @@ SEED = 7
 Runs = dict[str, list[dict[str, Any]]]
 
 
+def knob_of(folder: Path) -> Path:
+    return Path(f"/sys/class/bdi/{measure.device_of(folder)}/read_ahead_kb")
+
+
 @contextmanager
 def kernel_readahead(folder: Path, kib: int | None) -> Iterator[None]:
-    """Have the kernel read so many KiB ahead on a folder's file system, and as before afterwards.
+    """Have the kernel read so many KiB ahead on a folder's file system; afterwards as before.
+
+    Args:
+        kib: None: leave it as it is.
 
     Raises:
         Missing: it cannot be set here.
     """
-    knob = Path(f"/sys/class/bdi/{measure.device_of(folder)}/read_ahead_kb")
+    if kib is None:
+        yield
+        return
+    knob = knob_of(folder)
     try:
         before = knob.read_text(encoding="ascii")
-        if kib is not None:
-            knob.write_text(f"{kib}\n", encoding="ascii")
+        knob.write_text(f"{kib}\n", encoding="ascii")
     except OSError as error:
         raise command.Missing(f"{knob}: {error.strerror}") from error
     try:
@@ -155,7 +165,8 @@ def table(runs: Runs, made: datasets.Dataset, where: str) -> Table:
             figure(median(one["cpu_seconds"] for one in told), ".2f"),
             figure(median(one["peak_bytes"] for one in told) / 1e6, ",.0f"),
         ))  # fmt: skip
-    title = f"{made.count:,} records of {made.value_bytes // made.count:,} bytes, shuffled, {where}"
+    size = made.value_bytes // made.count
+    title = f"{made.count:,} records of {size:,} bytes, shuffled, {where}"
     return Table(title, ("way", "records/s", "CPU s", "peak MB"), rows)
 
 
