@@ -11,8 +11,8 @@ a process of its own, before which the file is put out of the page cache (seen t
 table says that it was not). All take turns; a ratio is of one round, over py-lmdb's quicker
 setting in that round, and the medians are judged.
 
-What the bounds are depends on the kernel's readahead of the file system (read_ahead_kb): the
-larger it is, the better py-lmdb reads. --kernel-readahead sets it for the time of the runs.
+The bounds depend on the kernel's readahead of the file system (read_ahead_kb): the larger it is,
+the better py-lmdb reads. --kernel-readahead sets it for the time of the runs.
 
 The exit status is 0 if all bounds were reached, 1 if one was not, 69 if this machine cannot do
 it, 70 if a run failed.
@@ -163,7 +163,7 @@ def table(runs: Runs, made: datasets.Dataset, where: str) -> Table:
             TITLES[way],
             report.spread_text(Spread.of(rates), ",.0f"),
             figure(median(one["cpu_seconds"] for one in told), ".2f"),
-            figure(median(one["peak_bytes"] for one in told) / 1e6, ",.0f"),
+            figure(median(one["peak_bytes"] or 0 for one in told) / 1e6, ",.0f"),
         ))  # fmt: skip
     size = made.value_bytes // made.count
     title = f"{made.count:,} records of {size:,} bytes, shuffled, {where}"

@@ -15,9 +15,9 @@ from lmdbio.errors import Error
 
 __all__ = ["Prefetcher", "WorkerThreads", "Ended"]
 
-#: What a thread saves its caller is the time of a job, and a part of what the caller does
-#: meanwhile. Up to the first of these seconds, in the mean over some jobs, a thread costs more
-#: than it saves; the second is what it is taken to save at first.
+#: A thread saves its caller the time of a job, as far as the caller does something else meanwhile.
+#: While it saves less than the first of these, in the mean over some jobs, it costs more; the
+#: second is what it is taken to save at first.
 INLINE_SECONDS, SAVED_SECONDS, SAVED_OVER = 250e-6, 10e-3, 8
 
 

@@ -232,8 +232,7 @@ static PyObject *lio_values_take(PyObject *self, PyObject *Py_UNUSED(none))
             lio_copy(into[i], s->memory + e[i].offset, (size_t)e[i].length);
             s->bytes += e[i].length;
         }
-        Py_END_ALLOW_THREADS
-        s->records += count;
+        Py_END_ALLOW_THREADS s->records += count;
         s->at = s->end;
         lio_values_count(s);
     }
