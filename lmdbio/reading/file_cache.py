@@ -223,7 +223,7 @@ class FileCache:
     def _nearly_there(self) -> bool:
         """Return whether the credit covers all, and the stream ends soon at its own pace."""
         rest = self._size - self._done
-        if self.place != "memory" or not rest or not self._under_way:
+        if self.place not in ("memory", "page cache") or not rest or not self._under_way:
             return False
         if not self._done:
             return self._is_expected  # the first step tells the pace
