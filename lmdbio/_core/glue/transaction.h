@@ -32,13 +32,15 @@ static int lio_transacts_type(uintptr_t list);
 typedef struct lio_transacts lio_transacts;
 
 /* The state on which the last transaction began, without and with buffers. All are NULL, or `opened`, `watch`
- * and `find` are there. */
+ * and `find` are there, and what these two are of. */
 typedef struct {
     PyObject *opened; /* the snapshot, an OpenSnapshot */
     PyObject *watch;  /* a callable of lio_glue_watch */
     PyObject *find;   /* of lio_glue_lookup, in the main database */
     PyObject *take;   /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
     PyObject *number; /* says of which snapshot such a transaction is */
+    const lio_watch *watched;
+    lio_lookup *search;
 } lio_known;
 
 typedef struct {
@@ -52,8 +54,9 @@ struct lio_transacts {
     lio_transacts *next, **link; /* `link`: what points here; NULL: it has ended */
     lio_stands *cursors;         /* that are open, borrowed */
     PyObject *opened, *db;
-    PyObject *slot; /* its reader slot: a transaction of py-lmdb's, as long as that lives */
-    PyObject *find; /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
+    PyObject *slot;     /* its reader slot: a transaction of py-lmdb's, as long as that lives */
+    PyObject *find;     /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
+    lio_lookup *search; /* which `find` is of, as long as that is there */
     unsigned long long past;
 };
 
@@ -83,6 +86,7 @@ static void lio_transacts_link(lio_transacts *t)
 static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                    PyObject *names)
 {
+    const lio_lookup *search = ((lio_transacts *)self)->search;
     PyObject *find = ((lio_transacts *)self)->find, *found;
     lio_found item = {0};
     int code;
@@ -90,7 +94,7 @@ static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssi
         (count == 3 && args[2] != Py_None))
         return lio_call_fast(self, "_get", args, count, names);
     Py_INCREF(find); /* another thread may end the transaction meanwhile */
-    code = lio_lookup_get_key(lio_lookup_of(find), args[0], LIO_WANT_VALUE, &item);
+    code = lio_lookup_get_key(search, args[0], LIO_WANT_VALUE, &item);
     found = item.value;
     if (code == LIO_NOTFOUND) {
         found = count > 1 ? args[1] : Py_None;
@@ -232,7 +236,8 @@ static int lio_transacts_set_find(PyObject *self, PyObject *find, void *Py_UNUSE
 {
     lio_transacts *t = (lio_transacts *)self;
     PyObject *before = t->find;
-    t->find = lio_lookup_of(find) == NULL ? NULL : find;
+    t->search = lio_lookup_of(find);
+    t->find = t->search == NULL ? NULL : find;
     Py_XINCREF(t->find);
     Py_XDECREF(before);
     return 0;
@@ -381,7 +386,7 @@ static bool lio_transacts_hold(lio_transacts *t, PyObject *take, PyObject *numbe
     if (t->slot != NULL)
         txnid = PyObject_CallFunctionObjArgs(number, t->slot, NULL);
     if (txnid != NULL)
-        is_held = PyLong_AsUnsignedLongLong(txnid) == lio_lookup_of(t->find)->snapshot->txnid;
+        is_held = PyLong_AsUnsignedLongLong(txnid) == t->search->snapshot->txnid;
     Py_XDECREF(txnid);
     Py_DECREF(number);
     Py_DECREF(take);
@@ -396,7 +401,7 @@ static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
 {
     PyTypeObject *type = (PyTypeObject *)((lio_begins *)self)->transaction;
     lio_transacts *t;
-    if (known->find == NULL || !lio_watch_is_unchanged(known->watch))
+    if (known->find == NULL || !lio_watch_is_unchanged(known->watched, known->search))
         return NULL;
     t = (lio_transacts *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
     if (t == NULL)
@@ -407,6 +412,7 @@ static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
     t->opened = known->opened;
     Py_XINCREF(known->find);
     t->find = known->find;
+    t->search = known->search;
     if (t->find == NULL ||
         (known->take != NULL && !lio_transacts_hold(t, known->take, known->number)) ||
         t->find != known->find) {
@@ -448,13 +454,15 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
         return NULL;
     known = &((lio_begins *)self)->known[buffers];
     before = *known;
-    *known = (lio_known){0};
-    if (lio_lookup_of(find) != NULL && lio_watch_of(watch) != NULL &&
+    *known = (lio_known){.watched = lio_watch_of(watch), .search = lio_lookup_of(find)};
+    if (known->search != NULL && known->watched != NULL &&
         ((lio_begins *)self)->transaction != NULL) {
         Py_INCREF(opened);
         Py_INCREF(watch);
         Py_INCREF(find);
-        *known = (lio_known){opened, watch, find, NULL, NULL};
+        known->opened = opened;
+        known->watch = watch;
+        known->find = find;
         if (take != Py_None) {
             Py_INCREF(take);
             known->take = take;

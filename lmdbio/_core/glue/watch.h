@@ -51,25 +51,28 @@ static bool lio_watch_part(const lio_watch *w, const char *known, Py_ssize_t beg
     return same;
 }
 
-/* False as well where nothing can be said at once. Out of a mapping the two meta pages are copied
- * apart; one call of the kernel costs more than the bytes between them. */
-static bool lio_watch_is_same(const lio_watch *w)
+/* In how many requests it was seen to be the same; 0: it is not, or nothing can be said at once. Out of a
+ * mapping the two meta pages are copied apart; one call of the kernel costs more than the bytes between
+ * them. */
+static unsigned lio_watch_look(const lio_watch *w)
 {
     char *known;
     Py_ssize_t size;
     lio_extent all = {0, 0};
     if (PyBytes_AsStringAndSize(w->known, &known, &size) < 0)
-        return false;
+        return 0;
     all.length = (uint64_t)size;
     if (size > 2 * LIO_WATCH_BYTES && lio_engine_is_mapped(w->engine, &all, 1))
         return lio_watch_part(w, known, 0, LIO_WATCH_BYTES) &&
-               lio_watch_part(w, known, size - LIO_WATCH_BYTES, size);
+                       lio_watch_part(w, known, size - LIO_WATCH_BYTES, size)
+                   ? 2
+                   : 0;
     return lio_watch_part(w, known, 0, size);
 }
 
 static PyObject *lio_watch_call(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
-    return PyBool_FromLong(lio_watch_is_same(PyCapsule_GetPointer(self, LIO_WATCH)));
+    return PyBool_FromLong(lio_watch_look(PyCapsule_GetPointer(self, LIO_WATCH)) > 0);
 }
 
 /* The watch of such a callable; NULL where it is another. */
@@ -81,11 +84,20 @@ static lio_watch *lio_watch_of(PyObject *callable)
                : NULL;
 }
 
-/* Whether a callable that is one says so, for whom a trace need not be told of it. */
-static bool lio_watch_is_unchanged(PyObject *callable)
+/* Whether it is the same, for whom a trace need not be told of it. Then the snapshot of the known state, in
+ * which `search` finds, is intact as well: what was read up to now was read before this look. Requests of
+ * other threads meanwhile are none of its. */
+static bool lio_watch_is_unchanged(const lio_watch *w, const lio_lookup *search)
 {
-    const lio_watch *w = lio_watch_of(callable);
-    return !lio_engine_is_traced(w->engine) && lio_watch_is_same(w);
+    lio_counters before;
+    unsigned looks;
+    if (lio_engine_is_traced(w->engine))
+        return false;
+    lio_engine_counters(w->engine, &before);
+    looks = lio_watch_look(w);
+    if (looks > 0 && w->engine == lio_pages_engine(search->pages))
+        __atomic_store_n(&search->snapshot->seen, before.requests + looks, __ATOMIC_RELAXED);
+    return looks > 0;
 }
 
 static PyMethodDef LIO_WATCH_METHOD = {"is_unchanged", lio_watch_call, METH_NOARGS, NULL};
