@@ -258,7 +258,7 @@ def opened_files() -> list[str]:
     names = []
     for link in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):
-            names.append(os.readlink(link))
+            names.append(str(link.readlink()))
     return names
 
 
