@@ -45,6 +45,9 @@ if TYPE_CHECKING:
         def _forget(self) -> None:
             """Know no snapshot."""
 
+        def _shut(self) -> None:
+            """Know no snapshot any more, and let no transaction begin."""
+
         def _living(self) -> list[Any]:
             """Return the transactions that have not ended."""
             return []
@@ -65,8 +68,9 @@ if TYPE_CHECKING:
         _past: int
         _ended: bool
 
-        def _started(self) -> None:
-            """Begin, once ``_env`` is there."""
+        def _started(self) -> bool:
+            """Begin, once ``_env`` is there; return False where that is shut."""
+            return True
 
         def _stand(self, find: Any, db: Any) -> Any:
             """Return a cursor over ``db``, in which ``find`` finds; None: it has ended."""

@@ -1,7 +1,8 @@
 """dropin: py-lmdb's Environment, Transaction and Cursor, reading by explicit reads.
 
     environment  ``lmdbio.open``, and what one environment does
-    data_file    the open file that all of its transactions share, its snapshots and slots
+    data_file    the open file that all of its transactions share, and its snapshots
+    lock_file    how it comes by reader slots
     known        what is remembered of files that were opened a moment ago
     open_snapshot  its state, and what transactions on one state have in common
     database     handles of named databases

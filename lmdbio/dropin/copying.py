@@ -34,13 +34,13 @@ def copy_by_lmdb(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, comp
         raise TypeError("txn argument only compatible with compact=True")
     if txn is not None and txn._ended:
         raise lmdb_error("mdb_env_copy3", MDB_BAD_TXN)
-    slot = None if txn is None else txn._slot
+    lock_file, slot = file.lock_file(), None if txn is None else txn._slot
     if slot is not None:
-        call(file.lock_file(), slot)
+        call(lock_file, slot)
     elif txn is not None and file.newest(None)[0].txnid != txn._opened.meta.txnid:
         raise lmdb_error(f"{file.path}: only a reader slot (lock=True) holds an older state")
-    elif file.slots is not None:
-        call(file.lock_file(), None)
+    elif lock_file is not None:
+        call(lock_file, None)
     else:
         options = {"readonly": True, "lock": False, "create": False, "subdir": file.subdir}
         with lmdb.open(file.path, **options) as env:

@@ -97,7 +97,9 @@ class Cursor(Position, metaclass=Counterpart, of=lmdb.Cursor):
             raise CorruptedError(
                 f"{self._txn._engine.path}: key {key!r} is not where it was found"
             )
-        return first + (self._dups_before(key, bytes(self.value())) if self._dup else 0)
+        found = first + (self._dups_before(key, bytes(self.value())) if self._dup else 0)
+        self._txn._verify()
+        return found
 
     def _dups_before(self, key: bytes, value: bytes) -> int:
         """Return how many values of ``key`` come before this one."""

@@ -11,7 +11,6 @@ An environment is py-lmdb's surface over it; a transaction takes a snapshot of i
 from __future__ import annotations
 
 import errno
-import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.dropin.known import choose_known, newest_state
+from lmdbio.dropin.lock_file import LockFile
 from lmdbio.dropin.open_snapshot import OpenSnapshot
 from lmdbio.errors import (
     MDB_INVALID,
@@ -33,7 +33,6 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
-from lmdbio.system.log import tell
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
 
@@ -54,10 +53,8 @@ class DataFile:
     Attributes:
         path: of the environment, as the caller gave it.
         subdir: whether ``path`` is a folder.
-        max_readers: slots of a lock file, as asked for.
         why_readonly: why a program that says nothing of it may not write; "": it says so.
-        wants_slots: ``lock=True``, and no parent of this process has the file open.
-        slots: of the lock file; None: none could be had, or were asked for.
+        lock: its lock file, with reader slots.
         engine: reads pages and values; None: closed.
         direct_path: reads past the page cache; None: no iteration has asked for it, or closed.
         version, page_size: of the data format, 1 or 3, and bytes.
@@ -91,13 +88,11 @@ class DataFile:
         "dense",
         "direct_path",
         "engine",
-        "max_readers",
+        "lock",
         "page_size",
         "path",
-        "slots",
         "subdir",
         "version",
-        "wants_slots",
         "why_readonly",
     )
 
@@ -112,12 +107,11 @@ class DataFile:
         why_readonly: str = "",
     ) -> None:
         self.path, self.subdir = path, keywords.subdir
-        self.max_readers, self.wants_slots = keywords.max_readers, bool(keywords.lock)
+        self.lock = LockFile(path, keywords)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
         self.why_readonly = why_readonly
         self.engine: _core.Engine | None = None
         self.direct_path: DirectPath | None = None
-        self.slots: reader_slots.Slots | None = None
         self._guard = threading.Lock()
         #: Both meta pages, what they say, and the pages of that state, once they are asked for.
         self._state: tuple[bytes, _core.Meta, _core.Pages | None] | None = None
@@ -150,8 +144,8 @@ class DataFile:
                 f"lib_version={lib_version} does not read",
                 MDB_INVALID,
             )
-        if self.wants_slots:
-            self.acquire_slots()
+        if self.lock.wanted:
+            self.lock.acquire(self.open_engine())
 
     def _choose(self, overrides: Overrides) -> Choice:
         """Choose how to read, and open the engine that was chosen instead of the first one."""
@@ -176,9 +170,10 @@ class DataFile:
         Raises:
             lmdb.Error: the environment is closed.
         """
-        if self.engine is None:
+        engine = self.engine  # once: another thread may close it meanwhile
+        if engine is None:
             raise closed_error()
-        return self.engine
+        return engine
 
     def open_direct_path(self) -> DirectPath:
         """Return the way past the page cache.
@@ -186,46 +181,28 @@ class DataFile:
         Raises:
             lmdb.Error: the environment is closed.
         """
-        engine = self.open_engine()
-        if self.direct_path is None:
+        engine, direct_path = self.open_engine(), self.direct_path
+        if direct_path is None:
             choice = self._choice
             made = DirectPath(engine, self._size, depth=choice.depth, wanted=choice.past_cache)
             with self._guard:
-                if self.direct_path is None and self.engine is not None:
-                    self.direct_path = made
-            return self.direct_path or made
-        return self.direct_path
-
-    # --- reader slots
-
-    def acquire_slots(self) -> None:
-        """Get at the reader slots, if there are any to be had."""
-        status = os.fstat(self.open_engine().fd)
-        key = status.st_dev, status.st_ino
-        options: dict[str, Any] = {"subdir": self.subdir, "max_readers": self.max_readers}
-        slots, why = reader_slots.acquire(self.path, key, **options)
-        if slots is None:
-            _tell_unheld(self.path, why)
-        self.slots = self.slots or slots  # those of a parent tell who reads
-        self.wants_slots = not reader_slots.are_inherited(key)
+                direct_path = self.direct_path = self.direct_path or made
+            self._check()
+        return direct_path
 
     def lock_file(self) -> Any:
-        """Return py-lmdb's environment, which maps the file: it would die of one that was cut.
+        """Return py-lmdb's environment; None: there is no lock file to be had.
 
         Raises:
-            ShortReadError: the file ends inside its meta pages.
+            ShortReadError: the file ends inside its meta pages: py-lmdb, which maps it, would die.
+            lmdb.Error: the environment is closed.
         """
-        assert self.slots is not None
-        engine = self.open_engine()
+        slots, engine = self.lock.slots, self.open_engine()  # which close() ends first
+        if slots is None:
+            return None
         if engine.size() < 2 * self.page_size:
             _core.read_meta(engine)
-        return self.slots.env
-
-    def release_slots(self) -> None:
-        """Give the reader slots back. May be called twice, and of a file that never opened."""
-        slots, self.slots = getattr(self, "slots", None), None
-        if slots is not None:
-            slots.release()
+        return slots.env
 
     # --- snapshots
 
@@ -241,12 +218,11 @@ class DataFile:
             ReadersFullError: all slots are taken.
             lmdb.Error: the environment is closed, or writers commit faster than we look.
         """
-        if not self.wants_slots:  # each begin comes here
+        if not self.lock.wanted:  # each begin comes here
             found = self._opened[buffers]
             if found is not None and found.is_newest():
                 return found, None
-        self.open_engine()
-        meta, pages, slot = self.hold_newest() if self.wants_slots else (*self.newest(None), None)
+        meta, pages, slot = self.hold_newest() if self.lock.wanted else (*self.newest(None), None)
         held = slot is not None
         found = self._opened[2 * held + buffers]
         if found is None or found.pages is not pages:
@@ -255,6 +231,7 @@ class DataFile:
             found = OpenSnapshot(meta, pages, raw, held=held, buffers=buffers)
             if raw is not None:
                 self._opened[2 * held + buffers] = found
+        self._check()
         return found, slot
 
     def hold_newest(self) -> tuple[_core.Meta, _core.Pages, Any]:
@@ -264,16 +241,18 @@ class DataFile:
             ReadersFullError: all slots are taken.
             lmdb.Error: the environment is closed, or writers commit faster than we look.
         """
-        if self.slots is None or self.slots.inherited:
-            self.acquire_slots()  # what was in the way may have gone
-        if self.slots is None or not self.wants_slots:
+        slots = self.lock.slots
+        if slots is None or slots.inherited:
+            slots = self.lock.acquire(self.open_engine())  # what was in the way may have gone
+            self._check()
+        if slots is None or not self.lock.wanted:
             return (*self.newest(None), None)
         for _ in range(1000):
             self.lock_file()
             try:
-                slot = self.slots.begin()
+                slot = slots.begin()
             except lmdb.MapResizedError:
-                _tell_unheld(self.path, f"it has outgrown {reader_slots.MAP_BYTES} bytes")
+                self.lock.tell_unheld(f"it has outgrown {reader_slots.MAP_BYTES} bytes")
                 return (*self.newest(None), None)
             try:
                 return (*self.newest(reader_slots.number(slot)), slot)
@@ -295,21 +274,27 @@ class DataFile:
         if engine is None:  # not by open_engine: each begin comes here
             raise closed_error()
         with self._guard:
-            if self._state is not None:
-                raw, meta, known = self._state
-                if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
-                    if known is None:
-                        known = _core.Pages(engine, meta.layout, self.cache_bytes)
-                        self._state = raw, meta, known
-                    return meta, known
-            meta = _core.read_meta(engine, txnid)
-            pages = _core.Pages(engine, meta.layout, self.cache_bytes)
-            raw = _core.meta_bytes(engine, meta.layout)
-            if _core.newest_txnid(engine, meta.layout) == meta.txnid:
-                self._state = raw, meta, pages
-            elif txnid is not None:
-                raise LookupError(f"{engine.path}: moved past transaction {txnid}")
-            return meta, pages
+            found = self._newest(engine, txnid)
+        self._check()
+        return found
+
+    def _newest(self, engine: _core.Engine, txnid: int | None) -> tuple[_core.Meta, _core.Pages]:
+        state = self._state
+        if state is not None:
+            raw, meta, known = state
+            if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
+                if known is None:
+                    known = _core.Pages(engine, meta.layout, self.cache_bytes)
+                    self._state = raw, meta, known
+                return meta, known
+        meta = _core.read_meta(engine, txnid)
+        pages = _core.Pages(engine, meta.layout, self.cache_bytes)
+        raw = _core.meta_bytes(engine, meta.layout)
+        if _core.newest_txnid(engine, meta.layout) == meta.txnid:
+            self._state = raw, meta, pages
+        elif txnid is not None:
+            raise LookupError(f"{engine.path}: moved past transaction {txnid}")
+        return meta, pages
 
     # --- counts, and the end
 
@@ -320,7 +305,8 @@ class DataFile:
 
     def direct_requests(self) -> int:
         """Return how many reads went past the page cache."""
-        return 0 if self.direct_path is None else self.direct_path.counters().requests
+        direct_path = self.direct_path
+        return 0 if direct_path is None else direct_path.counters().requests
 
     def _note_counts(self) -> None:
         engine, direct_path = self.engine, self.direct_path
@@ -340,15 +326,19 @@ class DataFile:
 
     def close(self) -> None:
         """Give back the reader slots and close the file. May be called twice."""
+        self._note_counts()
+        # First, since calls of other threads look for it (_check). Closed with the last of them.
+        self.engine = self.direct_path = None
         self._state = None
         self._opened = [None] * 4
-        self.release_slots()
-        self._note_counts()
-        self.engine = self.direct_path = None  # closed with the last call that uses them
+        self.lock.release()
 
+    def _check(self) -> None:
+        """Let go of what was found, where another thread has closed the file meanwhile.
 
-def _tell_unheld(path: str, why: str) -> None:
-    tell(
-        f"{path}: no reader slot holds what is read, for {why}: reads look whether a writer came "
-        "between, and refuse what it may have overwritten"
-    )
+        Raises:
+            lmdb.Error: the environment is closed.
+        """
+        if self.engine is None:
+            self.close()
+            raise closed_error()

@@ -291,8 +291,9 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         """Return sizes, the newest transaction, and the number of reader slots in use."""
         meta, _ = self._file.newest(None)
         readers, used = self._keywords.max_readers, 0
-        if self._file.slots is not None:
-            known = self._file.lock_file().info()
+        lock_file = self._file.lock_file()
+        if lock_file is not None:
+            known = lock_file.info()
             readers, used = known["max_readers"], known["num_readers"]
         return {
             "map_addr": 0,
@@ -334,21 +335,19 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
 
     def readers(self) -> str:
         """Return a table of the lock file's readers."""
-        self._file.open_engine()
-        if self._file.slots is None:
-            return "(no reader locks)\n"
-        return cast(str, self._file.lock_file().readers())
+        lock_file = self._file.lock_file()
+        return "(no reader locks)\n" if lock_file is None else cast(str, lock_file.readers())
 
     def reader_check(self) -> int:
         """Free the slots of processes that have died, and return their number."""
-        self._file.open_engine()
-        return 0 if self._file.slots is None else cast(int, self._file.lock_file().reader_check())
+        lock_file = self._file.lock_file()
+        return 0 if lock_file is None else cast(int, lock_file.reader_check())
 
     def close(self) -> None:
         """End all transactions and close the file. May be called twice."""
+        self._shut()
         for txn in self._living():
             txn.abort()
-        self._forget()
         self._file.close()
         ledger.ended(self)
 
@@ -361,7 +360,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     def __del__(self) -> None:
         file = getattr(self, "_file", None)  # None: it could not be opened
         if file is not None:
-            file.release_slots()
+            file.lock.release()
 
 
 #: As in py-lmdb: one and the same.

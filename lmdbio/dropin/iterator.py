@@ -99,6 +99,9 @@ class CursorIterator(_core.Items):
             mapping=txn._mapping if values else None,
         )
         cursor._run = Run(self, scan, txn._direct_path, values=values, dup=cursor._dup)
+        if cursor._lookup is None:  # another thread has closed it, and found no run to end
+            cursor._end_run()
+            cursor._check()
 
     def _next_block(self, run: Run) -> bool:
         cursor = self._cursor

@@ -229,6 +229,7 @@ class Position(_core.Stands):
                     key, value = bool(wanted & WANT_KEY), bool(wanted & WANT_VALUE)
                     place = run.last(keys=key, values=value)
                     if place is not None:
+                        self._check()
                         return self._shape(*place, wanted)
                 self._settle()
             self._move(Move.CURRENT)

@@ -81,12 +81,13 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if slot is not None:
             self._slot = slot
         self._find = opened.finds.get(None if db is None else db._name)
-        slots = file.slots if slot is not None else None
-        if slots is not None or not file.wants_slots:
+        slots = file.lock.slots if slot is not None else None
+        if slots is not None or not file.lock.wanted:
             known = opened, opened.is_newest, opened.finds.get(None), buffers
             take = None if slots is None else slots.take
             env._know(*known, take, reader_slots.number)
-        self._started()
+        if not self._started():
+            raise closed_error()  # by another thread
 
     @property
     def _file(self) -> DataFile:
@@ -140,8 +141,9 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         """Refuse, after reads without a slot, what a writer may have overwritten.
 
         Raises:
-            lmdb.Error: the snapshot may be gone.
+            lmdb.Error: the snapshot may be gone, or another thread has ended the transaction.
         """
+        self._check()
         if self._slot is not None:
             return
         past = self._file.direct_requests()
@@ -181,7 +183,9 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
 
     def _get(self, key: Any, default: Any = None, db: _Database | None = None) -> Any:
         self._check()
-        return self._find_in(self._database(db))(key, default)
+        found = self._find_in(self._database(db))(key, default)
+        self._check()
+        return found
 
     def _find_in(self, db: _Database | None) -> Callable[[Any, Any], Any]:
         """Return the C core's ``get`` in a database."""

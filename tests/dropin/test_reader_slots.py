@@ -119,7 +119,7 @@ def test_views_are_held_as_bytes_are(env: Any, without_python: Any) -> None:
 def test_a_slot_that_holds_a_later_snapshot_is_not_used_for_the_one_before(
     env: Any, path: Path, commits: int
 ) -> None:
-    take = env._file.slots.take
+    take = env._file.lock.slots.take
 
     def late() -> Any:
         commit(path, commits)  # the meta pages were looked at before
@@ -151,7 +151,7 @@ def test_a_slot_that_is_refused_is_asked_for_again_by_python(env: Any) -> None:
 
 @pytest.mark.parametrize("ends", ["_forget", "close"])
 def test_an_environment_may_be_closed_while_a_slot_is_taken(env: Any, ends: str) -> None:
-    take = env._file.slots.take
+    take = env._file.lock.slots.take
 
     def closing() -> Any:
         slot = take()

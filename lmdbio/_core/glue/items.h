@@ -358,6 +358,12 @@ static PyObject *lio_items_make(const lio_items_held *h, uint32_t wanted, uint32
     return lio_items_pack(wanted, buffers, key, value);
 }
 
+/* Whether no thread has closed the cursor. */
+static bool lio_items_is_open(const lio_items *s)
+{
+    return s->cursor == NULL || ((const lio_stands *)s->cursor)->lookup != NULL;
+}
+
 /* The next record in memory. */
 static PyObject *lio_items_take(lio_items *s, const lio_items_held *h)
 {
@@ -373,6 +379,8 @@ static PyObject *lio_items_take(lio_items *s, const lio_items_held *h)
     }
     s->at++;
     item = lio_items_make(h, s->wanted, s->buffers, &record);
+    if (item != NULL && !lio_items_is_open(s))
+        item = lio_refuse(s->cursor, item);
     if (item == NULL && s->run == run && s->at == index + 1)
         s->at = index; /* nobody got it, and nobody has gone on: it comes again */
     return item;
@@ -429,14 +437,14 @@ static PyObject *lio_items_step(lio_items *s)
                             lio_round_up(found.where.offset + found.where.length,
                                          lio_pages_layout(l->pages)->page_size));
     Py_DECREF(lookup);
-    return item;
+    return item == NULL || p->lookup != NULL ? item : lio_refuse((PyObject *)p, item);
 }
 
 static PyObject *lio_items_next(PyObject *self)
 {
     lio_items *s = (lio_items *)self;
     PyObject *item = NULL;
-    while (s->at < s->end) {
+    while (s->at < s->end && lio_items_is_open(s)) {
         lio_items_held h;
         bool fine = true;
         if (s->at < s->ready && s->loader == 0) {

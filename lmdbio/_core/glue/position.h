@@ -50,6 +50,18 @@ static lio_lookup *lio_stands_lookup(const lio_stands *s)
                                                                     : NULL;
 }
 
+/* Lets go of what was read for an object that another thread has ended meanwhile: its reader slot did
+ * not hold it. Raises what _check() of the object raises. */
+static PyObject *lio_refuse(PyObject *self, PyObject *found)
+{
+    PyObject *raised = PyObject_CallMethod(self, "_check", NULL);
+    if (raised != NULL)
+        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
+    Py_XDECREF(raised);
+    Py_XDECREF(found);
+    return NULL;
+}
+
 static PyObject *lio_stands_read(PyObject *self, uint32_t wanted)
 {
     lio_stands *s = (lio_stands *)self;
@@ -60,7 +72,7 @@ static PyObject *lio_stands_read(PyObject *self, uint32_t wanted)
     Py_INCREF(lookup); /* another thread may close the cursor meanwhile */
     item = lio_lookup_item(l, wanted);
     Py_DECREF(lookup);
-    return item;
+    return item == NULL || s->lookup != NULL ? item : lio_refuse(self, item);
 }
 
 static PyObject *lio_stands_key(PyObject *self, PyObject *Py_UNUSED(nothing))
@@ -115,6 +127,10 @@ static int lio_stands_go(lio_stands *s, const lio_lookup *l, uint32_t move, PyOb
         lio_stands_fail(s, move, key == NULL && lio_cursor_item(l->cursor) != NULL);
     }
     Py_DECREF(lookup);
+    if (s->lookup == NULL && s->failed == 0) {
+        (void)lio_refuse((PyObject *)s, NULL);
+        return LIO_ERR_ARGUMENT;
+    }
     return code;
 }
 
@@ -207,16 +223,12 @@ static PyObject *lio_stands_get(PyObject *self, PyObject *const *args, Py_ssize_
  * raised. */
 static lio_lookup *lio_stands_open(const lio_stands *s, PyObject **lookup)
 {
-    PyObject *raised;
     *lookup = s->lookup;
     if (s->lookup != NULL) {
         Py_INCREF(s->lookup);
         return lio_lookup_in(s->lookup);
     }
-    raised = PyObject_CallMethod((PyObject *)s, "_check", NULL);
-    if (raised != NULL)
-        PyErr_SetString(PyExc_SystemError, "a failure that raises nothing");
-    Py_XDECREF(raised);
+    (void)lio_refuse((PyObject *)s, NULL);
     return NULL;
 }
 
@@ -231,7 +243,10 @@ static PyObject *lio_stands_seek(PyObject *self, PyObject *key)
         return NULL;
     code = lio_lookup_get_key(l, key, 0, &found);
     Py_DECREF(lookup);
-    return code == LIO_OK || code == LIO_NOTFOUND ? PyBool_FromLong(code == LIO_OK) : NULL;
+    if (code != LIO_OK && code != LIO_NOTFOUND)
+        return NULL;
+    return ((lio_stands *)self)->lookup != NULL ? PyBool_FromLong(code == LIO_OK)
+                                                : lio_refuse(self, NULL);
 }
 
 /* _read(wanted): key, value, or both in a tuple, of where its last move ended. */
@@ -249,7 +264,7 @@ static PyObject *lio_stands_read_there(PyObject *self, PyObject *what)
         return NULL;
     item = lio_lookup_item(l, (uint32_t)wanted);
     Py_DECREF(lookup);
-    return item;
+    return item == NULL || ((lio_stands *)self)->lookup != NULL ? item : lio_refuse(self, item);
 }
 
 /* --- its life ------------------------------------------------------------------------------ */

@@ -47,6 +47,7 @@ typedef struct {
     PyObject_HEAD lio_transacts *first; /* of those that have not ended, borrowed */
     PyObject *transaction, *cursor;     /* the types of both; NULL: not said yet */
     lio_known known[2];
+    bool is_shut; /* nothing is known from now on, and no transaction begins */
 } lio_begins;
 
 struct lio_transacts {
@@ -101,7 +102,8 @@ static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssi
         Py_INCREF(found);
     }
     Py_DECREF(find);
-    return found;
+    return found == NULL || ((lio_transacts *)self)->link != NULL ? found
+                                                                  : lio_refuse(self, found);
 }
 
 /* Closes its cursors, also where to end the run of one raises. */
@@ -207,15 +209,15 @@ static PyObject *lio_transacts_enter(PyObject *self, PyObject *Py_UNUSED(nothing
     return self;
 }
 
-/* It begins: its environment is there, and keeps it until it ends. */
+/* _started(): it begins: its environment is there, and keeps it until it ends. False where that is shut. */
 static PyObject *lio_transacts_started(PyObject *self, PyObject *Py_UNUSED(nothing))
 {
     lio_transacts *t = (lio_transacts *)self;
     if (t->env == NULL || t->link != NULL)
         return PyErr_Format(PyExc_SystemError, "a transaction begins once, in an environment");
-    lio_transacts_link(t);
-    Py_INCREF(Py_None);
-    return Py_None;
+    if (!((lio_begins *)t->env)->is_shut)
+        lio_transacts_link(t);
+    return PyBool_FromLong(t->link != NULL);
 }
 
 static PyObject *lio_transacts_has_ended(PyObject *self, void *Py_UNUSED(nothing))
@@ -456,7 +458,7 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
     before = *known;
     *known = (lio_known){.watched = lio_watch_of(watch), .search = lio_lookup_of(find)};
     if (known->search != NULL && known->watched != NULL &&
-        ((lio_begins *)self)->transaction != NULL) {
+        ((lio_begins *)self)->transaction != NULL && !((lio_begins *)self)->is_shut) {
         Py_INCREF(opened);
         Py_INCREF(watch);
         Py_INCREF(find);
@@ -504,6 +506,12 @@ static PyObject *lio_begins_forget(PyObject *self, PyObject *Py_UNUSED(nothing))
     (void)lio_begins_clear(self);
     Py_INCREF(Py_None);
     return Py_None;
+}
+
+static PyObject *lio_begins_shut(PyObject *self, PyObject *nothing)
+{
+    ((lio_begins *)self)->is_shut = true;
+    return lio_begins_forget(self, nothing);
 }
 
 /* _living(): the transactions that have not ended. */
@@ -554,6 +562,7 @@ static int lio_begins_type(uintptr_t list)
         {"_make", lio_begins_make, METH_VARARGS, NULL},
         {"_know", lio_begins_know, METH_VARARGS, NULL},
         {"_forget", lio_begins_forget, METH_NOARGS, NULL},
+        {"_shut", lio_begins_shut, METH_NOARGS, NULL},
         {"_living", lio_begins_living, METH_NOARGS, NULL},
         {NULL, NULL, 0, NULL}};
     static PyType_Slot slots[] = {{Py_tp_methods, methods},
