@@ -2,9 +2,12 @@
 
 Each example draws a database (both data formats; plain, duplicates of any and of one size, integer
 and reversed keys; the main one or a named one; updated, thinned out, compacted), opens it with
-both packages, and then makes calls: transactions, cursors and iterators by the several, all of
-them used in turns. The result or exception of a call, and where its cursor stands then,
-must be equal.
+both packages, ours in a way that it draws, and then makes calls: transactions, cursors and
+iterators by the several, all of them used in turns. The result or exception of a call, and where
+its cursor stands then, must be equal.
+
+``ColdMachine`` puts our file, a copy of theirs, out of the page cache between the calls that it
+draws, between the steps of an iteration, too: wholly, by every other page, or by one page.
 
 Not drawn, for LMDB leaves it undefined, and py-lmdb reads what is not there: in a database with
 duplicates, after a search that failed, all but moves that place the cursor anew.
@@ -13,20 +16,21 @@ duplicates, after a search that failed, all but moves that place the cursor anew
 from __future__ import annotations
 
 import atexit
+import os
 import random
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import hypothesis.strategies as st
 import lmdb
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 import lmdbio
-from tests.support import databases
+from tests.support import cold, databases
 
 KINDS: dict[str, dict[str, bool]] = {
     "plain": {},
@@ -42,8 +46,9 @@ DUP_MOVES = ("next_dup", "prev_dup", "first_dup", "last_dup")
 ITERATORS = tuple(
     f"iter{way}{kind}" for way in ("next", "prev") for kind in ("", "_dup", "_nodup")
 )
-#: Counted over all examples.
-OPERATIONS = {"calls": 0}
+#: Counted over all examples: calls; how often a file was put out, and of these how often a page
+#: was there afterwards; steps of our iterators, waits of one that had not waited, steps of a scan.
+OPERATIONS = {"calls": 0, "put out": 0, "left in": 0, "steps": 0, "waits": 0, "scanned": 0}
 
 _folder: Path | None = None
 
@@ -115,6 +120,16 @@ class Shape:
             work.rename(path)
         return path
 
+    def copy(self) -> Path:
+        """Writes another copy, unless it is there, which the kernel may forget."""
+        path = self.write()
+        copy = path.with_suffix(".copy")
+        if not copy.exists():
+            shutil.copytree(path, copy)
+            with (copy / "data.mdb").open("rb") as file:
+                os.fsync(file.fileno())
+        return copy
+
     def change(self, txn: Any, draw: random.Random, *, first: bool) -> None:
         for _ in range(self.count if first else self.count // 3):
             key = self.key(draw)
@@ -141,6 +156,32 @@ shapes = st.builds(
     seed=st.integers(0, 3),
 ).map(lambda one: one if not KINDS[one.kind] or one.named else Shape(
     one.kind, one.version, True, one.count, one.churn, one.compact, one.seed))  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Way:
+    """How our side reads, and before every so manieth call its file is put out (0: never)."""
+
+    engine: str
+    cache_bytes: int
+    block_bytes_max: int
+    chilled: int
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """Of ``lmdbio.open``."""
+        how = asdict(self)
+        del how["chilled"]
+        return how
+
+
+ways = st.builds(
+    Way,
+    engine=st.sampled_from(["auto", "auto", "pread", "mmap", "direct", "uring"]),
+    cache_bytes=st.sampled_from([1, 1 << 26]),
+    block_bytes_max=st.sampled_from([1, 1 << 16, 8 << 20]),
+    chilled=st.sampled_from([0, 1, 1, 3]),
+)
 
 
 def outcome(call: Callable[[], Any]) -> Any:
@@ -175,6 +216,7 @@ class Both:
 
     def same(self, call: Callable[[Any], Any]) -> Any:
         OPERATIONS["calls"] += 1
+        Machine.before_call()
         theirs, ours = (outcome(lambda one=one: call(one)) for one in (self.theirs, self.ours))
         assert ours == theirs, (theirs, ours)
         return theirs
@@ -189,11 +231,17 @@ class Both:
 class Machine(RuleBasedStateMachine):
     """See the module."""
 
-    @initialize(shape=shapes)
-    def open(self, shape: Shape) -> None:
-        self.shape, path = shape, str(shape.write())
+    #: Called before each call that both sides make.
+    before_call: ClassVar[Callable[[], None]] = staticmethod(lambda: None)
+
+    @initialize(shape=shapes, way=ways)
+    def open(self, shape: Shape, way: Way) -> None:
+        self.shape = shape
         how: dict[str, Any] = {"readonly": True, "lock": False, "max_dbs": 3}
-        self.env = Both(lmdb.open(path, **how), lmdbio.open(path, **how))
+        self.env = Both(
+            lmdb.open(str(shape.write()), **how),
+            lmdbio.open(str(self.ours(shape, way)), **how, **way.keywords),
+        )
         self.db = self.env.made(lambda env: env.open_db(b"named", create=False)
                                 if shape.named else env.open_db())  # fmt: skip
         with self.env.theirs.begin(db=self.db.theirs) as txn:
@@ -204,6 +252,11 @@ class Machine(RuleBasedStateMachine):
         self.begin(False, True)
         self.cursor(0)
 
+    def ours(self, shape: Shape, way: Way) -> Path:
+        """Return what our side opens."""
+        del way
+        return shape.write()
+
     def teardown(self) -> None:
         if hasattr(self, "env"):
             self.env.theirs.close()
@@ -213,6 +266,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(buffers=st.booleans(), with_db=st.booleans())
     def begin(self, buffers: bool, with_db: bool) -> None:
+        Machine.before_call()
         db = self.db if with_db else Both(None, None)
         self.txns = self.txns[-3:]
         self.txns.append(
@@ -224,7 +278,11 @@ class Machine(RuleBasedStateMachine):
 
     @rule(what=st.sampled_from(["stat", "flags", "max_key_size", "path", "dbs", "lib_version"]))
     def ask_env(self, what: str) -> None:
-        self.env.same(lambda env: getattr(env, what)())
+        self.env.same(lambda env: self.told(getattr(env, what)()))
+
+    def told(self, what: Any) -> Any:
+        """Return what an environment told, as it is to be the same on either side."""
+        return what
 
     @rule()
     def info(self) -> None:
@@ -383,6 +441,7 @@ class Machine(RuleBasedStateMachine):
         begun = cursor.same(lambda one: bool(getattr(one, how)(**wanted)))
         if isinstance(begun, tuple):  # it was closed
             return
+        Machine.before_call()
         iterator = Both(
             getattr(cursor.theirs, how)(**wanted), getattr(cursor.ours, how)(**wanted), cursor
         )
@@ -399,8 +458,87 @@ class Machine(RuleBasedStateMachine):
             self.step(iterator, steps)
 
     def step(self, iterator: Both, steps: int) -> None:
+        assert iterator.of is not None
         for _ in range(steps):
+            had_waited = iterator.ours._has_waited
             if iterator.same(next) is StopIteration:
                 break
-        assert iterator.of is not None
+            OPERATIONS["steps"] += 1
+            OPERATIONS["waits"] += iterator.ours._has_waited and not had_waited
+            OPERATIONS["scanned"] += iterator.of.ours._run is not None
         self.place(iterator.of)
+
+
+#: Pages of a file that are put out: every one, every other one, one that is drawn.
+PARTS = ("all", "odd", "one")
+
+
+class ColdMachine(Machine):
+    """See the module. Iterators wait for the storage, or are told that they did."""
+
+    def ours(self, shape: Shape, way: Way) -> Path:
+        copy = shape.copy()
+        self.file = copy / "data.mdb"
+        self.every, self.part, self.page, self.calls = way.chilled, "all", 0, 0
+        self.put_out()
+        Machine.before_call = self.tick  # type: ignore[method-assign]
+        return copy
+
+    def teardown(self) -> None:
+        Machine.before_call = staticmethod(lambda: None)  # type: ignore[method-assign]
+        super().teardown()
+
+    def told(self, what: Any) -> Any:
+        return what.removesuffix(".copy") if isinstance(what, str) else what
+
+    @rule(every=st.sampled_from([0, 1, 1, 2, 5, 30]), part=st.sampled_from(PARTS),
+          page=st.integers(2, 300))  # fmt: skip
+    def chill(self, every: int, part: str, page: int) -> None:
+        """Put the file out now, and before every so manieth call from now on (0: none)."""
+        self.every, self.part, self.page = every, part, page
+        self.put_out()
+
+    @rule(
+        way=ways,
+        how=st.sampled_from(ITERATORS),
+        key=st.integers(0),
+        steps=st.sampled_from([3, 20, 300]),
+        values=st.sampled_from([None, True, False]),
+    )
+    def walk(self, way: Way, how: str, key: int, steps: int, values: bool | None) -> None:
+        """Open the file once more, of which nothing is known then, and iterate there."""
+        before, self.every, self.part = (self.every, self.part), way.chilled, "all"
+        self.put_out()
+        theirs = self.env.theirs.begin(db=self.db.theirs)
+        with lmdbio.open(str(self.file.parent), readonly=True, lock=False, max_dbs=3,
+                         **way.keywords) as env:  # fmt: skip
+            db = env.open_db(b"named", create=False) if self.shape.named else None
+            cursor = Both(theirs.cursor(), env.begin(db=db).cursor())
+            if cursor.same(lambda one: one.set_key(self.some(key, b"")[0])):
+                self.step(cursor.made(lambda one: getattr(one, how)(values=values)), steps)
+                if not how.endswith("_dup"):
+                    cursor.same(lambda one: (one.prev(), one.item()))
+        theirs.abort()
+        self.every, self.part = before
+
+    @precondition(lambda self: self.iterators)
+    @rule(at=st.integers(0), steps=st.sampled_from([0, 2, 5000]))
+    def slow(self, at: int, steps: int) -> None:
+        """Have an iterator believe that one of so many steps had to wait."""
+        iterator = self.iterators[at % len(self.iterators)].ours
+        iterator._has_waited, iterator._steps = True, steps
+
+    def tick(self) -> None:
+        self.calls += 1
+        if self.every and self.calls % self.every == 0:
+            self.put_out()
+
+    def put_out(self) -> None:
+        pages = self.file.stat().st_size // cold.PAGE_BYTES
+        if self.part == "all":
+            cold.put_out(self.file)
+            OPERATIONS["put out"] += 1
+            OPERATIONS["left in"] += cold.cached_bytes(self.file) > 0
+            return
+        first, step = (self.page % pages, pages) if self.part == "one" else (1, 2)
+        cold.put_out(self.file, range(first, pages, step))
