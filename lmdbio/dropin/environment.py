@@ -359,8 +359,9 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
 
     def __del__(self) -> None:
         file = getattr(self, "_file", None)  # None: it could not be opened
-        if file is not None:
-            file.lock.release()
+        if file is not None:  # finalizers of what refers to it may still call it
+            self._shut()
+            file.close()
 
 
 #: As in py-lmdb: one and the same.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Any
 
 from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
+from lmdbio.errors import closed_error
 from lmdbio.pylmdb import reader_slots
 from lmdbio.system.log import tell
 
@@ -17,7 +17,7 @@ __all__ = ["LockFile"]
 class LockFile:
     """The lock file beside a data file.
 
-    Threads may share it: each gives back what it has acquired, or leaves it to ``release``.
+    Threads may share it. Once it is released none of them acquires anything.
 
     Attributes:
         wanted: ``lock=True``, and no parent of this process has the file open.
@@ -28,40 +28,46 @@ class LockFile:
         keywords: of ``lmdb.open``.
     """
 
-    __slots__ = ("_acquired", "_options", "_path", "slots", "wanted")
+    __slots__ = ("_has_ended", "_options", "_path", "_user", "slots", "wanted")
 
     def __init__(self, path: str, keywords: LmdbKeywords) -> None:
+        self._user, self._has_ended = reader_slots.new_user(), False
         self._path, self.wanted = path, bool(keywords.lock)
         self._options: dict[str, Any] = {
             "subdir": keywords.subdir,
             "max_readers": keywords.max_readers,
         }
         self.slots: reader_slots.Slots | None = None
-        self._acquired: list[reader_slots.Slots] = []  # to be given back
 
     def acquire(self, engine: _core.Engine) -> reader_slots.Slots | None:
         """Get at the slots; return None where there are none to be had.
 
         Args:
             engine: of the data file.
+
+        Raises:
+            lmdb.Error: the environment is closed.
         """
         status = os.fstat(engine.fd)
         key = status.st_dev, status.st_ino
-        slots, why = reader_slots.acquire(self._path, key, **self._options)
+        slots, why = reader_slots.acquire(self._path, key, self._user, **self._options)
+        if self._has_ended:  # perhaps meanwhile, in another thread
+            self.release()
+            raise closed_error()
         if slots is None:
             self.tell_unheld(why)
-        else:
-            self._acquired.append(slots)
         self.slots = self.slots or slots  # those of a parent tell who reads
         self.wanted = not reader_slots.are_inherited(key)
         return slots
 
     def release(self) -> None:
         """Give the slots back. May be called twice, and by the garbage collector."""
+        self._has_ended = True
         self.slots = None
-        with suppress(IndexError):
-            while True:
-                self._acquired.pop().release()
+        reader_slots.release(self._user)
+
+    def __del__(self) -> None:
+        reader_slots.release(self._user)  # Ctrl-C may have come before, or in the middle
 
     def tell_unheld(self, why: str) -> None:
         """Tell who listens that no slot is held."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import collections
 import errno
+import itertools
 import os
 import sys
 import threading
@@ -30,7 +31,7 @@ from typing import Any
 
 from lmdbio.pylmdb.find import lmdb
 
-__all__ = ["Slots", "acquire", "are_inherited", "keep_inherited", "number"]
+__all__ = ["Slots", "acquire", "are_inherited", "keep_inherited", "new_user", "number", "release"]
 
 #: Refusals that mean "no lock file can be had here", where py-lmdb would give up.
 _NO_LOCK_FILE = {
@@ -52,8 +53,10 @@ _shared: dict[tuple[int, int], Slots] = {}
 _inherited: list[Any] = []
 #: Returns the number of the snapshot that a slot (a transaction of py-lmdb's) holds.
 number: Any = lmdb.Transaction.id
-#: Released, but not yet taken note of.
-_released: collections.deque[Slots] = collections.deque()
+#: Users who have ended, which is not yet taken note of.
+_released: collections.deque[int] = collections.deque()
+#: Returns the number of a new user.
+new_user = itertools.count().__next__
 
 
 def _after_fork() -> None:
@@ -79,7 +82,7 @@ class Slots:
         self._key, self._env = key, env
         self.take = env.begin
         self._pid = os.getpid()
-        self._users = 0
+        self._users: set[int] = set()
 
     @property
     def env(self) -> Any:
@@ -100,39 +103,45 @@ class Slots:
         """
         return self.take()
 
-    def release(self) -> None:
-        """Says that one user has ended; the last one closes the environment.
-
-        The garbage collector may call this at any moment, also while this very thread holds
-        the guard: then its holder does the work when it is done.
-        """
-        _released.append(self)
-        _settle()
-
-    def _release(self) -> None:
-        self._users -= 1
-        if self._users > 0 or self.inherited:
+    def _leave(self, user: int) -> None:
+        self._users.discard(user)
+        if self._users or self.inherited:
             return
-        del _shared[self._key]
+        _shared.pop(self._key, None)
         self._env.close()
+
+
+def release(user: int) -> None:
+    """Says that a user has ended, of all slots; the last one of an environment closes it.
+
+    May be called again, also where Ctrl-C came between. The garbage collector may call this at any
+    moment, also while this very thread holds the guard: then its holder does the work when it is
+    done.
+    """
+    _released.append(user)
+    _settle()
 
 
 def _settle() -> None:
     """Takes note of what was released, unless somebody does already."""
-    while _released and _guard.acquire(blocking=False):
-        try:
+    # Not by acquire(blocking=False): Ctrl-C right after it would leave the guard locked for ever.
+    while _released and not _guard.locked():
+        with _guard:
             while _released:
-                _released.popleft()._release()
-        finally:
-            _guard.release()
+                for slots in list(_shared.values()):
+                    slots._leave(_released[0])
+                _released.popleft()
 
 
-def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | None, str]:
-    """The slots of the file with ``key`` = (device, inode); ``release()`` them at the end.
+def acquire(
+    path: str, key: tuple[int, int], user: int, **options: Any
+) -> tuple[Slots | None, str]:
+    """The slots of the file with ``key`` = (device, inode); ``release`` the user at the end.
 
     Args:
         path: as py-lmdb takes it.
         key: of the data file, which the caller has found sound.
+        user: a number of ``new_user``; may have them already.
         options: keywords of ``lmdb.open``, for when it is not yet open.
 
     Returns:
@@ -150,7 +159,7 @@ def acquire(path: str, key: tuple[int, int], **options: Any) -> tuple[Slots | No
                 if env is None:
                     return None, why
                 slots = _shared[key] = Slots(key, env)
-            slots._users += 1
+            slots._users.add(user)
             return slots, ""
     finally:
         _settle()
