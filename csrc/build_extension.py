@@ -20,11 +20,13 @@ ROOT = HERE.parent
 GLUE = [
     ROOT / "lmdbio/_core/glue" / name
     for name in (
+        "arguments.h",
         "lookup.h",
         "fetch.h",
         "items.h",
         "values.h",
         "watch.h",
+        "names.h",
         "transaction.h",
         "position.h",
     )

@@ -90,13 +90,14 @@ from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.trace import SpanKind, Traced, ring
-from lmdbio._core.transaction import Begins, Transacts
+from lmdbio._core.transaction import Begins, Names, Transacts
 from lmdbio._core.values import Values, value_holder
 from lmdbio._core.window import Mapping, Window, map_again, populate
 
 __all__ = [
     "Begins",
     "Stands",
+    "Names",
     "Transacts",
     "BLOCK_LEAVES_MAX",
     "BLOCK_RAW_BYTES_MAX",

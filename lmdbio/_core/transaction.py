@@ -12,19 +12,20 @@ if TYPE_CHECKING:
     class Begins:
         """Base of an environment: ``begin`` is C, and else calls ``_begin``."""
 
-        def _make(self, transaction: type, cursor: type) -> None:
+        def _make(self, transaction: type, cursor: type, handle: type) -> None:
             """Say of which classes transactions and their cursors are, before the first one.
 
             Args:
                 transaction: derived from ``Transacts``.
                 cursor: derived from ``Stands``.
+                handle: of a database, derived from ``Names``.
             """
 
         def _know(
             self,
             opened: Any,
             watch: Any,
-            find: Any,
+            finds: dict[Any, Any],
             buffers: bool,
             take: Any = None,
             number: Any = None,
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
             Args:
                 opened: the snapshot.
                 watch: of ``watch``.
-                find: of ``finder``, in the main database. Where it or ``watch`` is another
-                    callable or None, nothing is known.
+                finds: those of ``finder``, by the name of their database; more may come. In
+                    another one no transaction begins, nor where ``watch`` is another callable.
                 buffers: transactions that lend views, not those that give bytes.
                 take: takes the reader slot that such a transaction holds until it ends, by a
                     transaction of py-lmdb's; None: it holds none.
@@ -52,6 +53,12 @@ if TYPE_CHECKING:
             """Return the transactions that have not ended."""
             return []
 
+    class Names:
+        """Base of a database's handle: C looks at what stands below."""
+
+        _env: Any
+        _name: Any
+
     class Transacts:
         """Base of a transaction: ``abort`` and ``with`` are C; ``get`` and ``cursor`` are, or call
         ``_get`` and ``_cursor``.
@@ -62,6 +69,7 @@ if TYPE_CHECKING:
 
         _env: Any
         _opened: Any
+        _finds: dict[Any, Any]
         _db: Any
         _slot: Any
         _find: Any
@@ -85,4 +93,5 @@ if TYPE_CHECKING:
 
 else:
     Begins = made_type(lib.lio_begins_type)
+    Names = made_type(lib.lio_names_type)
     Transacts = made_type(lib.lio_transacts_type)

@@ -13,12 +13,11 @@ from lmdbio.pylmdb.mirror import Counterpart
 __all__ = ["Handles", "_Database", "stat_of"]
 
 
-class _Database(metaclass=Counterpart, of=lmdb._Database):
+class _Database(_core.Names, metaclass=Counterpart, of=lmdb._Database):
     """A handle from ``Environment.open_db``, for transactions of that environment alone."""
 
-    __slots__ = ("__weakref__", "_env", "_flags", "_name")
+    __slots__ = ("__weakref__", "_flags")
 
-    _env: Any
     _name: bytes | None
     _flags: int
 

@@ -168,7 +168,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
         self._overrides, self._bounds = overrides, bounds
         self._map_size = int(keywords.map_size)
         self._handles = Handles(keywords.max_dbs)
-        self._make(Transaction, Cursor)
+        self._make(Transaction, Cursor, _Database)
         fork.register(self)
         self._file = DataFile(path, keywords, overrides, why_readonly=why_readonly, **bounds)
         self._counter = StageCounter(self._file.counts)

@@ -80,10 +80,12 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         self._env, self._db, self._opened = env, db, opened
         if slot is not None:
             self._slot = slot
+        opened.find_in(None, self._verify)  # for C, which begins the next one where it is there
+        self._finds = opened.finds
         self._find = opened.finds.get(None if db is None else db._name)
         slots = file.lock.slots if slot is not None else None
         if slots is not None or not file.lock.wanted:
-            known = opened, opened.is_newest, opened.finds.get(None), buffers
+            known = opened, opened.is_newest, opened.finds, buffers
             take = None if slots is None else slots.take
             env._know(*known, take, reader_slots.number)
         if not self._started():

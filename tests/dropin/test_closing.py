@@ -126,7 +126,7 @@ def number(txn: Any) -> None:
 
 
 CALLS: dict[str, Callable[[Any, Any], object]] = {
-    "begin": lambda env, txn: env.begin(),
+    "begin": lambda env, txn: (env._forget(), env.begin()),  # in Python
     "begin with buffers": lambda env, txn: env.begin(buffers=True),
     "stat": lambda env, txn: (env.stat(), txn.stat()),
     "info": lambda env, txn: (env.info(), env.max_readers()),

@@ -90,7 +90,7 @@ def without_python(monkeypatch: pytest.MonkeyPatch) -> Any:
 def given(env: Any, txn: Any, take: Any) -> None:
     """Let ``take`` give the slots of the transactions that begin next."""
     opened = txn._opened
-    known = opened, opened.is_newest, opened.finds[None], False
+    known = opened, opened.is_newest, opened.finds, False
     env._know(*known, take, reader_slots.number)
 
 

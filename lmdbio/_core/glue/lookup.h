@@ -523,38 +523,6 @@ static lio_lookup *lio_lookup_of(PyObject *find)
                : NULL;
 }
 
-static PyObject *lio_call(PyObject *self, const char *method, PyObject *arguments,
-                          PyObject *keywords)
-{
-    PyObject *bound = PyObject_GetAttrString(self, method), *result = NULL;
-    if (bound != NULL)
-        result = PyObject_Call(bound, arguments, keywords);
-    Py_XDECREF(bound);
-    return result;
-}
-
-/* The same, with arguments as METH_FASTCALL | METH_KEYWORDS passes them. */
-static PyObject *lio_call_fast(PyObject *self, const char *method, PyObject *const *args,
-                               Py_ssize_t count, PyObject *names)
-{
-    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
-    PyObject *arguments = PyTuple_New(count), *keywords = NULL, *result = NULL;
-    bool failed = arguments == NULL;
-    for (Py_ssize_t i = 0; i < count && !failed; i++) {
-        Py_INCREF(args[i]);
-        failed = PyTuple_SetItem(arguments, i, args[i]) < 0;
-    }
-    if (!failed && named > 0)
-        failed = (keywords = PyDict_New()) == NULL;
-    for (Py_ssize_t i = 0; i < named && !failed; i++)
-        failed = PyDict_SetItem(keywords, PyTuple_GetItem(names, i), args[count + i]) < 0;
-    if (!failed)
-        result = lio_call(self, method, arguments, keywords);
-    Py_XDECREF(keywords);
-    Py_XDECREF(arguments);
-    return result;
-}
-
 /* A capsule of a search, which holds its objects and, where it is apart, closes its cursor. NULL: no
  * memory; the cursor stays open. */
 static PyObject *lio_lookup_hold(const lio_lookup *search)

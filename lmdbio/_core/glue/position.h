@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "arguments.h"
 #include "lookup.h"
 /* cdef: resume */
 

@@ -20,6 +20,8 @@
 #include <stddef.h>
 #include <structmember.h>
 
+#include "arguments.h"
+#include "names.h"
 #include "position.h"
 #include "watch.h"
 /* cdef: resume */
@@ -32,20 +34,22 @@ static int lio_transacts_type(uintptr_t list);
 typedef struct lio_transacts lio_transacts;
 
 /* The state on which the last transaction began, without and with buffers. All are NULL, or `opened`, `watch`
- * and `find` are there, and what these two are of. */
+ * and `finds` are there, and what the second is of. */
 typedef struct {
     PyObject *opened; /* the snapshot, an OpenSnapshot */
     PyObject *watch;  /* a callable of lio_glue_watch */
-    PyObject *find;   /* of lio_glue_lookup, in the main database */
+    PyObject *finds;  /* those of lio_glue_lookup, by the name of their database: a dict that grows */
+    PyObject *find;   /* the one in the main database; NULL: not known */
     PyObject *take;   /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
     PyObject *number; /* says of which snapshot such a transaction is */
     const lio_watch *watched;
-    lio_lookup *search;
+    lio_lookup *search; /* which `find` is of */
 } lio_known;
 
 typedef struct {
     PyObject_HEAD lio_transacts *first; /* of those that have not ended, borrowed */
     PyObject *transaction, *cursor;     /* the types of both; NULL: not said yet */
+    PyObject *handle;                   /* that of databases, derived from Names */
     lio_known known[2];
     bool is_shut; /* nothing is known from now on, and no transaction begins */
 } lio_begins;
@@ -54,7 +58,7 @@ struct lio_transacts {
     PyObject_HEAD PyObject *env; /* NULL: has not begun */
     lio_transacts *next, **link; /* `link`: what points here; NULL: it has ended */
     lio_stands *cursors;         /* that are open, borrowed */
-    PyObject *opened, *db;
+    PyObject *opened, *db, *finds; /* `finds`: see lio_known */
     PyObject *slot;     /* its reader slot: a transaction of py-lmdb's, as long as that lives */
     PyObject *find;     /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
     lio_lookup *search; /* which `find` is of, as long as that is there */
@@ -84,21 +88,37 @@ static void lio_transacts_link(lio_transacts *t)
     env->first = t;
 }
 
+/* The find in the database of a handle (NULL, None: its own); NULL: Python knows. Borrowed. */
+static PyObject *lio_transacts_find_in(const lio_transacts *t, PyObject *db)
+{
+    PyObject *find;
+    if (db == NULL || db == Py_None)
+        return t->find;
+    if (t->link == NULL)
+        return NULL;
+    find = lio_names_find(t->finds, ((lio_begins *)t->env)->handle, t->env, db);
+    return lio_lookup_of(find) != NULL ? find : NULL;
+}
+
 static PyObject *lio_transacts_get(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                    PyObject *names)
 {
+    static const char *const known[] = {"key", "default", "db"};
+    PyObject *given[] = {NULL, Py_None, NULL}, *find = NULL, *found;
     const lio_lookup *search = ((lio_transacts *)self)->search;
-    PyObject *find = ((lio_transacts *)self)->find, *found;
     lio_found item = {0};
     int code;
-    if (find == NULL || names != NULL || count < 1 || count > 3 ||
-        (count == 3 && args[2] != Py_None))
+    if (lio_sort(args, count, names, known, 3, given) && given[0] != NULL)
+        find = lio_transacts_find_in((lio_transacts *)self, given[2]);
+    if (find == NULL)
         return lio_call_fast(self, "_get", args, count, names);
+    if (find != ((lio_transacts *)self)->find)
+        search = lio_lookup_of(find);
     Py_INCREF(find); /* another thread may end the transaction meanwhile */
-    code = lio_lookup_get_key(search, args[0], LIO_WANT_VALUE, &item);
+    code = lio_lookup_get_key(search, given[0], LIO_WANT_VALUE, &item);
     found = item.value;
     if (code == LIO_NOTFOUND) {
-        found = count > 1 ? args[1] : Py_None;
+        found = given[1];
         Py_INCREF(found);
     }
     Py_DECREF(find);
@@ -157,12 +177,15 @@ static PyObject *lio_transacts_stand(lio_transacts *t, PyObject *find, PyObject 
 static PyObject *lio_transacts_cursor(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                       PyObject *names)
 {
+    static const char *const known[] = {"db"};
     lio_transacts *t = (lio_transacts *)self;
-    PyObject *find = t->find, *made;
-    if (find == NULL || names != NULL || count > 1 || (count == 1 && args[0] != Py_None))
+    PyObject *db = Py_None, *find = NULL, *made;
+    if (lio_sort(args, count, names, known, 1, &db))
+        find = lio_transacts_find_in(t, db);
+    if (find == NULL)
         return lio_call_fast(self, "_cursor", args, count, names);
     Py_INCREF(find);
-    made = lio_transacts_stand(t, find, NULL);
+    made = lio_transacts_stand(t, find, db == Py_None ? NULL : db);
     Py_DECREF(find);
     if (made == NULL && !PyErr_Occurred())
         return lio_call_fast(self, "_cursor", args, count, names);
@@ -265,6 +288,7 @@ static int lio_transacts_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(t->env);
     Py_VISIT(t->opened);
+    Py_VISIT(t->finds);
     Py_VISIT(t->db);
     Py_VISIT(t->slot);
     Py_VISIT(t->find);
@@ -278,6 +302,7 @@ static int lio_transacts_clear(PyObject *self)
     Py_CLEAR(t->find);
     Py_CLEAR(t->slot);
     Py_CLEAR(t->db);
+    Py_CLEAR(t->finds);
     Py_CLEAR(t->opened);
     Py_CLEAR(t->env);
     return 0;
@@ -315,6 +340,7 @@ static int lio_transacts_type(uintptr_t list)
     static PyMemberDef members[] = {
         {"_env", T_OBJECT, offsetof(lio_transacts, env), 0, NULL},
         {"_opened", T_OBJECT, offsetof(lio_transacts, opened), 0, NULL},
+        {"_finds", T_OBJECT, offsetof(lio_transacts, finds), 0, NULL},
         {"_db", T_OBJECT, offsetof(lio_transacts, db), 0, NULL},
         {"_slot", T_OBJECT, offsetof(lio_transacts, slot), 0, NULL},
         {"_past", T_ULONGLONG, offsetof(lio_transacts, past), 0, NULL},
@@ -343,35 +369,17 @@ static int lio_transacts_type(uintptr_t list)
 
 enum { LIO_BEGIN_DB, LIO_BEGIN_PARENT, LIO_BEGIN_WRITE, LIO_BEGIN_BUFFERS, LIO_BEGIN_ARGUMENTS };
 
-/* 0 or 1 as `value` says no or yes at once; -1: it is another object. */
-static int lio_said(PyObject *value)
-{
-    return value == Py_True ? 1 : value == Py_False || value == Py_None ? 0 : -1;
-}
-
-/* Reads the arguments of begin(): whether a transaction on the main database is asked for that
- * reads, with or without buffers. -1: another one. */
-static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject *names)
+/* Reads the arguments of begin(): whether a transaction is asked for that reads, with or without buffers, and
+ * the handle of its database. -1: another one. */
+static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject *names,
+                              PyObject **db)
 {
     static const char *const known[] = {"db", "parent", "write", "buffers"};
     PyObject *given[LIO_BEGIN_ARGUMENTS] = {Py_None, Py_None, Py_None, Py_None};
-    Py_ssize_t named = names == NULL ? 0 : PyTuple_Size(names);
-    if (count > LIO_BEGIN_ARGUMENTS)
+    if (!lio_sort(args, count, names, known, LIO_BEGIN_ARGUMENTS, given) ||
+        given[LIO_BEGIN_PARENT] != Py_None || lio_said(given[LIO_BEGIN_WRITE]) != 0)
         return -1;
-    for (Py_ssize_t i = 0; i < count; i++)
-        given[i] = args[i];
-    for (Py_ssize_t i = 0; i < named; i++) {
-        PyObject *name = PyTuple_GetItem(names, i);
-        int at = 0;
-        while (at < LIO_BEGIN_ARGUMENTS && PyUnicode_CompareWithASCIIString(name, known[at]) != 0)
-            at++;
-        if (at == LIO_BEGIN_ARGUMENTS || at < count)
-            return -1;
-        given[at] = args[count + i];
-    }
-    if (given[LIO_BEGIN_DB] != Py_None || given[LIO_BEGIN_PARENT] != Py_None ||
-        lio_said(given[LIO_BEGIN_WRITE]) != 0)
-        return -1;
+    *db = given[LIO_BEGIN_DB];
     return lio_said(given[LIO_BEGIN_BUFFERS]);
 }
 
@@ -396,41 +404,65 @@ static bool lio_transacts_hold(lio_transacts *t, PyObject *take, PyObject *numbe
     return is_held;
 }
 
-/* Makes a transaction on what the last one knew. NULL without an error: the file may have moved on, or that
- * is known no longer, since to make an object may have the garbage collector run any code, close() of this
- * environment, too. */
-static PyObject *lio_begins_again(PyObject *self, const lio_known *known)
+/* Fills in a transaction that has not begun, with what is known, as long as that is of the snapshot `opened`;
+ * false as for lio_begins_again. */
+static bool lio_transacts_fill(lio_transacts *t, const lio_known *known, PyObject *opened,
+                               PyObject *find)
 {
-    PyTypeObject *type = (PyTypeObject *)((lio_begins *)self)->transaction;
-    lio_transacts *t;
-    if (known->find == NULL || !lio_watch_is_unchanged(known->watched, known->search))
+    if (known->opened != opened)
+        return false;
+    Py_INCREF(opened);
+    t->opened = opened;
+    Py_INCREF(known->finds);
+    t->finds = known->finds;
+    Py_INCREF(find);
+    t->find = find;
+    t->search = lio_lookup_of(find);
+    return (known->take == NULL || lio_transacts_hold(t, known->take, known->number)) &&
+           known->opened == opened;
+}
+
+/* Makes a transaction in the database of a handle, on what the last one knew. NULL without an error: the file
+ * may have moved on, nobody searched there yet, or nothing is known any longer, since to make an object may
+ * have the garbage collector run any code, close() of this environment, too. */
+static PyObject *lio_begins_again(PyObject *self, const lio_known *known, PyObject *db)
+{
+    lio_begins *b = (lio_begins *)self;
+    PyTypeObject *type = (PyTypeObject *)b->transaction;
+    PyObject *opened = known->opened;
+    PyObject *find = db == Py_None ? known->find
+                                   : lio_names_find(known->finds, b->handle, self, db);
+    const lio_lookup *search = find == known->find ? known->search : lio_lookup_of(find);
+    lio_transacts *t = NULL;
+    if (search == NULL || !lio_watch_is_unchanged(known->watched, search))
         return NULL;
+    Py_INCREF(opened);
+    Py_INCREF(find);
     t = (lio_transacts *)((allocfunc)PyType_GetSlot(type, Py_tp_alloc))(type, 0);
-    if (t == NULL)
-        return NULL;
-    Py_INCREF(self);
-    t->env = self;
-    Py_XINCREF(known->opened);
-    t->opened = known->opened;
-    Py_XINCREF(known->find);
-    t->find = known->find;
-    t->search = known->search;
-    if (t->find == NULL ||
-        (known->take != NULL && !lio_transacts_hold(t, known->take, known->number)) ||
-        t->find != known->find) {
-        Py_DECREF((PyObject *)t);
-        return NULL;
+    if (t != NULL) {
+        Py_INCREF(self);
+        t->env = self;
+        if (db != Py_None) {
+            Py_INCREF(db);
+            t->db = db;
+        }
+        if (lio_transacts_fill(t, known, opened, find))
+            lio_transacts_link(t);
+        else
+            Py_CLEAR(t);
     }
-    lio_transacts_link(t);
+    Py_DECREF(find);
+    Py_DECREF(opened);
     return (PyObject *)t;
 }
 
 static PyObject *lio_begins_begin(PyObject *self, PyObject *const *args, Py_ssize_t count,
                                   PyObject *names)
 {
-    int buffers = lio_begins_plainly(args, count, names);
+    PyObject *db;
+    int buffers = lio_begins_plainly(args, count, names, &db);
     if (buffers >= 0) {
-        PyObject *begun = lio_begins_again(self, &((lio_begins *)self)->known[buffers]);
+        PyObject *begun = lio_begins_again(self, &((lio_begins *)self)->known[buffers], db);
         if (begun != NULL || PyErr_Occurred())
             return begun;
     }
@@ -442,29 +474,37 @@ static void lio_known_clear(lio_known *known)
     Py_CLEAR(known->number);
     Py_CLEAR(known->take);
     Py_CLEAR(known->find);
+    Py_CLEAR(known->finds);
     Py_CLEAR(known->watch);
     Py_CLEAR(known->opened);
+    known->watched = NULL;
+    known->search = NULL;
 }
 
-/* _know(opened, watch, find, buffers, take=None, number=None): what later transactions may begin on. */
+/* _know(opened, watch, finds, buffers, take=None, number=None): what later transactions may begin on. */
 static PyObject *lio_begins_know(PyObject *self, PyObject *args)
 {
-    PyObject *opened, *watch, *find, *take = Py_None, *number = Py_None;
+    PyObject *opened, *watch, *finds, *find, *take = Py_None, *number = Py_None;
     int buffers;
+    lio_begins *b = (lio_begins *)self;
     lio_known *known, before;
-    if (!PyArg_ParseTuple(args, "OOOp|OO", &opened, &watch, &find, &buffers, &take, &number))
+    if (!PyArg_ParseTuple(args, "OOO!p|OO", &opened, &watch, &PyDict_Type, &finds, &buffers,
+                          &take, &number))
         return NULL;
-    known = &((lio_begins *)self)->known[buffers];
+    find = PyDict_GetItemWithError(finds, Py_None);
+    known = &b->known[buffers];
     before = *known;
-    *known = (lio_known){.watched = lio_watch_of(watch), .search = lio_lookup_of(find)};
-    if (known->search != NULL && known->watched != NULL &&
-        ((lio_begins *)self)->transaction != NULL && !((lio_begins *)self)->is_shut) {
+    *known = (lio_known){0};
+    if (lio_watch_of(watch) != NULL && b->transaction != NULL && !b->is_shut) {
+        *known = (lio_known){opened, watch, finds, NULL, NULL, NULL, lio_watch_of(watch),
+                             lio_lookup_of(find)};
         Py_INCREF(opened);
         Py_INCREF(watch);
-        Py_INCREF(find);
-        known->opened = opened;
-        known->watch = watch;
-        known->find = find;
+        Py_INCREF(finds);
+        if (known->search != NULL) {
+            Py_INCREF(find);
+            known->find = find;
+        }
         if (take != Py_None) {
             Py_INCREF(take);
             known->take = take;
@@ -477,12 +517,14 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
     return Py_None;
 }
 
-/* _make(transaction, cursor): the types of what is made in it, derived from Transacts and Stands. Said once. */
+/* _make(transaction, cursor, handle): the types of what is made in it, derived from Transacts, Stands and
+ * Names. Said once. */
 static PyObject *lio_begins_make(PyObject *self, PyObject *args)
 {
     lio_begins *b = (lio_begins *)self;
-    PyObject *transaction, *cursor;
-    if (!PyArg_ParseTuple(args, "O!O!", &PyType_Type, &transaction, &PyType_Type, &cursor))
+    PyObject *transaction, *cursor, *handle;
+    if (!PyArg_ParseTuple(args, "O!O!O!", &PyType_Type, &transaction, &PyType_Type, &cursor,
+                          &PyType_Type, &handle))
         return NULL;
     if (b->transaction != NULL)
         return PyErr_Format(PyExc_SystemError, "an environment makes what it has said");
@@ -490,6 +532,8 @@ static PyObject *lio_begins_make(PyObject *self, PyObject *args)
     b->transaction = transaction;
     Py_INCREF(cursor);
     b->cursor = cursor;
+    Py_INCREF(handle);
+    b->handle = handle;
     Py_INCREF(Py_None);
     return Py_None;
 }
@@ -530,9 +574,11 @@ static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
     Py_VISIT(Py_TYPE(self));
     Py_VISIT(b->transaction);
     Py_VISIT(b->cursor);
+    Py_VISIT(b->handle);
     for (int i = 0; i < 2; i++) {
         Py_VISIT(b->known[i].opened);
         Py_VISIT(b->known[i].watch);
+        Py_VISIT(b->known[i].finds);
         Py_VISIT(b->known[i].find);
         Py_VISIT(b->known[i].take);
         Py_VISIT(b->known[i].number);
@@ -549,6 +595,7 @@ static void lio_begins_free(PyObject *self)
     (void)lio_begins_clear(self);
     Py_CLEAR(((lio_begins *)self)->transaction);
     Py_CLEAR(((lio_begins *)self)->cursor);
+    Py_CLEAR(((lio_begins *)self)->handle);
     release(self);
     Py_DECREF(type);
 }
