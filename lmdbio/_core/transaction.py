@@ -28,7 +28,6 @@ if TYPE_CHECKING:
             finds: dict[Any, Any],
             buffers: bool,
             take: Any = None,
-            number: Any = None,
         ) -> None:
             """Let transactions begin on a snapshot, as long as ``watch`` holds.
 
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
                 buffers: transactions that lend views, not those that give bytes.
                 take: takes the reader slot that such a transaction holds until it ends, by a
                     transaction of py-lmdb's; None: it holds none.
-                number: returns the number of the snapshot that one holds.
             """
 
         def _forget(self) -> None:

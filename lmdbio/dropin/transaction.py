@@ -87,7 +87,7 @@ class Transaction(_core.Transacts, metaclass=Counterpart, of=lmdb.Transaction):
         if slots is not None or not file.lock.wanted:
             known = opened, opened.is_newest, opened.finds, buffers
             take = None if slots is None else slots.take
-            env._know(*known, take, reader_slots.number)
+            env._know(*known, take)
         if not self._started():
             raise closed_error()  # by another thread
 

@@ -1,6 +1,8 @@
-"""Transactions, gets and cursors in named databases that C finds by their handles. Goal: each reads
-in the database of its handle, on the newest snapshot, and refuses the handles that Python refuses.
-Method: environments with databases of equal keys; Python's `_begin`, `_get` and `_cursor` refused.
+"""Transactions, gets and cursors in named databases that C finds by their handles.
+
+Goal: each reads in the database of its handle, on the newest snapshot, and refuses the handles
+that Python refuses. Method: environments with databases of equal keys; Python's `_begin`, `_get`
+and `_cursor` refused.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ def given(env: Any, txn: Any, take: Any) -> None:
     """Let ``take`` give the slots of the transactions that begin next."""
     opened = txn._opened
     known = opened, opened.is_newest, opened.finds, False
-    env._know(*known, take, reader_slots.number)
+    env._know(*known, take)
 
 
 def test_each_transaction_holds_a_slot_as_long_as_it_lives(env: Any, without_python: Any) -> None:

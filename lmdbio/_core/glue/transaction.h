@@ -41,7 +41,6 @@ typedef struct {
     PyObject *finds;  /* those of lio_glue_lookup, by the name of their database: a dict that grows */
     PyObject *find;   /* the one in the main database; NULL: not known */
     PyObject *take;   /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
-    PyObject *number; /* says of which snapshot such a transaction is */
     const lio_watch *watched;
     lio_lookup *search; /* which `find` is of */
 } lio_known;
@@ -383,29 +382,20 @@ static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject 
     return lio_said(given[LIO_BEGIN_BUFFERS]);
 }
 
-/* Gives a transaction that has not begun a reader slot, and makes sure that it holds the snapshot that
- * the transaction reads: from then on no writer reuses its pages. False: it does not, or no slot can be had,
- * which Python will find as well. */
-static bool lio_transacts_hold(lio_transacts *t, PyObject *take, PyObject *number)
+/* Gives a transaction that has not begun a reader slot. False: none can be had, which Python will find as
+ * well. */
+static bool lio_transacts_hold(lio_transacts *t, PyObject *take)
 {
-    PyObject *txnid = NULL;
-    bool is_held = false;
     Py_INCREF(take); /* which may let another thread run, that forgets all */
-    Py_INCREF(number);
     t->slot = PyObject_CallObject(take, NULL);
-    if (t->slot != NULL)
-        txnid = PyObject_CallFunctionObjArgs(number, t->slot, NULL);
-    if (txnid != NULL)
-        is_held = PyLong_AsUnsignedLongLong(txnid) == t->search->snapshot->txnid;
-    Py_XDECREF(txnid);
-    Py_DECREF(number);
     Py_DECREF(take);
     PyErr_Clear();
-    return is_held;
+    return t->slot != NULL;
 }
 
 /* Fills in a transaction that has not begun, with what is known, as long as that is of the snapshot `opened`;
- * false as for lio_begins_again. */
+ * false as for lio_begins_again. The look comes after the slot, which holds the newest snapshot: if that is
+ * still the known one, no later one was there before, and no writer reuses its pages from now on. */
 static bool lio_transacts_fill(lio_transacts *t, const lio_known *known, PyObject *opened,
                                PyObject *find)
 {
@@ -418,8 +408,9 @@ static bool lio_transacts_fill(lio_transacts *t, const lio_known *known, PyObjec
     Py_INCREF(find);
     t->find = find;
     t->search = lio_lookup_of(find);
-    return (known->take == NULL || lio_transacts_hold(t, known->take, known->number)) &&
-           known->opened == opened;
+    return known->take == NULL ||
+           (lio_transacts_hold(t, known->take) && known->opened == opened &&
+            lio_watch_is_unchanged(known->watched, t->search));
 }
 
 /* Makes a transaction in the database of a handle, on what the last one knew. NULL without an error: the file
@@ -434,7 +425,8 @@ static PyObject *lio_begins_again(PyObject *self, const lio_known *known, PyObje
                                    : lio_names_find(known->finds, b->handle, self, db);
     const lio_lookup *search = find == known->find ? known->search : lio_lookup_of(find);
     lio_transacts *t = NULL;
-    if (search == NULL || !lio_watch_is_unchanged(known->watched, search))
+    if (search == NULL ||
+        (known->take == NULL && !lio_watch_is_unchanged(known->watched, search)))
         return NULL;
     Py_INCREF(opened);
     Py_INCREF(find);
@@ -471,7 +463,6 @@ static PyObject *lio_begins_begin(PyObject *self, PyObject *const *args, Py_ssiz
 
 static void lio_known_clear(lio_known *known)
 {
-    Py_CLEAR(known->number);
     Py_CLEAR(known->take);
     Py_CLEAR(known->find);
     Py_CLEAR(known->finds);
@@ -481,22 +472,22 @@ static void lio_known_clear(lio_known *known)
     known->search = NULL;
 }
 
-/* _know(opened, watch, finds, buffers, take=None, number=None): what later transactions may begin on. */
+/* _know(opened, watch, finds, buffers, take=None): what later transactions may begin on. */
 static PyObject *lio_begins_know(PyObject *self, PyObject *args)
 {
-    PyObject *opened, *watch, *finds, *find, *take = Py_None, *number = Py_None;
+    PyObject *opened, *watch, *finds, *find, *take = Py_None;
     int buffers;
     lio_begins *b = (lio_begins *)self;
     lio_known *known, before;
-    if (!PyArg_ParseTuple(args, "OOO!p|OO", &opened, &watch, &PyDict_Type, &finds, &buffers,
-                          &take, &number))
+    if (!PyArg_ParseTuple(args, "OOO!p|O", &opened, &watch, &PyDict_Type, &finds, &buffers,
+                          &take))
         return NULL;
     find = PyDict_GetItemWithError(finds, Py_None);
     known = &b->known[buffers];
     before = *known;
     *known = (lio_known){0};
     if (lio_watch_of(watch) != NULL && b->transaction != NULL && !b->is_shut) {
-        *known = (lio_known){opened, watch, finds, NULL, NULL, NULL, lio_watch_of(watch),
+        *known = (lio_known){opened, watch, finds, NULL, NULL, lio_watch_of(watch),
                              lio_lookup_of(find)};
         Py_INCREF(opened);
         Py_INCREF(watch);
@@ -508,8 +499,6 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
         if (take != Py_None) {
             Py_INCREF(take);
             known->take = take;
-            Py_INCREF(number);
-            known->number = number;
         }
     }
     lio_known_clear(&before);
@@ -581,7 +570,6 @@ static int lio_begins_traverse(PyObject *self, visitproc visit, void *arg)
         Py_VISIT(b->known[i].finds);
         Py_VISIT(b->known[i].find);
         Py_VISIT(b->known[i].take);
-        Py_VISIT(b->known[i].number);
     }
     return 0;
 }
