@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pickle
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError, MissingExtraError, PeerError
 from lmdbio.planning.schedule import split_share
-from lmdbio.share.memory import SHM, SharedMemory, free_unfreed, unfreed_windows
+from lmdbio.share.memory import SHM, Name, SharedMemory, free_unfreed, unfreed_windows
 from lmdbio.system.log import tell
 
 T = TypeVar("T")
@@ -32,7 +33,10 @@ LAUNCHED = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE", "SLURM_ST
 #: Between two looks whether all ranks have come, a rank sleeps this part of the time that it has
 #: waited so far: at least as long as a quick step takes, at most as long as no user notices. (A
 #: barrier takes several looks of every rank, one after the other.)
-NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 8, 50e-6, 2e-3
+NAP_PART, NAP_SECONDS_MIN, NAP_SECONDS_MAX = 1 / 32, 50e-6, 2e-3
+#: A rank's answer has room for so many bytes at least: it may be interrupted when all ranks know
+#: already how long the answer is, and then tells so many letters of the reason.
+ANSWER_BYTES_MIN, INTERRUPT_LETTERS_MAX = 256, 48
 
 
 def describe(error: BaseException) -> str:
@@ -61,6 +65,24 @@ def machine_name() -> str:
         name = os.uname().nodename
         tell(f"ranks of hosts named {name} are taken to share {SHM}: {error}")
         return name
+
+
+def _wait(request: Any) -> BaseException | None:
+    """Wait for a collective call, asleep: one that blocks burns a core, which others may need.
+
+    Returns:
+        The exception that interrupted the wait (Ctrl-C, a handler of SIGTERM), which goes on: the
+        caller tells the others of it before it raises it.
+    """
+    interrupted: BaseException | None = None
+    began = time.monotonic()
+    while not request.Test():
+        nap = NAP_PART * (time.monotonic() - began)
+        try:
+            time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
+        except BaseException as interrupt:
+            interrupted = interrupted or interrupt
+    return interrupted
 
 
 # --- the job -----------------------------------------------------------------------------
@@ -135,9 +157,7 @@ class Job:
             result = step()
         except BaseException as error:
             own = error
-        own = self._meet(own)
-        answer = (result, None) if own is None else (None, describe(own))
-        answers = self.comm.allgather(answer)
+        own, answers = self._exchange(result, own)
         failed = [(rank, text) for rank, (_, text) in enumerate(answers) if text is not None]
         self.has_told = bool(failed)
         if own is not None:
@@ -148,22 +168,27 @@ class Job:
             raise PeerError(f"rank {rank} failed: {text}{more}")
         return [value for value, _ in answers]
 
-    def _meet(self, own: BaseException | None) -> BaseException | None:
-        """Wait until all ranks are here, asleep: a collective call that blocks burns a core.
+    def _exchange(
+        self, result: Any, own: BaseException | None
+    ) -> tuple[BaseException | None, list[tuple[Any, str | None]]]:
+        """Wait until all ranks are here, and exchange their answers. Collective.
 
         Returns:
-            Why this rank cannot go on: ``own``, or the exception that interrupted it meanwhile
-            (Ctrl-C, a handler of SIGTERM). The caller tells the others of it before it raises it.
+            Why this rank cannot go on: ``own``, or the exception that interrupted it meanwhile.
+            And of each rank its result, and why it cannot go on.
         """
-        everybody = self.comm.Ibarrier()
-        began = time.monotonic()
-        while not everybody.Test():
-            nap = NAP_PART * (time.monotonic() - began)
-            try:
-                time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
-            except BaseException as interrupt:
-                own = own or interrupt
-        return own
+        answer = pickle.dumps((result, None) if own is None else (None, describe(own)))
+        room = np.array([max(len(answer), ANSWER_BYTES_MIN)], np.int64)
+        rooms = np.empty(self.size, np.int64)
+        interrupt = _wait(self.comm.Iallgather(room, rooms))
+        if interrupt is not None and own is None:
+            own = interrupt  # all ranks are here, and none knows any answer yet
+            answer = pickle.dumps((None, describe(own)[:INTERRUPT_LETTERS_MAX]))
+        answer, every = answer.ljust(room[0], b"\0"), bytearray(rooms.sum())
+        interrupt = _wait(self.comm.Iallgatherv(answer, [every, rooms, self.mpi.BYTE]))
+        ends = np.cumsum(rooms)
+        answers = [pickle.loads(every[end - n : end]) for end, n in zip(ends, rooms, strict=True)]
+        return own or interrupt, answers
 
     def fail(self, error: BaseException) -> None:
         """Fail in the next step that the other ranks take together, unless they know already."""
@@ -313,19 +338,28 @@ def connect(comm: Any) -> Job:
     job.mpi = MPI
     # The collective calls below keep Python's lock until all ranks are there. Some may still read
     # with an earlier Reader, for which a thread of this process needs the lock.
-    interrupted = job._meet(None)
+    interrupted = _wait(comm.Ibarrier())
     shared = comm.Split_type(MPI.COMM_TYPE_SHARED, comm.rank)
     job._node_comm = shared
-    lowest = shared.allgather(comm.rank)[0]
+    groups = shared.Get_group(), comm.Get_group()
+    lowest = int(groups[0].Translate_ranks([0], groups[1])[0])
+    for group in groups:
+        group.Free()
     unfreed = unfreed_windows()
     is_threaded = MPI.Query_thread() == MPI.THREAD_MULTIPLE
     own = NodeRank(machine_name(), lowest, shared.rank, is_threaded)
-    gathered = comm.allgather((own, sorted(unfreed)))
+
+    def introduce() -> tuple[NodeRank, list[Name]]:
+        if interrupted is not None:
+            raise interrupted
+        return own, sorted(unfreed)
+
+    try:
+        gathered = job.together(introduce)
+    except BaseException:
+        job.free()  # all ranks are here: each was told what failed
+        raise
     job._node_ranks = [one for one, _ in gathered]
-    if interrupted is not None:
-        job.fail(interrupted)
-        job.free()
-        raise interrupted
     free_unfreed(unfreed, [names for _, names in gathered])
     return job
 
