@@ -12,16 +12,15 @@ from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.table import ROW_BYTES
 
-__all__ = ["SHARED_BLOCK_BYTES_TARGET", "Sizing"]
+__all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing"]
 
 #: Bytes that a block aims for where block_iterations is derived: several requests in flight, and
 #: a window whose pages are few beside the bytes that pass through it.
 BLOCK_BYTES_TARGET = 8 * 2**20
-#: The same where several roots share the storage: records out of place (LMDB uses pages again
-#: that a commit freed, some MiB back) are a request of their own less often, threads wake less,
-#: and a turn, which ends when the last request has begun, lasts longer than the token takes to go
-#: on.
-SHARED_BLOCK_BYTES_TARGET = 16 * 2**20
+#: The same where several roots take turns: records out of place (LMDB uses pages again that a
+#: commit freed, some MiB back) are a request of their own less often, and a turn, which ends when
+#: the last request has begun, lasts longer than the token takes to go on.
+TURN_BLOCK_BYTES_TARGET = 16 * 2**20
 #: Where roots take turns and records are strided, a block is one piece for each of its iterations,
 #: and the root that has the turn reads all of them: the fewer, the more nearly all roots together
 #: read the file in order. A turn must still be worth a token's hop, 1-2 ms.
@@ -74,10 +73,11 @@ class Sizing:
         self._is_known = True
         self._is_derived = False  # the number of iterations
         self._target = BLOCK_BYTES_TARGET
-        if len(schedule.teams) > 1:
-            self._target = SHARED_BLOCK_BYTES_TARGET
+        takes_turns = takes_turns and len(schedule.teams) > 1
+        if takes_turns:
+            self._target = TURN_BLOCK_BYTES_TARGET
         self._ahead = BLOCKS_AHEAD * self._target
-        if takes_turns and schedule.assignment == "strided" and len(schedule.teams) > 1:
+        if takes_turns and schedule.assignment == "strided":
             self._target = TURN_BYTES_TARGET
 
     def measure(self, source: RootSource, free: int | None) -> None:

@@ -299,7 +299,8 @@ class RootThread(threading.Thread):
             self._supply.flights[0].ticket.poll(timeout_ms)
         elif pending is not None and not self._slot_is_free(pending.number, 0):
             self._begin_rest("idle")
-            self._slot_is_free(pending.number, timeout_ms)
+            if not self._window.reserve_more():
+                self._slot_is_free(pending.number, timeout_ms)
         elif pending is not None and (
             not self._mail.may_read(pending.number) or self._mail.awaits_cursor
         ):

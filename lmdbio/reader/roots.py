@@ -13,6 +13,7 @@ RecordIndex: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
 
 from __future__ import annotations
 
+import contextlib
 import os
 import zlib
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.locate.cursor_walk import CursorWalk, open_cursor_walk
 from lmdbio.locate.open import Check, Locate, Order, open_record_index
+from lmdbio.locate.open_database import opening
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents, open_shared_extents
 from lmdbio.machine import calibration, storage
@@ -34,6 +36,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.provenance import data_file
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
@@ -153,8 +156,8 @@ def open_roots(
 ) -> tuple[RootSource | None, DataSetFacts, bool]:
     """Open the data set on all roots. Collective over the job.
 
-    All ranks meet three times, and once more where roots read copies; between the second meeting
-    and the third, roots that take the first one's extents receive them.
+    All ranks meet twice, and once more where roots read copies; between the two meetings roots
+    that take the first one's extents receive them.
 
     Args:
         data: the same on all ranks, but for ``path`` and ``provenance``.
@@ -173,20 +176,28 @@ def open_roots(
     opened: list[RootSource] = []  # on this rank: one, or none
     try:
         is_first = job.rank == 0  # the lowest rank is always the first of its team
-        first = job.together(lambda: _open_first(data, roots, opened) if is_first else None)[0]
+        peeked = job.together(
+            lambda: (
+                _open_first(data, roots, opened) if is_first else _peek(data) if is_root else None
+            )
+        )
+        first, own = peeked[0], peeked[job.rank]
         assert first is not None
+        # None takes the extents where there is a provenance file, or each root walks.
+        takes_none = first.digest is not None or _is_walked(data)
+        takes = [
+            not (takes_none or rank == 0 or one is None) and one.is_same_file(first)
+            for rank, one in enumerate(peeked)
+        ]
         table = None
-        if opened and isinstance(opened[0].index, RecordIndex) and first.digest is None:
+        if opened and any(takes) and not isinstance(opened[0].index, CursorWalk):
             table = opened[0].index.run(0, first.count)
-        takes = job.together(lambda: is_root and not is_first and _takes(data, first))
         table = job.share_array(table, takes)
         seen = job.together(
             lambda: (
-                _open_other(data, roots, first, table, opened)
-                if is_root and not is_first
-                else first
-                if is_first
-                else None
+                own
+                if is_first or own is None
+                else _open_other(data, roots, own, first, table, opened)
             )
         )
         is_one_file = _agree(job, seen, opened)
@@ -218,17 +229,20 @@ def _open_first(data: DataSet, roots: int, opened: list[RootSource]) -> DataSetF
     return replace(_facts(opened[0]), staggerings=jobs)
 
 
-def _takes(data: DataSet, first: DataSetFacts) -> bool:
-    """Return whether this root takes the extents that the first one has found by a walk."""
-    if first.digest is not None or _is_walked(data):
-        return False
-    with open_cursor_walk(data.path, db=data.db) as index:
-        return _look(index.path, index).is_same_file(first)
+def _peek(data: DataSet) -> DataSetFacts:
+    """Return what this root sees of the data set before it knows how to open it.
+
+    By reads, for the first touch of a mapping has the kernel read ahead, 8 MiB say.
+    """
+    path = os.fspath(data_file(data.path, None))
+    with opening(path, data.db, "pread") as file, contextlib.closing(file.pages):
+        return _look(path, file.pages, file.meta, file.database.entries)
 
 
 def _open_other(
     data: DataSet,
     roots: int,
+    own: DataSetFacts,
     first: DataSetFacts,
     table: _core.Extents | None,
     opened: list[RootSource],
@@ -236,20 +250,24 @@ def _open_other(
     """Open the data set on another root.
 
     Args:
-        first: what the first root sees.
+        own, first: what this root, and the first one, saw in the meeting before.
         table: all extents, if this root takes the first one's.
         opened: receives what this root reads with.
+
+    Raises:
+        Error: another file has taken the place of the one that this root saw.
     """
     if _is_walked(data):
         index: Index = open_cursor_walk(data.path, db=data.db)
     elif table is not None:
         index = open_shared_extents(data.path, table, db=data.db)
     else:
-        with open_cursor_walk(data.path, db=data.db) as found:
-            is_same = _look(found.path, found).is_same_file(first)
-        index = _open_index(data, first.digest if is_same else None)
+        index = _open_index(data, first.digest if own.is_same_file(first) else None)
     opened.append(_root_source(data, roots, index))
-    return _facts(opened[0])
+    facts = _facts(opened[0])
+    if not facts.is_same_file(own):
+        raise Error(f"{facts.path}: was written to, or replaced, while the Reader was made")
+    return facts
 
 
 def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
@@ -307,16 +325,16 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(path: str, index: Index) -> DataSetFacts:
+def _look(path: str, pages: _core.Engine, meta: _core.Meta, count: int) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    metas = _core.meta_bytes(index.pages, index.meta.layout)
-    found = storage.look(index.pages, cached=False)
+    metas = _core.meta_bytes(pages, meta.layout)
+    found = storage.look(pages, cached=False)
     return DataSetFacts(
         path=path,
-        identity=FileIdentity.of(os.fstat(index.pages.fd)),
+        identity=FileIdentity.of(os.fstat(pages.fd)),
         meta=zlib.crc32(metas),
-        txnid=index.meta.txnid,
-        count=index.count,
+        txnid=meta.txnid,
+        count=count,
         is_far=not (found.disk or found.in_memory),
     )
 
@@ -325,7 +343,7 @@ def _facts(opened: RootSource) -> DataSetFacts:
     """Return what a root sees of the data set that it has opened."""
     index = opened.index
     digest = index.digest if isinstance(index, RecordIndex) else None
-    return replace(_look(index.path, index), digest=digest)
+    return replace(_look(index.path, index.pages, index.meta, index.count), digest=digest)
 
 
 def _sampled(index: Index, *, whole: bool) -> int:

@@ -4,17 +4,16 @@ Every rank takes these steps in this order. MEETING stands for ``Job.together``:
 job wait for each other after the step and learn its results, and all raise the failure of one.
 
     step                     collective over what
-    connect                  the job: Ibarrier, Split_type, Allgather; the ranks that share memory:
-                             an Allgather between the last two
+    connect                  the job: Ibarrier, Split_type, ``Job.together``
     agree_options            the job: 1 MEETING; the ranks that share memory: a Split after it,
                              where ranks_per_node splits them
     divide                   nothing
-    open_roots               the job: 3 MEETINGs, a 4th where roots read copies; between the second
-                             and the third a Split, where the first root sends extents to others
+    open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
+                             and the second a Split, where the first root sends extents to others
     plan                     nothing
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
-    attach_window            the job: 4 MEETINGs; in the second, the ranks of each node allocate
+    attach_window            the job: 3 MEETINGs; in the second, the ranks of each node allocate
     launch                   the job: 1 MEETING
 
 So a step that fails does so on all ranks, and no rank takes the next one. Each closes the results
@@ -99,7 +98,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
     mail: RootMail | None = None
     thread: RootThread | None = None
     try:
-        # Over the job, 3 or 4 MEETINGs.
+        # Over the job, 2 or 3 MEETINGs.
         source, facts, is_shared = open_roots(
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
@@ -122,7 +121,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         assert served is not None
         mode = replace(served, block_iterations=k, roots_per_node=len(teams.here), tokens=tokens)
         layout = None if source is None else sizing.layout(k)
-        # Over the job, 4 MEETINGs; over each node, the allocation.
+        # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         if source is not None:
             supply = FileSupply(

@@ -38,6 +38,8 @@ __all__ = [
 Span = tuple[int, int]
 #: Slots begin at multiples of this many bytes (or of the page, or of the engine's alignment).
 SLOT_ALIGNMENT = 4096
+#: Bytes of a slot that the root backs at once while it has nothing to read: 9 ms.
+SPARE_TIME_BYTES = 16 * 2**20
 #: Seconds for which ``close`` waits for ranks that have left their loop but do not close.
 CLOSE_GRACE_S = 10.0
 #: Numbers of this process's windows.
@@ -62,16 +64,16 @@ class Layout:
         slots: how many.
         table_bytes, data_bytes: of each slot, multiples of ``alignment``.
         alignment: bytes.
-        is_reserved: memory backs the whole part from the start. Else the root backs each slot as
-            it fills it (``NodeWindow.reserve``): such slots may have to be large and hardly ever
-            are.
+        is_bounded: no slot is larger than a block can be. Then the root backs whole slots with
+            memory while it has nothing to read; else only as it fills them, for such slots may
+            have to be large and hardly ever are.
     """
 
     slots: int
     table_bytes: int
     data_bytes: int
     alignment: int
-    is_reserved: bool = True
+    is_bounded: bool = True
 
     @property
     def slot_bytes(self) -> int:
@@ -130,10 +132,10 @@ def pages_of(spans: Iterable[Span], page: int) -> list[Span]:
 
 
 def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) -> NodeWindow:
-    """Allocate, reserve and format the window of each node, and map it. Collective over the job.
+    """Allocate and format the window of each node, and map it. Collective over the job.
 
-    All ranks meet four times: they compare what they need, they allocate (which is collective
-    over each node besides), each root reserves its part, each rank maps its root's slots.
+    All ranks meet three times: they compare what they need, they allocate (which is collective
+    over each node besides) and format their parts, each rank maps its root's slots.
 
     Args:
         node_teams: node ranks of each root's team on this node.
@@ -154,42 +156,54 @@ def attach_window(job: Job, node_teams: Sequence[range], layout: Layout | None) 
     needed = job.together(needs)
     check_shm(job, [size for _, size, _ in needed], [free for _, _, free in needed])
     made: list[SharedMemory] = []
+
+    def allocate_part() -> tuple[int, Name]:
+        made.append(job.allocate(needed[job.rank][1]))
+        name = machine_name(), os.getpid(), next(_numbers)
+        return 0 if layout is None else _format_part(job, roots, layout, made[0]), name
+
     try:
-        job.together(lambda: made.append(job.allocate(needed[job.rank][1])))
+        allocated = job.together(allocate_part)
+        made[0].name = allocated[job.node[0]][1]
+        starts = [start for start, _ in allocated]
+        layouts = [each for each, _, _ in needed]
+        return _map_window(job, node_teams, layouts, starts, made[0])
     except BaseException:
-        for memory in made:  # the ranks of another node got none
+        # All ranks are here, for each of them was told what failed: they can free together. Where
+        # the ranks of another node got no memory, there is none.
+        for memory in made:
             memory.free()
         raise
-    memory = made[0]
-    try:
-        return _map_window(job, node_teams, [layout for layout, _, _ in needed], memory)
-    except BaseException:
-        # All ranks are here, for each of them was told what failed: they can free together.
-        memory.free()
-        raise
+
+
+def _format_part(job: Job, roots: int, layout: Layout, memory: SharedMemory) -> int:
+    """Format the control area, if it lies in this rank's part; return the pad of that part.
+
+    Memory backs the control area from now on, and a slot from when the root fills it: the pages of
+    a window take longer to make than the bytes that come first take to read.
+    """
+    own = memory.parts[job.node_rank]
+    start = -own % layout.alignment
+    if job.node_rank == 0:
+        ranks = len(job.node)
+        memory.reserve(own + start, control_bytes(ranks, roots, layout.alignment))
+        _core.Window(own + start, ranks=ranks, roots=roots, fresh=True)
+    return int(start)
 
 
 def _map_window(
-    job: Job, node_teams: Sequence[range], layouts: Sequence[Layout | None], memory: SharedMemory
+    job: Job,
+    node_teams: Sequence[range],
+    layouts: Sequence[Layout | None],
+    starts: Sequence[int],
+    memory: SharedMemory,
 ) -> NodeWindow:
-    """Reserve and format this rank's part, and map its root's slots. Collective over the job."""
+    """Map the slots of this rank's root, and the control area. Collective over the job.
+
+    Args:
+        layouts, starts: layout and pad of each rank's part, by job rank.
+    """
     ranks, roots = len(job.node), len(node_teams)
-
-    def format_part() -> tuple[int, Name]:
-        name = machine_name(), os.getpid(), next(_numbers)
-        layout = layouts[job.rank]
-        if layout is None:
-            return 0, name
-        own = memory.parts[job.node_rank]
-        start = -own % layout.alignment
-        memory.reserve(own, memory.size if layout.is_reserved else layout.alignment)
-        if job.node_rank == 0:
-            _core.Window(own + start, ranks=ranks, roots=roots, fresh=True)
-        return int(start), name
-
-    formatted = job.together(format_part)
-    starts = [start for start, _ in formatted]
-    memory.name = formatted[job.node[0]][1]
     root = next(i for i, team in enumerate(node_teams) if job.node_rank in team)
     first_rank, root_rank = job.node[0], job.node[node_teams[root].start]
     layout, first_layout = layouts[root_rank], layouts[first_rank]
@@ -256,8 +270,7 @@ class NodeWindow:
         self._pinned: list[Span] = []  # pages of the mapping under views, when this rank left
         # A view may die at any moment of any thread, so also of one that is in ``release``.
         self._releasing = threading.RLock()
-        whole = layout.slot_bytes if layout.is_reserved else 0
-        self._reserved = [whole] * layout.slots
+        self._reserved = [0] * layout.slots
 
     def _slots_from(self, first: int) -> list[int]:
         return [first + slot * self.layout.slot_bytes for slot in range(self.layout.slots)]
@@ -307,6 +320,21 @@ class NodeWindow:
         if size > have and not self._memory.is_gone:
             self._memory.reserve(self.fill_addresses[slot] + have, size - have)
             self._reserved[slot] = size
+
+    def reserve_more(self) -> bool:
+        """Back some more of a slot, before the root fills it; return whether there was any left.
+
+        Raises:
+            MemoryError: the machine has too little.
+        """
+        whole = self.layout.slot_bytes if self.layout.is_bounded else 0
+        for slot, have in enumerate(self._reserved):
+            if have < whole and not self._memory.is_gone:
+                size = min(whole, have + SPARE_TIME_BYTES)
+                self._memory.reserve(self.fill_addresses[slot] + have, size - have)
+                self._reserved[slot] = size
+                return True
+        return False
 
     def release(self, blocks: int) -> None:
         """Let the root fill the slots of blocks [0, ``blocks``) anew: this rank is done with them.

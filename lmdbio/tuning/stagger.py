@@ -32,7 +32,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.provenance import data_file
-from lmdbio.reader.block_size import SHARED_BLOCK_BYTES_TARGET
+from lmdbio.reader.block_size import TURN_BLOCK_BYTES_TARGET
 from lmdbio.reader.reader import Reader
 from lmdbio.tuning.tune import Progress, make_cold
 
@@ -56,7 +56,7 @@ SHARE_BYTES = 512 << 10
 BATCH_PART = 8
 #: A run reads so much for each root at least: four blocks of the usual size. When a run ends, the
 #: roots whose turn comes last read alone, which they do not where reading goes on.
-RUN_BYTES_MIN = 4 * SHARED_BLOCK_BYTES_TARGET
+RUN_BYTES_MIN = 4 * TURN_BLOCK_BYTES_TARGET
 #: Runs of a storage that is faster than time can be measured read no more for each root.
 RUN_BYTES_MAX = 1 << 30
 

@@ -6,6 +6,7 @@ Arguments: a data set of data.fixed_value, and one with fewer records.
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -124,12 +125,35 @@ def memory_that_cannot_be_reserved_is_an_error_on_all() -> None:
     works()
 
 
+def memory_that_runs_out_while_a_root_reads_is_an_error_on_all() -> None:
+    populate = rooms._core.populate
+
+    def fails(address: int, size: int) -> bool:
+        if RANK == 0 and threading.current_thread() is not threading.main_thread():
+            raise OSError(28, "No space left on device")
+        return populate(address, size)
+
+    for per_node in {1, SIZE}:
+        try:
+            rooms._core.populate = fails
+            with Reader(PATH, 2 * SIZE, comm=COMM, ranks_per_node=per_node) as rdr:
+                for _ in rdr:  # endless
+                    pass
+        except (MemoryError, PeerError) as told:
+            assert "ran out while reserving" in str(told), told
+            assert isinstance(told, MemoryError) == (RANK == 0)
+        finally:
+            rooms._core.populate = populate
+        works()
+
+
 CASES: list[Callable[[], None]] = [
     arguments_that_differ_are_named_with_ranks_and_values,
     nonsense_on_one_rank_is_an_error_on_all,
     too_little_memory_names_both_numbers,
     a_small_shared_memory_is_found_before_any_touch,
     memory_that_cannot_be_reserved_is_an_error_on_all,
+    memory_that_runs_out_while_a_root_reads_is_an_error_on_all,
 ]
 
 works()
