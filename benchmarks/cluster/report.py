@@ -16,7 +16,7 @@ from benchmarks.cluster.figures import drawings
 from benchmarks.cluster.measuring import Report
 from benchmarks.cluster.paper import FIGURES, SCALE, Answer, answers
 from benchmarks.cluster.results import CellResult
-from benchmarks.cluster.rules import judge
+from benchmarks.cluster.rules import in_short, judge
 from benchmarks.cluster.table import HEADS, cell_table
 from benchmarks.report import Table, Verdict, summary, verdict_table
 from lmdbio.bench import page as pages
@@ -135,6 +135,9 @@ def deliver(report: Report, console: Console, file: Path | None, html: Path | No
     if known.rows:  # the page says why they differ
         rows = [row[:-1] for row in known.rows]
         console.print(replace(known, heads=known.heads[:-1], rows=rows).on_screen())
+        console.print(f"Why they differ: {SCALE}.", highlight=False)
+    for made in report.cells:
+        console.print(in_short(made), highlight=False)
     said = reports.counted(judged) or "nothing was judged"
     console.print(f"{said}; {report.seconds:,.0f} s")
     reports.write(file, as_json(report, judged, found))

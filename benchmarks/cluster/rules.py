@@ -10,11 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 
 from benchmarks.cluster.results import CellResult
-from benchmarks.cluster.sweep import PLAIN, PY_LMDB
+from benchmarks.cluster.sweep import PLAIN, PY_LMDB, SETS, Cell
 from benchmarks.report import Verdict, judged
 
 #: Of ranks and nodes, where speed is judged.
 RANKS, NODES = 16, (4, 8)
+#: Of all records of a cell that is judged: what a file of 256 MiB holds is more. In a smaller one
+#: the ends count, at which not all nodes read, and each thread's first switches.
+BYTES_MIN = 160 * 2**20
 #: The modes from the slowest to the fastest, as the paper has them on many nodes.
 ORDER = (PY_LMDB, "lmm", "dm", "dio", "prov", "coal", "stag")
 #: A mode may be so much slower than the one before it and still count as not slower.
@@ -44,7 +47,7 @@ def speed(made: CellResult) -> Iterator[Verdict]:
     """Judge STAG against the plain readers and py-lmdb."""
     cell, where = made.cell, str(made.cell)
     bounded = (cell.dataset, cell.assignment, cell.scaling) == ("3k", "blocked", "strong") and (
-        cell.shape.ranks == RANKS and cell.shape.nodes in NODES
+        cell.shape.nodes in NODES and is_judged(cell)
     )
     note = why(made, "stag", PLAIN)
     for words, figure, least in (
@@ -58,9 +61,19 @@ def speed(made: CellResult) -> Iterator[Verdict]:
         yield Verdict("STAG, times as fast as LMDB, opening included", where, total, note=note)
 
 
+def is_large(cell: Cell) -> bool:
+    """Return whether a cell's records are as many bytes as bounds are meant for."""
+    return cell.records * SETS[cell.dataset].value_bytes >= BYTES_MIN
+
+
+def is_judged(cell: Cell) -> bool:
+    """Return whether ranks and bytes are as many as bounds are meant for."""
+    return cell.shape.ranks == RANKS and is_large(cell)
+
+
 def at_scale(made: CellResult, bound: float) -> float | None:
-    """Return a bound where ranks are as many as it is meant for; a small cell is reported."""
-    return bound if made.cell.shape.ranks == RANKS else None
+    """Return a bound where the cell is as large as it is meant for; a small one is reported."""
+    return bound if is_judged(made.cell) else None
 
 
 def traffic(made: CellResult) -> Iterator[Verdict]:
@@ -80,8 +93,8 @@ def switches(made: CellResult) -> Iterator[Verdict]:
     """Judge context switches against LMDB's."""
     for mode in ("coal", "stag") if made.cell.shape.ranks == RANKS else ():
         words = f"{mode.upper()}, times fewer context switches than LMDB"
-        figure = made.ratio(PY_LMDB, mode, "switches")
-        yield judged(words, str(made.cell), figure, least=50, note=why(made, mode))
+        figure, least = made.ratio(PY_LMDB, mode, "switches"), at_scale(made, 50)
+        yield judged(words, str(made.cell), figure, least=least, note=why(made, mode))
 
 
 def own_lmdb(made: CellResult) -> Iterator[Verdict]:
@@ -121,14 +134,15 @@ def large_records(made: CellResult) -> Iterator[Verdict]:
         for one in made.lanes
         if one.lane.reads_records and one.lane.mode != "stag" and one.runs
     ]
+    least = 1.0 if is_large(made.cell) else None
     times, mine = [time for time in rivals if time is not None], own.median("reading_s")
     if times and mine:
         words = "STAG, times as fast as the best other mode"
         figure = min(times) / mine
-        yield judged(words, str(made.cell), figure, least=1.0, note=why(made, "stag"))
+        yield judged(words, str(made.cell), figure, least=least, note=why(made, "stag"))
     words = "COAL, times as many requests out of order as STAG"
     seeks = made.ratio("coal", "stag", "seeks")
-    yield judged(words, str(made.cell), seeks, least=1.0, note=why(made, "coal", "stag"))
+    yield judged(words, str(made.cell), seeks, least=least, note=why(made, "coal", "stag"))
 
 
 def order(made: CellResult) -> Iterator[Verdict]:
@@ -179,6 +193,20 @@ def agreement(made: CellResult) -> Iterator[Verdict]:
 RULES: Sequence[Callable[[CellResult], Iterator[Verdict]]] = (
     agreement, speed, traffic, switches, own_lmdb, speculation, large_records, order, overlap,
 )  # fmt: skip
+
+
+def in_short(made: CellResult) -> str:
+    """Return what a cell shows, in a sentence; "" where STAG or py-lmdb has no figure."""
+    reads, whole = made.factor("stag", "reading_s"), made.factor("stag")
+    if reads is None or whole is None:
+        return ""
+    words = f"{made.cell}: STAG reads {reads:.1f} times as fast as LMDB ({whole:.1f} with opening)"
+    plain = made.ratio("stag", PLAIN, "rate")
+    if plain is not None:
+        words += f", at {plain:.2f} of the rate of plain reads"
+    if not is_judged(made.cell):
+        words += f"; too small to judge: bounds are for {RANKS} ranks and {BYTES_MIN >> 20} MiB"
+    return words
 
 
 def judge(made: CellResult) -> list[Verdict]:

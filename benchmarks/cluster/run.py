@@ -49,7 +49,7 @@ USUAL: dict[str, Any] = {
 }  # fmt: skip
 PRESETS: dict[str, dict[str, Any]] = {
     # A look, in less than a minute.
-    "quick": {"ranks": "8", "nodes": "2", "sets": "3k", "rounds": 1, "mib": 64},
+    "quick": {"sets": "3k", "rounds": 1, "mib": 64},
     # The bounds.
     "targets": {"ranks": "16", "nodes": "4,8", "assignments": "blocked,strided", "rounds": 7},
     # Every figure of the paper that can be drawn.

@@ -103,7 +103,7 @@ def lane(name: str, times: list[float], mode: str = "", **changes: Any) -> LaneR
 
 
 def cell(*lanes: LaneResult, nodes: int = 4, dataset: str = "3k") -> CellResult:
-    return CellResult(Cell(dataset, Shape(16, nodes), "strong", "blocked", 50, 4), list(lanes))
+    return CellResult(Cell(dataset, Shape(16, nodes), "strong", "blocked", 1024, 64), list(lanes))
 
 
 def test_figures_are_of_those_who_read_and_add_up() -> None:
@@ -125,12 +125,23 @@ def test_a_scan_counts_as_seeking() -> None:
     assert Figures.of(scans, plain=False).seek_s == pytest.approx(1.25)
 
 
-def test_a_small_cell_is_reported_and_not_judged() -> None:
-    over = lane("prov", [1.0], "prov", delivered=[420_000, 404_000])
-    small = cell(over)
-    small.cell = replace(small.cell, shape=Shape(8, 2))
-    found = {one.state for one in rules.judge(small) if "needed, prov" in one.words}
-    assert found == {"reported"}
+@pytest.mark.parametrize("changes", [{"shape": Shape(8, 2)}, {"batch": 256}])
+def test_a_small_cell_is_reported_and_not_judged(changes: dict[str, Any]) -> None:
+    small = cell(
+        lane(PY_LMDB, [80.0]), lane("coal", [70.0], "coal"), lane("stag", [60.0], "stag"),
+        lane("plain", [9.0], value_bytes=800_000),
+        lane("prov", [1.0], "prov", delivered=[420_000, 404_000]),
+    )  # fmt: skip
+    words = {one.words for one in rules.judge(small) if one.state == "NOT reached"}
+    assert len(words) >= 4
+    assert "too small" not in rules.in_short(small)
+    small.cell = replace(small.cell, **changes)
+    assert {one.state for one in rules.judge(small)} == {"reported", "reached"}
+    assert {one.words for one in rules.judge(small) if one.bound} == {
+        "everybody read the same bytes"
+    }
+    assert "1.3 times as fast" in rules.in_short(small)
+    assert "too small to judge" in rules.in_short(small)
 
 
 def verdict_of(made: CellResult, words: str) -> Verdict:
@@ -179,7 +190,7 @@ def test_what_shows_beside_a_computation_that_takes_longer_is_judged(
 ) -> None:
     """0.03 s of the 3 after the first batch: 1 per cent; reading took 2 s, computing 4 x that."""
     made = cell(lane("coal", [8.0], "coal"))
-    made.cell = replace(made.cell, shape=Shape(1, 1), compute_ms=compute_ms)
+    made.cell = replace(made.cell, shape=Shape(1, 1), iterations=4, compute_ms=compute_ms)
     one = verdict_of(made, "beside computing, coal")
     assert one.figure == pytest.approx(0.01)
     assert one.reached is reached
