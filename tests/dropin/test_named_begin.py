@@ -53,7 +53,7 @@ def handles(env: Any) -> list[Any]:
 
 @pytest.fixture
 def without_python(handles: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What C does not do fails."""
+    """Fail where Python is asked."""
 
     def refuse(*_: Any, **__: Any) -> None:
         raise AssertionError("Python was asked")

@@ -38,9 +38,10 @@ typedef struct lio_transacts lio_transacts;
 typedef struct {
     PyObject *opened; /* the snapshot, an OpenSnapshot */
     PyObject *watch;  /* a callable of lio_glue_watch */
-    PyObject *finds;  /* those of lio_glue_lookup, by the name of their database: a dict that grows */
-    PyObject *find;   /* the one in the main database; NULL: not known */
-    PyObject *take;   /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
+    PyObject
+        *finds; /* those of lio_glue_lookup, by the name of their database: a dict that grows */
+    PyObject *find; /* the one in the main database; NULL: not known */
+    PyObject *take; /* takes a reader slot: a transaction of py-lmdb's; NULL: none is wanted */
     const lio_watch *watched;
     lio_lookup *search; /* which `find` is of */
 } lio_known;
@@ -54,9 +55,9 @@ typedef struct {
 } lio_begins;
 
 struct lio_transacts {
-    PyObject_HEAD PyObject *env; /* NULL: has not begun */
-    lio_transacts *next, **link; /* `link`: what points here; NULL: it has ended */
-    lio_stands *cursors;         /* that are open, borrowed */
+    PyObject_HEAD PyObject *env;   /* NULL: has not begun */
+    lio_transacts *next, **link;   /* `link`: what points here; NULL: it has ended */
+    lio_stands *cursors;           /* that are open, borrowed */
     PyObject *opened, *db, *finds; /* `finds`: see lio_known */
     PyObject *slot;     /* its reader slot: a transaction of py-lmdb's, as long as that lives */
     PyObject *find;     /* of lio_glue_lookup, in its database; NULL: not known, or it has ended */
@@ -408,9 +409,8 @@ static bool lio_transacts_fill(lio_transacts *t, const lio_known *known, PyObjec
     Py_INCREF(find);
     t->find = find;
     t->search = lio_lookup_of(find);
-    return known->take == NULL ||
-           (lio_transacts_hold(t, known->take) && known->opened == opened &&
-            lio_watch_is_unchanged(known->watched, t->search));
+    return known->take == NULL || (lio_transacts_hold(t, known->take) && known->opened == opened &&
+                                   lio_watch_is_unchanged(known->watched, t->search));
 }
 
 /* Makes a transaction in the database of a handle, on what the last one knew. NULL without an error: the file
@@ -425,8 +425,7 @@ static PyObject *lio_begins_again(PyObject *self, const lio_known *known, PyObje
                                    : lio_names_find(known->finds, b->handle, self, db);
     const lio_lookup *search = find == known->find ? known->search : lio_lookup_of(find);
     lio_transacts *t = NULL;
-    if (search == NULL ||
-        (known->take == NULL && !lio_watch_is_unchanged(known->watched, search)))
+    if (search == NULL || (known->take == NULL && !lio_watch_is_unchanged(known->watched, search)))
         return NULL;
     Py_INCREF(opened);
     Py_INCREF(find);
@@ -479,16 +478,15 @@ static PyObject *lio_begins_know(PyObject *self, PyObject *args)
     int buffers;
     lio_begins *b = (lio_begins *)self;
     lio_known *known, before;
-    if (!PyArg_ParseTuple(args, "OOO!p|O", &opened, &watch, &PyDict_Type, &finds, &buffers,
-                          &take))
+    if (!PyArg_ParseTuple(args, "OOO!p|O", &opened, &watch, &PyDict_Type, &finds, &buffers, &take))
         return NULL;
     find = PyDict_GetItemWithError(finds, Py_None);
     known = &b->known[buffers];
     before = *known;
     *known = (lio_known){0};
     if (lio_watch_of(watch) != NULL && b->transaction != NULL && !b->is_shut) {
-        *known = (lio_known){opened, watch, finds, NULL, NULL, lio_watch_of(watch),
-                             lio_lookup_of(find)};
+        *known = (lio_known){
+            opened, watch, finds, NULL, NULL, lio_watch_of(watch), lio_lookup_of(find)};
         Py_INCREF(opened);
         Py_INCREF(watch);
         Py_INCREF(finds);
