@@ -69,6 +69,8 @@ class Leg:
 
 
 AT_RANDOM = {"lmdb": "py-lmdb, get per key", "read": "lmdbio.Records.read"}
+#: Whoever reads a whole epoch says its order beforehand.
+EPOCH = {"lmdb": "py-lmdb, get per key", "batches": "lmdbio.Records.batches"}
 LEGS = (
     Leg(
         "sequential",
@@ -80,7 +82,7 @@ LEGS = (
         },
     ),
     # Of a whole epoch the page cache serves most: these sets fit in memory many times over.
-    Leg("random", 1.0, AT_RANDOM),
+    Leg("random", 1.0, EPOCH),
     # Of its beginning next to nothing: so a set that is much larger than memory reads always
     # (Records is told to bring nothing else to memory).
     Leg("random", 1 / 32, AT_RANDOM),
