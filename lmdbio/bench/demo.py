@@ -69,7 +69,7 @@ class Leg:
 
 
 AT_RANDOM = {"lmdb": "py-lmdb, get per key", "read": "lmdbio.Records.read"}
-#: Whoever reads a whole epoch says its order beforehand.
+#: A program that reads a whole epoch can say its order beforehand.
 EPOCH = {"lmdb": "py-lmdb, get per key", "batches": "lmdbio.Records.batches"}
 LEGS = (
     Leg(

@@ -20,10 +20,10 @@ credit covers all of it, since single requests in between would slow it down. Wh
                  requests then find records in the page cache
     nowhere      the file is larger than that
 
-Whoever says beforehand what it will read waits for the stream, and finds all of it in memory. So
-that stream goes past the page cache where ``DirectPath`` finds that no loss, into huge pages: the
-same bytes twice in memory, page by page, took a virtual machine longer than to read them. Any
-other stream goes through the page cache, where single requests find what it has passed.
+A caller that says beforehand what it will read waits for the stream, and finds all of it in
+memory. So that stream goes past the page cache where ``DirectPath`` finds that no loss, into huge
+pages: the same bytes twice in memory, page by page, took a virtual machine longer than to read
+them. Any other stream goes through the page cache, where single requests find what it has passed.
 
 The cache is filled once, before it lends the first record, and never written again. A stream that
 fails ends, and records are read as without one: whether a record can be read does not depend on
