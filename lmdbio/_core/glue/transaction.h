@@ -395,8 +395,9 @@ static bool lio_transacts_hold(lio_transacts *t, PyObject *take)
 }
 
 /* Fills in a transaction that has not begun, with what is known, as long as that is of the snapshot `opened`;
- * false as for lio_begins_again. The look comes after the slot, which holds the newest snapshot: if that is
- * still the known one, no later one was there before, and no writer reuses its pages from now on. */
+ * false as for lio_begins_again. One look came before the slot: of a file that was cut py-lmdb would take none,
+ * but end the process. Another comes after it, for it holds the newest snapshot: if that is still the known one,
+ * no later one was there before, and no writer reuses its pages from now on. */
 static bool lio_transacts_fill(lio_transacts *t, const lio_known *known, PyObject *opened,
                                PyObject *find)
 {
@@ -425,7 +426,7 @@ static PyObject *lio_begins_again(PyObject *self, const lio_known *known, PyObje
                                    : lio_names_find(known->finds, b->handle, self, db);
     const lio_lookup *search = find == known->find ? known->search : lio_lookup_of(find);
     lio_transacts *t = NULL;
-    if (search == NULL || (known->take == NULL && !lio_watch_is_unchanged(known->watched, search)))
+    if (search == NULL || !lio_watch_is_unchanged(known->watched, search))
         return NULL;
     Py_INCREF(opened);
     Py_INCREF(find);
