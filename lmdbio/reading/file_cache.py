@@ -20,11 +20,6 @@ credit covers all of it, since single requests in between would slow it down. Wh
                  requests then find records in the page cache
     nowhere      the file is larger than that
 
-A caller that says beforehand what it will read waits for the stream, and finds all of it in
-memory. So that stream goes past the page cache where ``DirectPath`` finds that no loss, into huge
-pages: the same bytes twice in memory, page by page, took a virtual machine longer than to read
-them. Any other stream goes through the page cache, where single requests find what it has passed.
-
 The cache is filled once, before it lends the first record, and never written again. A stream that
 fails ends, and records are read as without one: whether a record can be read does not depend on
 the rest of the file.
@@ -32,7 +27,6 @@ the rest of the file.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import threading
 import time
@@ -44,7 +38,6 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.machine.budget import available_bytes
-from lmdbio.reading.direct_path import DirectPath
 from lmdbio.system import fork
 from lmdbio.system.log import INFO, WARNING, tell
 
@@ -56,7 +49,8 @@ Place = Literal["memory", "mapping", "page cache", "nowhere"]
 STEP_BYTES = 16 << 20
 STEPS = 3
 REQUEST_BYTES = 1 << 20
-#: Requests in flight, on threads of their own: single records must not queue behind them.
+#: Requests in flight, on threads of their own: single records must not queue behind them. They
+#: go through the page cache, so that the next process finds the file there.
 DEPTH = 8
 #: How many times its cost a request adds to the credit. With 4, one in sixty of the 3 KB records
 #: of a file pays for all of it once the stream has begun: when one in sixteen was read.
@@ -80,44 +74,22 @@ class Lent:
     keep: object
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
-    """Requests of the stream that are under way.
-
-    Attributes:
-        ticket: of all of them.
-        end: where in the file they end.
-        is_direct: they go past the page cache.
-    """
-
-    ticket: _core.Ticket
-    end: int
-    is_direct: bool = False
-
-
 class FileCache:
     """The stream behind the random reads of one file.
 
     Threads may share it. After fork the child goes on with a copy of its own.
 
     Args:
-        engine: reads the file through the page cache: only "pread" has a stream, and "mmap" what
-            it maps.
+        engine: reads the file; streams go through the page cache, so only "pread" has one, and
+            "mmap" what it maps.
         size: bytes of the file that are in use.
         memory_bytes_max: what the cache may take.
         wanted: False: never stream; True: from the first read on, and also into the page cache
             of a small memory.
-        past_cache: see ``DirectPath``.
     """
 
     def __init__(
-        self,
-        engine: _core.Engine,
-        size: int,
-        *,
-        memory_bytes_max: int,
-        wanted: bool | None,
-        past_cache: bool = False,
+        self, engine: _core.Engine, size: int, *, memory_bytes_max: int, wanted: bool | None
     ) -> None:
         self._size = size
         self.place: Place = "nowhere"
@@ -138,10 +110,10 @@ class FileCache:
         if wanted and size and engine.kind not in ("pread", "mmap"):
             self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
         self._engine: _core.Engine | None = None
-        self._direct_path = DirectPath(engine, size, depth=DEPTH, wanted=past_cache)
         self._map: mmap.mmap | None = None
         self._lock = threading.Lock()
-        self._under_way: list[_Step] = []  # without gaps from ``_done`` on
+        #: Requests, and where in the file they end; without gaps from ``_done`` on.
+        self._under_way: list[tuple[_core.Ticket, int]] = []
         self._done = self._credited = 0
         #: Cost of the reads so far, in bytes of the stream, as far as that counts.
         self._spent = size if wanted else 0
@@ -214,7 +186,7 @@ class FileCache:
             try:
                 self._advance()
                 while self._nearly_there():
-                    self._under_way[0].ticket.wait()
+                    self._under_way[0][0].wait()
                     self._advance()
             except (OSError, MemoryError, Error) as error:
                 failure = error
@@ -229,18 +201,15 @@ class FileCache:
     @property
     def _at(self) -> int:
         """Where the next request begins."""
-        return self._under_way[-1].end if self._under_way else self._done
+        return self._under_way[-1][1] if self._under_way else self._done
 
     def _advance(self) -> None:
         """Take what has arrived, ask for what the credit covers, and never wait.
 
         An exception between any two steps (Ctrl-C) loses or repeats a request at most.
         """
-        while self._under_way and self._under_way[0].ticket.poll():
-            first = self._under_way[0]
-            if first.is_direct:
-                self._direct_path.record(first.end - self._done, first.ticket.times)
-            self._done = first.end
+        while self._under_way and self._under_way[0][0].poll():
+            self._done = self._under_way[0][1]
             del self._under_way[0]
         while (
             (at := self._at) < self._size
@@ -249,7 +218,7 @@ class FileCache:
         ):
             step = min(STEP_BYTES, self._size - at)
             self._credited -= step
-            self._under_way.append(self._start(at, step))
+            self._under_way.append((self._start(at, step), at + step))
 
     def _nearly_there(self) -> bool:
         """Return whether the credit covers all, and the stream ends soon at its own pace."""
@@ -266,19 +235,14 @@ class FileCache:
         """The whole file is in memory, at ``address``; we do not write there again."""
         return self._done == self._size and self.place in ("memory", "mapping")
 
-    def _start(self, at: int, step: int) -> _Step:
-        if not self._begun:
+    def _start(self, at: int, step: int) -> _core.Ticket:
+        if self._engine is None:
+            self._engine = self._given.again("pread", DEPTH)
             self._begun = time.monotonic()
         if self.place == "page cache":
-            return _Step(self._cached_engine().populate(at, step), at + step)
-        direct = self._direct_path.engine(step) if self._is_expected else None
-        if direct is not None and step % direct.alignment:
-            direct = None  # the end of a file of small pages
+            return self._engine.populate(at, step)
         if self._map is None:
             memory = mmap.mmap(-1, self._size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-            if direct is not None:
-                with contextlib.suppress(OSError):  # a kernel without huge pages
-                    memory.madvise(mmap.MADV_HUGEPAGE)
             self.address = _core.address_of(memory)
             self._map = self._keep = memory
         offsets = np.arange(at, at + step, REQUEST_BYTES, dtype=np.uint64)
@@ -287,18 +251,12 @@ class FileCache:
         reads["length"] = np.minimum(np.uint64(REQUEST_BYTES), np.uint64(at + step) - offsets)
         reads["needed"] = reads["length"]
         reads["into"] = offsets + np.uint64(self.address)
-        engine = self._cached_engine() if direct is None else direct
-        return _Step(engine.submit(reads, self._map), at + step, direct is not None)
-
-    def _cached_engine(self) -> _core.Engine:
-        if self._engine is None:
-            self._engine = self._given.again("pread", DEPTH)
-        return self._engine
+        return self._engine.submit(reads, self._map)
 
     def counts(self) -> _core.EngineCounts:
         """Return the requests and bytes of the stream; also after ``close``."""
-        engine, direct = self._engine, self._direct_path.counts()
-        return direct if engine is None else engine.counts() + direct
+        engine = self._engine
+        return _core.EngineCounts() if engine is None else engine.counts()
 
     def close(self) -> None:
         """Stop the stream. Records that were lent stay. May be called twice."""
@@ -307,9 +265,8 @@ class FileCache:
 
     def _stop(self) -> None:
         self.place = "nowhere"
-        for step in self._under_way:
-            step.ticket.close()
+        for ticket, _ in self._under_way:
+            ticket.close()
         self._under_way = []
-        self._direct_path.close()
         if self._engine is not None:
             self._engine.close()

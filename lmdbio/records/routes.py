@@ -76,13 +76,7 @@ class Routes:
         self.direct_path = DirectPath(
             self.engine, size, depth=choice.depth, wanted=choice.past_cache
         )
-        self.file_cache = FileCache(
-            self.engine,
-            size,
-            memory_bytes_max=budget,
-            wanted=readahead,
-            past_cache=choice.past_cache,
-        )
+        self.file_cache = FileCache(self.engine, size, memory_bytes_max=budget, wanted=readahead)
         if choice.maps_cached:
             own = OWN_BYTES + source.table_bytes + self.file_cache.memory_bytes
             self.engine.map_cached(max(0, budget - own))

@@ -24,7 +24,6 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.machine import storage
 from lmdbio.planning.reads import plan_reads
 from lmdbio.reading import blocks, direct_path
-from lmdbio.reading.file_cache import FileCache
 from tests.support import databases
 
 COUNT, BYTES = 400, 100_000
@@ -342,72 +341,3 @@ def test_leaves_that_are_the_data_pass_by_too(tmp_path, refuses_direct):
         past, through = env._file.direct_path.counters().bytes, env._file.engine.counters().bytes
         assert past > count * size / 2
         assert past + through <= 1.2 * (tmp_path / "env" / "data.mdb").stat().st_size
-
-
-def expected(records: lmdbio.Records):
-    """The file cache, once the stream has ended that was said to pay."""
-    cache = records._routes.file_cache
-    cache.expect(cache.size)
-    deadline = time.monotonic() + 20
-    while not cache.complete() and time.monotonic() < deadline:
-        cache.expect(cache.size)
-    assert cache.complete()
-    return cache
-
-
-def test_the_stream_of_who_says_what_will_be_read_passes_by(path):
-    with lmdbio.Records(path) as records:
-        cache = expected(records)
-        assert cache._engine is None, "nothing went through the page cache"
-        assert cache.counts().bytes == cache.size
-        check(records, np.random.default_rng(1).permutation(COUNT))
-
-
-def test_any_other_stream_goes_through_the_page_cache(path):
-    with lmdbio.Records(path, readahead=True) as records:
-        cache = records._routes.file_cache
-        while not cache.complete():
-            cache.credit(1 << 20)
-        assert cache._direct_path.counts().bytes == 0
-        assert cache.counts().bytes == cache.size
-
-
-def test_no_stream_passes_by_where_batches_do_not(path, monkeypatch):
-    lies_on(monkeypatch, disk=False)
-    with lmdbio.Records(path) as records:
-        assert expected(records)._direct_path.counts().bytes == 0
-
-
-@pytest.mark.parametrize("refusal", [None, IncompatibleError("no O_DIRECT")])
-def test_a_stream_that_passes_by_goes_on_in_the_page_cache(path, monkeypatch, refusal):
-    again = _core.Engine.again
-
-    def refuse(self, kind: str, depth: int):
-        if kind == "direct" and refusal is not None:
-            raise refusal
-        return again(self, kind, depth)
-
-    monkeypatch.setattr(_core.Engine, "again", refuse)
-    monkeypatch.setattr(direct_path, "RATE_BYTES", 1 << 20)
-    monkeypatch.setattr(direct_path, "PAST_CACHE_RATE_MIN", 1 << 60)  # each disk is slow
-    monkeypatch.setattr("lmdbio.reading.file_cache.STEP_BYTES", 4 << 20)
-    with lmdbio.Records(path) as records:
-        cache = expected(records)
-        assert cache._engine is not None
-        assert (cache._direct_path.counts().bytes > 0) == (refusal is None)
-        assert cache.counts().bytes == cache.size
-        check(records, np.random.default_rng(1).permutation(COUNT))
-
-
-def test_the_end_of_a_file_of_small_pages_is_read_through_the_page_cache(path, tmp_path):
-    content = (path / "data.mdb").read_bytes()[: (20 << 20) + 512]
-    (tmp_path / "part").write_bytes(content)
-    with _core.Engine(tmp_path / "part", "pread") as engine:
-        cache = FileCache(
-            engine, len(content), memory_bytes_max=1 << 30, wanted=None, past_cache=True
-        )
-        while not cache.complete():
-            cache.expect(len(content))
-        assert cache._direct_path.counts().bytes == 16 << 20
-        assert bytes(cache.keep) == content
-        cache.close()
