@@ -19,6 +19,8 @@ __all__ = ["Prefetcher", "WorkerThreads", "Ended"]
 #: While it saves less than the first of these, in the mean over some jobs, it costs more; the
 #: second is what it is taken to save at first.
 INLINE_SECONDS, SAVED_SECONDS, SAVED_OVER = 250e-6, 10e-3, 8
+#: A brief job that took so long on a thread has waited for more than Python's lock: the storage.
+WAITED_SECONDS = 2e-3
 
 
 class Ended(Exception):
@@ -71,23 +73,30 @@ class _Task:
         threads: that run it; None: the caller does, when it wants the result.
 
     Attributes:
-        seconds: that it took: on another thread those of the processor, for it may have waited
-            for Python's lock there; 0 before its end.
+        seconds: that it took; on another thread those of the processor, unless it waited for
+            longer than for Python's lock; 0 before its end.
     """
 
-    __slots__ = ("_clock", "_job", "_under_way", "seconds")
+    __slots__ = ("_job", "_under_way", "seconds")
 
     def __init__(self, job: Callable[[], Any], threads: WorkerThreads | None) -> None:
         self._job, self.seconds = job, 0.0
-        self._clock = monotonic if threads is None else thread_time
-        self._under_way = None if threads is None else threads.submit(self._run)
+        self._under_way = None if threads is None else threads.submit(self._run_elsewhere)
 
     def _run(self) -> Any:
-        begun = self._clock()
+        begun = monotonic()
         try:
             return self._job()
         finally:
-            self.seconds = self._clock() - begun
+            self.seconds = monotonic() - begun
+
+    def _run_elsewhere(self) -> Any:
+        begun = thread_time()
+        try:
+            return self._run()
+        finally:
+            if self.seconds < WAITED_SECONDS:
+                self.seconds = thread_time() - begun
 
     def result(self) -> Any:
         """Return what the job returned, or raise what it raised, once it is done."""

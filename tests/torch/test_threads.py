@@ -13,7 +13,13 @@ from itertools import chain
 
 import pytest
 
-from lmdbio.torch.threads import INLINE_SECONDS, Ended, Prefetcher, WorkerThreads
+from lmdbio.torch.threads import (
+    INLINE_SECONDS,
+    WAITED_SECONDS,
+    Ended,
+    Prefetcher,
+    WorkerThreads,
+)
 
 MANY = 300
 
@@ -97,6 +103,15 @@ def test_a_caller_with_work_of_its_own_has_threads(clock: Clock, threads: Worker
 def test_long_jobs_stay_on_threads(clock: Clock, threads: WorkerThreads) -> None:
     long = jobs(MANY, clock.sleep, 1.5 * INLINE_SECONDS)
     found = results(Prefetcher(threads, long, 2, inline=True))
+    assert found == [(number, False) for number in range(MANY)]
+
+
+def test_jobs_that_wait_stay_on_threads(
+    clock: Clock, threads: WorkerThreads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lmdbio.torch.threads.thread_time", lambda: 0.0)  # no processor needed
+    waiting = jobs(MANY, clock.sleep, 2 * WAITED_SECONDS)
+    found = results(Prefetcher(threads, waiting, 2, inline=True))
     assert found == [(number, False) for number in range(MANY)]
 
 
