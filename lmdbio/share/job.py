@@ -76,10 +76,15 @@ def _wait(request: Any) -> BaseException | None:
     """
     interrupted: BaseException | None = None
     began = time.monotonic()
-    while not request.Test():
-        nap = NAP_PART * (time.monotonic() - began)
+    has_ended = False
+    while not has_ended:
         try:
-            time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
+            has_ended = request.Test()
+            if not has_ended:
+                nap = NAP_PART * (time.monotonic() - began)
+                time.sleep(min(max(nap, NAP_SECONDS_MIN), NAP_SECONDS_MAX))
+        except RuntimeError:  # MPI's own exception is one
+            raise
         except BaseException as interrupt:
             interrupted = interrupted or interrupt
     return interrupted
