@@ -384,13 +384,14 @@ static int lio_begins_plainly(PyObject *const *args, Py_ssize_t count, PyObject 
 }
 
 /* Gives a transaction that has not begun a reader slot. False: none can be had, which Python will find as
- * well. */
+ * well, or Ctrl-C is raised. */
 static bool lio_transacts_hold(lio_transacts *t, PyObject *take)
 {
     Py_INCREF(take); /* which may let another thread run, that forgets all */
     t->slot = PyObject_CallObject(take, NULL);
     Py_DECREF(take);
-    PyErr_Clear();
+    if (t->slot == NULL && PyErr_ExceptionMatches(PyExc_Exception))
+        PyErr_Clear();
     return t->slot != NULL;
 }
 

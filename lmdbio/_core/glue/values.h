@@ -194,13 +194,12 @@ static PyObject *lio_values_next(PyObject *self)
     return lio_values_done(s, lio_glue_bytes(s->memory + (e->offset - s->begin), e->length));
 }
 
-/* New objects for the next values, in a list, and where their bytes belong; NULL: raised. */
-static PyObject *lio_values_room(const lio_values *s, char **into)
+/* New objects for values, in a list, and where their bytes belong; NULL: raised. */
+static PyObject *lio_values_room(const lio_extent *e, size_t count, char **into)
 {
-    size_t count = s->end - s->at;
     PyObject *list = PyList_New((Py_ssize_t)count), *value;
     for (size_t i = 0; i < count && list != NULL; i++) {
-        value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)s->extents[s->at + i].length);
+        value = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)e[i].length);
         if (value != NULL)
             into[i] = PyBytes_AsString(value);
         if (value == NULL || PyList_SetItem(list, (Py_ssize_t)i, value) < 0)
@@ -222,7 +221,7 @@ static PyObject *lio_values_take(PyObject *self, PyObject *Py_UNUSED(none))
     into = PyMem_Malloc((count > 0 ? count : 1) * sizeof *into);
     if (into == NULL)
         return PyErr_NoMemory();
-    list = lio_values_room(s, into);
+    list = lio_values_room(e, count, into);
     if (list != NULL) {
         Py_BEGIN_ALLOW_THREADS for (size_t i = 0; i < count; i++)
         {
