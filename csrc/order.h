@@ -1,5 +1,5 @@
-/* order: permutations that are computed where they are asked. Pure. lmdbio/planning/order.py says what for,
- * and after whom.
+/* order: the records of an epoch in an order that is computed where it is asked, in both directions.
+ * Pure. lmdbio/planning/shuffle.py says what for, order.py after whom.
  */
 #ifndef LIO_ORDER_H
 #define LIO_ORDER_H
@@ -7,11 +7,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Replaces each of `count` numbers below `below` by the one that a permutation of those below
- * `below` has in its place. That is a Feistel network on the numbers below `left` * `right`, which
- * is at least `below`, with a key for each round, walked until it comes back; `rounds` is even, and
- * the two sides are to be about as large. */
-void lio_order_permute(uint64_t *numbers, size_t count, uint64_t below, uint64_t left,
-                       uint64_t right, const uint64_t *keys, size_t rounds);
+enum { LIO_ORDER_ROUNDS = 8 }; /* an even number; fewer than six are told from chance */
+
+/* Chunks of `chunk` records (the last one may be shorter) are permuted, by the first keys; then the
+ * records of each run of `window` chunks are shuffled among each other, by the second keys, unless
+ * chunks keep their order inside. */
+typedef struct {
+    uint64_t count; /* records */
+    uint64_t chunk, window;
+    uint64_t chunk_keys[LIO_ORDER_ROUNDS], inner_keys[LIO_ORDER_ROUNDS];
+    uint32_t keeps_inner;
+} lio_shuffle;
+
+/* Replaces each of `count` places, below shuffle->count, by the record there. */
+void lio_shuffle_records(const lio_shuffle *shuffle, uint64_t *numbers, size_t count);
+
+/* Replaces each of `count` records, below shuffle->count, by its place. */
+void lio_shuffle_places(const lio_shuffle *shuffle, uint64_t *numbers, size_t count);
 
 #endif

@@ -82,7 +82,7 @@ from lmdbio._core.locate import (
     leaves_of,
 )
 from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
-from lmdbio._core.order import permute
+from lmdbio._core.order import Shuffling
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
 from lmdbio._core.prefetch import Prefetch
@@ -187,7 +187,7 @@ __all__ = [
     "meta_bytes",
     "newest_txnid",
     "pack_extents",
-    "permute",
+    "Shuffling",
     "bookmark_of",
     "populate",
     "read_meta",

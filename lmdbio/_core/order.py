@@ -1,32 +1,65 @@
-"""Permutations (csrc/order.h)."""
+"""Orders of the records of an epoch (csrc/order.h)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio._core._lmdbio import lib
+from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.status import pointer_to
+
+__all__ = ["Shuffling"]
 
 U64 = npt.NDArray[np.uint64]
 
 
-def permute(numbers: U64, below: int, left: int, right: int, keys: U64) -> None:
-    """Replaces numbers by what a permutation of those below ``below`` has in their places. Pure.
+class Shuffling:
+    """An order of records, by chunks and windows, computed where it is asked. Pure.
 
     Args:
-        numbers: below ``below``, C-contiguous.
-        below: at most ``left * right``.
-        keys: of the rounds, an even number, C-contiguous.
+        count: records, at least 1.
+        chunk: records that stay together, 1 or more; the last chunk may have fewer.
+        window: chunks whose records are shuffled among each other, 1 or more.
+        chunk_keys, inner_keys: of the rounds, ``LIO_ORDER_ROUNDS`` numbers each.
+        keeps_inner: records stay in their order inside chunks; ``window`` has no meaning.
     """
-    if len(numbers) and int(numbers.max()) >= below:
-        raise IndexError(f"a number is not below {below}")
-    lib.lio_order_permute(
-        pointer_to(numbers, "uint64_t *"),
-        len(numbers),
-        below,
-        left,
-        right,
-        pointer_to(keys, "uint64_t *"),
-        len(keys),
-    )
+
+    def __init__(
+        self,
+        count: int,
+        chunk: int,
+        window: int,
+        *,
+        chunk_keys: U64,
+        inner_keys: U64,
+        keeps_inner: bool,
+    ) -> None:
+        self._shuffle: Any = ffi.new("lio_shuffle *")
+        self._count = self._shuffle.count = count
+        self._shuffle.chunk, self._shuffle.window = chunk, window
+        self._shuffle.chunk_keys = chunk_keys.tolist()
+        self._shuffle.inner_keys = inner_keys.tolist()
+        self._shuffle.keeps_inner = keeps_inner
+
+    def records(self, numbers: U64) -> None:
+        """Replaces places by the records there.
+
+        Args:
+            numbers: C-contiguous.
+
+        Raises:
+            IndexError: one is not below the count.
+        """
+        self._check(numbers)
+        lib.lio_shuffle_records(self._shuffle, pointer_to(numbers, "uint64_t *"), len(numbers))
+
+    def places(self, numbers: U64) -> None:
+        """Replaces records by their places; as ``records``."""
+        self._check(numbers)
+        lib.lio_shuffle_places(self._shuffle, pointer_to(numbers, "uint64_t *"), len(numbers))
+
+    def _check(self, numbers: U64) -> None:
+        if len(numbers) and int(numbers.max()) >= self._count:
+            raise IndexError(f"a number is not below {self._count}")

@@ -1,7 +1,7 @@
 """Order: which sample comes when in an epoch, and which of them a rank uses. Pure, without tables.
 
-    seed, epoch, count -> Epoch: place -> sample          a permutation, computed where it is asked
-    ranks, batch size  -> Shard: rank, step -> places     each sample once, whatever the ranks are
+    seed, epoch, count, shuffle -> Epoch: place <-> sample     computed where it is asked
+    ranks, batch size           -> Shard: rank, step -> places  each once, whatever the ranks are
 
 All ranks together use an epoch's samples in its order: in each step, rank r takes the r-th run of
 ``batch_size`` places. So ``used``, how many samples all ranks have used, is all that has to be
@@ -17,7 +17,6 @@ the round function is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 20
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -25,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 __all__ = ["Epoch", "Shard"]
 
@@ -35,6 +35,8 @@ U64 = npt.NDArray[np.uint64]
 ROUNDS = 8
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
+#: Added to a key: of the permutations inside windows.
+_INNER = 0xD1B54A32D192ED03
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +47,23 @@ class Epoch:
         count: samples.
         seed: of all epochs, any integer; None: samples come in their own order.
         number: of the epoch, from 0; each has another order.
+        shuffle: the orders that it may have.
 
     Raises:
-        ValueError: ``count`` or ``number`` is negative.
+        ValueError: ``count`` or ``number`` is negative, or ``shuffle`` is of other samples.
     """
 
     count: int
     seed: int | None = None
     number: int = 0
+    shuffle: Shuffle = GLOBAL
 
     def __post_init__(self) -> None:
         if self.count < 0:
             raise ValueError(f"count must not be negative ({self.count})")
         if self.number < 0:
             raise ValueError(f"an epoch's number must not be negative ({self.number})")
+        self.shuffle.given_order(self.count)
 
     def samples(self, places: npt.ArrayLike) -> I64:
         """The samples at some places.
@@ -72,20 +77,57 @@ class Epoch:
         Raises:
             IndexError: there is no such place.
         """
-        given = np.asarray(places, np.int64)
+        given = self._checked(places, "place")
+        order = self.shuffle.given_order(self.count)
+        if order is not None:
+            return order[given]
+        if self.seed is not None and len(given):
+            self._shuffling().records(given.view(np.uint64))
+        return given
+
+    def places(self, samples: npt.ArrayLike) -> I64:
+        """The places of some samples: the inverse of ``samples``.
+
+        Args:
+            samples: integers, shape (n,), from 0 below ``count``.
+
+        Raises:
+            IndexError: there is no such sample.
+        """
+        given = self._checked(samples, "sample")
+        order = self.shuffle.given_order(self.count)
+        if order is not None:
+            return np.argsort(order)[given]
+        if self.seed is not None and len(given):
+            self._shuffling().places(given.view(np.uint64))
+        return given
+
+    def _checked(self, numbers: npt.ArrayLike, what: str) -> I64:
+        """Return a copy, each below the count."""
+        given = np.array(numbers, np.int64)
         if given.size and (int(given.min()) < 0 or int(given.max()) >= self.count):
-            raise IndexError(f"a place lies outside the {self.count} samples")
-        if self.seed is None:
-            return np.array(given)
-        keys = _keys(self.seed, self.number)
-        left = max(1, math.isqrt(self.count))
-        right = -(-self.count // left)
-        samples: I64 = np.array(given)
-        _core.permute(samples.view(np.uint64), self.count, left, right, keys)
-        return samples
+            raise IndexError(f"a {what} lies outside the {self.count} samples")
+        return given
+
+    def _shuffling(self) -> _core.Shuffling:
+        assert self.seed is not None
+        return _shuffling(self.count, self.seed, self.number, self.shuffle)
 
 
 @lru_cache(maxsize=16)
+def _shuffling(count: int, seed: int, number: int, shuffle: Shuffle) -> _core.Shuffling:
+    keys = _keys(seed, number)
+    inner = [_mixed(key + _INNER) for key in keys.tolist()]
+    return _core.Shuffling(
+        count,
+        shuffle.chunk,
+        shuffle.window,
+        chunk_keys=keys,
+        inner_keys=np.array(inner, np.uint64),
+        keeps_inner=not shuffle.inner,
+    )
+
+
 def _keys(seed: int, number: int) -> U64:
     """A key for each round."""
     key = _mixed(number + _GOLDEN)

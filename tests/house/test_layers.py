@@ -6,6 +6,7 @@ Method: import-linter judges the package, and copies of it into which a fault wa
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -100,3 +101,34 @@ def test_every_package_says_what_it_knows_and_may_use() -> None:
 def test_few_modules_lie_beside_the_packages() -> None:
     modules = [*(ROOT / "lmdbio").glob("*.py"), *(ROOT / "lmdbio").glob("*.pyi")]
     assert len(modules) <= 6, modules
+
+
+IMPURE = {
+    "asyncio", "datetime", "glob", "io", "mpi4py", "multiprocessing", "os", "pathlib", "random",
+    "secrets", "shutil", "socket", "subprocess", "tempfile", "threading", "time", "uuid",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("package", ["planning", "simulate"])
+def test_pure_packages_know_no_file_clock_mpi_or_chance(package: str) -> None:
+    for path in sorted((ROOT / "lmdbio" / package).rglob("*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {
+            name.partition(".")[0]
+            for node in ast.walk(tree)
+            for name in (
+                [alias.name for alias in node.names]
+                if isinstance(node, ast.Import)
+                else [node.module or ""]
+                if isinstance(node, ast.ImportFrom)
+                else []
+            )
+        }
+        assert not names & IMPURE, path
+        called = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+        assert not called & {"random", "fromfile", "tofile", "memmap", "load", "save"}, path
+        assert not {"open", "print", "input"} & {
+            node.func.id
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+        }, path

@@ -1,0 +1,134 @@
+"""balance: who takes which places of a batch, near to where their records are held. Pure.
+
+    holder of each place --deal--> places of each learner
+
+Each learner keeps the places whose records it holds, as far as its share goes; the rest goes to
+those that hold too few. All compute this alike, and no message says it:
+
+    holders  1 1 0 1 2 1 0 2 1 1 2 2      counts 2 6 4, shares 4 4 4      moves: 2 from 1 to 0
+    learner 0 takes places 2 6 and 8 9, learner 1 takes 0 1 3 5, learner 2 takes 4 7 10 11
+
+A learner may be a rank or a node, whose ranks share memory: between nodes less is moved. All
+learners together have the same records in each step as without it, so that the sum of their
+gradients is the same.
+
+Source: Yang and Cong, locality-aware data loading (HiPC 2019), algorithm 1, theorems 1 and 2.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.planning.schedule import split_share
+
+__all__ = ["NOBODY", "Move", "balance", "deal", "moved_share_limit"]
+
+I64 = npt.NDArray[np.int64]
+
+#: The holder of a record that no learner holds.
+NOBODY = -1
+
+
+class Move(NamedTuple):
+    """Records of a step that one learner gives to another.
+
+    Attributes:
+        source, target: learners.
+        records: how many.
+    """
+
+    source: int
+    target: int
+    records: int
+
+
+def balance(held: Sequence[int], shares: Sequence[int]) -> list[Move]:
+    """Return the moves after which each learner has its share.
+
+    The largest surplus goes to the largest deficit, the lowest learner first where they are equal.
+    There are at most as many moves as learners, less one; together they are as large as all
+    deficits.
+
+    Args:
+        held: records that each learner has.
+        shares: records that each is to have; the same number in all.
+
+    Raises:
+        ValueError: the numbers do not add up.
+    """
+    if len(held) != len(shares) or sum(held) != sum(shares):
+        raise ValueError(
+            f"{sum(held)} records of {len(held)} learners cannot become "
+            f"{sum(shares)} of {len(shares)}"
+        )
+    surplus = [(b - a, i) for i, (a, b) in enumerate(zip(held, shares, strict=True)) if a > b]
+    deficit = [(a - b, i) for i, (a, b) in enumerate(zip(held, shares, strict=True)) if a < b]
+    heapq.heapify(surplus)  # negative amounts, since a heap gives the smallest first
+    heapq.heapify(deficit)
+    moves: list[Move] = []
+    while surplus:
+        (have, source), (lack, target) = surplus[0], deficit[0]
+        records = min(-have, -lack)
+        moves.append(Move(source, target, records))
+        _take(surplus, have + records, source)
+        _take(deficit, lack + records, target)
+    return moves
+
+
+def _take(heap: list[tuple[int, int]], left: int, learner: int) -> None:
+    """Replace the first one of a heap by what is left of it."""
+    if left:
+        heapq.heapreplace(heap, (left, learner))
+    else:
+        heapq.heappop(heap)
+
+
+def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
+    """Return the places of a step that each learner takes.
+
+    A learner's own come first, ascending, then those that it is given, in the order of the moves:
+    the last ones of a learner with too many. Places of records that nobody holds fill up the learners in
+    their order, before anything is moved.
+
+    Args:
+        holders: the learner that holds the record of each place, or ``NOBODY``; shape (places,).
+        learners: how many there are. Their shares differ by one place at most.
+
+    Raises:
+        ValueError: there is no such holder.
+    """
+    given = np.asarray(holders, np.int64)
+    if given.size and not NOBODY <= int(given.min()) <= int(given.max()) < learners:
+        raise ValueError(f"a holder is none of {learners} learners")
+    shares = [len(split_share(len(given), learners, i)) for i in range(learners)]
+    by_holder = np.argsort(given, kind="stable")
+    counts = np.bincount(given + 1, minlength=learners + 1)
+    ends = np.cumsum(counts)
+    own = [by_holder[ends[i] : ends[i + 1]] for i in range(learners)]
+    unheld, extra = by_holder[: ends[0]], [0] * learners
+    for learner, places in enumerate(own):
+        extra[learner] = min(max(0, shares[learner] - len(places)), len(unheld) - sum(extra))
+    begin = np.concatenate(([0], np.cumsum(extra)))
+    taken = [[own[i], unheld[begin[i] : begin[i + 1]]] for i in range(learners)]
+    for move in balance([len(a) + len(b) for a, b in taken], shares):
+        places = own[move.source]
+        own[move.source] = places[: -move.records]
+        taken[move.source][0] = own[move.source]
+        taken[move.target].append(places[-move.records :])
+    return [np.concatenate(parts) for parts in taken]
+
+
+def moved_share_limit(local_batch: int) -> float:
+    """Return the share of a step that is moved on average, with very many learners.
+
+    Each holds a chance number of a step's records, Poisson about its share; half of the mean
+    deviation is moved: n**n * e**-n / n!, with n the records of a learner's share.
+    """
+    n = local_batch
+    return math.exp(n * math.log(n) - n - math.lgamma(n + 1))

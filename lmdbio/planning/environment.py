@@ -1,0 +1,147 @@
+"""environment: what nodes, tiers, network and file system give, as a value. Pure.
+
+    Curve         rate by how many read at once, as measured, interpolated between
+    Tier          memory or disk of a node: capacity, threads, rates
+    Environment   nodes of tiers, a network, and the shared file system
+
+Sizes are in M, rates in M per second; 1 G is 1,024 M. How long one record takes from each source
+is said here once, for the simulator as well as for the job's choice of a source.
+
+Source: the HDMLP thesis, table 3.1, equations 3.4 to 3.7 and 4.1.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["Curve", "Environment", "Tier"]
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A rate by the number of those who use it at once.
+
+    Attributes:
+        points: (number, M per second), numbers ascending, at least one.
+
+    Raises:
+        ValueError: there is none, a number repeats, or a value is not positive.
+    """
+
+    points: tuple[tuple[int, float], ...]
+
+    def __post_init__(self) -> None:
+        numbers = [number for number, _ in self.points]
+        if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 1:
+            raise ValueError(f"a rate needs numbers from 1 on, ascending, not {numbers}")
+        if min(rate for _, rate in self.points) <= 0:
+            raise ValueError(f"a rate must be positive: {dict(self.points)}")
+
+    @classmethod
+    def of(cls, points: Mapping[int, float] | float) -> Curve:
+        """A curve of measured points, or the same rate for any number."""
+        if isinstance(points, Mapping):
+            return cls(tuple(sorted((int(k), float(v)) for k, v in points.items())))
+        return cls(((1, float(points)),))
+
+    def at(self, number: int) -> float:
+        """Return the rate of so many: measured, or on the line between its neighbours.
+
+        Below the first and beyond the last point the rate is theirs.
+        """
+        numbers = [n for n, _ in self.points]
+        after = bisect_left(numbers, number)
+        if after == len(numbers):
+            return self.points[-1][1]
+        if numbers[after] == number or after == 0:
+            return self.points[after][1]
+        (n0, r0), (n1, r1) = self.points[after - 1], self.points[after]
+        return r0 + (number - n0) * (r1 - r0) / (n1 - n0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """Memory or a disk of a node.
+
+    Attributes:
+        capacity: M.
+        threads: that bring records there, and read them; at least 1.
+        reads: random, of all threads together.
+        writes: the same; None: as quick as reads.
+    """
+
+    capacity: float
+    threads: int
+    reads: Curve
+    writes: Curve | None = None
+
+    def __post_init__(self) -> None:
+        if self.capacity < 0 or self.threads < 1:
+            raise ValueError(f"a tier of {self.capacity} M and {self.threads} threads is none")
+
+    @property
+    def read_rate(self) -> float:
+        """Of all its threads together."""
+        return self.reads.at(self.threads)
+
+    @property
+    def write_rate(self) -> float:
+        """Of all its threads together."""
+        return (self.writes or self.reads).at(self.threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """Nodes, all alike, that share a file system.
+
+    Attributes:
+        nodes: how many, at least 1.
+        compute: M per second that a node uses up (c).
+        preprocess: M per second that a thread makes ready (beta).
+        network: M per second between two nodes (b_c).
+        file_network: M per second between a node and the file system (b_fs).
+        file_system: of all its clients together, by their number (t).
+        staging: the buffer out of which a node computes (tier 0).
+        tiers: others, the fastest first (1 to J).
+    """
+
+    nodes: int
+    compute: float
+    preprocess: float
+    network: float
+    file_network: float
+    file_system: Curve
+    staging: Tier
+    tiers: tuple[Tier, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.nodes < 1:
+            raise ValueError(f"there must be at least 1 node, not {self.nodes}")
+        for name in ("compute", "preprocess", "network", "file_network"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+
+    def file_rate(self, clients: int) -> float:
+        """M per second that one of so many clients gets from the file system (equation 3.5)."""
+        return min(self.file_network, self.file_system.at(clients) / clients)
+
+    def own_rate(self, tier: int, *, divided: bool = True) -> float:
+        """M per second that one thread reads from a tier of its node (equation 3.7).
+
+        Args:
+            tier: 1 to J.
+            divided: threads share the tier's rate; else each has all of it.
+        """
+        one = self.tiers[tier - 1]
+        return one.read_rate / one.threads if divided else one.read_rate
+
+    def peer_rate(self, tier: int, *, divided: bool = True) -> float:
+        """M per second that one thread reads from a tier of another node (equation 3.6)."""
+        return min(self.network, self.own_rate(tier, divided=divided))
+
+    def write_seconds(self, size: float) -> float:
+        """How long a record of ``size`` M takes to be made ready in the staging buffer."""
+        rate = self.staging.write_rate / self.staging.threads
+        return max(size / self.preprocess, size / rate)

@@ -1,0 +1,47 @@
+"""frequency: how often a node will use each record in all its epochs. Pure.
+
+In each epoch a record comes to one of N nodes, each as likely: over E epochs a node uses it
+about E/N times, some records far more often than others, and those are worth to be held.
+
+Source: the HDMLP thesis, section 3.2.1: equation 3.8, lemmas 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+__all__ = ["least_elsewhere", "most_elsewhere", "share_used_more_than"]
+
+
+def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
+    """Return the share of all records that a node is to use more than ``uses`` times.
+
+    The number of uses is binomial: E epochs, chance 1/N. Equation 3.8 with its sum begun at the
+    first number that is larger, as its worked example has it.
+    """
+    if nodes == 1:
+        return float(uses < epochs)
+    hit, miss = -math.log(nodes), math.log1p(-1 / nodes)
+    terms = (
+        math.lgamma(epochs + 1)
+        - math.lgamma(k + 1)
+        - math.lgamma(epochs - k + 1)
+        + k * hit
+        + (epochs - k) * miss
+        for k in range(max(0, uses + 1), epochs + 1)
+    )
+    return math.fsum(map(math.exp, terms))
+
+
+def least_elsewhere(uses: int, epochs: int, nodes: int) -> int:
+    """Return a number of uses that some other node does not exceed, if one node has ``uses``.
+
+    Lemma 3.1: what one node uses more often, another one uses less often. Needs two nodes.
+    """
+    return math.ceil(Fraction(epochs - uses, nodes - 1))
+
+
+def most_elsewhere(uses: int, epochs: int, nodes: int) -> int:
+    """Return a number of uses that some other node reaches, if one has ``uses`` (lemma 3.2)."""
+    return math.floor(Fraction(epochs - uses, nodes - 1))

@@ -1,0 +1,113 @@
+"""Shuffle: how far records are moved apart in an epoch, as a value. Pure, and without tables.
+
+Records that lie one after the other are read together for less. A shuffle says what is kept of
+that: chunks of records are permuted, and each run of ``window`` chunks is shuffled inside.
+
+    kind           chunk         window       inner    what comes
+    global         1             -            -        each record anywhere
+    groups(B)      B             1            yes      groups of B in chance order, each shuffled
+    windows(c, w)  c of a file   what memory  yes      w parts of the file, read in order and
+                                 has room for          shuffled together, then the next w
+    runs(c)        c             -            no       parts in chance order, each in its own
+    given(order)   -             -            -        a list of one's own
+
+    place --permutation inside its window--> place --permutation of the chunks--> record
+
+Both permutations are Feistel networks (``order``), so that any part of an epoch costs as much as
+it is long, in either direction. A shorter last chunk lies anywhere among the others; one inverse
+call says where.
+
+Source: Pumma et al., asynchronous I/O for deep learning, section III-A2 (groups, shuffled inside);
+Zhu et al., DeepIO (MASCOTS 2018), sections III-B and III-C (opportunistic order, runs).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["GLOBAL", "Shuffle"]
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Shuffle:
+    """A set of orders that an epoch may have.
+
+    Attributes:
+        chunk: records that stay together, at least 1; the last chunk may have fewer.
+        window: chunks whose records are shuffled among each other, at least 1.
+        inner: records are shuffled inside windows; else chunks keep their order.
+        order: of ``given``: record numbers, as the bytes of an int64 array; else empty.
+
+    Raises:
+        ValueError: ``chunk`` or ``window`` is less than 1.
+    """
+
+    chunk: int = 1
+    window: int = 1
+    inner: bool = True
+    order: bytes = b""
+
+    def __post_init__(self) -> None:
+        for name, value in (("chunk", self.chunk), ("window", self.window)):
+            if not 1 <= value < 2**63:
+                raise ValueError(f"{name} must be at least 1 and below 2**63, not {value}")
+
+    @classmethod
+    def groups(cls, size: int) -> Shuffle:
+        """Groups of ``size`` records in chance order, each shuffled inside."""
+        return cls(size)
+
+    @classmethod
+    def windows(cls, chunk: int, window: int) -> Shuffle:
+        """``window`` chunks of ``chunk`` records, from anywhere, shuffled together."""
+        return cls(chunk, window)
+
+    @classmethod
+    def runs(cls, length: int) -> Shuffle:
+        """Runs of ``length`` records in chance order, each in its own."""
+        return cls(length, inner=False)
+
+    @classmethod
+    def given(cls, order: npt.ArrayLike) -> Shuffle:
+        """A list of one's own, the same in each epoch.
+
+        Args:
+            order: record numbers, integers of shape (count,), each of them once.
+
+        Raises:
+            ValueError: a record is missing.
+        """
+        numbers = np.asarray(order)
+        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+            raise ValueError(f"an order is a list of integers, not {numbers.dtype}{numbers.shape}")
+        if not np.array_equal(np.sort(numbers), np.arange(len(numbers))):
+            raise ValueError(f"an order of {len(numbers)} records has each from 0 on once")
+        return cls(order=np.ascontiguousarray(numbers, np.int64).tobytes())
+
+    def window_records(self, count: int) -> int:
+        """Records that are shuffled among each other, of ``count``: 1 to ``count``."""
+        if self.order or self.chunk == 1:
+            return count
+        return min(count, self.chunk * (self.window if self.inner else 1))
+
+    def given_order(self, count: int) -> I64 | None:
+        """Return the records of a ``given`` order; None: it is another shuffle.
+
+        Raises:
+            ValueError: it is for another number of records.
+        """
+        if not self.order:
+            return None
+        order = np.frombuffer(self.order, np.int64)
+        if len(order) != count:
+            raise ValueError(f"an order of {len(order)} records cannot be that of {count}")
+        return order
+
+
+#: Each record may come anywhere.
+GLOBAL = Shuffle()

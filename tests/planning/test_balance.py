@@ -1,0 +1,83 @@
+"""Goal: each place of a step goes to one learner, shares differ by one at most, and no more moves
+than must.
+
+Method: hypothesis draws holders; the moves against the sums that theorem 2 gives.
+"""
+
+from __future__ import annotations
+
+import math
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given
+
+from lmdbio.planning.balance import NOBODY, Move, balance, deal, moved_share_limit
+
+
+@given(st.integers(1, 64), st.integers(1, 32), st.integers(0, 2**32 - 1))
+def test_moves_are_as_large_as_the_deficits_and_few(learners: int, share: int, seed: int) -> None:
+    held = np.bincount(
+        np.random.default_rng(seed).integers(0, learners, learners * share), minlength=learners
+    ).tolist()
+    moves = balance(held, [share] * learners)
+    after = list(held)
+    for move in moves:
+        assert move.records > 0
+        after[move.source] -= move.records
+        after[move.target] += move.records
+    assert after == [share] * learners
+    off = sum(count != share for count in held)
+    assert sum(move.records for move in moves) == sum(max(0, share - count) for count in held)
+    assert math.ceil(off / 2) <= len(moves) <= max(0, off - 1)
+
+
+def test_the_largest_surplus_goes_to_the_largest_deficit_the_lowest_first() -> None:
+    assert balance([9, 2, 9, 0], [5] * 4) == [Move(0, 3, 4), Move(2, 1, 3), Move(2, 3, 1)]
+    assert balance([5, 5], [5, 5]) == []
+
+
+def test_numbers_that_do_not_add_up_are_refused() -> None:
+    for held, shares in (([3, 1], [2, 1]), ([4], [2, 2])):
+        with pytest.raises(ValueError, match="cannot become"):
+            balance(held, shares)
+
+
+@given(st.data(), st.integers(1, 12))
+def test_each_place_goes_to_one_learner(data: st.DataObject, learners: int) -> None:
+    holders = data.draw(st.lists(st.integers(NOBODY, learners - 1), max_size=60))
+    taken = deal(holders, learners)
+    assert sorted(place for places in taken for place in places.tolist()) == list(
+        range(len(holders))
+    )
+    sizes = [len(places) for places in taken]
+    assert max(sizes) - min(sizes) <= 1
+    moved = sum(
+        holders[place] not in (learner, NOBODY)
+        for learner, places in enumerate(taken)
+        for place in places.tolist()
+    )
+    kept = [sum(holders[p] == i for p in places.tolist()) for i, places in enumerate(taken)]
+    assert moved == sum(max(0, holders.count(i) - sizes[i]) for i in range(learners))
+    assert kept == [min(holders.count(i), sizes[i]) for i in range(learners)]
+
+
+def test_the_example_of_the_words_at_the_top() -> None:
+    taken = deal([1, 1, 0, 1, 2, 1, 0, 2, 1, 1, 2, 2], 3)
+    assert [places.tolist() for places in taken] == [[2, 6, 8, 9], [0, 1, 3, 5], [4, 7, 10, 11]]
+
+
+def test_a_holder_that_is_none_is_refused() -> None:
+    for holder in (3, -2):
+        with pytest.raises(ValueError, match="none of 3 learners"):
+            deal([0, holder], 3)
+
+
+def test_with_many_learners_the_share_that_moves_is_near_its_limit() -> None:
+    chance = np.random.default_rng(1)
+    shares = []
+    for _ in range(40):
+        held = np.bincount(chance.integers(0, 512, 512 * 32), minlength=512).tolist()
+        shares.append(sum(m.records for m in balance(held, [32] * 512)) / (512 * 32))
+    assert np.mean(shares) == pytest.approx(moved_share_limit(32), rel=0.02)
