@@ -77,16 +77,43 @@ def guarded(run: Callable[[], int]) -> int:
 
 
 def parser(program: str, words: str) -> argparse.ArgumentParser:
-    """Return a parser of what every program here takes: --json, a folder, a command."""
-    made = argparse.ArgumentParser(
-        prog=f"python -m {program}",
-        description=words,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    """Return a parser of what every wrapper here takes: --json, a folder, a command."""
+    made = _parser(program, words)
     made.add_argument("--json", metavar="FILE", help="the counters as JSON; - is standard output")
     made.add_argument("folder", type=_folder)
     made.add_argument("command", nargs="+", help="after --")
     return made
+
+
+def race_parser(program: str, words: str, *, data: str, rounds: int) -> argparse.ArgumentParser:
+    """Return a parser of what every race takes: --data, --rounds, --json.
+
+    Args:
+        program: the module, as ``python -m`` has it.
+        words: what it does, printed as they are.
+        data, rounds: what is taken where nothing is said.
+    """
+    made = _parser(program, words)
+    add = made.add_argument
+    add("--data", type=Path, default=Path(data), metavar="FOLDER",
+        help=f"of the data sets; kept, and reused ({data})")  # fmt: skip
+    add("--rounds", type=_rounds, default=rounds, metavar="N", help=f"runs of each ({rounds})")
+    add("--json", type=Path, metavar="FILE", help="what was measured, and the verdicts")
+    return made
+
+
+def _parser(program: str, words: str) -> argparse.ArgumentParser:
+    return argparse.ArgumentParser(
+        prog=f"python -m {program}",
+        description=words,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def _rounds(text: str) -> int:
+    if int(text) < 1:
+        raise argparse.ArgumentTypeError("must be at least 1")
+    return int(text)
 
 
 def _folder(text: str) -> Path:

@@ -7,8 +7,8 @@
  *            small pages, such as shared memory
  *   uring    direct by way of an io_uring: one thread for all requests in flight; less work where
  *            requests are small. Offsets, lengths and memory as for direct
- *   mmap     copies out of a shared mapping, and lends it: who uses what is lent dies by SIGBUS
- *            when the file is cut meanwhile
+ *   mmap     copies out of a shared mapping, and lends it: a process that uses what is lent dies
+ *            by SIGBUS when the file is cut meanwhile
  *   memory   over bytes in memory, for tests; a script makes reads fail or dawdle
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried

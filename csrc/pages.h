@@ -82,7 +82,7 @@ typedef struct lio_pin lio_pin; /* a page in the cache, which stays there while 
 
 const lio_layout *lio_pages_layout(const lio_pages *pages);
 
-/* One owner more, who ends with lio_pages_close. */
+/* Counts one owner more; each calls lio_pages_close. */
 void lio_pages_share(lio_pages *pages);
 
 /* Below, the caller holds the lock. */

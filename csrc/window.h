@@ -1,4 +1,4 @@
-/* window: hands slots of shared memory from the one who fills them to those who use them.
+/* window: hands slots of shared memory from a root that fills them to the ranks that use them.
  *
  * A root fills slots, in turn, with blocks; the ranks of its team use each block and release
  * it. Block b lies in slot b mod `slots`. All they share is the control area drawn here,

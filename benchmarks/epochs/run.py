@@ -8,8 +8,9 @@
 kernel's readahead, `Records.batches` of the whole order, which lends views, `Records.values` of
 each batch, and `lmdbio.torch.Loader`, which gives bytes, or views with `buffers=True`. Each run is
 a process of its own, before which the file is put out of the page cache (seen to be so, or the
-table says that it was not). All take turns; a ratio is of one round, over py-lmdb's quicker
-setting in that round, and the medians are judged.
+table says that it was not). All take turns, each round in another order: a virtual machine whose
+host takes back free memory is slow after a long run that needed little. A ratio is of one round,
+over py-lmdb's quicker setting in that round, and the medians are judged.
 
 The bounds depend on the kernel's readahead of the file system (read_ahead_kb): the larger it is,
 the better py-lmdb reads. --kernel-readahead sets it for the time of the runs.
@@ -20,8 +21,8 @@ it, 70 if a run failed.
 
 from __future__ import annotations
 
-import argparse
 import json
+import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -107,7 +108,7 @@ def run_all(
         "seed": SEED,
     }
     for number in range(rounds):
-        for way in ways if number % 2 == 0 else ways[::-1]:
+        for way in random.Random(number).sample(ways, len(ways)):
             bar.update(task, description=TITLES[way])
             is_cold &= measure.drop_cache(made.data_file)
             words = [sys.executable, "-m", "benchmarks.epochs.epoch"]
@@ -171,19 +172,13 @@ def table(runs: Runs, made: datasets.Dataset, where: str) -> Table:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.epochs.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command.race_parser(
+        "benchmarks.epochs.run", __doc__ or "", data="epochs-data", rounds=7
     )
     add = parser.add_argument
-    add("--data", type=Path, default=Path("epochs-data"), metavar="FOLDER",
-        help="of the data set; kept, and reused (epochs-data)")  # fmt: skip
-    add("--rounds", type=int, default=7, metavar="N", help="runs of each (7)")
     add("--memory", type=budget_bytes, metavar="BYTES", help="budget, such as 400M (Records' own)")
     add("--kernel-readahead", type=int, metavar="KIB", help="set it meanwhile (root)")
     add("--only", default="all", metavar="WAY,...", help=f"of {', '.join(TITLES)} (all)")
-    add("--json", type=Path, metavar="FILE", help="every run, and the verdicts")
     chosen = parser.parse_args(words)
     began = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     console = report.wide_console()

@@ -21,7 +21,6 @@ The exit status is 0 if all bounds were kept, 1 if one was not, 70 if a run fail
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import json
@@ -197,21 +196,13 @@ def judge(racing: list[Contestant], made: datasets.Dataset, *, warm: bool) -> li
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.loaders.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    parser = command.race_parser(
+        "benchmarks.loaders.run", __doc__ or "", data="loaders-data", rounds=3
     )
     add = parser.add_argument
-    add("--data", type=Path, default=Path("loaders-data"), metavar="FOLDER",
-        help="of the data set; kept, and reused (loaders-data)")  # fmt: skip
-    add("--rounds", type=int, default=3, metavar="N", help="runs of each (3)")
     add("--warm", action="store_true", help="have the files in the page cache, locked there")
     add("--only", metavar="NAME,...", help="these, or those whose names begin so")
-    add("--json", type=Path, metavar="FILE", help="every run, and the verdicts")
     asked = parser.parse_args()
-    if asked.rounds < 1:
-        parser.error("--rounds must be at least 1")
     console = report.wide_console()
     names = tuple(asked.only.split(",")) if asked.only else ("",)
     racing = [one for one in contestants() if one.name.startswith(names)]

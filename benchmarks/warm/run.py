@@ -14,7 +14,6 @@ The exit status is 0 if all bounds were reached, 1 if one was not, 69 if this ma
 
 from __future__ import annotations
 
-import argparse
 import ctypes
 import gc
 import mmap
@@ -159,16 +158,8 @@ def run_set(path: Path, name: str, rounds: int) -> Iterator[report.Verdict]:
 
 
 def main(words: list[str]) -> int:
-    parser = argparse.ArgumentParser(
-        prog="python -m benchmarks.warm.run",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = command.race_parser("benchmarks.warm.run", __doc__ or "", data="warm-data", rounds=9)
     parser.add_argument("--sets", default="100,3k,110k", help="of 100,3k,110k, or all")
-    parser.add_argument("--rounds", type=int, default=9, help="that are counted (9)")
-    parser.add_argument("--data", type=Path, default=Path("warm-data"), metavar="FOLDER",
-                        help="of the data sets; kept, and reused (warm-data)")  # fmt: skip
-    parser.add_argument("--json", type=Path, metavar="FILE", help="the verdicts as JSON")
     parser.add_argument("--html", type=Path, metavar="FILE", help="the verdicts as a page")
     chosen = parser.parse_args(words)
     began = datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")

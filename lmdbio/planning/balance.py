@@ -93,8 +93,8 @@ def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
     """Return the places of a step that each learner takes.
 
     A learner's own come first, ascending, then those that it is given, in the order of the moves:
-    the last ones of a learner with too many. Places of records that nobody holds fill up the learners in
-    their order, before anything is moved.
+    the last ones of a learner with too many. Places of records that nobody holds fill up the
+    learners in their order, before anything is moved.
 
     Args:
         holders: the learner that holds the record of each place, or ``NOBODY``; shape (places,).
