@@ -24,6 +24,7 @@
 #include "insertion.h"
 #include "items.h"
 #include "order.h"
+#include "clock.h"
 #include "window.h"
 #include "pages.h"
 #include "tree.h"

@@ -16,6 +16,7 @@ from lmdbio._core.bookmark import (
     skip_records,
     walk_records,
 )
+from lmdbio._core.clock import CLOCK_FLAGS, SOURCES, run_clock
 from lmdbio._core.codec import (
     BLOCK_LEAVES_MAX,
     BLOCK_RAW_BYTES_MAX,
@@ -188,6 +189,9 @@ __all__ = [
     "newest_txnid",
     "pack_extents",
     "Shuffling",
+    "CLOCK_FLAGS",
+    "SOURCES",
+    "run_clock",
     "bookmark_of",
     "populate",
     "read_meta",

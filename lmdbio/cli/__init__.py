@@ -1,7 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
 Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
-``locate``, ``share``, ``machine``, ``planning``, ``provenance``, ``observe``, ``pylmdb`` and
+``locate``, ``share``, ``machine``, ``planning``, ``simulate``, ``provenance``, ``observe``,
+``pylmdb`` and
 ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
@@ -18,7 +19,19 @@ from typing import Any
 
 import click
 
-from lmdbio.cli import bench, compact, convert, demo, info, plan, run, trace, tune, verify
+from lmdbio.cli import (
+    bench,
+    compact,
+    convert,
+    demo,
+    info,
+    plan,
+    run,
+    simulate,
+    trace,
+    tune,
+    verify,
+)
 from lmdbio.cli.output import EXPECTED, one_line
 
 __all__ = ["EXPECTED", "cli", "main", "one_line"]
@@ -72,6 +85,7 @@ def cli() -> None:
         lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
         lmdbio run train.py           a program, lmdbio in the place of py-lmdb, and a report
         lmdbio trace t.json           where did the time go; several ranks' traces as one
+        lmdbio simulate               how long would a training take, loading its data in which way
         lmdbio demo                   write data, race py-lmdb, draw the result
     """
 
@@ -86,6 +100,7 @@ for _command in (
     bench.bench,
     run.run,
     trace.sum_up,
+    simulate.simulate,
     demo.demo,
 ):
     cli.add_command(_command)

@@ -49,6 +49,7 @@ C_ROOMS = (
     "insertion",
     "items",
     "order",
+    "clock",
     "window",
 )
 

@@ -1,0 +1,213 @@
+"""``lmdbio simulate``."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.table import Table
+
+from lmdbio import simulate as model
+from lmdbio.cli.output import PATH, bar, plain, wide_console
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+Settings = list[tuple[str, list[str]]]
+
+
+class Setting(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """A key and one value or several: ``tier1.capacity=10G,20G``."""
+
+    name = "setting"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, list[str]]:
+        key, equals, values = str(value).partition("=")
+        if not equals or not all(part.strip() for part in values.split(",")):
+            self.fail(f"{value!r} is not KEY=VALUE or KEY=VALUE,VALUE", param, ctx)
+        return key.strip(), [part.strip() for part in values.split(",")]
+
+
+def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[model.Policy]:
+    """Return the policies of a list with commas, or all."""
+    if value == "all":
+        return list(model.POLICIES)
+    try:
+        return [model.Policy.named(name.strip()) for name in value.split(",")]
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
+
+
+def read_environment(path: Path, scenario: model.Scenario) -> model.Scenario:
+    """Return a scenario with the values of a TOML file.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or a value makes no sense; names the file.
+    """
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+        for key, value in model.flat(values):
+            scenario = model.changed(scenario, key, value)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return scenario
+
+
+def table_of(found: list[model.Outcome]) -> Table:
+    """Draw what each policy comes to, beside the bound: the time without any waiting."""
+    table = Table(box=None, pad_edge=False)
+    sources = ("own", "peer", "file")
+    for name in ("policy", "seconds", "x bound", "init s", "stall s", *sources):
+        table.add_column(name, justify="left" if name == "policy" else "right")
+    for one in found:
+        if one.seconds is None:
+            table.add_row(one.policy, *"-------")
+            continue
+        bound = one.seconds - one.init_seconds - one.stall_seconds
+        reads = [sum(epoch[source] for epoch in one.reads or ()) for source in sources]
+        table.add_row(
+            one.policy,
+            f"{one.seconds:,.2f}",
+            f"{one.seconds / bound:.2f}",
+            f"{one.init_seconds:,.1f}",
+            f"{one.stall_seconds:,.1f}",
+            *(f"{count:,}" if one.reads else "-" for count in reads),
+        )
+    return table
+
+
+def combinations(settings: Settings) -> list[dict[str, str]]:
+    """Return every combination of the values."""
+    keys = [key for key, _ in settings]
+    return [
+        dict(zip(keys, one, strict=True)) for one in itertools.product(*(v for _, v in settings))
+    ]
+
+
+@click.command(name="simulate")
+@click.argument("environment", type=PATH, required=False)
+@click.option(
+    "--scenario",
+    type=click.IntRange(1, 4),
+    default=1,
+    show_default=True,
+    help="Begin with the data set and training of this scenario: it fits a node's memory (1), its "
+    "tiers (2), the tiers of all nodes (3), or none of these (4).",
+)
+@click.option(
+    "--policy",
+    "policies",
+    default="all",
+    show_default=True,
+    callback=policies_of,
+    metavar="NAME,...",
+    help=f"Simulate these: {', '.join(one.name for one in model.POLICIES)}.",
+)
+@click.option(
+    "--semantics",
+    type=click.Choice(list(model.SEMANTICS)),
+    default="authors",
+    show_default=True,
+    help="Read the thesis as its printed figures need it, or as its text stands.",
+)
+@click.option(
+    "--set",
+    "settings",
+    type=Setting(),
+    multiple=True,
+    metavar="KEY=VALUE[,VALUE...]",
+    help="Change a value; several values are simulated one after the other.",
+)
+@click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
+def simulate(
+    environment: Path | None,
+    scenario: int,
+    policies: list[model.Policy],
+    semantics: str,
+    settings: Settings,
+    target: str | None,
+) -> None:
+    """How long would a training take, with which way of loading its data?
+
+    \b
+    Examples:
+        lmdbio simulate --scenario 3
+        lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
+        lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
+
+    ENVIRONMENT is a TOML file with the same keys as --set, tiers as tables:
+
+    \b
+        nodes = 8
+        compute = "400M"                    # a second, of each node
+        file_system.rate = {1 = 66, 8 = 326}    # of all clients together
+        [tier1]
+        capacity = "64G"
+        threads = 2
+        rate = "20G"
+
+    Sizes are in M, rates in M per second; 1 G is 1,024 M. The other values are those of the
+    cluster of the HDMLP thesis. Records are counted where they came from: own tiers, a peer, the
+    file system.
+    """
+    chosen = model.SCENARIOS[scenario]
+    if environment is not None:
+        chosen = read_environment(environment, chosen)
+    cases = combinations(settings)
+    runs: list[dict[str, Any]] = []
+    with bar("simulate") as advance:
+        for case in cases:
+            job = chosen
+            for key, value in case.items():
+                job = model.changed(job, key, value)
+            found: list[model.Outcome] = []
+            for one in model.run(job, policies, model.SEMANTICS[semantics]):
+                found.append(one)
+                done = len(runs) * len(policies) + len(found)
+                advance(done, len(cases) * len(policies), "policies")
+            runs.append({"set": case, "found": found})
+    reading = "by the thesis' figures" if semantics == "authors" else "by the thesis' text"
+    source = environment or f"scenario {scenario} of the HDMLP thesis"
+    tell(runs, target, f"{source}, {reading}")
+
+
+def tell(runs: list[dict[str, Any]], target: str | None, title: str) -> None:
+    """Print tables, unless JSON goes to standard output; write JSON."""
+    if target != "-":
+        for run in runs:
+            words = ", ".join(f"{key}={value}" for key, value in run["set"].items())
+            click.echo(f"{title}{', ' + words if words else ''}\n")
+            wide_console().print(table_of(run["found"]))
+            click.echo()
+            for one in run["found"]:
+                if one.reason:
+                    click.echo(f"{one.policy}: {one.reason}")
+    if target is None:
+        return
+    told = [{"set": run["set"], "policies": as_json(run["found"])} for run in runs]
+    text = json.dumps(plain(told[0] if len(told) == 1 else {"runs": told}), indent=2)
+    if target == "-":
+        click.echo(text)
+    else:
+        Path(target).write_text(text + "\n", encoding="utf-8")
+
+
+def as_json(found: list[model.Outcome]) -> dict[str, Any]:
+    """Return what each policy comes to, by its name."""
+    told = {}
+    for one in found:
+        values = asdict(one)
+        del values["policy"]
+        counts = values.pop("reads")
+        told[one.policy] = {**values, "counts": counts, "supported": one.reason is None}
+    return told

@@ -1,0 +1,92 @@
+"""policy: how a job loads its data, as a value of five choices. Pure.
+
+| policy | placement | tiers | preloads | reads ahead from | else |
+|---|---|---|---|---|---|
+| lower_bound | none | - | - | - | records are always there |
+| naive | none | - | - | - | each is read when it is asked for |
+| staging_pool | none | - | - | file | |
+| deepio_ordered | home | memory | yes | own, peers | others when they are asked for |
+| deepio_opportunistic | home | memory | yes | own | uses what is there, in another order |
+| parallel_data_staging | home, copies | disk | yes | own | uses its own part alone |
+| lbann_dynamic | first | memory | - | own, peers, file | refuses what memory cannot hold |
+| lbann_preloading | home | memory | yes | own, peers | refuses what memory cannot hold |
+| locality_aware | home | memory, or disk | yes | own, peers, file | |
+| hdmlp | frequency | all | - | own, file | peers when they are quicker |
+
+Source: the papers' loaders, as the HDMLP thesis compares them in sections 2.3 and 4.1.4.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["POLICIES", "Policy"]
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How a job loads its data.
+
+    Attributes:
+        name: as it is asked for.
+        placement: "none", "home", "first" or "frequency" (``placement``).
+        tiers: "memory" (the first tier), "disk" (the last), "all" or "none".
+        preloads: tiers are filled before the first iteration.
+        stages: sources of what is read ahead into the staging buffer: "own", "peer", "file".
+        on_demand: what is not there yet comes from the quickest source when it is asked for.
+        reorders: uses what is there: nothing is waited for, but the order is another one.
+        copies: tiers that have room take parts of other nodes, too.
+        fits: the data set must fit the memory of all nodes.
+    """
+
+    name: str
+    placement: str = "none"
+    tiers: str = "none"
+    preloads: bool = False
+    stages: tuple[str, ...] = ()
+    on_demand: bool = False
+    reorders: bool = False
+    copies: bool = False
+    fits: bool = False
+
+    @classmethod
+    def named(cls, name: str) -> Policy:
+        """Return a policy of the table.
+
+        Raises:
+            ValueError: there is none of that name.
+        """
+        for policy in POLICIES:
+            if policy.name == name.casefold().replace("-", "_"):
+                return policy
+        raise ValueError(
+            f"no policy is called {name!r}; known: {', '.join(p.name for p in POLICIES)}"
+        )
+
+    def refusal(self, size: float, memory: float) -> str | None:
+        """Return why it cannot load a data set; None: it can.
+
+        Args:
+            size: of the data set, M.
+            memory: of all nodes together, M.
+        """
+        if self.fits and size > memory:
+            return (
+                f"it holds the whole data set in memory: {size:,.0f} M exceed the {memory:,.0f} M "
+                "of all nodes"
+            )
+        return None
+
+
+POLICIES = (
+    Policy("lower_bound", reorders=True),
+    Policy("naive"),
+    Policy("staging_pool", stages=("file",)),
+    Policy("deepio_ordered", "home", "memory", preloads=True, stages=("own", "peer")),
+    Policy("deepio_opportunistic", "home", "memory", preloads=True, reorders=True),
+    Policy("parallel_data_staging", "home", "disk", preloads=True, reorders=True, copies=True),
+    Policy("lbann_dynamic", "first", "memory", stages=("own", "peer", "file"), fits=True),
+    Policy("lbann_preloading", "home", "memory", preloads=True, stages=("own", "peer"), fits=True),
+    Policy("locality_aware", "home", "disk", preloads=True, stages=("own", "peer", "file")),
+    Policy("hdmlp", "frequency", "all", stages=("own", "file"), on_demand=True),
+)

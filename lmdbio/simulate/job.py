@@ -1,0 +1,200 @@
+"""job: how long a training takes with each policy, and where its records come from. Pure.
+
+    scenario, policy, semantics -> placement -> clock -> Outcome
+
+Records that are held from the start cost what it takes to fill the tiers, of the slowest node.
+Policies that use what is there wait for nothing after that. All others run against the clock
+(``csrc/clock.c``): record by record, node by node, iteration by iteration.
+
+Source: the HDMLP thesis, sections 3.1, 4.1 and 5.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning import placement
+from lmdbio.planning.environment import Environment
+from lmdbio.planning.placement import Holdings
+from lmdbio.planning.policy import Policy
+from lmdbio.simulate.scenario import AUTHORS, Scenario, Semantics
+
+__all__ = ["Outcome", "run"]
+
+F64 = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a policy comes to.
+
+    Attributes:
+        policy: its name.
+        seconds: of the whole training; None: the policy cannot load this data set.
+        init_seconds: of these, before the first iteration.
+        stall_seconds: of these, waiting in iterations.
+        reads: by epoch, records by source ("own", "peer", "file"), those read ahead and those
+            asked for; None: nothing was read one by one.
+        reason: why it cannot; None: it can.
+    """
+
+    policy: str
+    seconds: float | None = None
+    init_seconds: float = 0.0
+    stall_seconds: float = 0.0
+    reads: tuple[Mapping[str, int], ...] | None = None
+    reason: str | None = None
+
+
+def run(
+    scenario: Scenario, policies: Iterable[Policy], semantics: Semantics = AUTHORS
+) -> Iterator[Outcome]:
+    """Return what each policy comes to, one after the other.
+
+    Raises:
+        ValueError: the scenario cannot be simulated (``Scenario.check``).
+    """
+    scenario.check()
+    bound = scenario.bound_seconds()
+    for policy in policies:
+        yield _run_one(scenario, policy, semantics, bound)
+
+
+def _run_one(scenario: Scenario, policy: Policy, semantics: Semantics, bound: F64) -> Outcome:
+    environment = scenario.environment
+    memory = environment.nodes * environment.tiers[0].capacity if environment.tiers else 0.0
+    reason = policy.refusal(float(scenario.sizes.sum()), memory)
+    if reason is not None:
+        return Outcome(policy.name, reason=reason)
+    capacities = _capacities(environment, policy, semantics)
+    held = _held(scenario, policy, capacities)
+    init = _init_seconds(scenario, policy, semantics, held) if policy.preloads else 0.0
+    if policy.reorders:
+        return Outcome(policy.name, init + float(bound[-1]), init)
+    ends, counts = _core.run_clock(*_cluster(scenario, policy, semantics, held, init))
+    reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
+    stalled = max(0.0, float(ends[-1]) - init - float(bound[-1]))  # rounding apart, never less
+    return Outcome(policy.name, float(ends[-1]), init, stalled, reads)
+
+
+def _capacities(environment: Environment, policy: Policy, semantics: Semantics) -> list[float]:
+    """Return how much of each tier a policy uses."""
+    tiers = policy.tiers
+    if policy.name == "locality_aware":
+        tiers = semantics.locality_tier
+    last = len(environment.tiers) - 1
+    used = {"none": [], "memory": [0], "disk": [last], "all": range(last + 1)}[tiers]
+    return [one.capacity if i in used else 0.0 for i, one in enumerate(environment.tiers)]
+
+
+def _held(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
+    nodes, sizes = scenario.environment.nodes, scenario.sizes
+    if policy.placement == "home":
+        return placement.home(sizes, nodes, capacities)
+    if policy.placement == "first":
+        uses = scenario.access.shape[1] // scenario.training.epochs
+        return placement.first(scenario.access[:, :uses], sizes, capacities)
+    if policy.placement == "frequency":
+        return placement.frequency(scenario.access, sizes, capacities)
+    return [[] for _ in range(nodes)]
+
+
+def _init_seconds(
+    scenario: Scenario, policy: Policy, semantics: Semantics, held: Holdings
+) -> float:
+    """Return how long the slowest node takes to fill its tiers, all nodes reading at once."""
+    environment, whole = scenario.environment, float(scenario.sizes.sum())
+    file_rate = environment.file_rate(environment.nodes)
+    slowest = 0.0
+    for parts in held:
+        for number, (tier, records) in enumerate(zip(environment.tiers, parts, strict=False)):
+            own = float(scenario.sizes[records].sum())
+            seconds = _fill_seconds(environment, own, tier.threads, file_rate)
+            if policy.copies and len(records):
+                more = min(tier.capacity, whole) - own
+                rate = environment.peer_rate(number + 1, divided=semantics.divided)
+                seconds += _fill_seconds(environment, max(0.0, more), tier.threads, rate)
+            slowest = max(slowest, seconds)
+    return slowest
+
+
+def _fill_seconds(environment: Environment, size: float, threads: int, rate: float) -> float:
+    return size / threads * (1 / environment.preprocess + 1 / rate)
+
+
+def _cluster(
+    scenario: Scenario, policy: Policy, semantics: Semantics, held: Holdings, init: float
+) -> tuple[dict[str, float], dict[str, npt.NDArray[Any]]]:
+    """Return what the clock is told."""
+    environment = scenario.environment
+    nodes, tiers = environment.nodes, environment.tiers
+    dynamic = policy.placement == "first"
+    may = {
+        "stages": bool(policy.stages),
+        "stages_peers": "peer" in policy.stages,
+        "stages_file": "file" in policy.stages,
+        "on_demand": policy.on_demand,
+        "keeps_staged": dynamic,
+        "all_are_clients": semantics.all_are_clients or dynamic,
+    }
+    staging = environment.staging
+    numbers = {
+        "nodes": nodes,
+        "tiers": len(tiers),
+        "may": sum(_core.CLOCK_FLAGS[name] for name, given in may.items() if given),
+        "batch": scenario.training.batch // nodes,
+        "iterations": scenario.iterations,
+        "epoch_iterations": scenario.epoch_iterations,
+        "records": scenario.data.count,
+        "start": init,
+        "compute": environment.compute,
+        "prepare": min(environment.preprocess, staging.write_rate / staging.threads),
+        "capacity": staging.capacity,
+        "threads": staging.threads,
+    }
+    divided = semantics.divided
+    ranks = range(1, len(tiers) + 1)
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "sizes": scenario.sizes,
+        "access": scenario.access,
+        "file_rates": np.array([environment.file_rate(n) for n in range(1, nodes + 1)]),
+        "own_rates": np.array([environment.own_rate(i, divided=divided) for i in ranks]),
+        "peer_rates": np.array([environment.peer_rate(i, divided=divided) for i in ranks]),
+        "tier_threads": np.array([tier.threads for tier in tiers], np.uint32),
+        **_entries(scenario, held, len(tiers)),
+    }
+    if policy.preloads:
+        arrays["ready"] = np.zeros(len(arrays["ready"]))
+    if policy.preloads or dynamic:
+        arrays["fetches"] = np.zeros(nodes * len(tiers) + 1, np.uint64)
+    return numbers, arrays
+
+
+def _entries(scenario: Scenario, held: Holdings, tiers: int) -> dict[str, npt.NDArray[Any]]:
+    """Return who holds what: by record, and by node and tier in the order of fetching."""
+    lists = [part for parts in held for part in (*parts, *[_NONE] * (tiers - len(parts)))]
+    lengths = np.array([len(part) for part in lists], np.int64)
+    record = np.concatenate(lists) if lists else _NONE
+    owner = np.repeat(np.arange(len(lists)), lengths)
+    by_record = np.argsort(record, kind="stable")
+    fetch = np.empty(len(record), np.uint64)
+    fetch[by_record] = np.arange(len(record), dtype=np.uint64)
+    counts = np.bincount(record, minlength=scenario.data.count)
+    return {
+        "holders": np.concatenate(([0], np.cumsum(counts))),
+        "entry_record": record[by_record],
+        "entry_node": owner[by_record] // max(1, tiers),
+        "entry_tier": owner[by_record] % max(1, tiers),
+        "ready": np.full(len(record), np.inf),
+        "fetches": np.concatenate(([0], np.cumsum(lengths))),
+        "fetch": fetch,
+    }
+
+
+_NONE = np.empty(0, np.int64)

@@ -1,0 +1,95 @@
+"""Goal: `lmdbio simulate` answers what would help a job, in words and as JSON.
+
+Method: the command itself, over scenarios that take milliseconds.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from lmdbio import cli
+from lmdbio.simulate import POLICIES
+
+
+def call(*words: object) -> Result:
+    return CliRunner().invoke(cli.cli, ["simulate", *map(str, words)])
+
+
+def told(*words: object) -> Any:
+    result = call(*words, "--json", "-")
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_json_has_all_policies_with_their_seconds() -> None:
+    policies = told()["policies"]
+    assert list(policies) == [policy.name for policy in POLICIES]
+    for name, one in policies.items():
+        assert set(one) == {
+            "seconds", "init_seconds", "stall_seconds", "counts", "supported", "reason",
+        }, name  # fmt: skip
+        assert one["supported"] and one["seconds"] >= policies["lower_bound"]["seconds"] * (
+            1 - 1e-9
+        )
+
+
+def test_a_policy_that_cannot_says_why() -> None:
+    one = told("--scenario", 3, "--policy", "lbann-dynamic")["policies"]["lbann_dynamic"]
+    assert one["seconds"] is None and not one["supported"] and "exceed" in one["reason"]
+    assert "lbann_dynamic: it holds" in call("--scenario", 3, "--policy", "lbann_dynamic").output
+
+
+def test_several_values_give_a_run_each() -> None:
+    runs = told("--policy", "hdmlp,naive", "--set", "tier1.capacity=0,1G", "--set", "nodes=2,4")[
+        "runs"
+    ]
+    assert [run["set"] for run in runs] == [
+        {"tier1.capacity": room, "nodes": nodes} for room in ("0", "1G") for nodes in ("2", "4")
+    ]
+    assert all(list(run["policies"]) == ["hdmlp", "naive"] for run in runs)
+
+
+def test_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text(
+        'compute = "400M"\nfile_system.rate = {1 = 66, 8 = 326}\n'
+        '[tier1]\ncapacity = "64G"\nrate = "20G"\n'
+    )
+    mine = told(file)["policies"]["lower_bound"]["seconds"]
+    assert mine == pytest.approx(told()["policies"]["lower_bound"]["seconds"] / 4)
+    out = tmp_path / "out.json"
+    result = call(file, "--json", out)
+    assert "lower_bound" in result.output and json.loads(out.read_text())["policies"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "text"),
+    [
+        (["--set", "tier1.capacity"], 2, "is not KEY=VALUE"),
+        (["--set", "tier1.capacity=1G,"], 2, "is not KEY=VALUE"),
+        (["--policy", "fastest"], 2, "no policy is called 'fastest'"),
+        (["--scenario", "5"], 2, "1<=x<=4"),
+    ],
+)
+def test_a_wrong_use_is_told(words: list[str], status: int, text: str) -> None:
+    result = call(*words)
+    assert result.exit_code == status and text in result.output
+
+
+def test_what_makes_no_sense_names_the_key_and_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    for text, words in (
+        ("nodes = [", "cluster.toml: "),
+        ("[tier1]\nspeed = 3", "cluster.toml: tier1.speed"),
+    ):
+        file.write_text(text)
+        with pytest.raises(ValueError, match=words):
+            raise call(file).exception or AssertionError
+    for value, words in (("x", "nodes: 'x'"), ("3", "100 records cannot be shared evenly by 3")):
+        with pytest.raises(ValueError, match=words):
+            raise call("--set", f"nodes={value}").exception or AssertionError
