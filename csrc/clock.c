@@ -4,7 +4,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* What one node is doing. */
+/* The state of one node. */
 typedef struct {
     const uint32_t *access;
     double *staged;   /* when each record that it will use is in the buffer */
@@ -245,7 +245,7 @@ static node *nodes_make(const lio_cluster *c, uint64_t length)
     return nodes;
 }
 
-/* What the others hold is known when they have read an epoch: the next one is staged after it. */
+/* A node knows where records are held once all have read an epoch, and stages the next one then. */
 static void begin_epoch(run *r, uint64_t epoch, double now)
 {
     r->limit = (epoch + 1) * r->c->epoch_iterations * r->c->batch;

@@ -19,7 +19,7 @@
 /* Where a record came from. */
 enum { LIO_FROM_OWN, LIO_FROM_PEER, LIO_FROM_FILE, LIO_SOURCES };
 
-/* What nodes may do. */
+/* A node may do this. */
 enum {
     LIO_CLOCK_STAGES = 1,          /* read ahead into the staging buffer; else when asked for    */
     LIO_CLOCK_STAGES_PEERS = 2,    /* also from other nodes                                      */

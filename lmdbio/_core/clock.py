@@ -13,7 +13,7 @@ from lmdbio._core.status import Status, pointer_to
 
 __all__ = ["CLOCK_FLAGS", "SOURCES", "run_clock"]
 
-#: What nodes may do, by name.
+#: Flags of a cluster, by name: its nodes may do so.
 CLOCK_FLAGS = {
     "stages": lib.LIO_CLOCK_STAGES,
     "stages_peers": lib.LIO_CLOCK_STAGES_PEERS,

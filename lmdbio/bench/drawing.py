@@ -130,19 +130,24 @@ def grid(places: Sequence[float]) -> str:
 
 
 def bar_svg(bar: Bar, top: float, ticks: Sequence[float]) -> str:
-    """One bar on a scale that ends at ``top``."""
-    low, high = min(bar.dots), max(bar.dots)
+    """One bar on a scale that ends at ``top``; without dots it is a value and no more."""
+    title, whisker = tick_text(round(bar.value, 3)), ""
+    if bar.dots:
+        low, high = min(bar.dots), max(bar.dots)
+        title = f"median {title}, from {tick_text(round(low, 3))} to {tick_text(round(high, 3))}"
+        whisker = (
+            f'<line x1="{per_cent(low / top)}" x2="{per_cent(high / top)}" y1="11" y2="11" '
+            'class="whisker"/>'
+        )
     dots = "".join(
         f'<circle cx="{per_cent(dot / top)}" cy="50%" r="2.2" class="dot"/>' for dot in bar.dots
     )
     return (
         '<svg class="bar" role="img" width="100%" height="22">'
-        f"<title>median {tick_text(round(bar.value, 3))}, from {tick_text(round(low, 3))} to "
-        f"{tick_text(round(high, 3))}</title>{grid([tick / top for tick in ticks])}"
+        f"<title>{title}</title>{grid([tick / top for tick in ticks])}"
         f'<rect x="0" y="4" height="14" rx="2" width="{per_cent(bar.value / top)}" '
         f'fill="var(--{bar.colour})"/>'
-        f'<line x1="{per_cent(low / top)}" x2="{per_cent(high / top)}" y1="11" y2="11" '
-        f'class="whisker"/>{dots}</svg>'
+        f"{whisker}{dots}</svg>"
     )
 
 

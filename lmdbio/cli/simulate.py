@@ -13,7 +13,8 @@ import click
 from rich.table import Table
 
 from lmdbio import simulate as model
-from lmdbio.cli.output import PATH, bar, plain, wide_console
+from lmdbio.cli.output import OUTPUT, PATH, bar, plain, wide_console
+from lmdbio.cli.simulate_page import page
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -129,6 +130,7 @@ def combinations(settings: Settings) -> list[dict[str, str]]:
     help="Change a value; several values are simulated one after the other.",
 )
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
+@click.option("--html", "page_file", type=OUTPUT, metavar="FILE", help="Write a page of drawings.")
 def simulate(
     environment: Path | None,
     scenario: int,
@@ -136,12 +138,13 @@ def simulate(
     semantics: str,
     settings: Settings,
     target: str | None,
+    page_file: str | None,
 ) -> None:
     """How long would a training take, with which way of loading its data?
 
     \b
     Examples:
-        lmdbio simulate --scenario 3
+        lmdbio simulate --scenario 3 --html simulated.html
         lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
         lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
 
@@ -177,8 +180,12 @@ def simulate(
                 advance(done, len(cases) * len(policies), "policies")
             runs.append({"set": case, "found": found})
     reading = "by the thesis' figures" if semantics == "authors" else "by the thesis' text"
-    source = environment or f"scenario {scenario} of the HDMLP thesis"
-    tell(runs, target, f"{source}, {reading}")
+    source = environment.name if environment else f"scenario {scenario} of the HDMLP thesis"
+    title = f"{source}, {reading}"
+    tell(runs, target, title)
+    if page_file is not None:
+        Path(page_file).write_text(page(runs, title), encoding="utf-8")
+        click.echo(page_file, err=target == "-")
 
 
 def tell(runs: list[dict[str, Any]], target: str | None, title: str) -> None:
@@ -207,7 +214,7 @@ def as_json(found: list[model.Outcome]) -> dict[str, Any]:
     told = {}
     for one in found:
         values = asdict(one)
-        del values["policy"]
+        del values["policy"], values["stalls"]
         counts = values.pop("reads")
         told[one.policy] = {**values, "counts": counts, "supported": one.reason is None}
     return told

@@ -12,7 +12,7 @@ Source: the HDMLP thesis, sections 3.1, 4.1 and 5.2.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ F64 = npt.NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a policy comes to.
+    """The result of a policy.
 
     Attributes:
         policy: its name.
@@ -42,6 +42,8 @@ class Outcome:
         reads: by epoch, records by source ("own", "peer", "file"), those read ahead and those
             asked for; None: nothing was read one by one.
         reason: why it cannot; None: it can.
+        stalls: seconds of waiting in each iteration, shape (iterations,); None: nothing was read
+            one by one.
     """
 
     policy: str
@@ -50,6 +52,7 @@ class Outcome:
     stall_seconds: float = 0.0
     reads: tuple[Mapping[str, int], ...] | None = None
     reason: str | None = None
+    stalls: F64 | None = field(default=None, compare=False, repr=False)
 
 
 def run(
@@ -79,8 +82,9 @@ def _run_one(scenario: Scenario, policy: Policy, semantics: Semantics, bound: F6
         return Outcome(policy.name, init + float(bound[-1]), init)
     ends, counts = _core.run_clock(*_cluster(scenario, policy, semantics, held, init))
     reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
-    stalled = max(0.0, float(ends[-1]) - init - float(bound[-1]))  # rounding apart, never less
-    return Outcome(policy.name, float(ends[-1]), init, stalled, reads)
+    stalls = np.diff(ends - bound, prepend=init).clip(0)  # rounding apart, never less
+    stalled = max(0.0, float(ends[-1]) - init - float(bound[-1]))
+    return Outcome(policy.name, float(ends[-1]), init, stalled, reads, stalls=stalls)
 
 
 def _capacities(environment: Environment, policy: Policy, semantics: Semantics) -> list[float]:

@@ -93,9 +93,9 @@ class Semantics:
     locality_tier: str
 
 
-#: What the figures of the HDMLP thesis need: each thread has all of t(clients)/clients.
+#: The figures of the HDMLP thesis need this: each thread has all of t(clients)/clients.
 AUTHORS = Semantics("authors", divided=False, all_are_clients=False, locality_tier="disk")
-#: What its text says.
+#: Its text says this.
 TEXT = Semantics("text", divided=True, all_are_clients=True, locality_tier="memory")
 SEMANTICS = {one.name: one for one in (AUTHORS, TEXT)}
 

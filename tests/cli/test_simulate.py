@@ -93,3 +93,21 @@ def test_what_makes_no_sense_names_the_key_and_the_file(tmp_path: Path) -> None:
     for value, words in (("x", "nodes: 'x'"), ("3", "100 records cannot be shared evenly by 3")):
         with pytest.raises(ValueError, match=words):
             raise call("--set", f"nodes={value}").exception or AssertionError
+
+
+def test_a_page_shows_policies_stalls_and_sources(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    assert (
+        str(page)
+        in call("--scenario", 3, "--policy", "naive,lbann_dynamic", "--html", page).output
+    )
+    text = page.read_text(encoding="utf-8")
+    for title in ("Seconds of the training", "Stall by iteration", "From the shared file system"):
+        assert f"<h2>{title}" in text
+    assert "exceed the 204,800 M" in text, "a policy that cannot says why"
+    call("--policy", "hdmlp", "--set", "tier1.capacity=0,1G", "--html", page)
+    text = page.read_text(encoding="utf-8")
+    assert "Seconds by setting" in text and text.count('class="heat"') == 2
+    nothing = tmp_path / "nothing.html"
+    call("--scenario", 3, "--policy", "lbann_dynamic", "--html", nothing)
+    assert "Simulated" in nothing.read_text(encoding="utf-8")
