@@ -14,7 +14,6 @@ from rich.table import Table
 
 from lmdbio import simulate as model
 from lmdbio.cli.output import OUTPUT, PATH, bar, plain, wide_console
-from lmdbio.cli.simulate_page import page
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -184,6 +183,8 @@ def simulate(
     title = f"{source}, {reading}"
     tell(runs, target, title)
     if page_file is not None:
+        from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
+
         Path(page_file).write_text(page(runs, title), encoding="utf-8")
         click.echo(page_file, err=target == "-")
 
