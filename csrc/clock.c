@@ -16,12 +16,14 @@ typedef struct {
     bool blocked;     /* the buffer was full when it was looked at last */
 } node;
 
-typedef struct {
+struct lio_clock {
     const lio_cluster *c;
     node *nodes;
     uint64_t *counts; /* by epoch and source */
     uint64_t limit;   /* uses before it may be staged */
-} run;
+    uint64_t done;    /* iterations */
+    double now;       /* when the last one ended */
+};
 
 /* A way to a record: how long it takes, and whence. */
 typedef struct {
@@ -32,7 +34,7 @@ typedef struct {
 /* --- the file system ------------------------------------------------------------------------- */
 
 /* Another node is a client if its latest known read began at `moment` or later. */
-static double file_rate(const run *r, const node *self, double moment)
+static double file_rate(const lio_clock *r, const node *self, double moment)
 {
     uint32_t clients = 1;
     if (r->c->may & LIO_CLOCK_ALL_ARE_CLIENTS)
@@ -42,19 +44,19 @@ static double file_rate(const run *r, const node *self, double moment)
     return r->c->file_rates[clients - 1];
 }
 
-static void count_read(const run *r, uint64_t use, uint32_t source)
+static void count_read(const lio_clock *r, uint64_t use, uint32_t source)
 {
     uint64_t epoch = use / (r->c->epoch_iterations * r->c->batch);
     r->counts[epoch * LIO_SOURCES + source]++;
 }
 
 /* To read a record and to make it ready. */
-static double seconds_at(const run *r, double size, double rate)
+static double seconds_at(const lio_clock *r, double size, double rate)
 {
     return size / rate + size / r->c->prepare;
 }
 
-static double file_seconds(const run *r, const node *self, double moment, uint32_t record)
+static double file_seconds(const lio_clock *r, const node *self, double moment, uint32_t record)
 {
     return seconds_at(r, r->c->sizes[record], file_rate(r, self, moment));
 }
@@ -67,7 +69,7 @@ static void note_file_read(node *n, double moment)
 /* --- tiers ------------------------------------------------------------------------------------ */
 
 /* The threads of a tier take its records in turn. */
-static void fill_tier(run *r, node *n, uint64_t list, uint32_t tier, double *threads,
+static void fill_tier(lio_clock *r, node *n, uint64_t list, uint32_t tier, double *threads,
                       double moment)
 {
     const lio_cluster *c = r->c;
@@ -83,7 +85,7 @@ static void fill_tier(run *r, node *n, uint64_t list, uint32_t tier, double *thr
 }
 
 /* Begins to fetch what a node's tiers come to until `moment`. */
-static void fill_tiers(run *r, node *n, double moment)
+static void fill_tiers(lio_clock *r, node *n, double moment)
 {
     const lio_cluster *c = r->c;
     double *threads = n->threads + c->threads;
@@ -94,7 +96,7 @@ static void fill_tiers(run *r, node *n, double moment)
 }
 
 /* The quickest of those that hold a record at `moment`: the node itself, or any. */
-static way held_way(const run *r, const node *n, uint32_t record, double moment, bool peers)
+static way held_way(const lio_clock *r, const node *n, uint32_t record, double moment, bool peers)
 {
     const lio_cluster *c = r->c;
     way best = {INFINITY, LIO_FROM_FILE};
@@ -111,7 +113,7 @@ static way held_way(const run *r, const node *n, uint32_t record, double moment,
     return best;
 }
 
-static void keep_staged(const run *r, const node *n, uint32_t record, double moment)
+static void keep_staged(const lio_clock *r, const node *n, uint32_t record, double moment)
 {
     const lio_cluster *c = r->c;
     for (uint64_t e = c->holders[record]; e < c->holders[record + 1]; e++)
@@ -123,7 +125,7 @@ static void keep_staged(const run *r, const node *n, uint32_t record, double mom
 
 /* Whether a record is read ahead; and if, how. The file system is the last choice, as it is the
  * slowest where a record is held. */
-static bool staging_way(run *r, node *n, uint32_t record, double moment, way *found)
+static bool staging_way(lio_clock *r, node *n, uint32_t record, double moment, way *found)
 {
     *found = held_way(r, n, record, moment, (r->c->may & LIO_CLOCK_STAGES_PEERS) != 0);
     if (found->source != LIO_FROM_FILE)
@@ -137,7 +139,7 @@ static bool staging_way(run *r, node *n, uint32_t record, double moment, way *fo
 
 /* Reads ahead as far as the buffer has room, at least up to the use `wanted`, unless that is asked
  * for on demand before its turn has come. */
-static void stage(run *r, node *n, double now, uint64_t wanted)
+static void stage(lio_clock *r, node *n, double now, uint64_t wanted)
 {
     const lio_cluster *c = r->c;
     for (; n->next < r->limit; n->next++) {
@@ -167,7 +169,7 @@ static void stage(run *r, node *n, double now, uint64_t wanted)
 }
 
 /* The quickest way at `now`, for which nothing was done before. */
-static way demanded_way(run *r, node *n, uint32_t record, double now)
+static way demanded_way(lio_clock *r, node *n, uint32_t record, double now)
 {
     way best = held_way(r, n, record, now, true);
     double seconds = file_seconds(r, n, now, record);
@@ -177,7 +179,7 @@ static way demanded_way(run *r, node *n, uint32_t record, double now)
 }
 
 /* When a record is there that a node asks for at `now`. */
-static double served(run *r, node *n, double now, uint64_t use)
+static double served(lio_clock *r, node *n, double now, uint64_t use)
 {
     const lio_cluster *c = r->c;
     uint32_t record = n->access[use];
@@ -207,7 +209,7 @@ static double served(run *r, node *n, double now, uint64_t use)
 
 /* --- iterations ------------------------------------------------------------------------------- */
 
-static double iterate(run *r, node *n, double now, uint64_t first)
+static double iterate(lio_clock *r, node *n, double now, uint64_t first)
 {
     for (uint64_t use = first; use < first + r->c->batch; use++)
         now = served(r, n, now, use) + r->c->sizes[n->access[use]] / r->c->compute;
@@ -246,7 +248,7 @@ static node *nodes_make(const lio_cluster *c, uint64_t length)
 }
 
 /* A node knows where records are held once all have read an epoch, and stages the next one then. */
-static void begin_epoch(run *r, uint64_t epoch, double now)
+static void begin_epoch(lio_clock *r, uint64_t epoch, double now)
 {
     r->limit = (epoch + 1) * r->c->epoch_iterations * r->c->batch;
     for (uint32_t i = 0; i < r->c->nodes; i++)
@@ -255,24 +257,41 @@ static void begin_epoch(run *r, uint64_t epoch, double now)
                 r->nodes[i].threads[k] = now;
 }
 
-int lio_clock_run(const lio_cluster *cluster, double *ends, uint64_t *counts, lio_error *error)
+int lio_clock_open(const lio_cluster *cluster, lio_clock **out, lio_error *error)
 {
     uint64_t length = cluster->iterations * cluster->batch;
-    run r = {
-        .c = cluster, .nodes = nodes_make(cluster, length), .counts = counts, .limit = length};
-    double now = cluster->start;
-    if (r.nodes == NULL)
+    lio_clock *clock = calloc(1, sizeof *clock);
+    node *nodes = clock == NULL ? NULL : nodes_make(cluster, length);
+    if (nodes == NULL) {
+        free(clock);
         return lio_fail(error, LIO_ERR_NOMEM, 0, length, 0, "no memory for the nodes");
-    for (uint64_t i = 0; i < cluster->iterations; i++) {
-        double end = now;
-        if ((cluster->may & LIO_CLOCK_KEEPS_STAGED) && i % cluster->epoch_iterations == 0)
-            begin_epoch(&r, i / cluster->epoch_iterations, now);
-        for (uint32_t k = 0; k < cluster->nodes; k++) {
-            double own = iterate(&r, &r.nodes[k], now, i * cluster->batch);
+    }
+    *clock = (lio_clock){.c = cluster, .nodes = nodes, .limit = length, .now = cluster->start};
+    *out = clock;
+    return LIO_OK;
+}
+
+uint64_t lio_clock_run(lio_clock *clock, uint64_t count, double *ends, uint64_t *counts)
+{
+    const lio_cluster *c = clock->c;
+    clock->counts = counts;
+    for (; count > 0 && clock->done < c->iterations; count--, clock->done++) {
+        double end = clock->now;
+        if ((c->may & LIO_CLOCK_KEEPS_STAGED) && clock->done % c->epoch_iterations == 0)
+            begin_epoch(clock, clock->done / c->epoch_iterations, clock->now);
+        for (uint32_t i = 0; i < c->nodes; i++) {
+            double own = iterate(clock, &clock->nodes[i], clock->now, clock->done * c->batch);
             end = own > end ? own : end;
         }
-        ends[i] = now = end;
+        ends[clock->done] = clock->now = end;
     }
-    nodes_free(r.nodes, cluster->nodes);
-    return LIO_OK;
+    return c->iterations - clock->done;
+}
+
+void lio_clock_close(lio_clock *clock)
+{
+    if (clock == NULL)
+        return;
+    nodes_free(clock->nodes, clock->c->nodes);
+    free(clock);
 }

@@ -51,8 +51,18 @@ typedef struct {
     const uint64_t *fetch;   /* entries, in the order of their fetching */
 } lio_cluster;
 
-/* Runs all iterations. `ends`: when each one ends, for all nodes. `counts`: epochs x LIO_SOURCES,
- * added to. All numbers must be in their range. LIO_ERR_NOMEM. */
-int lio_clock_run(const lio_cluster *cluster, double *ends, uint64_t *counts, lio_error *error);
+typedef struct lio_clock lio_clock;
+
+/* Begins. `cluster`, and all that it points to, are borrowed until close; all numbers must be in range.
+ * LIO_ERR_NOMEM. */
+int lio_clock_open(const lio_cluster *cluster, lio_clock **out, lio_error *error);
+
+/* Runs the next `count` iterations, fewer where so many are not left. `ends`: when each one of all
+ * iterations ends, for all nodes. `counts`: epochs x LIO_SOURCES, added to. Returns how many
+ * iterations are left. */
+uint64_t lio_clock_run(lio_clock *clock, uint64_t count, double *ends, uint64_t *counts);
+
+/* NULL is fine. */
+void lio_clock_close(lio_clock *clock);
 
 #endif

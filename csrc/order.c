@@ -49,6 +49,9 @@ typedef struct {
     const uint64_t *keys;
 } permutation;
 
+/* On smaller sides a sum is hardly more than a turn: three numbers would only be rotated. */
+enum { SIDE_MIN = 4 };
+
 static uint64_t root_of(uint64_t square)
 {
     uint64_t root = 0;
@@ -60,9 +63,10 @@ static uint64_t root_of(uint64_t square)
 
 static permutation permutation_of(uint64_t below, const uint64_t *keys)
 {
-    uint64_t left = below > 1 ? root_of(below) : 1;
-    return (permutation){below, divisor_of(left),
-                         divisor_of(below > left ? (below - 1) / left + 1 : 1), keys};
+    uint64_t root = root_of(below), left = root < SIDE_MIN ? SIDE_MIN : root,
+             right = (below - 1) / left + 1;
+    right = right < SIDE_MIN ? SIDE_MIN : right;
+    return (permutation){below, divisor_of(left), divisor_of(right), keys};
 }
 
 /* Each bit of the result depends on all of the value's: the finaliser of SplitMix64. */

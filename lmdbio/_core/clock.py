@@ -25,6 +25,9 @@ CLOCK_FLAGS = {
 #: Where records come from, in the order of the counts.
 SOURCES = ("own", "peer", "file")
 
+#: Uses of records between two looks at signals: a tenth of a second.
+SLICE_USES = 1 << 20
+
 _TYPES = {
     "sizes": ("const double *", np.float64),
     "access": ("const uint32_t *", np.uint32),
@@ -45,7 +48,7 @@ _TYPES = {
 def run_clock(
     numbers: Mapping[str, float], arrays: Mapping[str, npt.NDArray[Any]]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint64]]:
-    """Runs all iterations of a cluster. Pure.
+    """Runs all iterations of a cluster. Pure; Ctrl-C ends it within a moment.
 
     Args:
         numbers: fields of ``lio_cluster`` that are numbers.
@@ -63,15 +66,17 @@ def run_clock(
         setattr(cluster, name, value)
     kept = {}
     for name, (kind, dtype) in _TYPES.items():
-        kept[name] = np.ascontiguousarray(arrays[name], dtype)
+        kept[name] = np.array(arrays[name], dtype, order="C")  # the clock writes into one
         setattr(cluster, name, pointer_to(kept[name], kind))
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
-    status = Status("")
-    status.check(
-        lib.lio_clock_run(
-            cluster, pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *"), status.error
-        )
-    )
+    status, out = Status(""), ffi.new("lio_clock **")
+    status.check(lib.lio_clock_open(cluster, out, status.error))
+    clock = ffi.gc(out[0], lib.lio_clock_close)
+    slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
+    into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
+    while lib.lio_clock_run(clock, slice_, *into):
+        pass
+    ffi.release(clock)
     return ends, counts

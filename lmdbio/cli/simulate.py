@@ -5,20 +5,27 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
+import numpy.typing as npt
 from rich.table import Table
 
 from lmdbio import simulate as model
 from lmdbio.cli.output import OUTPUT, PATH, bar, plain, wide_console
+from lmdbio.cli.plan import open_source
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
+
+#: Where records come from, as the columns are called.
+SOURCES = ("own", "peer", "file")
 
 Settings = list[tuple[str, list[str]]]
 
@@ -39,7 +46,7 @@ class Setting(click.ParamType):  # type: ignore[type-arg, unused-ignore]
 
 def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[model.Policy]:
     """Return the policies of a list with commas, or all."""
-    if value == "all":
+    if value.casefold() == "all":
         return list(model.POLICIES)
     try:
         return [model.Policy.named(name.strip()) for name in value.split(",")]
@@ -60,25 +67,25 @@ def read_environment(path: Path, scenario: model.Scenario) -> model.Scenario:
             scenario = model.changed(scenario, key, value)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: its tables are nested too deeply") from None
     return scenario
 
 
 def table_of(found: list[model.Outcome]) -> Table:
     """Draw what each policy comes to, beside the bound: the time without any waiting."""
     table = Table(box=None, pad_edge=False)
-    sources = ("own", "peer", "file")
-    for name in ("policy", "seconds", "x bound", "init s", "stall s", *sources):
+    for name in ("policy", "seconds", "x bound", "init s", "stall s", *SOURCES):
         table.add_column(name, justify="left" if name == "policy" else "right")
     for one in found:
         if one.seconds is None:
             table.add_row(one.policy, *"-------")
             continue
-        bound = one.seconds - one.init_seconds - one.stall_seconds
-        reads = [sum(epoch[source] for epoch in one.reads or ()) for source in sources]
+        reads = [sum(epoch[source] for epoch in one.reads or ()) for source in SOURCES]
         table.add_row(
             one.policy,
             f"{one.seconds:,.2f}",
-            f"{one.seconds / bound:.2f}",
+            f"{one.seconds / one.bound_seconds:.2f}",
             f"{one.init_seconds:,.1f}",
             f"{one.stall_seconds:,.1f}",
             *(f"{count:,}" if one.reads else "-" for count in reads),
@@ -86,16 +93,36 @@ def table_of(found: list[model.Outcome]) -> Table:
     return table
 
 
+def is_cluster(path: Path) -> bool:
+    return path.suffix == ".toml"
+
+
+def sizes_of(path: Path) -> npt.NDArray[np.float64]:
+    """Return the size of each record of a data set, M.
+
+    Raises:
+        ValueError: it holds no records.
+        OSError, Error: it cannot be read.
+    """
+    with open_source(path, None, None) as source:
+        if not source.count:
+            raise ValueError(f"{path}: it holds no records")
+        lengths = source.extents(np.arange(source.count, dtype=np.uint64))["length"]
+        return np.asarray(lengths / float(1 << 20), np.float64)
+
+
 def combinations(settings: Settings) -> list[dict[str, str]]:
     """Return every combination of the values."""
     keys = [key for key, _ in settings]
+    if len(set(keys)) < len(keys):
+        raise click.UsageError("--set has the same key twice; its values go into one, with commas")
     return [
         dict(zip(keys, one, strict=True)) for one in itertools.product(*(v for _, v in settings))
     ]
 
 
 @click.command(name="simulate")
-@click.argument("environment", type=PATH, required=False)
+@click.argument("sources", metavar="[CLUSTER.toml] [PATH]", type=PATH, nargs=-1)
 @click.option(
     "--scenario",
     type=click.IntRange(1, 4),
@@ -131,7 +158,7 @@ def combinations(settings: Settings) -> list[dict[str, str]]:
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
 @click.option("--html", "page_file", type=OUTPUT, metavar="FILE", help="Write a page of drawings.")
 def simulate(
-    environment: Path | None,
+    sources: tuple[Path, ...],
     scenario: int,
     policies: list[model.Policy],
     semantics: str,
@@ -145,9 +172,11 @@ def simulate(
     Examples:
         lmdbio simulate --scenario 3 --html simulated.html
         lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
+        lmdbio simulate cluster.toml train_lmdb --set epochs=3 --set batch=256
         lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
 
-    ENVIRONMENT is a TOML file with the same keys as --set, tiers as tables:
+    PATH is a data set: its records have the sizes that they have there. CLUSTER.toml has the
+    same keys as --set, tiers as tables:
 
     \b
         nodes = 8
@@ -163,30 +192,55 @@ def simulate(
     file system.
     """
     chosen = model.SCENARIOS[scenario]
-    if environment is not None:
-        chosen = read_environment(environment, chosen)
+    for path in sorted(sources, key=is_cluster):
+        if is_cluster(path):
+            chosen = read_environment(path, chosen)
+        else:
+            chosen = replace(chosen, data=model.Measured(sizes_of(path)))
     cases = combinations(settings)
-    runs: list[dict[str, Any]] = []
-    with bar("simulate") as advance:
-        for case in cases:
-            job = chosen
-            for key, value in case.items():
-                job = model.changed(job, key, value)
-            found: list[model.Outcome] = []
-            for one in model.run(job, policies, model.SEMANTICS[semantics]):
-                found.append(one)
-                done = len(runs) * len(policies) + len(found)
-                advance(done, len(cases) * len(policies), "policies")
-            runs.append({"set": case, "found": found})
-    reading = "by the thesis' figures" if semantics == "authors" else "by the thesis' text"
-    source = environment.name if environment else f"scenario {scenario} of the HDMLP thesis"
-    title = f"{source}, {reading}"
+    jobs = [changed_by(chosen, case) for case in cases]
+    for file in filter(None, (page_file, target if target != "-" else None)):
+        Path(file).open("a", encoding="utf-8").close()  # rather now than after the work
+    runs = run_all(cases, jobs, policies, model.SEMANTICS[semantics])
+    names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
+    title = f"{', '.join(names)}, semantics {semantics}"
     tell(runs, target, title)
     if page_file is not None:
         from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
 
         Path(page_file).write_text(page(runs, title), encoding="utf-8")
         click.echo(page_file, err=target == "-")
+
+
+def changed_by(scenario: model.Scenario, case: Mapping[str, str]) -> model.Scenario:
+    """Return a scenario with other values, which can be simulated.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    for key, value in case.items():
+        scenario = model.changed(scenario, key, value)
+    scenario.check()
+    return scenario
+
+
+def run_all(
+    cases: list[dict[str, str]],
+    jobs: list[model.Scenario],
+    policies: list[model.Policy],
+    semantics: model.Semantics,
+) -> list[dict[str, Any]]:
+    """Return the outcomes of each case, beside the values that it has changed."""
+    runs: list[dict[str, Any]] = []
+    with bar("simulate") as advance:
+        for case, job in zip(cases, jobs, strict=True):
+            found: list[model.Outcome] = []
+            for one in model.run(job, policies, semantics):
+                found.append(one)
+                done = len(runs) * len(policies) + len(found)
+                advance(done, len(cases) * len(policies), "policies")
+            runs.append({"set": case, "found": found})
+    return runs
 
 
 def tell(runs: list[dict[str, Any]], target: str | None, title: str) -> None:
@@ -203,7 +257,9 @@ def tell(runs: list[dict[str, Any]], target: str | None, title: str) -> None:
     if target is None:
         return
     told = [{"set": run["set"], "policies": as_json(run["found"])} for run in runs]
-    text = json.dumps(plain(told[0] if len(told) == 1 else {"runs": told}), indent=2)
+    text = json.dumps(
+        plain(told[0] if len(told) == 1 else {"runs": told}), indent=2, allow_nan=False
+    )
     if target == "-":
         click.echo(text)
     else:

@@ -101,8 +101,10 @@ def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
         learners: how many there are. Their shares differ by one place at most.
 
     Raises:
-        ValueError: there is no such holder.
+        ValueError: there is no such holder, or no learner.
     """
+    if learners < 1:
+        raise ValueError(f"there must be at least 1 learner, not {learners}")
     given = np.asarray(holders, np.int64)
     if given.size and not NOBODY <= int(given.min()) <= int(given.max()) < learners:
         raise ValueError(f"a holder is none of {learners} learners")
@@ -111,11 +113,11 @@ def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
     counts = np.bincount(given + 1, minlength=learners + 1)
     ends = np.cumsum(counts)
     own = [by_holder[ends[i] : ends[i + 1]] for i in range(learners)]
-    unheld, extra = by_holder[: ends[0]], [0] * learners
-    for learner, places in enumerate(own):
-        extra[learner] = min(max(0, shares[learner] - len(places)), len(unheld) - sum(extra))
-    begin = np.concatenate(([0], np.cumsum(extra)))
-    taken = [[own[i], unheld[begin[i] : begin[i + 1]]] for i in range(learners)]
+    unheld, taken = by_holder[: ends[0]], []
+    for share, places in zip(shares, own, strict=True):
+        lacking = max(0, share - len(places))
+        taken.append([places, unheld[:lacking]])
+        unheld = unheld[lacking:]
     for move in balance([len(a) + len(b) for a, b in taken], shares):
         places = own[move.source]
         own[move.source] = places[: -move.records]
@@ -131,4 +133,8 @@ def moved_share_limit(local_batch: int) -> float:
     deviation is moved: n**n * e**-n / n!, with n the records of a learner's share.
     """
     n = local_batch
+    if n < 1:
+        raise ValueError(f"a share of {n} records is none")
+    if n > 10**6:  # Stirling's formula, of which the other one would lose all digits
+        return 1 / math.sqrt(2 * math.pi * n)
     return math.exp(n * math.log(n) - n - math.lgamma(n + 1))

@@ -4,8 +4,8 @@
     Tier          memory or disk of a node: capacity, threads, rates
     Environment   nodes of tiers, a network, and the shared file system
 
-Sizes are in M, rates in M per second; 1 G is 1,024 M. How long one record takes from each source
-is said here once, for the simulator as well as for the job's choice of a source.
+Sizes are in M, rates in M per second; 1 G is 1,024 M. Both lie between a millionth and 10**15, so
+that no time derived from them is endless or nothing.
 
 Source: the HDMLP thesis, table 3.1, equations 3.4 to 3.7 and 4.1.
 """
@@ -16,7 +16,20 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["Curve", "Environment", "Tier"]
+__all__ = ["AMOUNT_MAX", "AMOUNT_MIN", "Curve", "Environment", "Tier"]
+
+#: Of sizes and rates, M.
+AMOUNT_MIN, AMOUNT_MAX = 1e-6, 1e15
+#: Of a tier; more are a mistake.
+THREADS_MAX = 1024
+#: Of a cluster.
+NODES_MAX = 100_000
+
+
+def refuse_rate(rate: float, what: str) -> None:
+    """Raise ValueError where a rate is none that can be."""
+    if not AMOUNT_MIN <= rate <= AMOUNT_MAX:
+        raise ValueError(f"{what} must be {AMOUNT_MIN:g} to {AMOUNT_MAX:g} M a second, not {rate}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +49,8 @@ class Curve:
         numbers = [number for number, _ in self.points]
         if not numbers or numbers != sorted(set(numbers)) or numbers[0] < 1:
             raise ValueError(f"a rate needs numbers from 1 on, ascending, not {numbers}")
-        if min(rate for _, rate in self.points) <= 0:
-            raise ValueError(f"a rate must be positive: {dict(self.points)}")
+        for _, rate in self.points:
+            refuse_rate(rate, "a rate")
 
     @classmethod
     def of(cls, points: Mapping[int, float] | float) -> Curve:
@@ -78,8 +91,10 @@ class Tier:
     writes: Curve | None = None
 
     def __post_init__(self) -> None:
-        if self.capacity < 0 or self.threads < 1:
-            raise ValueError(f"a tier of {self.capacity} M and {self.threads} threads is none")
+        if not 0 <= self.capacity <= AMOUNT_MAX:
+            raise ValueError(f"a capacity must be 0 to {AMOUNT_MAX:g} M, not {self.capacity}")
+        if not 1 <= self.threads <= THREADS_MAX:
+            raise ValueError(f"threads must be 1 to {THREADS_MAX}, not {self.threads}")
 
     @property
     def read_rate(self) -> float:
@@ -117,14 +132,19 @@ class Environment:
     tiers: tuple[Tier, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.nodes < 1:
-            raise ValueError(f"there must be at least 1 node, not {self.nodes}")
+        if not 1 <= self.nodes <= NODES_MAX:
+            raise ValueError(f"there must be 1 to {NODES_MAX} nodes, not {self.nodes}")
         for name in ("compute", "preprocess", "network", "file_network"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"{name} must be positive, not {getattr(self, name)}")
+            refuse_rate(getattr(self, name), name)
 
     def file_rate(self, clients: int) -> float:
-        """M per second that one of so many clients gets from the file system (equation 3.5)."""
+        """M per second that one of so many clients gets from the file system (equation 3.5).
+
+        Raises:
+            ValueError: there is no client.
+        """
+        if clients < 1:
+            raise ValueError(f"the file system has at least 1 client, not {clients}")
         return min(self.file_network, self.file_system.at(clients) / clients)
 
     def own_rate(self, tier: int, *, divided: bool = True) -> float:
@@ -133,7 +153,12 @@ class Environment:
         Args:
             tier: 1 to J.
             divided: threads share the tier's rate; else each has all of it.
+
+        Raises:
+            ValueError: there is no such tier.
         """
+        if not 1 <= tier <= len(self.tiers):
+            raise ValueError(f"there is no tier {tier} of {len(self.tiers)}")
         one = self.tiers[tier - 1]
         return one.read_rate / one.threads if divided else one.read_rate
 
@@ -141,7 +166,7 @@ class Environment:
         """M per second that one thread reads from a tier of another node (equation 3.6)."""
         return min(self.network, self.own_rate(tier, divided=divided))
 
-    def write_seconds(self, size: float) -> float:
-        """How long a record of ``size`` M takes to be made ready in the staging buffer."""
-        rate = self.staging.write_rate / self.staging.threads
-        return max(size / self.preprocess, size / rate)
+    @property
+    def staging_rate(self) -> float:
+        """M per second that a thread makes ready in the staging buffer (equation 3.4)."""
+        return min(self.preprocess, self.staging.write_rate / self.staging.threads)

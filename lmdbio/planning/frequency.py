@@ -20,6 +20,8 @@ def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
     The number of uses is binomial: E epochs, chance 1/N. Equation 3.8 with its sum begun at the
     first number that is larger, as its worked example has it.
     """
+    if nodes < 1:
+        raise ValueError(f"there must be at least 1 node, not {nodes}")
     if nodes == 1:
         return float(uses < epochs)
     hit, miss = -math.log(nodes), math.log1p(-1 / nodes)
@@ -31,7 +33,7 @@ def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
         + (epochs - k) * miss
         for k in range(max(0, uses + 1), epochs + 1)
     )
-    return math.fsum(map(math.exp, terms))
+    return min(1.0, math.fsum(map(math.exp, terms)))
 
 
 def least_elsewhere(uses: int, epochs: int, nodes: int) -> int:
@@ -39,9 +41,16 @@ def least_elsewhere(uses: int, epochs: int, nodes: int) -> int:
 
     Lemma 3.1: what one node uses more often, another one uses less often. Needs two nodes.
     """
+    _need_two(nodes)
     return math.ceil(Fraction(epochs - uses, nodes - 1))
 
 
 def most_elsewhere(uses: int, epochs: int, nodes: int) -> int:
     """Return a number of uses that some other node reaches, if one has ``uses`` (lemma 3.2)."""
+    _need_two(nodes)
     return math.floor(Fraction(epochs - uses, nodes - 1))
+
+
+def _need_two(nodes: int) -> None:
+    if nodes < 2:
+        raise ValueError(f"another node takes at least 2 nodes, not {nodes}")

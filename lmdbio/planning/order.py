@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import index
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,8 @@ U64 = npt.NDArray[np.uint64]
 
 #: An even number; fewer than six are told from chance by few samples.
 ROUNDS = 8
+#: With more the two sides of the network would not fit 64 bits.
+COUNT_MAX = 2**62
 _MASK = 2**64 - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 #: Added to a key: of the permutations inside windows.
@@ -44,13 +47,15 @@ class Epoch:
     """The order of one epoch.
 
     Attributes:
-        count: samples.
+        count: samples, at most 2**62.
         seed: of all epochs, any integer; None: samples come in their own order.
         number: of the epoch, from 0; each has another order.
         shuffle: the orders that it may have.
 
     Raises:
-        ValueError: ``count`` or ``number`` is negative, or ``shuffle`` is of other samples.
+        ValueError: ``count`` or ``number`` is negative or too large, or ``shuffle`` is of other
+            samples.
+        TypeError: a number is no integer.
     """
 
     count: int
@@ -59,8 +64,13 @@ class Epoch:
     shuffle: Shuffle = GLOBAL
 
     def __post_init__(self) -> None:
+        for name in ("count", "number", "seed"):
+            if (value := getattr(self, name)) is not None:
+                object.__setattr__(self, name, index(value))  # also those of NumPy
         if self.count < 0:
             raise ValueError(f"count must not be negative ({self.count})")
+        if self.count > COUNT_MAX:
+            raise ValueError(f"{self.count} samples are more than {COUNT_MAX}")
         if self.number < 0:
             raise ValueError(f"an epoch's number must not be negative ({self.number})")
         self.shuffle.given_order(self.count)
@@ -76,6 +86,7 @@ class Epoch:
 
         Raises:
             IndexError: there is no such place.
+            ValueError, TypeError: they are no list of integers.
         """
         given = self._checked(places, "place")
         order = self.shuffle.given_order(self.count)
@@ -97,14 +108,19 @@ class Epoch:
         given = self._checked(samples, "sample")
         order = self.shuffle.given_order(self.count)
         if order is not None:
-            return np.argsort(order)[given]
+            return _inverse(self.shuffle)[given]
         if self.seed is not None and len(given):
             self._shuffling().places(given.view(np.uint64))
         return given
 
     def _checked(self, numbers: npt.ArrayLike, what: str) -> I64:
         """Return a copy, each below the count."""
-        given = np.array(numbers, np.int64)
+        found = np.asarray(numbers)
+        if found.ndim != 1:
+            raise ValueError(f"{what}s are a list, not an array of shape {found.shape}")
+        if found.size and found.dtype.kind not in "iu":
+            raise TypeError(f"{what}s are integers, not {found.dtype}")
+        given = np.array(found, np.int64)
         if given.size and (int(given.min()) < 0 or int(given.max()) >= self.count):
             raise IndexError(f"a {what} lies outside the {self.count} samples")
         return given
@@ -112,6 +128,15 @@ class Epoch:
     def _shuffling(self) -> _core.Shuffling:
         assert self.seed is not None
         return _shuffling(self.count, self.seed, self.number, self.shuffle)
+
+
+@lru_cache(maxsize=4)
+def _inverse(shuffle: Shuffle) -> I64:
+    """The places of all records of a given order."""
+    order = np.frombuffer(shuffle.order or b"", np.int64)
+    places = np.empty_like(order)
+    places[order] = np.arange(len(order))
+    return places
 
 
 @lru_cache(maxsize=16)

@@ -18,10 +18,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Holdings", "first", "frequency", "home"]
+__all__ = ["ROUNDING", "Holdings", "first", "frequency", "home"]
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
+
+#: Sums of sizes may be off by so much: a tier of ten records' size holds ten of them.
+ROUNDING = 1e-9
 
 #: Records of each node, by tier, in the order in which they are fetched.
 Holdings = list[list[I64]]
@@ -72,7 +75,7 @@ def _split(records: I64, sizes: F64, capacities: Sequence[float]) -> list[I64]:
     ends = np.cumsum(sizes[records])
     parts, at, before = [], 0, 0.0
     for capacity in capacities:
-        end = int(np.searchsorted(ends, before + capacity, side="right"))
+        end = int(np.searchsorted(ends, before + capacity * (1 + ROUNDING), side="right"))
         parts.append(records[at:end])
         before = float(ends[end - 1]) if end else 0.0
         at = end

@@ -1,4 +1,4 @@
-"""policy: how a job loads its data, as a value of five choices. Pure.
+"""policy: how a job loads its data, as a value. Pure.
 
 | policy | placement | tiers | preloads | reads ahead from | else |
 |---|---|---|---|---|---|
@@ -10,8 +10,10 @@
 | parallel_data_staging | home, copies | disk | yes | own | uses its own part alone |
 | lbann_dynamic | first | memory | - | own, peers, file | refuses what memory cannot hold |
 | lbann_preloading | home | memory | yes | own, peers | refuses what memory cannot hold |
-| locality_aware | home | memory, or disk | yes | own, peers, file | |
+| locality_aware | home | either | yes | own, peers, file | |
 | hdmlp | frequency | all | - | own, file | peers when they are quicker |
+
+"memory" is the first tier that has room, "disk" the last one.
 
 Source: the papers' loaders, as the HDMLP thesis compares them in sections 2.3 and 4.1.4.
 """
@@ -30,11 +32,13 @@ class Policy:
     Attributes:
         name: as it is asked for.
         placement: "none", "home", "first" or "frequency" (``placement``).
-        tiers: "memory" (the first tier), "disk" (the last), "all" or "none".
+        tiers: "memory", "disk", "all" or "none"; "either": as the semantics say.
         preloads: tiers are filled before the first iteration.
+        keeps_staged: a record is held from when it was staged on; until the first epoch ends all
+            nodes are clients of the file system.
         stages: sources of what is read ahead into the staging buffer: "own", "peer", "file".
         on_demand: what is not there yet comes from the quickest source when it is asked for.
-        reorders: uses what is there: nothing is waited for, but the order is another one.
+        reorders: nothing is waited for: what is there is used, in whatever order.
         copies: tiers that have room take parts of other nodes, too.
         fits: the data set must fit the memory of all nodes.
     """
@@ -43,6 +47,7 @@ class Policy:
     placement: str = "none"
     tiers: str = "none"
     preloads: bool = False
+    keeps_staged: bool = False
     stages: tuple[str, ...] = ()
     on_demand: bool = False
     reorders: bool = False
@@ -63,13 +68,24 @@ class Policy:
             f"no policy is called {name!r}; known: {', '.join(p.name for p in POLICIES)}"
         )
 
-    def refusal(self, size: float, memory: float) -> str | None:
+    def __post_init__(self) -> None:
+        for name, value, known in (
+            ("placement", self.placement, ("none", "home", "first", "frequency")),
+            ("tiers", self.tiers, ("none", "memory", "disk", "all", "either")),
+        ):
+            if value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
+
+    def refusal(self, size: float, memory: float, room: float) -> str | None:
         """Return why it cannot load a data set; None: it can.
 
         Args:
             size: of the data set, M.
             memory: of all nodes together, M.
+            room: of the tiers that it uses, of all nodes together, M.
         """
+        if self.placement in ("home", "first") and not room:
+            return "it holds records in a tier of each node, and no tier has room"
         if self.fits and size > memory:
             return (
                 f"it holds the whole data set in memory: {size:,.0f} M exceed the {memory:,.0f} M "
@@ -85,8 +101,15 @@ POLICIES = (
     Policy("deepio_ordered", "home", "memory", preloads=True, stages=("own", "peer")),
     Policy("deepio_opportunistic", "home", "memory", preloads=True, reorders=True),
     Policy("parallel_data_staging", "home", "disk", preloads=True, reorders=True, copies=True),
-    Policy("lbann_dynamic", "first", "memory", stages=("own", "peer", "file"), fits=True),
+    Policy(
+        "lbann_dynamic",
+        "first",
+        "memory",
+        keeps_staged=True,
+        stages=("own", "peer", "file"),
+        fits=True,
+    ),
     Policy("lbann_preloading", "home", "memory", preloads=True, stages=("own", "peer"), fits=True),
-    Policy("locality_aware", "home", "disk", preloads=True, stages=("own", "peer", "file")),
+    Policy("locality_aware", "home", "either", preloads=True, stages=("own", "peer", "file")),
     Policy("hdmlp", "frequency", "all", stages=("own", "file"), on_demand=True),
 )

@@ -32,7 +32,7 @@ def randomness(shuffle: Shuffle, count: int) -> float:
         shuffle: of the epoch.
         count: records, at least 1.
     """
-    if shuffle.order:
+    if shuffle.given_order(count) is not None:
         return 0.0
     found = whole = 0.0
     for begin in range(0, count, PART):
@@ -69,7 +69,7 @@ def meeting(shuffle: Shuffle, count: int) -> float:
     """
     if count < 2:
         return 1.0
-    if shuffle.order or not (shuffle.inner or shuffle.chunk == 1):
+    if shuffle.order is not None or not (shuffle.inner or shuffle.chunk == 1):
         return 0.0
     return (shuffle.window_records(count) - 1) / (count - 1)
 

@@ -41,21 +41,26 @@ class Shuffle:
         chunk: records that stay together, at least 1; the last chunk may have fewer.
         window: chunks whose records are shuffled among each other, at least 1.
         inner: records are shuffled inside windows; else chunks keep their order.
-        order: of ``given``: record numbers, as the bytes of an int64 array; else empty.
+        order: of ``given``: record numbers, as the bytes of an int64 array; else None.
 
     Raises:
-        ValueError: ``chunk`` or ``window`` is less than 1.
+        ValueError: ``chunk`` or ``window`` is less than 1, or ``order`` lacks a record.
     """
 
     chunk: int = 1
     window: int = 1
     inner: bool = True
-    order: bytes = b""
+    order: bytes | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("chunk", self.chunk), ("window", self.window)):
             if not 1 <= value < 2**63:
                 raise ValueError(f"{name} must be at least 1 and below 2**63, not {value}")
+        if self.order is None:
+            return
+        numbers = np.frombuffer(self.order, np.int64)
+        if not np.array_equal(np.sort(numbers), np.arange(len(numbers))):
+            raise ValueError(f"an order of {len(numbers)} records has each from 0 on once")
 
     @classmethod
     def groups(cls, size: int) -> Shuffle:
@@ -83,15 +88,13 @@ class Shuffle:
             ValueError: a record is missing.
         """
         numbers = np.asarray(order)
-        if numbers.ndim != 1 or numbers.dtype.kind not in "iu":
+        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise ValueError(f"an order is a list of integers, not {numbers.dtype}{numbers.shape}")
-        if not np.array_equal(np.sort(numbers), np.arange(len(numbers))):
-            raise ValueError(f"an order of {len(numbers)} records has each from 0 on once")
         return cls(order=np.ascontiguousarray(numbers, np.int64).tobytes())
 
     def window_records(self, count: int) -> int:
-        """Records that are shuffled among each other, of ``count``: 1 to ``count``."""
-        if self.order or self.chunk == 1:
+        """Records that are shuffled among each other, of ``count``."""
+        if self.order is not None or self.chunk == 1:
             return count
         return min(count, self.chunk * (self.window if self.inner else 1))
 
@@ -101,7 +104,7 @@ class Shuffle:
         Raises:
             ValueError: it is for another number of records.
         """
-        if not self.order:
+        if self.order is None:
             return None
         order = np.frombuffer(self.order, np.int64)
         if len(order) != count:

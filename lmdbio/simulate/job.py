@@ -36,6 +36,7 @@ class Outcome:
 
     Attributes:
         policy: its name.
+        bound_seconds: of the whole training, if every record were always there.
         seconds: of the whole training; None: the policy cannot load this data set.
         init_seconds: of these, before the first iteration.
         stall_seconds: of these, waiting in iterations.
@@ -47,6 +48,7 @@ class Outcome:
     """
 
     policy: str
+    bound_seconds: float
     seconds: float | None = None
     init_seconds: float = 0.0
     stall_seconds: float = 0.0
@@ -64,37 +66,53 @@ def run(
         ValueError: the scenario cannot be simulated (``Scenario.check``).
     """
     scenario.check()
-    bound = scenario.bound_seconds()
+    return _run_all(scenario, policies, semantics)
+
+
+def _run_all(
+    scenario: Scenario, policies: Iterable[Policy], semantics: Semantics
+) -> Iterator[Outcome]:
+    bound = scenario.bound_ends()
     for policy in policies:
         yield _run_one(scenario, policy, semantics, bound)
 
 
 def _run_one(scenario: Scenario, policy: Policy, semantics: Semantics, bound: F64) -> Outcome:
-    environment = scenario.environment
-    memory = environment.nodes * environment.tiers[0].capacity if environment.tiers else 0.0
-    reason = policy.refusal(float(scenario.sizes.sum()), memory)
-    if reason is not None:
-        return Outcome(policy.name, reason=reason)
+    environment, at_least = scenario.environment, float(bound[-1])
     capacities = _capacities(environment, policy, semantics)
+    memory = environment.nodes * next(filter(None, _rooms(environment)), 0.0)
+    reason = policy.refusal(
+        float(scenario.sizes.sum()), memory, environment.nodes * sum(capacities)
+    )
+    if reason is not None:
+        return Outcome(policy.name, at_least, reason=reason)
     held = _held(scenario, policy, capacities)
     init = _init_seconds(scenario, policy, semantics, held) if policy.preloads else 0.0
     if policy.reorders:
-        return Outcome(policy.name, init + float(bound[-1]), init)
+        return Outcome(policy.name, at_least, init + at_least, init)
     ends, counts = _core.run_clock(*_cluster(scenario, policy, semantics, held, init))
     reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
     stalls = np.diff(ends - bound, prepend=init).clip(0)  # rounding apart, never less
-    stalled = max(0.0, float(ends[-1]) - init - float(bound[-1]))
-    return Outcome(policy.name, float(ends[-1]), init, stalled, reads, stalls=stalls)
+    stalled = max(0.0, float(ends[-1]) - init - at_least)
+    return Outcome(policy.name, at_least, float(ends[-1]), init, stalled, reads, stalls=stalls)
+
+
+def _rooms(environment: Environment) -> list[float]:
+    return [tier.capacity for tier in environment.tiers]
 
 
 def _capacities(environment: Environment, policy: Policy, semantics: Semantics) -> list[float]:
     """Return how much of each tier a policy uses."""
-    tiers = policy.tiers
-    if policy.name == "locality_aware":
-        tiers = semantics.locality_tier
-    last = len(environment.tiers) - 1
-    used = {"none": [], "memory": [0], "disk": [last], "all": range(last + 1)}[tiers]
-    return [one.capacity if i in used else 0.0 for i, one in enumerate(environment.tiers)]
+    tiers = semantics.locality_tier if policy.tiers == "either" else policy.tiers
+    rooms = _rooms(environment)
+    with_room = [i for i, room in enumerate(rooms) if room]
+    used = {
+        "none": [],
+        "memory": with_room[:1],
+        "disk": with_room[-1:],
+        "all": with_room,
+    }[tiers]
+    return [room if i in used else 0.0 for i, room in enumerate(rooms)]
 
 
 def _held(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
@@ -138,14 +156,13 @@ def _cluster(
     """Return what the clock is told."""
     environment = scenario.environment
     nodes, tiers = environment.nodes, environment.tiers
-    dynamic = policy.placement == "first"
     may = {
         "stages": bool(policy.stages),
         "stages_peers": "peer" in policy.stages,
         "stages_file": "file" in policy.stages,
         "on_demand": policy.on_demand,
-        "keeps_staged": dynamic,
-        "all_are_clients": semantics.all_are_clients or dynamic,
+        "keeps_staged": policy.keeps_staged,
+        "all_are_clients": semantics.all_are_clients or policy.keeps_staged,
     }
     staging = environment.staging
     numbers = {
@@ -158,8 +175,8 @@ def _cluster(
         "records": scenario.data.count,
         "start": init,
         "compute": environment.compute,
-        "prepare": min(environment.preprocess, staging.write_rate / staging.threads),
-        "capacity": staging.capacity,
+        "prepare": environment.staging_rate,
+        "capacity": staging.capacity * (1 + placement.ROUNDING),
         "threads": staging.threads,
     }
     divided = semantics.divided
@@ -175,7 +192,7 @@ def _cluster(
     }
     if policy.preloads:
         arrays["ready"] = np.zeros(len(arrays["ready"]))
-    if policy.preloads or dynamic:
+    if policy.preloads or policy.keeps_staged:
         arrays["fetches"] = np.zeros(nodes * len(tiers) + 1, np.uint64)
     return numbers, arrays
 

@@ -14,7 +14,7 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.environment import Curve, Environment, Tier
+from lmdbio.planning.environment import AMOUNT_MAX, AMOUNT_MIN, Curve, Environment, Tier
 from lmdbio.planning.order import Epoch
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "SEMANTICS",
     "TEXT",
     "Data",
+    "Measured",
     "Scenario",
     "Semantics",
     "Training",
@@ -32,15 +33,18 @@ F64 = npt.NDArray[np.float64]
 
 #: M in a G.
 G = 1024.0
+#: Of all records in all epochs: the clock takes 16 bytes of memory for each.
+USES_MAX = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Records whose sizes follow a normal distribution, without what is not positive.
+    """Records whose sizes follow a normal distribution, of which only the positive part is taken.
 
     Attributes:
         count: records, at least 1.
-        mean, deviation: of their sizes, M.
+        mean, deviation: of the whole distribution, M; where much of it is not positive, the mean
+            of the sizes is larger.
     """
 
     count: int
@@ -59,6 +63,26 @@ class Data:
         at = (np.arange(self.count) + 0.5) / self.count
         sizes = np.asarray(np.interp(at, middles, table), np.float64)
         return sizes[Epoch(self.count, seed).samples(range(self.count))]
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Measured:
+    """The records of a real data set.
+
+    Attributes:
+        given: the size of each, M, float64 of shape (count,).
+    """
+
+    given: F64
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        return len(self.given)
+
+    def sizes(self, seed: int) -> F64:  # noqa: ARG002 (as of Data)
+        """Return the size of each record, M."""
+        return self.given
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +134,7 @@ class Scenario:
     """
 
     environment: Environment
-    data: Data
+    data: Data | Measured
     training: Training
     seed: int = 0
 
@@ -125,12 +149,24 @@ class Scenario:
             raise ValueError(
                 f"a batch of {batch} records cannot be shared evenly by {nodes} nodes"
             )
+        if self.training.epochs < 1:
+            raise ValueError(f"there must be at least 1 epoch, not {self.training.epochs}")
         if self.data.count < batch:
             raise ValueError(f"{self.data.count} records make no batch of {batch}")
-        if self.data.count >= 2**32:
-            raise ValueError(f"{self.data.count} records are more than can be simulated")
-        if self.data.mean <= 0 or self.data.deviation < 0 or self.training.epochs < 1:
-            raise ValueError("sizes must be positive, and there must be at least 1 epoch")
+        uses = self.iterations * batch
+        if uses > USES_MAX:
+            raise ValueError(
+                f"{uses:,} uses of records are more than can be simulated ({USES_MAX:,}): take "
+                "fewer epochs or samples"
+            )
+        if isinstance(self.data, Data):
+            if not AMOUNT_MIN <= self.data.mean <= AMOUNT_MAX:
+                raise ValueError(
+                    f"the size of records must be {AMOUNT_MIN:g} to {AMOUNT_MAX:g} M, "
+                    f"not {self.data.mean}"
+                )
+            if not 0 <= self.data.deviation <= AMOUNT_MAX:
+                raise ValueError(f"a deviation of {self.data.deviation} M is none")
 
     @cached_property
     def sizes(self) -> F64:
@@ -159,7 +195,7 @@ class Scenario:
             access[:, number] = found.reshape(steps, nodes, own).transpose(1, 0, 2)
         return access.reshape(nodes, -1)
 
-    def bound_seconds(self) -> F64:
+    def bound_ends(self) -> F64:
         """Return when each iteration would end if all records were there."""
         nodes = self.environment.nodes
         each = [self.sizes[row].reshape(self.iterations, -1).sum(axis=1) for row in self.access]

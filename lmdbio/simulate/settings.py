@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from lmdbio.planning.environment import Curve, Environment, Tier
-from lmdbio.simulate.scenario import Scenario
+from lmdbio.simulate.scenario import Data, Scenario
 
 __all__ = ["KEYS", "amount", "changed", "flat"]
 
@@ -25,7 +25,7 @@ KEYS = {
     "staging.capacity, .threads, .rate": "the buffer out of which a node computes",
     "tierN.capacity, .threads, .rate": "memory or a disk of each node, tier1 the fastest; rates "
     "are those of all its threads together",
-    "samples, size, deviation": "of the data set: how many, their mean size and its deviation",
+    "samples, size, deviation": "of the data set: how many; their sizes are normally distributed",
     "epochs, batch": "of the training; a batch is of all nodes",
     "seed": "of sizes and orders",
 }
@@ -60,13 +60,18 @@ def _whole(value: Any, key: str) -> int:
 def _rate(value: Any, key: str) -> Curve:
     if not isinstance(value, Mapping):
         return Curve.of(amount(value, key))
-    return Curve.of({_whole(n, key): amount(rate, key) for n, rate in value.items()})
+    points = {_whole(n, key): amount(rate, key) for n, rate in value.items()}
+    if len(points) < len(value):
+        raise ValueError("a number has two rates")
+    return Curve.of(points)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Return the keys and values of nested tables, tables that are rates as they are."""
     for key, value in values.items():
         if isinstance(value, Mapping) and key != "rate":
+            if not value:
+                raise ValueError(f"{prefix}{key}: the table is empty")
             yield from flat(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", value
@@ -83,18 +88,31 @@ def changed(scenario: Scenario, key: str, value: Any) -> Scenario:
     Raises:
         ValueError: there is no such key, or the value makes no sense; names the key.
     """
+    try:
+        return _changed(scenario, key, value)
+    except ValueError as error:
+        raise ValueError(f"{key}: {str(error).removeprefix(f'{key}: ')}") from error
+
+
+def _changed(scenario: Scenario, key: str, value: Any) -> Scenario:
     environment, data, training = scenario.environment, scenario.data, scenario.training
     if key == "seed":
         return replace(scenario, seed=_whole(value, key))
-    if key == "samples":
-        return replace(scenario, data=replace(data, count=_whole(value, key)))
-    if key == "size":
-        return replace(scenario, data=replace(data, mean=amount(value, key)))
-    if key == "deviation":
-        return replace(scenario, data=replace(data, deviation=amount(value, key)))
+    if key in ("samples", "size", "deviation"):
+        if not isinstance(data, Data):
+            raise ValueError("the records are those of a data set that was given")
+        return replace(scenario, data=_data(data, key, value))
     if key in ("epochs", "batch"):
         return replace(scenario, training=replace(training, **{key: _whole(value, key)}))
     return replace(scenario, environment=_environment(environment, key, value))
+
+
+def _data(data: Data, key: str, value: Any) -> Data:
+    if key == "samples":
+        return replace(data, count=_whole(value, key))
+    if key == "size":
+        return replace(data, mean=amount(value, key))
+    return replace(data, deviation=amount(value, key))
 
 
 def _environment(environment: Environment, key: str, value: Any) -> Environment:

@@ -14,6 +14,7 @@ from click.testing import CliRunner, Result
 
 from lmdbio import cli
 from lmdbio.simulate import POLICIES
+from tests.support import databases
 
 
 def call(*words: object) -> Result:
@@ -31,7 +32,8 @@ def test_json_has_all_policies_with_their_seconds() -> None:
     assert list(policies) == [policy.name for policy in POLICIES]
     for name, one in policies.items():
         assert set(one) == {
-            "seconds", "init_seconds", "stall_seconds", "counts", "supported", "reason",
+            "seconds", "bound_seconds", "init_seconds", "stall_seconds", "counts", "supported",
+            "reason",
         }, name  # fmt: skip
         assert one["supported"] and one["seconds"] >= policies["lower_bound"]["seconds"] * (
             1 - 1e-9
@@ -72,6 +74,7 @@ def test_a_file_of_ones_own_is_read(tmp_path: Path) -> None:
     [
         (["--set", "tier1.capacity"], 2, "is not KEY=VALUE"),
         (["--set", "tier1.capacity=1G,"], 2, "is not KEY=VALUE"),
+        (["--set", "seed=1", "--set", "seed=2"], 2, "the same key twice"),
         (["--policy", "fastest"], 2, "no policy is called 'fastest'"),
         (["--scenario", "5"], 2, "1<=x<=4"),
     ],
@@ -86,6 +89,8 @@ def test_what_makes_no_sense_names_the_key_and_the_file(tmp_path: Path) -> None:
     for text, words in (
         ("nodes = [", "cluster.toml: "),
         ("[tier1]\nspeed = 3", "cluster.toml: tier1.speed"),
+        ("[tier1]", "cluster.toml: tier1: the table is empty"),
+        ("x = " + "[" * 3000, "cluster.toml: "),
     ):
         file.write_text(text)
         with pytest.raises(ValueError, match=words):
@@ -93,6 +98,28 @@ def test_what_makes_no_sense_names_the_key_and_the_file(tmp_path: Path) -> None:
     for value, words in (("x", "nodes: 'x'"), ("3", "100 records cannot be shared evenly by 3")):
         with pytest.raises(ValueError, match=words):
             raise call("--set", f"nodes={value}").exception or AssertionError
+
+
+def test_a_data_set_has_its_own_sizes(tmp_path: Path) -> None:
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%04d" % i, bytes(1000 + 100 * i)) for i in range(40)))
+    env.close()
+    words = "--set", "batch=8", "--set", "epochs=2", "--set", "nodes=1"
+    (tmp_path / "one.toml").write_text("compute = 10")
+    found = told(tmp_path / "env", tmp_path / "one.toml", *words)["policies"]["lower_bound"]
+    total = 2 * sum(1000 + 100 * i for i in range(40)) / 2**20
+    assert found["seconds"] == pytest.approx(total / 10)
+    with pytest.raises(ValueError, match="size: the records are those of a data set"):
+        raise call(tmp_path / "env", "--set", "size=1").exception or AssertionError
+    with pytest.raises(OSError, match="absent"):
+        raise call(tmp_path / "absent").exception or AssertionError
+
+
+def test_a_wrong_case_is_told_before_any_is_simulated(tmp_path: Path) -> None:
+    result = call("--set", "nodes=4,3", "--json", tmp_path / "out.json")
+    assert "cannot be shared evenly by 3" in str(result.exception) and not result.output
+    with pytest.raises(OSError, match="absent"):
+        raise call("--json", tmp_path / "absent" / "out.json").exception or AssertionError
 
 
 def test_a_page_shows_policies_stalls_and_sources(tmp_path: Path) -> None:

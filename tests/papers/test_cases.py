@@ -276,7 +276,7 @@ def seconds_of_a_sample(given: Given) -> Given:
         "local2_text": 1 / node.own_rate(2),
         "remote2_authors": 1 / node.peer_rate(2, divided=False),
         "local2_authors": 1 / node.own_rate(2, divided=False),
-        "write": node.write_seconds(1),
+        "write": 1 / node.staging_rate,
     }
 
 

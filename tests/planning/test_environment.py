@@ -5,6 +5,7 @@ Method: points by hand, and hypothesis for what lies between them.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import hypothesis.strategies as st
@@ -32,7 +33,9 @@ def test_beyond_its_ends_a_rate_is_that_of_the_end() -> None:
     assert Curve.of(7.5).at(100) == 7.5
 
 
-@pytest.mark.parametrize("points", [{}, {0: 1}, {1: 0}, {1: -2, 2: 3}])
+@pytest.mark.parametrize(
+    "points", [{}, {0: 1}, {1: 0}, {1: -2, 2: 3}, {1: math.nan}, {1: math.inf}]
+)
 def test_a_curve_that_is_none_is_refused(points: dict[int, float]) -> None:
     with pytest.raises(ValueError, match="a rate"):
         Curve.of(points)
@@ -62,14 +65,32 @@ def test_clients_share_the_file_system_and_each_has_a_link() -> None:
 
 
 def test_the_slower_one_of_preprocessing_and_writing_counts() -> None:
-    assert environment().write_seconds(1) == 1 / 200
+    assert environment().staging_rate == 200
     slow = Tier(10, 2, Curve.of(1000), Curve.of(30))
-    assert environment(staging=slow).write_seconds(1) == 1 / 15
+    assert environment(staging=slow).staging_rate == 15
 
 
-@pytest.mark.parametrize("changed", [{"nodes": 0}, {"compute": 0}, {"network": -1}])
+@pytest.mark.parametrize(
+    "changed",
+    [{"nodes": 0}, {"nodes": 10**6}, {"compute": 0}, {"network": -1}, {"compute": math.nan}],
+)
 def test_what_no_cluster_has_is_refused(changed: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(changed)).rstrip("s")):
         environment(**changed)
-    with pytest.raises(ValueError, match="none"):
-        Tier(5, 0, Curve.of(1))
+
+
+@pytest.mark.parametrize(
+    ("capacity", "threads", "words"),
+    [(5, 0, "threads"), (5, 5_000, "threads"), (-1, 1, "capacity"), (math.nan, 1, "capacity")],
+)
+def test_what_no_tier_has_is_refused(capacity: float, threads: int, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Tier(capacity, threads, Curve.of(1))
+
+
+def test_numbers_that_are_not_there_are_refused() -> None:
+    for tier in (0, 3):
+        with pytest.raises(ValueError, match=f"no tier {tier} of 2"):
+            environment().own_rate(tier)
+    with pytest.raises(ValueError, match="at least 1 client"):
+        environment().file_rate(0)

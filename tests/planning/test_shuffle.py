@@ -160,8 +160,16 @@ def test_a_given_order_that_is_none_is_refused(wrong: list) -> None:
 
 
 def test_a_given_order_of_other_records_is_refused() -> None:
-    with pytest.raises(ValueError, match="2 records cannot be that of 3"):
-        Epoch(3, 0, 0, Shuffle.given([1, 0]))
+    for given_order in ([1, 0], []):
+        with pytest.raises(ValueError, match="records cannot be that of 3"):
+            Epoch(3, 0, 0, Shuffle.given(given_order))
+    with pytest.raises(ValueError, match="has each from 0 on once"):
+        Shuffle(order=np.array([7, 7]).tobytes())
+
+
+def test_windows_of_three_records_have_all_their_orders() -> None:
+    seen = {tuple(order(30, Shuffle.groups(3), 1, n)[:3] % 3) for n in range(200)}
+    assert len(seen) == 6
 
 
 @pytest.mark.parametrize("values", [{"chunk": 0}, {"window": 0}, {"chunk": -3}, {"window": 2**63}])

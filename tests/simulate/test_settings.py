@@ -63,10 +63,13 @@ def test_tiers_are_changed_and_added_in_order() -> None:
         ("tier1.capacity", "nan", "'nan'"),
         ("tier1.capacity", "infT", "'infT'"),
         ("nodes", "2.5", "nodes: '2.5' is no whole number"),
-        ("nodes", "0", "at least 1 node"),
-        ("compute", 0, "compute must be positive"),
-        ("file_system.rate", {}, "a rate needs"),
-        ("file_system.rate", 0, "must be positive"),
+        ("nodes", "0", "nodes: there must be 1 to"),
+        ("compute", 0, "compute: compute must be"),
+        ("file_system.rate", {}, "file_system.rate: a rate needs"),
+        ("file_system.rate", {"1": 5, "01": 7}, "a number has two rates"),
+        ("tier1.threads", 10**10, "tier1.threads: threads must be"),
+        ("file_system.rate", 0, "file_system.rate: a rate must be"),
+        ("file_system.rate", 5e-324, "a rate must be"),
     ],
 )
 def test_what_makes_no_sense_is_refused(key: str, value: Any, words: str) -> None:
