@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, replace
@@ -91,6 +93,15 @@ def table_of(found: list[model.Outcome]) -> Table:
             *(f"{count:,}" if one.reads else "-" for count in reads),
         )
     return table
+
+
+def refuse_target(file: Path) -> None:
+    """Raise OSError where a file cannot be written; rather now than after the work."""
+    folder = file.parent
+    if not folder.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(folder))
+    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
+        raise PermissionError(errno.EACCES, "it cannot be written", str(file))
 
 
 def is_cluster(path: Path) -> bool:
@@ -200,7 +211,7 @@ def simulate(
     cases = combinations(settings)
     jobs = [changed_by(chosen, case) for case in cases]
     for file in filter(None, (page_file, target if target != "-" else None)):
-        Path(file).open("a", encoding="utf-8").close()  # rather now than after the work
+        refuse_target(Path(file))
     runs = run_all(cases, jobs, policies, model.SEMANTICS[semantics])
     names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
     title = f"{', '.join(names)}, semantics {semantics}"

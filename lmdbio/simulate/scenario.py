@@ -159,6 +159,8 @@ class Scenario:
                 f"{uses:,} uses of records are more than can be simulated ({USES_MAX:,}): take "
                 "fewer epochs or samples"
             )
+        if isinstance(self.data, Measured) and not self.data.given.any():
+            raise ValueError(f"the {self.data.count} records have no bytes")
         if isinstance(self.data, Data):
             if not AMOUNT_MIN <= self.data.mean <= AMOUNT_MAX:
                 raise ValueError(

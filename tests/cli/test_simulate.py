@@ -120,6 +120,8 @@ def test_a_wrong_case_is_told_before_any_is_simulated(tmp_path: Path) -> None:
     assert "cannot be shared evenly by 3" in str(result.exception) and not result.output
     with pytest.raises(OSError, match="absent"):
         raise call("--json", tmp_path / "absent" / "out.json").exception or AssertionError
+    with pytest.raises(OSError, match="cannot be written"):
+        raise call("--html", tmp_path).exception or AssertionError
 
 
 def test_a_page_shows_policies_stalls_and_sources(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from lmdbio.simulate import (
     TEXT,
     Curve,
     Data,
+    Measured,
     Outcome,
     Policy,
     Scenario,
@@ -235,6 +236,11 @@ def test_a_buffer_of_three_records_holds_three_whatever_their_size(size: float) 
     scenario = Scenario(environment, Data(1_000, size), Training(2, 20))
     assert outcome(scenario, "staging_pool").seconds == pytest.approx(20.17, abs=0.01)
     assert len(placement.home(np.full(3, size), 1, [3 * size])[0][0]) == 3
+
+
+def test_records_without_bytes_are_refused() -> None:
+    with pytest.raises(ValueError, match="have no bytes"):
+        outcome(replace(SMALL, data=Measured(np.zeros(100))), "naive")
 
 
 def test_too_much_to_simulate_is_refused() -> None:
