@@ -60,11 +60,18 @@ def test_citation_and_recipes_follow_the_version() -> None:
 
 
 def test_the_recipes_ask_for_what_the_package_asks_for() -> None:
-    wanted = dict(re.split(r"(?=>=)", each) for each in PROJECT["project"]["dependencies"])
+    every = [each.partition(";") for each in PROJECT["project"]["dependencies"]]
+    wanted = dict(re.split(r"(?=>=)", name) for name, _, marker in every if not marker)
     asked = dict(each.split(" ") for each in CONDA["requirements"]["run"] if " " in each)
     assert asked == {CONDA_NAMES.get(name, name): least for name, least in wanted.items()}
     spack = dict(re.findall(r'depends_on\("py-(\w+)@([\d.]+):", type=\("build", "run"\)\)', SPACK))
     assert spack == {name: least.removeprefix(">=") for name, least in wanted.items()}
+    assert [(name, marker.strip()) for name, _, marker in every if marker] == [
+        ("tomli>=2", "python_version < '3.11'")
+    ]
+    conditional = [each for each in CONDA["requirements"]["run"] if isinstance(each, dict)]
+    assert conditional == [{"if": 'match(python, "<3.11")', "then": ["tomli >=2"]}]
+    assert 'depends_on("py-tomli@2:", type=("build", "run"), when="^python@:3.10")' in SPACK
 
 
 def test_the_spack_recipe_is_python() -> None:
