@@ -22,12 +22,14 @@ from lmdbio.cli.output import (
     size,
     wide_console,
 )
+from lmdbio.cli.plan_order import ShuffleName, order_facts, tell_order
 from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import Shuffle
 from lmdbio.provenance import name_text
 from lmdbio.reading.engines import choose_reading
 
@@ -108,6 +110,11 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     default=0,
     help="The iteration that is shown (with --batch-size).",
 )
+@click.option(
+    "--shuffle", type=ShuffleName(), metavar="ORDER",
+    help="What would an epoch in this order take: global, groups:SIZE, windows:CHUNKxCOUNT or "
+    "runs:LENGTH, in records (with --batch-size).",
+)  # fmt: skip
 @click.option("--db", "name", metavar="NAME", help="Read this named database.")
 @click.option(
     "--gap-bytes", type=click.IntRange(0),
@@ -139,6 +146,7 @@ def plan(
     batch_size: int | None,
     ranks: int,
     iteration: int,
+    shuffle: tuple[str, Shuffle] | None,
     name: str | None,
     gap_bytes: int | None,
     request_bytes: int | None,
@@ -161,6 +169,7 @@ def plan(
         lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
         lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
         lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
+        lmdbio plan train_lmdb --shuffle windows:4096x8     an epoch, by chunks shuffled together
     """
     refuse_contradictions(indices, start, count, batch_size, ranks, iteration)
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
@@ -169,12 +178,14 @@ def plan(
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
-        if batch_size is not None:
-            teams = (tuple(range(ranks)),)
-            schedule = Schedule(source.count, batch_size, teams, start=start)
-            shares = [schedule.records(iteration, rank) for rank in range(ranks)]
-        else:
+        if shuffle is not None:
+            found = order_facts(source, shuffle[1], batch_size or RECORDS, options, alignment)
+            tell_order(source.path, shuffle[0], found, as_json=as_json)
+            return
+        if batch_size is None:
             shares = [expand(indices or [first_records(source, start, count)], source)]
+        else:
+            shares = shares_of(source, batch_size, ranks, iteration, start)
         located = [(share, source.extents(share)) for share in shares]
         refuse_end(source.path, source.pages.size(), max(extents_end(part) for _, part in located))
     made = [(*each, plan_reads(each[1], options, alignment=alignment)) for each in located]
@@ -213,6 +224,14 @@ def refuse_contradictions(
         raise click.UsageError("--ranks and --iteration need --batch-size")
     if batch_size is not None and count is not None:
         raise click.UsageError("--batch-size says how many: no --count")
+
+
+def shares_of(
+    source: RecordIndex, batch_size: int, ranks: int, iteration: int, start: int
+) -> list[npt.NDArray[np.uint64]]:
+    """Return the records of each rank in an iteration of a Reader."""
+    schedule = Schedule(source.count, batch_size, (tuple(range(ranks)),), start=start)
+    return [schedule.records(iteration, rank) for rank in range(ranks)]
 
 
 def as_row(

@@ -51,8 +51,9 @@ def _choices(
     if not shuffle.inner and shuffle.chunk > 1:
         choices = np.ceil((count - places) / window)
     else:
-        turn, inside = np.divmod(places, window)
-        choices = np.maximum(1.0, (count - turn * window) / window * (window - inside))
+        begin = places // window * window
+        windows_left = np.maximum(1.0, (count - begin) / window)  # the last one may be shorter
+        choices = windows_left * (np.minimum(begin + window, count) - places)
     return np.asarray(choices, np.float64)
 
 

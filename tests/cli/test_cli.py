@@ -366,6 +366,26 @@ def test_plan_refuses_what_makes_no_sense(
     assert "Traceback" not in done.stderr
 
 
+def test_plan_tells_what_an_epoch_in_an_order_takes(data: Path) -> None:
+    """Each order says what is read together, and how much chance it has."""
+    whole = answer("plan", data, "--batch-size", 60, "--shuffle", "windows:1x1")
+    assert whole["randomness"] == 1 == whole["meeting"]
+    count = whole["records"]
+    for order, together in (
+        ("global", 7), (f"groups:{count // 4}", count // 4), ("windows:3x5", 15), ("runs:4", 7),
+    ):  # fmt: skip
+        found = answer("plan", data, "--batch-size", 7, "--shuffle", order)
+        assert found["shuffle"] == order and found["together"] == together
+        assert found["buffers"] == -(-count // together)
+        assert 0 < found["randomness"] <= 1 and found["read_over_needed"] >= 1
+        assert found["requests"] >= found["buffers"] // 2
+        assert (found["epochs_without_repeat"] is not None) == order.startswith("groups")
+    text = call("plan", data, "--shuffle", "groups:5").output
+    assert "% of a whole permutation" in text and "S < N/G holds" in text
+    for wrong in ("groups", "windows:4", "runs:x", "groups:0", "global:3"):
+        assert call("plan", data, "--shuffle", wrong).exit_code == 2
+
+
 def test_covered_bytes_equal_a_byte_by_byte_count() -> None:
     rng = np.random.default_rng(7)
     for _ in range(50):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import math
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given
 
 from lmdbio.planning.randomness import epochs_without_repeat, meeting, randomness
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
@@ -33,6 +35,14 @@ def test_what_may_come_is_counted_place_by_place() -> None:
     assert randomness(Shuffle.windows(1, 3), 6) == 1.0, "chunks of one record go anywhere"
     runs = randomness(Shuffle.runs(2), 6)
     assert runs == pytest.approx(weighed([3, 3, 2, 2, 1, 1]))
+
+
+@given(st.integers(1, 3000), st.integers(1, 80), st.integers(1, 30), st.booleans())
+def test_no_order_has_more_chance_than_all_of_it(
+    count: int, chunk: int, window: int, inner: bool
+) -> None:
+    level = randomness(Shuffle(chunk, window, inner), count)
+    assert 0 <= level <= 1 + 1e-12
 
 
 def test_larger_windows_have_more_chance() -> None:
