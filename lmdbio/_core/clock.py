@@ -66,7 +66,8 @@ def run_clock(
         setattr(cluster, name, value)
     kept = {}
     for name, (kind, dtype) in _TYPES.items():
-        kept[name] = np.array(arrays[name], dtype, order="C")  # the clock writes into one
+        given = np.ascontiguousarray(arrays[name], dtype)
+        kept[name] = given.copy() if name == "ready" else given  # the clock writes into that one
         setattr(cluster, name, pointer_to(kept[name], kind))
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
