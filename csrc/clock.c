@@ -34,31 +34,32 @@ typedef struct {
 /* --- the file system ------------------------------------------------------------------------- */
 
 /* Another node is a client if its latest known read began at `moment` or later. */
-static double file_rate(const lio_clock *r, const node *self, double moment)
+static double file_rate(const lio_clock *clock, const node *self, double moment)
 {
     uint32_t clients = 1;
-    if (r->c->may & LIO_CLOCK_ALL_ARE_CLIENTS)
-        return r->c->file_rates[r->c->nodes - 1];
-    for (uint32_t i = 0; i < r->c->nodes; i++)
-        clients += &r->nodes[i] != self && r->nodes[i].asked >= moment;
-    return r->c->file_rates[clients - 1];
+    if (clock->c->may & LIO_CLOCK_ALL_ARE_CLIENTS)
+        return clock->c->file_rates[clock->c->nodes - 1];
+    for (uint32_t i = 0; i < clock->c->nodes; i++)
+        clients += &clock->nodes[i] != self && clock->nodes[i].asked >= moment;
+    return clock->c->file_rates[clients - 1];
 }
 
-static void count_read(const lio_clock *r, uint64_t use, uint32_t source)
+static void count_read(const lio_clock *clock, uint64_t use, uint32_t source)
 {
-    uint64_t epoch = use / (r->c->epoch_iterations * r->c->batch);
-    r->counts[epoch * LIO_SOURCES + source]++;
+    uint64_t epoch = use / (clock->c->epoch_iterations * clock->c->batch);
+    clock->counts[epoch * LIO_SOURCES + source]++;
 }
 
 /* To read a record and to make it ready. */
-static double seconds_at(const lio_clock *r, double size, double rate)
+static double seconds_at(const lio_clock *clock, double size, double rate)
 {
-    return size / rate + size / r->c->prepare;
+    return size / rate + size / clock->c->prepare;
 }
 
-static double file_seconds(const lio_clock *r, const node *self, double moment, uint32_t record)
+static double file_seconds(const lio_clock *clock, const node *self, double moment,
+                           uint32_t record)
 {
-    return seconds_at(r, r->c->sizes[record], file_rate(r, self, moment));
+    return seconds_at(clock, clock->c->sizes[record], file_rate(clock, self, moment));
 }
 
 static void note_file_read(node *n, double moment)
@@ -69,43 +70,44 @@ static void note_file_read(node *n, double moment)
 /* --- tiers ------------------------------------------------------------------------------------ */
 
 /* The threads of a tier take its records in turn. */
-static void fill_tier(lio_clock *r, node *n, uint64_t list, uint32_t tier, double *threads,
+static void fill_tier(lio_clock *clock, node *n, uint64_t list, uint32_t tier, double *threads,
                       double moment)
 {
-    const lio_cluster *c = r->c;
+    const lio_cluster *c = clock->c;
     for (uint64_t *at = &n->filled[tier]; *at < c->fetches[list + 1] - c->fetches[list]; ++*at) {
         uint64_t entry = c->fetch[c->fetches[list] + *at];
         double *thread = &threads[*at % c->tier_threads[tier]], begun = *thread;
         if (begun > moment)
             return;
-        *thread += file_seconds(r, n, begun, c->entry_record[entry]);
+        *thread += file_seconds(clock, n, begun, c->entry_record[entry]);
         note_file_read(n, begun);
         c->ready[entry] = *thread;
     }
 }
 
 /* Begins to fetch what a node's tiers come to until `moment`. */
-static void fill_tiers(lio_clock *r, node *n, double moment)
+static void fill_tiers(lio_clock *clock, node *n, double moment)
 {
-    const lio_cluster *c = r->c;
+    const lio_cluster *c = clock->c;
     double *threads = n->threads + c->threads;
     for (uint32_t tier = 0; tier < c->tiers; tier++) {
-        fill_tier(r, n, (uint64_t)(n - r->nodes) * c->tiers + tier, tier, threads, moment);
+        fill_tier(clock, n, (uint64_t)(n - clock->nodes) * c->tiers + tier, tier, threads, moment);
         threads += c->tier_threads[tier];
     }
 }
 
 /* The quickest of those that hold a record at `moment`: the node itself, or any. */
-static way held_way(const lio_clock *r, const node *n, uint32_t record, double moment, bool peers)
+static way held_way(const lio_clock *clock, const node *n, uint32_t record, double moment,
+                    bool peers)
 {
-    const lio_cluster *c = r->c;
+    const lio_cluster *c = clock->c;
     way best = {INFINITY, LIO_FROM_FILE};
     for (uint64_t e = c->holders[record]; e < c->holders[record + 1]; e++) {
-        bool own = &r->nodes[c->entry_node[e]] == n;
+        bool own = &clock->nodes[c->entry_node[e]] == n;
         double seconds;
         if (c->ready[e] > moment || !(own || peers))
             continue;
-        seconds = seconds_at(r, c->sizes[record],
+        seconds = seconds_at(clock, c->sizes[record],
                              (own ? c->own_rates : c->peer_rates)[c->entry_tier[e]]);
         if (seconds < best.seconds)
             best = (way){seconds, own ? LIO_FROM_OWN : LIO_FROM_PEER};
@@ -113,11 +115,11 @@ static way held_way(const lio_clock *r, const node *n, uint32_t record, double m
     return best;
 }
 
-static void keep_staged(const lio_clock *r, const node *n, uint32_t record, double moment)
+static void keep_staged(const lio_clock *clock, const node *n, uint32_t record, double moment)
 {
-    const lio_cluster *c = r->c;
+    const lio_cluster *c = clock->c;
     for (uint64_t e = c->holders[record]; e < c->holders[record + 1]; e++)
-        if (&r->nodes[c->entry_node[e]] == n && c->ready[e] > moment)
+        if (&clock->nodes[c->entry_node[e]] == n && c->ready[e] > moment)
             c->ready[e] = moment;
 }
 
@@ -125,24 +127,24 @@ static void keep_staged(const lio_clock *r, const node *n, uint32_t record, doub
 
 /* Whether a record is read ahead; and if, how. The file system is the last choice, as it is the
  * slowest where a record is held. */
-static bool staging_way(lio_clock *r, node *n, uint32_t record, double moment, way *found)
+static bool staging_way(lio_clock *clock, node *n, uint32_t record, double moment, way *found)
 {
-    *found = held_way(r, n, record, moment, (r->c->may & LIO_CLOCK_STAGES_PEERS) != 0);
+    *found = held_way(clock, n, record, moment, (clock->c->may & LIO_CLOCK_STAGES_PEERS) != 0);
     if (found->source != LIO_FROM_FILE)
         return true;
-    if (!(r->c->may & LIO_CLOCK_STAGES_FILE))
+    if (!(clock->c->may & LIO_CLOCK_STAGES_FILE))
         return false;
-    found->seconds = file_seconds(r, n, moment, record);
+    found->seconds = file_seconds(clock, n, moment, record);
     note_file_read(n, moment);
     return true;
 }
 
 /* Reads ahead as far as the buffer has room, at least up to the use `wanted`, unless that is asked
  * for on demand before its turn has come. */
-static void stage(lio_clock *r, node *n, double now, uint64_t wanted)
+static void stage(lio_clock *clock, node *n, double now, uint64_t wanted)
 {
-    const lio_cluster *c = r->c;
-    for (; n->next < r->limit; n->next++) {
+    const lio_cluster *c = clock->c;
+    for (; n->next < clock->limit; n->next++) {
         uint32_t record = n->access[n->next];
         double *thread = &n->threads[n->next % c->threads], begun = *thread;
         way found;
@@ -153,49 +155,49 @@ static void stage(lio_clock *r, node *n, double now, uint64_t wanted)
         if (n->blocked && begun < now)
             begun = now;
         n->blocked = false;
-        fill_tiers(r, n, begun);
+        fill_tiers(clock, n, begun);
         if ((c->may & LIO_CLOCK_ON_DEMAND) && begun > now && n->next == wanted)
             return;
-        if (!staging_way(r, n, record, begun, &found)) {
+        if (!staging_way(clock, n, record, begun, &found)) {
             n->staged[n->next] = INFINITY;
             continue;
         }
         *thread = n->staged[n->next] = begun + found.seconds;
         n->used += c->sizes[record];
-        count_read(r, n->next, found.source);
+        count_read(clock, n->next, found.source);
         if (c->may & LIO_CLOCK_KEEPS_STAGED)
-            keep_staged(r, n, record, *thread);
+            keep_staged(clock, n, record, *thread);
     }
 }
 
 /* The quickest way at `now`, for which nothing was done before. */
-static way demanded_way(lio_clock *r, node *n, uint32_t record, double now)
+static way demanded_way(lio_clock *clock, node *n, uint32_t record, double now)
 {
-    way best = held_way(r, n, record, now, true);
-    double seconds = file_seconds(r, n, now, record);
+    way best = held_way(clock, n, record, now, true);
+    double seconds = file_seconds(clock, n, now, record);
     if (seconds < best.seconds)
         best = (way){seconds, LIO_FROM_FILE};
     return best;
 }
 
 /* When a record is there that a node asks for at `now`. */
-static double served(lio_clock *r, node *n, double now, uint64_t use)
+static double served(lio_clock *clock, node *n, double now, uint64_t use)
 {
-    const lio_cluster *c = r->c;
+    const lio_cluster *c = clock->c;
     uint32_t record = n->access[use];
     bool is_staged;
     double at;
     if (c->may & LIO_CLOCK_STAGES)
-        stage(r, n, now, use);
+        stage(clock, n, now, use);
     else
-        fill_tiers(r, n, now);
+        fill_tiers(clock, n, now);
     is_staged = n->next > use && n->staged[use] < INFINITY;
     at = is_staged ? n->staged[use] : INFINITY;
     if (at > now && (!is_staged || (c->may & LIO_CLOCK_ON_DEMAND))) {
-        way found = demanded_way(r, n, record, now);
+        way found = demanded_way(clock, n, record, now);
         if (now + found.seconds < at) {
             at = now + found.seconds;
-            count_read(r, use, found.source);
+            count_read(clock, use, found.source);
             if (found.source == LIO_FROM_FILE)
                 note_file_read(n, now);
         }
@@ -209,10 +211,10 @@ static double served(lio_clock *r, node *n, double now, uint64_t use)
 
 /* --- iterations ------------------------------------------------------------------------------- */
 
-static double iterate(lio_clock *r, node *n, double now, uint64_t first)
+static double iterate(lio_clock *clock, node *n, double now, uint64_t first)
 {
-    for (uint64_t use = first; use < first + r->c->batch; use++)
-        now = served(r, n, now, use) + r->c->sizes[n->access[use]] / r->c->compute;
+    for (uint64_t use = first; use < first + clock->c->batch; use++)
+        now = served(clock, n, now, use) + clock->c->sizes[n->access[use]] / clock->c->compute;
     return now;
 }
 
@@ -248,13 +250,13 @@ static node *nodes_make(const lio_cluster *c, uint64_t length)
 }
 
 /* A node knows where records are held once all have read an epoch, and stages the next one then. */
-static void begin_epoch(lio_clock *r, uint64_t epoch, double now)
+static void begin_epoch(lio_clock *clock, uint64_t epoch, double now)
 {
-    r->limit = (epoch + 1) * r->c->epoch_iterations * r->c->batch;
-    for (uint32_t i = 0; i < r->c->nodes; i++)
-        for (uint32_t k = 0; k < r->c->threads; k++)
-            if (r->nodes[i].threads[k] < now)
-                r->nodes[i].threads[k] = now;
+    clock->limit = (epoch + 1) * clock->c->epoch_iterations * clock->c->batch;
+    for (uint32_t i = 0; i < clock->c->nodes; i++)
+        for (uint32_t k = 0; k < clock->c->threads; k++)
+            if (clock->nodes[i].threads[k] < now)
+                clock->nodes[i].threads[k] = now;
 }
 
 int lio_clock_open(const lio_cluster *cluster, lio_clock **out, lio_error *error)

@@ -33,7 +33,7 @@ enum {
 typedef struct {
     uint32_t nodes, tiers, may;
     uint32_t batch; /* records of a node in an iteration */
-    uint64_t iterations, epoch_iterations, records;
+    uint64_t iterations, epoch_iterations;
     const double *sizes;    /* of records                                         */
     const uint32_t *access; /* record numbers: nodes x iterations x batch         */
     double start;           /* seconds before the first iteration; threads begin before, at 0 */

@@ -5,7 +5,7 @@
  * which may lie in memory shared between processes (every word is a lock-free atomic, and
  * waits are futexes that are not private) or in memory of one process.
  *
- *   header            abort: state, rank, message; who has left; how closing ends
+ *   header            abort: state, rank, message; the ranks that left; how closing ends
  *   ranks x 64 bytes  released: blocks [0, released) are needed no more; state
  *   roots x 128 bytes published: blocks [0, published) are filled; two bells
  *

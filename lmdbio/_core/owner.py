@@ -13,8 +13,8 @@ from lmdbio._core._lmdbio import ffi, lib
 def owned(pointer: Any, close: Callable[[Any], object], keep: object = None) -> Any:
     """A pointer that is closed when nothing refers to it any more, and only then.
 
-    A call under way in another thread counts as use: who is done with it drops its reference
-    and leaves the rest to the count.
+    A call under way in another thread counts as use: a thread that is done with it drops its
+    reference and leaves the rest to the count.
 
     The garbage collector must not know it. In a cycle (at the interpreter's end a script's
     globals are one) the collector calls the destructors of ``ffi.gc`` in the order of

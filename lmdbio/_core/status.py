@@ -28,7 +28,7 @@ U64 = npt.NDArray[np.uint64]
 
 
 class _OfThread(threading.local):
-    """A ``lio_error`` for each thread: who shares an object is told of no other's failure."""
+    """A ``lio_error`` for each thread: none is told of the failure of another's call."""
 
     def __init__(self) -> None:
         self.error = ffi.new("lio_error *")

@@ -12,7 +12,8 @@ A learner may be a rank or a node, whose ranks share memory: between nodes less 
 learners together have the same records in each step as without it, so that the sum of their
 gradients is the same.
 
-Source: Yang and Cong, locality-aware data loading (HiPC 2019), algorithm 1, theorems 1 and 2.
+Source: Yang and Cong, Accelerating Data Loading in Deep Neural Network Training (locality-aware
+loading), algorithm 1, theorems 1 and 2.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
                    -> meeting       share of all pairs of records that can come to one batch
     samples, groups -> epochs_without_repeat   for how long no group has to meet the same way
 
-Source: Zhu et al., DeepIO (MASCOTS 2018), section III-C: equations 1 to 5, with the two arguments
-of equation 1 exchanged, which gives the values that the paper prints; Pumma et al., asynchronous
-I/O for deep learning, equation 1.
+Source: Zhu et al., DeepIO, section III-C: equations 1 to 5, with the two arguments of equation 1
+exchanged, which gives the values that the paper prints; Lee et al., Asynchronous I/O Strategy for
+Large-Scale Deep Learning Applications, equation 1.
 """
 
 from __future__ import annotations

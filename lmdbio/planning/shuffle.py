@@ -17,8 +17,9 @@ Both permutations are Feistel networks (``order``), so that any part of an epoch
 it is long, in either direction. A shorter last chunk lies anywhere among the others; one inverse
 call says where.
 
-Source: Pumma et al., asynchronous I/O for deep learning, section III-A2 (groups, shuffled inside);
-Zhu et al., DeepIO (MASCOTS 2018), sections III-B and III-C (opportunistic order, runs).
+Source: Lee et al., Asynchronous I/O Strategy for Large-Scale Deep Learning Applications, section
+III-A2 (groups, shuffled inside); Zhu et al., DeepIO, sections III-B and III-C (opportunistic
+order, runs).
 """
 
 from __future__ import annotations

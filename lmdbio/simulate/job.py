@@ -172,7 +172,6 @@ def _cluster(
         "batch": scenario.training.batch // nodes,
         "iterations": scenario.iterations,
         "epoch_iterations": scenario.epoch_iterations,
-        "records": scenario.data.count,
         "start": init,
         "compute": environment.compute,
         "prepare": environment.staging_rate,
