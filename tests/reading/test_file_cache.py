@@ -38,6 +38,9 @@ def path(tmp_path_factory):
 def small_steps(monkeypatch, planned):
     monkeypatch.setattr(file_cache, "STEP_BYTES", 1 << 20)
     monkeypatch.setattr(file_cache, "REQUEST_BYTES", 1 << 16)
+    # How fast a busy disk is must not decide.
+    monkeypatch.setattr(file_cache, "WAIT_SECONDS_MAX", 60.0)
+    monkeypatch.setattr(file_cache, "EXPECTED_WAIT_SECONDS_MAX", 60.0)
 
 
 def batches(seed: int = 0):

@@ -67,6 +67,7 @@ def test_a_file_replaced_by_rename_is_not_mixed_with_the_new_one(
     tmp_path, path, replaced, monkeypatch
 ):
     monkeypatch.setattr(file_cache, "STEP_BYTES", 1 << 20)
+    monkeypatch.setattr(file_cache, "WAIT_SECONDS_MAX", 60.0)  # however slow the disk is
     other = build(tmp_path / "other", mark=1)
 
     def replace():
