@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.system import procfs
+from lmdbio.system.amounts import parse_bytes
 
 __all__ = [
     "DEFAULT_BYTES_MAX",
@@ -25,7 +26,6 @@ __all__ = [
     "FootprintBound",
     "available_bytes",
     "budget_bytes",
-    "parse_bytes",
     "recently_available_bytes",
 ]
 
@@ -35,26 +35,6 @@ DEFAULT_BYTES_MAX = 2_500_000_000
 RECENT_SECONDS = 1.0
 #: Environment variable that replaces the default.
 ENVIRONMENT = "LMDBIO_MEMORY_BYTES"
-
-_SUFFIXES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
-
-
-def parse_bytes(text: str, what: str) -> int:
-    """An amount of bytes such as "4096", "64M" or "2.5G" (powers of 1024).
-
-    Raises:
-        ValueError: names ``what``.
-    """
-    number = text.strip().upper().removesuffix("B").removesuffix("I")
-    factor = _SUFFIXES.get(number[-1:], 0)
-    digits = number[:-1] if factor else number
-    try:
-        value = int(float(digits) * factor) if factor else int(digits)
-    except (ValueError, OverflowError):
-        value = 0
-    if value <= 0:
-        raise ValueError(f"{what} must be a positive number of bytes (such as 2G), not {text!r}")
-    return value
 
 
 def _statistic(path: str, pattern: str) -> int | None:

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from lmdbio.machine.budget import parse_bytes
 from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.system.amounts import parse_bytes
 
 __all__ = ["DEPTH_MAX", "ENGINES", "FIELDS", "Overrides", "VARIABLES", "overrides_from_env"]
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.machine import budget
-from lmdbio.machine.budget import FootprintBound, available_bytes, budget_bytes, parse_bytes
+from lmdbio.machine.budget import FootprintBound, available_bytes, budget_bytes
 
 GIB = 2**30
 
@@ -133,20 +133,6 @@ def test_the_keyword_wins_over_the_variable_over_the_default() -> None:
     for wrong in (1.5, True, [], b"2G"):
         with pytest.raises(TypeError, match="whole number of bytes, or text such as '2G'"):
             budget_bytes(wrong, environ)
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [("4096", 4096), ("1k", 1024), ("2G", 2 * GIB), ("1.5 GiB", 3 * GIB // 2), ("3MB", 3 * 2**20)],
-)
-def test_amounts_of_bytes_are_understood(text: str, value: int) -> None:
-    assert parse_bytes(text, "it") == value
-
-
-@pytest.mark.parametrize("text", ["", "0", "-1", "lots", "G", "1e400G", "nanG", "12X"])
-def test_nonsense_amounts_are_refused_by_name(text: str) -> None:
-    with pytest.raises(ValueError, match="LMDBIO_MEMORY_BYTES"):
-        parse_bytes(text, budget.ENVIRONMENT)
 
 
 def planned(extents: np.ndarray, alignment: int) -> int:
