@@ -32,7 +32,7 @@ import numpy.typing as npt
 from lmdbio.bench import plain
 from lmdbio.bench.layout import Layout, lay_out
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.schedule import split_share
+from lmdbio.planning.split import split_share
 from lmdbio.reader.reader import Reader
 
 #: Takes the bytes of one record.

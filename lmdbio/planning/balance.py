@@ -13,7 +13,7 @@ learners together have the same records in each step as without it, so that the 
 gradients is the same.
 
 Source: Yang and Cong, Accelerating Data Loading in Deep Neural Network Training (locality-aware
-loading), algorithm 1, theorems 1 and 2.
+loading), algorithm 1, theorems 1 and 2, section V-C.
 """
 
 from __future__ import annotations
@@ -26,14 +26,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.schedule import split_share
+from lmdbio.planning.placement import NOBODY
+from lmdbio.planning.split import split_share
 
-__all__ = ["NOBODY", "Move", "balance", "deal", "moved_share_limit"]
+__all__ = ["Move", "balance", "deal", "held_limit", "moved_share_limit"]
 
 I64 = npt.NDArray[np.int64]
-
-#: The holder of a record that no learner holds.
-NOBODY = -1
 
 
 class Move(NamedTuple):
@@ -90,7 +88,7 @@ def _take(heap: list[tuple[int, int]], left: int, learner: int) -> None:
         heapq.heappop(heap)
 
 
-def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
+def deal(holders: npt.ArrayLike, learners: int, shares: Sequence[int] | None = None) -> list[I64]:
     """Return the places of a step that each learner takes.
 
     A learner's own come first, ascending, then those that it is given, in the order of the moves:
@@ -99,17 +97,19 @@ def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
 
     Args:
         holders: the learner that holds the record of each place, or ``NOBODY``; shape (places,).
-        learners: how many there are. Their shares differ by one place at most.
+        learners: how many there are.
+        shares: places that each is to have, all in all; None: even ones (``split_share``).
 
     Raises:
-        ValueError: there is no such holder, or no learner.
+        ValueError: there is no such holder, or no learner, or shares do not add up.
     """
     if learners < 1:
         raise ValueError(f"there must be at least 1 learner, not {learners}")
     given = np.asarray(holders, np.int64)
     if given.size and not NOBODY <= int(given.min()) <= int(given.max()) < learners:
         raise ValueError(f"a holder is none of {learners} learners")
-    shares = [len(split_share(len(given), learners, i)) for i in range(learners)]
+    if shares is None:
+        shares = [len(split_share(len(given), learners, i)) for i in range(learners)]
     by_holder = np.argsort(given, kind="stable")
     counts = np.bincount(given + 1, minlength=learners + 1)
     ends = np.cumsum(counts)
@@ -125,6 +125,20 @@ def deal(holders: npt.ArrayLike, learners: int) -> list[I64]:
         taken[move.source][0] = own[move.source]
         taken[move.target].append(places[-move.records :])
     return [np.concatenate(parts) for parts in taken]
+
+
+def held_limit(batch: int, learners: int, alpha: float = 1.0) -> float:
+    """Return how many of a batch's records one learner holds at most, with high probability.
+
+    Records lie anywhere: the fullest of p bins with b balls has no more than
+    b/p + alpha * sqrt(2 * b/p * log p) of them, for alpha above 1 and b well above p log p.
+
+    Args:
+        batch: records of a step (b).
+        learners: that hold them, each as many (p).
+    """
+    mean = batch / learners
+    return mean + alpha * math.sqrt(2 * mean * math.log(learners))
 
 
 def moved_share_limit(local_batch: int) -> float:

@@ -3,28 +3,49 @@
     home        each node a part of the file, in its order, as far as its tiers have room
     first       what a node uses in the first epoch
     frequency   what a node uses most in all epochs, the fastest tier first
+    next_use    what a node uses again soonest
 
-Each gives records by node and tier, in the order in which they are fetched. Nobody asks another
-one: all nodes compute the same.
+The first three give records by node and tier, in the order in which they are fetched; ``bounds``
+and ``holder`` are home by bytes of the file. Nobody asks another one: all nodes compute the same.
+``rounds`` has those that stream.
+
+Over all nodes together ``next_use`` finds no more than ``home``: in an epoch each record is used
+once, so what is used in the next one has to be held while the epoch ends, where no more than the
+capacity can be. Between nodes that exchange nothing it does.
 
 Source: DeepIO (home), LBANN's data store (home, first), locality-aware loading (home), the HDMLP
-thesis, sections 3.2.2 and 4.3.7 (frequency).
+thesis, sections 3.2.2 and 4.3.7 (frequency); Belady, A Study of Replacement Algorithms for a
+Virtual-Storage Computer (1966).
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ROUNDING", "Holdings", "first", "frequency", "home"]
+__all__ = [
+    "NOBODY",
+    "ROUNDING",
+    "Holdings",
+    "bounds",
+    "first",
+    "frequency",
+    "holder",
+    "home",
+    "next_use",
+]
 
 I64 = npt.NDArray[np.int64]
 F64 = npt.NDArray[np.float64]
 
 #: Sums of sizes may be off by so much: a tier of ten records' size holds ten of them.
 ROUNDING = 1e-9
+
+#: The holder of a record that no node holds.
+NOBODY = -1
 
 #: Records of each node, by tier, in the order in which they are fetched.
 Holdings = list[list[I64]]
@@ -68,6 +89,76 @@ def frequency(access: npt.NDArray[np.uint32], sizes: F64, capacities: Sequence[f
         parts = _split(by_uses, sizes[records], capacities)
         held.append([records[p[np.argsort(used_first[p])]].astype(np.int64) for p in parts])
     return held
+
+
+def next_use(access: npt.NDArray[np.uint32], sizes: F64, capacity: float) -> npt.NDArray[np.bool_]:
+    """Give one node, at any time, what it uses again soonest.
+
+    Where all records are of one size, no other choice makes more of its uses find their record
+    (Belady's MIN; a record that is used again later than all others is not even taken in).
+
+    Args:
+        access: records that the node uses in all epochs, one after the other, shape (uses,).
+        capacity: of all its tiers, in the unit of the sizes.
+
+    Returns:
+        For each use whether its record was held, bool of shape (uses,).
+    """
+    following = _following(access)
+    found = np.zeros(len(access), np.bool_)
+    held: dict[int, float] = {}
+    latest: list[tuple[int, int]] = []  # negative, since a heap gives the smallest first
+    used = 0.0
+    for use, (record, after) in enumerate(zip(access.tolist(), following.tolist(), strict=True)):
+        size = held.pop(record, None)
+        found[use] = size is not None
+        used -= size or 0.0
+        if after == len(access):
+            continue
+        held[record] = float(sizes[record])
+        used += held[record]
+        heapq.heappush(latest, (-after, record))
+        while used > capacity * (1 + ROUNDING):
+            used -= held.pop(heapq.heappop(latest)[1])
+    return found
+
+
+def _following(access: npt.NDArray[np.uint32]) -> I64:
+    """Return for each use the next one of the same record; the number of uses if there is none."""
+    order = np.argsort(access, kind="stable")
+    same = access[order[1:]] == access[order[:-1]]
+    following = np.full(len(access), len(access), np.int64)
+    following[order[:-1][same]] = order[1:][same]
+    return following
+
+
+def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
+    """Return where the parts of a file end that nodes hold as they are, byte for byte.
+
+    Node n holds bytes [bounds[n], bounds[n + 1]): each as much as its tiers have room for, or
+    where all have more than enough, as large a share.
+
+    Args:
+        size: of the file, bytes.
+        capacities: of all tiers of each node, bytes.
+        alignment: bytes; all bounds but the file's end are multiples of it.
+    """
+    parts = -(-size // alignment)
+    rooms = np.cumsum([0, *(capacity // alignment for capacity in capacities)]).tolist()
+    # In whole units of the alignment, so that rounding exceeds no room.
+    held = [parts * end // rooms[-1] if rooms[-1] > parts else end for end in rooms]
+    return np.array([min(size, end * alignment) for end in held], np.int64)
+
+
+def holder(ends: I64, offsets: npt.ArrayLike) -> I64:
+    """Return the node whose part a byte of the file lies in, ``NOBODY`` where none has it.
+
+    Args:
+        ends: of the parts (``bounds``).
+        offsets: in the file, shape (n,). A record lies where its first byte does.
+    """
+    found = np.searchsorted(ends, np.asarray(offsets, np.int64), side="right") - 1
+    return np.where(found < len(ends) - 1, found, NOBODY)
 
 
 def _split(records: I64, sizes: F64, capacities: Sequence[float]) -> list[I64]:

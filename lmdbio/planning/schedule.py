@@ -9,8 +9,10 @@ share of a batch is its positions floor(p*B/P) .. floor((p+1)*B/P); it may be em
               it serves) takes one contiguous chunk, teams in the order of their lowest rank;
               inside the chunk the iteration comes first, then the rank. The last window is
               shorter when the iterations are no multiple of k.
+``local``     each team takes those records of a batch that it holds; what it holds too many of
+              goes to teams that hold too few (``balance``).
 
-Both consume exactly the same records in every aligned window:
+The first two consume exactly the same records in every aligned window:
 
     B = 4, k = 2, two teams {0}, {1}      iteration 0      iteration 1
     strided     rank 0                    0 1              4 5
@@ -26,22 +28,22 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["ASSIGNMENTS", "Run", "Schedule", "split_share"]
+from lmdbio.planning.balance import deal
+from lmdbio.planning.split import split_share
 
+__all__ = ["ASSIGNMENTS", "Run", "Schedule"]
+
+#: Those that need no holder.
 ASSIGNMENTS = ("strided", "blocked")
 
 U64 = npt.NDArray[np.uint64]
-
-
-def split_share(total: int, parts: int, part: int) -> range:
-    """The positions of ``part`` when ``total`` things are shared evenly by ``parts``."""
-    return range(part * total // parts, (part + 1) * total // parts)
 
 
 class Run(NamedTuple):
@@ -67,10 +69,11 @@ class Schedule:
         batch_size: records per iteration, over all ranks; may exceed ``count`` (they repeat).
         teams: the job's ranks, split into the teams of its roots; each ascending, ordered by
             the first.
-        assignment: "strided" or "blocked".
+        assignment: "strided", "blocked" or, with ``holder``, "local".
         block_iterations: k, iterations per block.
         start: the first record; counted modulo ``count``.
         iterations: how many there are; None: endless.
+        holder: which team holds each of some records, ``NOBODY`` if none; a pure function.
 
     Raises:
         ValueError: for values that describe no schedule.
@@ -83,6 +86,7 @@ class Schedule:
     block_iterations: int = 1
     start: int = 0
     iterations: int | None = None
+    holder: Callable[[U64], npt.NDArray[np.int64]] | None = None
     _team_of: dict[int, int] = field(init=False, repr=False, compare=False)
     _rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
@@ -95,9 +99,10 @@ class Schedule:
             raise ValueError(f"block_iterations must be at least 1, not {self.block_iterations}")
         if self.iterations is not None and self.iterations < 0:
             raise ValueError(f"iterations must not be negative ({self.iterations})")
-        if self.assignment not in ASSIGNMENTS:
+        known = ASSIGNMENTS if self.holder is None else (*ASSIGNMENTS, "local")
+        if self.assignment not in known:
             raise ValueError(
-                f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {self.assignment!r}"
+                f"assignment must be one of {', '.join(known)}, not {self.assignment!r}"
             )
         flat = [rank for team in self.teams for rank in team]
         if sorted(flat) != list(range(len(flat))) or not all(self.teams):
@@ -167,8 +172,18 @@ class Schedule:
         share = self.share(rank)
         if self.assignment == "strided":
             return self._consecutive(iteration * self.batch_size + share.start, len(share))
+        if self.assignment == "local":
+            own = self.rows(0, rank)
+            return self._dealt(iteration)[self.team_of(rank)][own.start : own.stop]
         rows = self.rows(step, rank)
         return self._consecutive(self._chunk(block, self.team_of(rank)) + rows.start, len(rows))
+
+    def _dealt(self, iteration: int) -> list[U64]:
+        """``local``: the records that each team takes in an iteration."""
+        assert self.holder is not None
+        batch = self._consecutive(iteration * self.batch_size, self.batch_size)
+        places = deal(self.holder(batch), len(self.teams), self._rows)
+        return [batch[own] for own in places]
 
     def rows(self, step: int, rank: int) -> range:
         """Rows of ``rank`` in a block's table, in the block's iteration ``step``."""
@@ -183,6 +198,10 @@ class Schedule:
     def team_records(self, block: int, team: int) -> U64:
         """Record indices of a block's rows: uint64, shape (block length * team rows,)."""
         length = self.block_length(block)
+        if self.assignment == "local":
+            first = block * self.block_iterations
+            parts = [self._dealt(iteration)[team] for iteration in range(first, first + length)]
+            return np.concatenate(parts)
         if self.assignment == "blocked":
             return self._consecutive(self._chunk(block, team), length * self._rows[team])
         positions = np.concatenate(
@@ -194,8 +213,8 @@ class Schedule:
 
     def course(self, block: int) -> tuple[Run, ...]:
         """All records of a block of one iteration, in the order of the sequence, by team."""
-        if self.block_iterations != 1:
-            raise ValueError("only blocks of one iteration have a course")
+        if self.block_iterations != 1 or self.assignment == "local":
+            raise ValueError("only blocks of one iteration that follow the sequence have a course")
         first = block * self.batch_size
         if self.assignment == "blocked":
             chunks = [Run(self._chunk(block, i), n, i) for i, n in enumerate(self._rows)]
@@ -212,7 +231,10 @@ class Schedule:
         return tuple(runs)
 
     def runs(self, team: int) -> tuple[int, ...]:
-        """Lengths of the contiguous runs of positions that ``team`` has in each batch."""
+        """Lengths of the contiguous runs of positions that ``team`` has in each batch.
+
+        Not of ``local``, where each batch has others.
+        """
         lengths: list[int] = []
         end = -1
         for share in map(self.share, self.teams[team]):

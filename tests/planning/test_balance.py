@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lmdbio.planning.balance import NOBODY, Move, balance, deal, moved_share_limit
+from lmdbio.planning.balance import Move, balance, deal, held_limit, moved_share_limit
+from lmdbio.planning.placement import NOBODY
 
 
 @given(st.integers(1, 64), st.integers(1, 32), st.integers(0, 2**32 - 1))
@@ -81,3 +82,27 @@ def test_with_many_learners_the_share_that_moves_is_near_its_limit() -> None:
         held = np.bincount(chance.integers(0, 512, 512 * 32), minlength=512).tolist()
         shares.append(sum(m.records for m in balance(held, [32] * 512)) / (512 * 32))
     assert np.mean(shares) == pytest.approx(moved_share_limit(32), rel=0.02)
+
+
+@given(st.data(), st.lists(st.integers(0, 9), min_size=1, max_size=8))
+def test_shares_of_ones_own_are_kept(data: st.DataObject, shares: list[int]) -> None:
+    learners, places = len(shares), sum(shares)
+    whose = st.integers(NOBODY, learners - 1)
+    holders = data.draw(st.lists(whose, min_size=places, max_size=places))
+    taken = deal(holders, learners, shares)
+    assert [len(part) for part in taken] == shares
+    assert sorted(np.concatenate(taken).tolist()) == list(range(places))
+
+
+def test_shares_that_do_not_add_up_are_refused() -> None:
+    with pytest.raises(ValueError, match="cannot become"):
+        deal([0, 1, 1], 2, [1, 1])
+
+
+@pytest.mark.parametrize(("learners", "local"), [(16, 64), (64, 128), (256, 1024)])
+def test_no_learner_holds_much_more_than_its_share(learners: int, local: int) -> None:
+    chance = np.random.default_rng(learners)
+    batch = learners * local
+    fullest = [np.bincount(chance.integers(0, learners, batch)).max() for _ in range(200)]
+    assert np.mean(np.array(fullest) > held_limit(batch, learners, 1.1)) < 0.1
+    assert held_limit(batch, learners, 1.1) < 2 * local

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from lmdbio.planning.schedule import Schedule, split_share
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.split import split_share
 
 
 def contiguous_teams(ranks: int, teams: int) -> tuple[tuple[int, ...], ...]:
@@ -157,3 +158,48 @@ def test_values_that_describe_no_schedule_are_refused(
     good: dict[str, object] = {"count": 10, "batch_size": 4, "teams": ((0,), (1,))}
     with pytest.raises(ValueError, match=words):
         Schedule(**(good | wrong))  # type: ignore[arg-type]
+
+
+@given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 8), st.data())
+def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_holds(
+    count: int, batch_size: int, ranks: int, data: st.DataObject
+) -> None:
+    teams = contiguous_teams(ranks, data.draw(st.integers(1, ranks)))
+    holder_of = np.array(
+        data.draw(st.lists(st.integers(-1, len(teams) - 1), min_size=count, max_size=count))
+    )
+    local = Schedule(
+        count, batch_size, teams, "local", data.draw(st.integers(1, 3)),
+        holder=lambda records: holder_of[records.astype(np.int64)],
+    )  # fmt: skip
+    strided = Schedule(count, batch_size, teams)
+    for iteration in range(4):
+        shares = [local.records(iteration, rank) for rank in range(ranks)]
+        usual = [strided.records(iteration, rank) for rank in range(ranks)]
+        assert [len(share) for share in shares] == [len(share) for share in usual]
+        assert sorted(np.concatenate(shares).tolist()) == sorted(np.concatenate(usual).tolist())
+    for block in range(2):
+        for team, members in enumerate(teams):
+            table = local.team_records(block, team)
+            for step in range(local.block_length(block)):
+                iteration = block * local.block_iterations + step
+                for rank in members:
+                    rows = local.rows(step, rank)
+                    own = table[rows.start : rows.stop]
+                    assert np.array_equal(own, local.records(iteration, rank))
+
+
+def test_a_team_that_holds_its_share_takes_it_and_nothing_moves() -> None:
+    teams = ((0, 1), (2, 3))
+    schedule = Schedule(
+        8, 8, teams, "local", holder=lambda records: (records % 2).astype(np.int64)
+    )
+    assert schedule.team_records(0, 0).tolist() == [0, 2, 4, 6]
+    assert [schedule.records(0, rank).tolist() for rank in (2, 3)] == [[1, 3], [5, 7]]
+    with pytest.raises(ValueError, match="course"):
+        schedule.course(0)
+
+
+def test_local_needs_a_holder() -> None:
+    with pytest.raises(ValueError, match="one of strided, blocked, not 'local'"):
+        Schedule(8, 8, ((0,),), "local")
