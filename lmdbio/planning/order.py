@@ -17,7 +17,7 @@ the round function is the finaliser of SplitMix64 (Steele, Lea, Flood, OOPSLA 20
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import index
 
@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.planning import mixing
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 __all__ = ["Epoch", "Shard"]
@@ -74,6 +75,11 @@ class Epoch:
         if self.number < 0:
             raise ValueError(f"an epoch's number must not be negative ({self.number})")
         self.shuffle.given_order(self.count)
+        if self.shuffle.held and not self.shuffle.held <= self.count <= mixing.COUNT_MAX:
+            raise ValueError(
+                f"{self.shuffle.held} held records cannot be mixed among {self.count} "
+                f"(at most {mixing.COUNT_MAX})"
+            )
 
     def samples(self, places: npt.ArrayLike) -> I64:
         """The samples at some places.
@@ -92,6 +98,8 @@ class Epoch:
         order = self.shuffle.given_order(self.count)
         if order is not None:
             return order[given]
+        if self.seed is not None and self.shuffle.held:
+            return self._mixed(given)
         if self.seed is not None and len(given):
             self._shuffling().records(given.view(np.uint64))
         return given
@@ -109,9 +117,36 @@ class Epoch:
         order = self.shuffle.given_order(self.count)
         if order is not None:
             return _inverse(self.shuffle)[given]
+        if self.seed is not None and self.shuffle.held:
+            return self._unmixed(given)
         if self.seed is not None and len(given):
             self._shuffling().places(given.view(np.uint64))
         return given
+
+    def mixed_epochs(self) -> tuple[Epoch, Epoch]:
+        """Return the order of the held records, and that of the others, counted on from these."""
+        held = self.shuffle.held
+        return (
+            replace(self, count=held, shuffle=GLOBAL),
+            replace(self, count=self.count - held, shuffle=self.shuffle.streamed),
+        )
+
+    def _mixed(self, places: I64) -> I64:
+        held, streamed = self.mixed_epochs()
+        is_held, numbers = mixing.apart(places, held.count, self.count)
+        numbers[is_held] = held.samples(numbers[is_held])
+        numbers[~is_held] = held.count + streamed.samples(numbers[~is_held])
+        return numbers
+
+    def _unmixed(self, samples: I64) -> I64:
+        held, streamed = self.mixed_epochs()
+        is_held = samples < held.count
+        places = np.empty_like(samples)
+        of_held = held.places(samples[is_held])
+        places[is_held] = mixing.first_places(of_held, held.count, self.count)
+        of_others = streamed.places(samples[~is_held] - held.count)
+        places[~is_held] = mixing.second_places(of_others, held.count, self.count)
+        return places
 
     def _checked(self, numbers: npt.ArrayLike, what: str) -> I64:
         """Return a copy, each below the count."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio.planning import mixing
 from lmdbio.planning.shuffle import Shuffle
 
 __all__ = ["epochs_without_repeat", "meeting", "randomness"]
@@ -47,7 +48,11 @@ def _choices(
     shuffle: Shuffle, count: int, places: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float64]:
     """How many records could come to each place."""
-    window = shuffle.window_records(count)
+    if shuffle.held:
+        is_held, numbers = mixing.apart(places, shuffle.held, count)
+        streamed = _choices(shuffle.streamed, count - shuffle.held, numbers)
+        return np.where(is_held, shuffle.held - numbers, streamed)
+    window = max(1, shuffle.window_records(count))
     if not shuffle.inner and shuffle.chunk > 1:
         choices = np.ceil((count - places) / window)
     else:
@@ -62,7 +67,7 @@ def meeting(shuffle: Shuffle, count: int) -> float:
 
     Records of one window can; batches that span two windows are left out. Where windows
     have more than one chunk, each epoch has others: in the end all pairs can meet. Records of
-    two ``groups`` never do.
+    two ``groups`` never do. Records that are held (``mixed``) meet all others.
 
     Args:
         shuffle: of the epoch.
@@ -72,7 +77,9 @@ def meeting(shuffle: Shuffle, count: int) -> float:
         return 1.0
     if shuffle.order is not None or not (shuffle.inner or shuffle.chunk == 1):
         return 0.0
-    return (shuffle.window_records(count) - 1) / (count - 1)
+    streamed = count - shuffle.held
+    apart = streamed - shuffle.streamed.window_records(streamed) if streamed else 0
+    return 1 - streamed * apart / (count * (count - 1))
 
 
 def epochs_without_repeat(samples: int, groups: int) -> int:

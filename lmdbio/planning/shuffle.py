@@ -9,6 +9,8 @@ that: chunks of records are permuted, and each run of ``window`` chunks is shuff
     windows(c, w)  c of a file   what memory  yes      w parts of the file, read in order and
                                  has room for          shuffled together, then the next w
     runs(c)        c             -            no       parts in chance order, each in its own
+    mixed(h, c, w) c             as windows   yes      the first h records anywhere, evenly among
+                                                       the rest, which comes in windows
     given(order)   -             -            -        a list of one's own
 
     place --permutation inside its window--> place --permutation of the chunks--> record
@@ -24,7 +26,7 @@ order, runs).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -43,20 +45,25 @@ class Shuffle:
         window: chunks whose records are shuffled among each other, at least 1.
         inner: records are shuffled inside windows; else chunks keep their order.
         order: of ``given``: record numbers, as the bytes of an int64 array; else None.
+        held: of ``mixed``: records from the first one on that may come anywhere; else 0.
 
     Raises:
-        ValueError: ``chunk`` or ``window`` is less than 1, or ``order`` lacks a record.
+        ValueError: ``chunk`` or ``window`` is less than 1, ``held`` is negative, or ``order``
+            lacks a record.
     """
 
     chunk: int = 1
     window: int = 1
     inner: bool = True
     order: bytes | None = None
+    held: int = 0
 
     def __post_init__(self) -> None:
         for name, value in (("chunk", self.chunk), ("window", self.window)):
             if not 1 <= value < 2**63:
                 raise ValueError(f"{name} must be at least 1 and below 2**63, not {value}")
+        if self.held < 0:
+            raise ValueError(f"held must not be negative ({self.held})")
         if self.order is None:
             return
         numbers = np.frombuffer(self.order, np.int64)
@@ -79,6 +86,19 @@ class Shuffle:
         return cls(length, inner=False)
 
     @classmethod
+    def mixed(cls, held: int, chunk: int, window: int) -> Shuffle:
+        """The first ``held`` records anywhere, the others in windows among them.
+
+        For a cache that holds the first ones, and through which the others stream.
+        """
+        return cls(chunk, window, held=held)
+
+    @property
+    def streamed(self) -> Shuffle:
+        """The shuffle of the records that are not ``held``."""
+        return replace(self, held=0)
+
+    @classmethod
     def given(cls, order: npt.ArrayLike) -> Shuffle:
         """A list of one's own, the same in each epoch.
 
@@ -97,7 +117,10 @@ class Shuffle:
         """Records that are shuffled among each other, of ``count``."""
         if self.order is not None or self.chunk == 1:
             return count
-        return min(count, self.chunk * (self.window if self.inner else 1))
+        window = self.chunk * (self.window if self.inner else 1)
+        if self.held:
+            window = -(-window * count // max(1, count - self.held))
+        return min(count, window)
 
     def given_order(self, count: int) -> I64 | None:
         """Return the records of a ``given`` order; None: it is another shuffle.

@@ -37,6 +37,12 @@ def test_what_may_come_is_counted_place_by_place() -> None:
     assert runs == pytest.approx(weighed([3, 3, 2, 2, 1, 1]))
 
 
+def test_held_records_and_the_others_each_have_the_chance_of_their_own() -> None:
+    # Places 0 2 4 are of the others, two chunks of two shuffled together; 1 and 3 of the held.
+    assert randomness(Shuffle.mixed(2, 1, 9), 4) == pytest.approx(weighed([2, 2, 1, 1]))
+    assert randomness(Shuffle.mixed(9, 2, 2), 9) == 1.0
+
+
 @given(st.integers(1, 3000), st.integers(1, 80), st.integers(1, 30), st.booleans())
 def test_no_order_has_more_chance_than_all_of_it(
     count: int, chunk: int, window: int, inner: bool
@@ -55,6 +61,9 @@ def test_pairs_that_can_meet() -> None:
     assert meeting(GLOBAL, 50) == 1.0 == meeting(GLOBAL, 1)
     assert meeting(Shuffle.groups(5), 50) == pytest.approx(4 / 49)
     assert meeting(Shuffle.windows(5, 2), 50) == pytest.approx(9 / 49)
+    # Two held ones meet all; of the eight others, each meets three.
+    assert meeting(Shuffle.mixed(2, 2, 2), 10) == pytest.approx(1 - 8 * 4 / 90)
+    assert meeting(Shuffle.mixed(50, 2, 2), 50) == 1.0
     assert meeting(Shuffle.runs(5), 50) == 0.0 == meeting(Shuffle.given([0, 1]), 2)
 
 

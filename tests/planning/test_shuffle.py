@@ -23,6 +23,7 @@ SHUFFLES = {
     "groups": Shuffle.groups(16),
     "windows": Shuffle.windows(7, 5),
     "runs": Shuffle.runs(9),
+    "mixed": Shuffle.mixed(1, 7, 5),
 }
 
 
@@ -183,3 +184,41 @@ def test_what_is_no_shuffle_is_refused(values: dict[str, int]) -> None:
 def test_without_a_seed_nothing_is_shuffled() -> None:
     assert Epoch(9, None, 3, Shuffle.groups(3)).samples(range(9)).tolist() == list(range(9))
     assert Epoch(9, None).places([4]).tolist() == [4]
+
+
+@given(st.integers(1, 2000), st.data())
+def test_of_any_run_of_places_held_records_have_their_proportion(
+    count: int, data: st.DataObject
+) -> None:
+    held = data.draw(st.integers(1, count))
+    shuffle = Shuffle.mixed(held, data.draw(st.integers(1, 40)), data.draw(st.integers(1, 9)))
+    found = order(count, shuffle)
+    assert np.array_equal(np.sort(found), np.arange(count))
+    so_far = np.cumsum(found < held)
+    assert np.all(np.abs(so_far - np.arange(1, count + 1) * held / count) < 1)
+
+
+def test_the_others_come_in_windows_and_in_another_order_each_epoch() -> None:
+    shuffle = Shuffle.mixed(300, 10, 5)
+    first, second = (order(1000, shuffle, number=i) for i in (0, 1))
+    for found in (first, second):
+        streamed = found[found >= 300] - 300
+        for begin in range(0, 700, 50):
+            assert len(np.unique(streamed[begin : begin + 50] // 10)) == 5
+        assert len(np.unique(found[found < 300][:100])) == 100
+    assert not np.array_equal(first, second)
+
+
+def test_more_held_records_than_there_are_and_more_than_fit_the_sum_are_refused() -> None:
+    with pytest.raises(ValueError, match="11 held records cannot be mixed among 10"):
+        Epoch(10, 1, 0, Shuffle.mixed(11, 2, 2))
+    with pytest.raises(ValueError, match="cannot be mixed"):
+        Epoch(2**31 + 1, 1, 0, Shuffle.mixed(11, 2, 2))
+    with pytest.raises(ValueError, match="negative"):
+        Shuffle.mixed(-1, 2, 2)
+
+
+def test_the_largest_mixed_order_goes_there_and_back() -> None:
+    epoch = Epoch(2**31, 1, 0, Shuffle.mixed(2**30 + 1, 2**10, 2**10))
+    places = np.random.default_rng(1).integers(0, 2**31, 10_000)
+    assert np.array_equal(epoch.places(epoch.samples(places)), places)

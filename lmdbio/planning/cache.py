@@ -1,0 +1,87 @@
+"""cache: what a job may hold of its data set, as a value. Pure.
+
+    Cache(memory, disk, disk_bytes, placement, warm)     each root holds a part, in these tiers
+
+| placement | who holds what |
+|---|---|
+| home | each root a part of the file, memory first; what has no room comes from the file |
+| window | each root a slice of the chunks that are shuffled together; for ``Shuffle.windows`` |
+| mixed | home, but for the room of a window, through which the rest streams |
+| next | each root what it uses again soonest; nothing is exchanged |
+
+| warm | when a held record is read first |
+|---|---|
+| demand | when a rank needs it, or its root has nothing else to do |
+| preload | before the first iteration |
+
+Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (demand).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lmdbio.system.amounts import parse_bytes
+
+__all__ = ["PLACEMENTS", "WARM", "Cache"]
+
+PLACEMENTS = ("home", "window", "mixed", "next")
+WARM = ("demand", "preload")
+
+
+@dataclass(frozen=True, slots=True)
+class Cache:
+    """The tiers of each root, and what it holds in them.
+
+    Attributes:
+        memory: bytes, or text such as "8G"; 0: none.
+        disk: a folder of a disk of the root's node; None: none.
+        disk_bytes: on that disk, bytes or text; None: half of what is free there.
+        placement: "home", "window", "mixed" or "next".
+        warm: "demand" or "preload".
+
+    Raises:
+        ValueError: a value that makes no sense, or no tier at all.
+    """
+
+    memory: int | str = 0
+    disk: str | None = None
+    disk_bytes: int | str | None = None
+    placement: str = "home"
+    warm: str = "demand"
+
+    def __post_init__(self) -> None:
+        for name in ("memory", "disk_bytes"):
+            given = getattr(self, name)
+            if isinstance(given, str):
+                value = 0 if given.strip() == "0" else parse_bytes(given, f"Cache: {name}")
+                object.__setattr__(self, name, value)
+            elif given is not None and (isinstance(given, bool) or given < 0):
+                raise ValueError(f"Cache: {name} must be a number of bytes, not {given!r}")
+        for name, known in (("placement", PLACEMENTS), ("warm", WARM)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
+                )
+        if self.disk_bytes is not None and self.disk is None:
+            raise ValueError("Cache: disk_bytes needs disk, the folder")
+        if not self.memory and self.disk is None:
+            raise ValueError("Cache: it needs memory, a disk, or both")
+
+    @classmethod
+    def parse(cls, text: str) -> Cache:
+        """Return the value of words such as ``memory=8G,disk=/local,disk_bytes=100G``.
+
+        Raises:
+            ValueError: it has no such field, or one twice.
+        """
+        values: dict[str, str] = {}
+        for part in text.split(","):
+            name, equals, value = (word.strip() for word in part.partition("="))
+            if not equals or name not in cls.__slots__ or name in values:
+                raise ValueError(
+                    f"Cache: {part.strip()!r} is not NAME=VALUE, with each of "
+                    f"{', '.join(cls.__slots__)} at most once"
+                )
+            values[name] = value
+        return cls(**values)

@@ -1,0 +1,110 @@
+"""rounds: what comes to memory together where an epoch is shuffled in windows. Pure.
+
+    place -> round                      a run of places; its records are those of one window
+    round, root -> slice of its records     each root reads one, in the order of the file
+    record -> root                      that has read it in its round
+
+All roots together read each byte of the file once an epoch, in requests as large as a slice, and
+hand records to each other inside a round. While one round is used, the next one is read.
+
+Source: DeepIO, section III-C (its hybrid pipeline); two-phase I/O.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.planning.order import Epoch
+from lmdbio.planning.split import split_share
+
+__all__ = ["Rounds"]
+
+I64 = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Rounds:
+    """The rounds of an epoch.
+
+    Attributes:
+        epoch: its shuffle has windows (``Shuffle.windows``, ``Shuffle.groups``).
+        roots: that read.
+
+    Raises:
+        ValueError: there is no root, or the epoch has no windows.
+    """
+
+    epoch: Epoch
+    roots: int
+
+    def __post_init__(self) -> None:
+        if self.roots < 1:
+            raise ValueError(f"there must be at least 1 root, not {self.roots}")
+        shuffle = self.epoch.shuffle
+        if shuffle.order is not None or shuffle.chunk == 1 or shuffle.held:
+            raise ValueError("a round is a window of chunks, which this shuffle has not")
+
+    def __len__(self) -> int:
+        """Rounds of the epoch."""
+        return -(-self._chunks // self._window)
+
+    @property
+    def _chunks(self) -> int:
+        return -(-self.epoch.count // self.epoch.shuffle.chunk)
+
+    @property
+    def _window(self) -> int:
+        """Chunks of a round that is full."""
+        return max(1, min(self.epoch.shuffle.window, self._chunks))
+
+    @property
+    def _size(self) -> int:
+        """Places of a round that is full."""
+        return self.epoch.shuffle.chunk * self._window
+
+    @cached_property
+    def _chunk_order(self) -> Epoch:
+        """The epoch in which windows are not shuffled inside."""
+        return replace(self.epoch, shuffle=replace(self.epoch.shuffle, inner=False))
+
+    @cached_property
+    def _missing(self) -> tuple[int, int]:
+        """(round, places): the last chunk of the file lacks so many, wherever it comes."""
+        lacking = self._chunks * self.epoch.shuffle.chunk - self.epoch.count
+        if not lacking:
+            return len(self), 0
+        (place,) = self._chunk_order.places([self.epoch.count - 1]).tolist()
+        return place // self._size, lacking
+
+    def begin(self, number: int) -> int:
+        """Return the first place of a round; of the one after the last, the epoch's end."""
+        short, lacking = self._missing
+        whole = min(number * self._size, self._chunks * self.epoch.shuffle.chunk)
+        return whole - lacking * (number > short)
+
+    def of(self, places: npt.ArrayLike) -> I64:
+        """Return the round of each place."""
+        given = np.asarray(places, np.int64)
+        short, lacking = self._missing
+        later = given >= self.begin(min(short + 1, len(self)))
+        return (given + lacking * later) // self._size
+
+    def slice(self, number: int, root: int) -> I64:
+        """Return the records that a root reads for a round, ascending."""
+        begin, end = self.begin(number), self.begin(number + 1)
+        own = split_share(end - begin, self.roots, root)
+        places = np.arange(begin + own.start, begin + own.stop)
+        return np.sort(self._chunk_order.samples(places))
+
+    def holder(self, records: npt.ArrayLike) -> I64:
+        """Return the root that reads each record, for the round in which it is used."""
+        places = self._chunk_order.places(records)
+        rounds = self.of(places)
+        begins = np.array([self.begin(i) for i in range(len(self) + 1)], np.int64)
+        within, sizes = places - begins[rounds], np.diff(begins)[rounds]
+        # The largest root whose share (``split_share``) begins at this place or before it.
+        return np.asarray(((within + 1) * self.roots - 1) // sizes, np.int64)

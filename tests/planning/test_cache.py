@@ -1,0 +1,46 @@
+"""Goal: a cache says what it takes, in bytes, and nonsense is refused by name.
+
+Method: tables of good and bad values.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from lmdbio.planning.cache import Cache
+
+
+def test_amounts_are_bytes_or_words() -> None:
+    assert Cache("8G").memory == 8 << 30 == Cache(8 << 30).memory
+    cache = Cache(disk="/local", disk_bytes="100G")
+    assert (cache.memory, cache.disk_bytes, cache.placement) == (0, 100 << 30, "home")
+
+
+def test_words_are_parsed() -> None:
+    words = "memory=8G, disk=/local,disk_bytes=1T,placement=mixed,warm=preload"
+    assert Cache.parse(words) == Cache("8G", "/local", "1T", "mixed", "preload")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ("", "NAME=VALUE"),
+        ("memory", "NAME=VALUE"),
+        ("memory=1G,memory=2G", "at most once"),
+        ("speed=3", "speed"),
+        ("memory=lots", "memory must be"),
+        ("memory=0", "memory, a disk"),
+        ("disk_bytes=3G", "needs disk"),
+        ("memory=1G,placement=else", "placement must be one of home"),
+        ("memory=1G,warm=later", "warm must be one of demand"),
+    ],
+)
+def test_nonsense_is_refused(words: str, reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Cache.parse(words)
+
+
+def test_numbers_that_make_no_sense_are_refused() -> None:
+    for wrong in (-1, True):
+        with pytest.raises(ValueError, match="memory must be"):
+            Cache(wrong)
