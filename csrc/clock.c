@@ -115,11 +115,11 @@ static way held_way(const lio_clock *clock, const node *n, uint32_t record, doub
     return best;
 }
 
-static void keep_staged(const lio_clock *clock, const node *n, uint32_t record, double moment)
+/* Gives a record that was read to all that are to hold it. */
+static void keep_staged(const lio_cluster *c, uint32_t record, double moment)
 {
-    const lio_cluster *c = clock->c;
     for (uint64_t e = c->holders[record]; e < c->holders[record + 1]; e++)
-        if (&clock->nodes[c->entry_node[e]] == n && c->ready[e] > moment)
+        if (c->ready[e] > moment)
             c->ready[e] = moment;
 }
 
@@ -166,7 +166,7 @@ static void stage(lio_clock *clock, node *n, double now, uint64_t wanted)
         n->used += c->sizes[record];
         count_read(clock, n->next, found.source);
         if (c->may & LIO_CLOCK_KEEPS_STAGED)
-            keep_staged(clock, n, record, *thread);
+            keep_staged(c, record, *thread);
     }
 }
 

@@ -25,7 +25,7 @@ enum {
     LIO_CLOCK_STAGES_PEERS = 2,    /* also from other nodes                                      */
     LIO_CLOCK_STAGES_FILE = 4,     /* also from the file system                                  */
     LIO_CLOCK_ON_DEMAND = 8,       /* take what is not there yet from the best source when asked */
-    LIO_CLOCK_KEEPS_STAGED = 16,   /* what was staged is held from then on                       */
+    LIO_CLOCK_KEEPS_STAGED = 16,   /* what one has read is held from then on where it is to be   */
     LIO_CLOCK_ALL_ARE_CLIENTS = 32 /* of the file system, at any moment                          */
 };
 

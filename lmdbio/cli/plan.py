@@ -22,11 +22,14 @@ from lmdbio.cli.output import (
     size,
     wide_console,
 )
+from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
 from lmdbio.cli.plan_order import ShuffleName, order_facts, tell_order
 from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -115,6 +118,19 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     help="What would an epoch in this order take: global, groups:SIZE, windows:CHUNKxCOUNT or "
     "runs:LENGTH, in records (with --batch-size).",
 )  # fmt: skip
+@click.option(
+    "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
+    help="What would a job read whose roots hold a part: memory=8G, disk=FOLDER, disk_bytes=100G, "
+    "placement=home|window|mixed|next, warm=demand|preload (with --batch-size, --shuffle).",
+)  # fmt: skip
+@click.option(
+    "--nodes", type=click.IntRange(1), default=1, show_default=True,
+    help="How many nodes the ranks are on, each with one root (with --cache).",
+)  # fmt: skip
+@click.option(
+    "--epochs", type=click.IntRange(1), default=3, show_default=True,
+    help="How many epochs are looked at (with --cache).",
+)  # fmt: skip
 @click.option("--db", "name", metavar="NAME", help="Read this named database.")
 @click.option(
     "--gap-bytes", type=click.IntRange(0),
@@ -147,6 +163,9 @@ def plan(
     ranks: int,
     iteration: int,
     shuffle: tuple[str, Shuffle] | None,
+    cache: Cache | None,
+    nodes: int,
+    epochs: int,
     name: str | None,
     gap_bytes: int | None,
     request_bytes: int | None,
@@ -170,34 +189,53 @@ def plan(
         lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
         lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
         lmdbio plan train_lmdb --shuffle windows:4096x8     an epoch, by chunks shuffled together
+        lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
     """
-    refuse_contradictions(indices, start, count, batch_size, ranks, iteration)
+    refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, nodes)
+    batch, order = batch_size or RECORDS, shuffle[1] if shuffle is not None else None
+    job = None if cache is None else Job(cache, batch, nodes, max(nodes, ranks), epochs, order)
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with open_source(path, name, sidecar) as source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
+        if job is not None:
+            words = shuffle[0] if shuffle is not None else "the records' own"
+            tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
+            return
         if shuffle is not None:
-            found = order_facts(source, shuffle[1], batch_size or RECORDS, options, alignment)
-            tell_order(source.path, shuffle[0], found, as_json=as_json)
+            found = order_facts(source, shuffle[1], batch, options, alignment)
+            tell_order(source.path, shuffle[0], found, as_json)
             return
         if batch_size is None:
             shares = [expand(indices or [first_records(source, start, count)], source)]
         else:
             shares = shares_of(source, batch_size, ranks, iteration, start)
-        located = [(share, source.extents(share)) for share in shares]
-        refuse_end(source.path, source.pages.size(), max(extents_end(part) for _, part in located))
+        tell_reads(source, shares, options, alignment, batch_size is not None, everything, as_json)
+
+
+def tell_reads(
+    source: RecordIndex,
+    shares: list[npt.NDArray[np.uint64]],
+    options: PlanOptions,
+    alignment: int,
+    of_ranks: bool,
+    everything: bool,
+    as_json: bool,
+) -> None:
+    """Plan the reads of each share, and print them."""
+    located = [(share, source.extents(share)) for share in shares]
+    refuse_end(source.path, source.pages.size(), max(extents_end(part) for _, part in located))
     made = [(*each, plan_reads(each[1], options, alignment=alignment)) for each in located]
     how = "the provenance file" if not source.reason else f"walking the tree ({source.reason})"
     if as_json:
-        found = {"data": source.path, "records": source.count, "located_by": how}
-        print_json(found | {"ranks": [as_row(rank, *each) for rank, each in enumerate(made)]})
+        facts = {"data": source.path, "records": source.count, "located_by": how}
+        print_json(facts | {"ranks": [as_row(rank, *each) for rank, each in enumerate(made)]})
         return
     click.echo(f"{source.path}: {plural(source.count, 'record')}, located by {how}")
-    for rank, (share, extents, reads) in enumerate(made):
-        head = f"rank {rank} of {ranks}: " if batch_size is not None else ""
-        print_plan(head, share, extents, reads, everything)
+    for rank, each in enumerate(made):
+        print_plan(f"rank {rank} of {len(made)}: " if of_ranks else "", *each, everything)
 
 
 def open_source(path: Path, name: str | None, sidecar: Path | None) -> RecordIndex:
@@ -216,8 +254,18 @@ def refuse_contradictions(
     batch_size: int | None,
     ranks: int,
     iteration: int,
+    cache: Cache | None,
+    nodes: int,
 ) -> None:
     """Refuse options that say different things about which records are read."""
+    if cache is not None:
+        if indices is not None or count is not None or start or iteration:
+            raise click.UsageError(
+                "--cache looks at whole epochs: no --indices, --start, --count, --iteration"
+            )
+        return
+    if nodes > 1:
+        raise click.UsageError("--nodes needs --cache")
     if indices is not None and (count is not None or start or batch_size):
         raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
     if batch_size is None and (ranks > 1 or iteration):

@@ -14,7 +14,7 @@ from lmdbio.planning.randomness import epochs_without_repeat, meeting, randomnes
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
-__all__ = ["ShuffleName", "order_facts", "tell_order"]
+__all__ = ["ShuffleName", "chance_facts", "order_facts", "tell_order"]
 
 #: Buffers of an epoch whose reads are planned; the others are taken to be like them.
 SAMPLED = 16
@@ -46,6 +46,19 @@ class ShuffleName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         return text, shuffle
 
 
+def chance_facts(shuffle: Shuffle | None, count: int) -> dict[str, Any]:
+    """Return how much chance an order has, and for how long its groups do not repeat."""
+    if shuffle is None:
+        return dict.fromkeys(("randomness", "meeting", "epochs_without_repeat"))
+    grouped = shuffle.inner and shuffle.chunk > 1 and shuffle.window == 1 and not shuffle.held
+    groups = -(-count // shuffle.chunk)
+    return {
+        "randomness": randomness(shuffle, count),
+        "meeting": meeting(shuffle, count),
+        "epochs_without_repeat": epochs_without_repeat(count, groups) if grouped else None,
+    }
+
+
 def order_facts(
     source: RecordIndex, shuffle: Shuffle, batch: int, options: PlanOptions, alignment: int
 ) -> dict[str, Any]:
@@ -72,11 +85,9 @@ def order_facts(
         value_bytes += totals.record_bytes
         requests += totals.requests
         read_bytes += totals.buffer_bytes
-    groups = buffers if shuffle.inner and shuffle.chunk > 1 and shuffle.window == 1 else None
     return {
         "records": count,
-        "randomness": randomness(shuffle, count),
-        "meeting": meeting(shuffle, count),
+        **chance_facts(shuffle, count),
         "together": together,
         "together_bytes": round(value_bytes / records * together),
         "buffers": buffers,
@@ -84,11 +95,10 @@ def order_facts(
         "requests": round(requests / records * count),
         "read_bytes": round(read_bytes / records * count),
         "read_over_needed": read_bytes / value_bytes if value_bytes else 1.0,
-        "epochs_without_repeat": None if groups is None else epochs_without_repeat(count, groups),
     }
 
 
-def tell_order(path: str, name: str, found: dict[str, Any], *, as_json: bool) -> None:
+def tell_order(path: str, name: str, found: dict[str, Any], as_json: bool) -> None:
     """Print what an epoch takes."""
     if as_json:
         print_json({"data": path, "shuffle": name} | found)

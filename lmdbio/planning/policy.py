@@ -12,10 +12,12 @@
 | lbann_preloading | home | memory | yes | own, peers | refuses what memory cannot hold |
 | locality_aware | home | either | yes | own, peers, file | |
 | hdmlp | frequency | all | - | own, file | peers when they are quicker |
+| lmdbio | home | all | - | own, peers, file | the first use fills; each record is read once |
 
 "memory" is the first tier that has room, "disk" the last one.
 
-Source: the papers' loaders, as the HDMLP thesis compares them in sections 2.3 and 4.1.4.
+Source: the papers' loaders, as the HDMLP thesis compares them in sections 2.3 and 4.1.4; the last
+row is this project's own.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ class Policy:
         placement: "none", "home", "first" or "frequency" (``placement``).
         tiers: "memory", "disk", "all" or "none"; "either": as the semantics say.
         preloads: tiers are filled before the first iteration.
-        keeps_staged: a record is held from when it was staged on; until the first epoch ends all
-            nodes are clients of the file system.
+        keeps_staged: whichever node reads a record first gives it to those that are to hold it;
+            until the first epoch ends all nodes are clients of the file system.
         stages: sources of what is read ahead into the staging buffer: "own", "peer", "file".
         on_demand: what is not there yet comes from the quickest source when it is asked for.
         reorders: nothing is waited for: what is there is used, in whatever order.
@@ -112,4 +114,5 @@ POLICIES = (
     Policy("lbann_preloading", "home", "memory", preloads=True, stages=("own", "peer"), fits=True),
     Policy("locality_aware", "home", "either", preloads=True, stages=("own", "peer", "file")),
     Policy("hdmlp", "frequency", "all", stages=("own", "file"), on_demand=True),
+    Policy("lmdbio", "home", "all", keeps_staged=True, stages=("own", "peer", "file")),
 )

@@ -1,0 +1,118 @@
+"""``lmdbio plan --cache``: what a job with caches reads from where, epoch by epoch."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import click
+import numpy as np
+from rich.table import Table
+
+from lmdbio.cli.output import bar, plural, print_facts, print_json, size, wide_console
+from lmdbio.cli.plan_order import chance_facts
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.forecast import Forecast, Job, Outlook
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.planning.route import SOURCES
+
+__all__ = ["CacheWords", "cache_facts", "tell_cache"]
+
+
+class CacheWords(click.ParamType):  # type: ignore[type-arg, unused-ignore]
+    """``memory=8G,disk=/local,disk_bytes=100G``."""
+
+    name = "cache"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Cache:
+        try:
+            cache = Cache.parse(str(value))
+            if cache.disk is not None and cache.disk_bytes is None:
+                cache = replace(cache, disk_bytes=shutil.disk_usage(cache.disk).free // 2)
+        except (ValueError, OSError) as error:
+            self.fail(str(error), param, ctx)
+        return cache
+
+
+def cache_facts(
+    source: RecordIndex, job: Job, options: PlanOptions, alignment: int
+) -> dict[str, Any]:
+    """Return records, bytes and requests of each epoch, by source.
+
+    Args:
+        source: of the records, at least 1.
+        job: whose reads are foretold.
+        options: of reads.
+        alignment: of reads, bytes.
+    """
+    extents = source.extents(np.arange(source.count, dtype=np.uint64))
+    outlook = Outlook(extents, job, options, alignment)
+    rows = []
+    with bar("plan") as advance:
+        for one in outlook.epochs():
+            rows.append(as_row(one))
+            advance(len(rows), job.epochs, "epochs")
+    return {
+        "records": source.count,
+        "file_bytes": outlook.file_bytes,
+        "placement": job.cache.placement,
+        "held_bytes": outlook.held_bytes,
+        "grain_bytes": outlook.grain_bytes,
+        "nodes": job.nodes,
+        "ranks": job.ranks,
+        **chance_facts(outlook.shuffle, source.count),
+        "epochs": rows,
+    }
+
+
+def as_row(one: Forecast) -> dict[str, Any]:
+    """Return an epoch's forecast as JSON has it."""
+    return {
+        "epoch": one.epoch,
+        "records": dict(zip(SOURCES, one.supplied.records, strict=True)),
+        "bytes": dict(zip(SOURCES, one.supplied.bytes, strict=True)),
+        "sent_bytes": one.supplied.sent_bytes,
+        "requests": one.requests,
+        "read_bytes": one.read_bytes,
+        "messages": one.messages,
+    }
+
+
+def tell_cache(path: str, name: str, found: dict[str, Any], as_json: bool) -> None:
+    """Print what each epoch reads."""
+    if as_json:
+        print_json({"data": path, "shuffle": name} | found)
+        return
+    held, whole = found["held_bytes"], found["file_bytes"]
+    facts = [
+        ("data", f"{path}: {plural(found['records'], 'record')}, {size(whole)}"),
+        ("job", f"{plural(found['ranks'], 'rank')} on {plural(found['nodes'], 'node')}"),
+        ("order", name),
+        ("cache", f"placement {found['placement']}"),
+    ]
+    if held:
+        facts.append(("held", f"{size(held)}, {held / whole:.1%} of the file"))
+    if found["randomness"] is not None:
+        facts.append(("randomness", f"{100 * found['randomness']:.1f} % of a whole permutation"))
+    if found["epochs_without_repeat"] is not None:
+        epochs = plural(found["epochs_without_repeat"], "epoch")
+        facts.append(("repeats", f"S < N/G holds for up to {epochs}"))
+    print_facts(facts)
+    table = Table(box=None, pad_edge=False, header_style="")
+    for column in ("epoch", *SOURCES, "read", "requests", "between nodes", "messages"):
+        table.add_column(column, justify="left" if column == "epoch" else "right")
+    for row in found["epochs"]:
+        table.add_row(
+            "before" if row["epoch"] is None else str(row["epoch"]),
+            *(f"{row['records'][source]:,}" for source in SOURCES),
+            size(row["read_bytes"]),
+            f"{row['requests']:,}",
+            size(row["sent_bytes"]),
+            f"{row['messages']:,}",
+        )
+    click.echo()
+    wide_console(width=100).print(table, highlight=False)

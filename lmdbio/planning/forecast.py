@@ -1,0 +1,307 @@
+"""forecast: what a job with caches reads from where, epoch by epoch, before it runs. Pure.
+
+    extents, Job -> placement -> Forecast of each epoch: records, bytes, requests, messages
+
+Records, bytes and what roots send to each other are counted, one by one. Requests are planned for
+a part of the epoch, and the rest is taken to be like it; so are messages, one for each block and
+pair of roots.
+
+Source: DeepIO, locality-aware loading and the HDMLP thesis, for the placements (``cache``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.order import Epoch
+from lmdbio.planning.placement import NOBODY, bounds, holder, next_use
+from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.planning.rounds import Rounds
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.split import split_share
+from lmdbio.planning.supply import Supplied, supply, users
+
+__all__ = ["Forecast", "Job", "Outlook"]
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+#: Held bytes are read in pieces (grains) of a request's size, but no smaller and no larger.
+GRAIN_BYTES_MIN, GRAIN_BYTES_MAX = 64 << 10, 4 << 20
+#: Parts of an epoch whose reads are planned.
+SAMPLED = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job whose ranks share each batch, with one root on each node.
+
+    Attributes:
+        cache: of each root; where it has a disk, with ``disk_bytes``.
+        batch: records of all ranks in an iteration.
+        nodes, ranks: how many.
+        epochs: that are looked at.
+        shuffle: of each epoch; None: records come in their own order.
+
+    Raises:
+        ValueError: for values that describe no job, or a placement that the order does not suit.
+    """
+
+    cache: Cache
+    batch: int
+    nodes: int
+    ranks: int
+    epochs: int = 3
+    shuffle: Shuffle | None = None
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= self.ranks:
+            raise ValueError(f"{self.ranks} ranks cannot run on {self.nodes} nodes")
+        if self.epochs < 1:
+            raise ValueError(f"there must be at least 1 epoch, not {self.epochs}")
+        if self.cache.disk is not None and self.cache.disk_bytes is None:
+            raise ValueError("Cache: disk_bytes must be known to look ahead")
+        windows = self.shuffle is not None and self.shuffle.chunk > 1 and self.shuffle.inner
+        if self.cache.placement in ("window", "mixed") and not windows:
+            raise ValueError(
+                f"placement={self.cache.placement} needs an order by windows or groups"
+            )
+
+    @property
+    def room(self) -> int:
+        """Bytes of a root's tiers."""
+        return int(self.cache.memory) + int(self.cache.disk_bytes or 0)
+
+    def schedule(self, count: int) -> Schedule:
+        """Return who uses which place."""
+        nodes = range(self.nodes)
+        teams = tuple(tuple(split_share(self.ranks, self.nodes, node)) for node in nodes)
+        return Schedule(count, self.batch, teams)
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The reads of an epoch.
+
+    Attributes:
+        epoch: its number; None: before the first one begins.
+        supplied: records and bytes by source.
+        requests, read_bytes: to and from the file system, about; with bytes between records.
+        messages: between roots, about.
+    """
+
+    epoch: int | None
+    supplied: Supplied
+    requests: int
+    read_bytes: int
+    messages: int
+
+
+class Reads(NamedTuple):
+    """Requests, and the bytes that they read."""
+
+    requests: float = 0.0
+    bytes: float = 0.0
+
+    def plus(self, other: Reads) -> Reads:
+        """Return both together."""
+        return Reads(self.requests + other.requests, self.bytes + other.bytes)
+
+    def times(self, factor: float) -> Reads:
+        """Return so many times as many."""
+        return Reads(self.requests * factor, self.bytes * factor)
+
+
+class Outlook:
+    """The placement of a job's caches over the records of a file.
+
+    Args:
+        extents: of all records, at least 1.
+        job: whose.
+        options: of reads.
+        alignment: of reads, bytes.
+
+    Raises:
+        ValueError: two windows exceed the caches through which records stream.
+    """
+
+    def __init__(
+        self, extents: _core.Extents, job: Job, options: PlanOptions, alignment: int
+    ) -> None:
+        self._extents, self._job, self._options = extents, job, options
+        self._alignment = alignment
+        self._offsets = extents["offset"].astype(np.int64)
+        self._lengths = extents["length"].astype(np.int64)
+        self._schedule = job.schedule(len(extents))
+        self.file_bytes = int((self._offsets + self._lengths).max())
+        self.grain_bytes = min(max(options.request_bytes_max, GRAIN_BYTES_MIN), GRAIN_BYTES_MAX)
+        if job.cache.placement in ("window", "mixed") and self._window_bytes > job.room:
+            raise ValueError(
+                f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
+                f"has {job.room:,}"
+            )
+
+    @cached_property
+    def _window_bytes(self) -> int:
+        """Bytes that two windows take in each root's cache, about."""
+        shuffle, count = self._job.shuffle, len(self._lengths)
+        if shuffle is None:
+            return 0
+        window = shuffle.window_records(count) * self.file_bytes / count
+        return math.ceil(2 * window / self._job.nodes)
+
+    @cached_property
+    def _ends(self) -> I64:
+        """Bounds of the parts of the file that roots hold all the time."""
+        rooms = {"window": 0, "next": 0, "home": self._job.room}
+        room = rooms.get(self._job.cache.placement, self._job.room - self._window_bytes)
+        return bounds(self.file_bytes, [room] * self._job.nodes, self.grain_bytes)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the file that roots hold all the time, once they are warm."""
+        return int(self._ends[-1])
+
+    @cached_property
+    def shuffle(self) -> Shuffle | None:
+        """The order of each epoch: with held records among the others where they are mixed."""
+        given = self._job.shuffle
+        if self._job.cache.placement != "mixed" or given is None:
+            return given
+        beyond = np.flatnonzero(self._offsets >= self.held_bytes)
+        held = int(beyond[0]) if len(beyond) else len(self._offsets)
+        return Shuffle.mixed(held, given.chunk, given.window)
+
+    def epoch(self, number: int) -> Epoch:
+        """Return the order of an epoch."""
+        count = len(self._offsets)
+        if self.shuffle is None:
+            return Epoch(count, None, number)
+        return Epoch(count, 0, number, self.shuffle)
+
+    def epochs(self) -> Iterator[Forecast]:
+        """Return the forecast of each epoch, and of what is read before the first."""
+        if self._job.cache.placement == "next":
+            yield from self._clairvoyant()
+            return
+        grains = Reads(-(-self.held_bytes // self.grain_bytes), self.held_bytes)
+        preloads = self._job.cache.warm == "preload" and self.held_bytes > 0
+        if preloads:
+            yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), grains, 0)
+        for number in range(self._job.epochs):
+            epoch = self.epoch(number)
+            warm = number > 0 or preloads
+
+            def where(epoch: Epoch, records: I64, warm: bool = warm) -> tuple[I64, Flags]:
+                root, held = self.holder(epoch, records)
+                return root, held & warm
+
+            found = supply(epoch, self._schedule, where, self._lengths)
+            reads, messages = self._batches(epoch)
+            reads = reads.plus(self._streamed(epoch))
+            yield _forecast(number, found, reads if warm else reads.plus(grains), messages)
+
+    def holder(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
+        """Return the root that has each record when it is used, and whether it always has."""
+        root = holder(self._ends, self._offsets[records])
+        held = root != NOBODY
+        streams = self._rounds(epoch)
+        if streams is not None:
+            first = epoch.shuffle.held
+            rest = records >= first
+            root[rest], held[rest] = streams.holder(records[rest] - first), False
+        return root, held
+
+    def _rounds(self, epoch: Epoch) -> Rounds | None:
+        """Return the rounds in which records stream; None: none do."""
+        if self._job.cache.placement not in ("window", "mixed"):
+            return None
+        others = epoch.mixed_epochs()[1] if epoch.shuffle.held else epoch
+        return Rounds(others, self._job.nodes) if others.count else None
+
+    def _batches(self, epoch: Epoch) -> tuple[Reads, int]:
+        """Return reads of what nobody has, and messages for what another root has."""
+        reads, messages = Reads(), 0
+        sample = _sample(max(1, epoch.count // self._job.batch))
+        for number in sample:
+            begin = number * self._job.batch
+            places = np.arange(begin, min(epoch.count, begin + self._job.batch))
+            records = epoch.samples(places)
+            user = users(self._schedule, epoch.number * epoch.count + places)
+            root, _ = self.holder(epoch, records)
+            for node in np.unique(user[root == NOBODY]).tolist():
+                reads = reads.plus(self._reads(records[(root == NOBODY) & (user == node)]))
+            sent = (root != NOBODY) & (root != user)
+            messages += len(np.unique(root[sent] * self._job.nodes + user[sent]))
+        times = epoch.count / self._job.batch / len(sample)
+        return reads.times(times), round(messages * times)
+
+    def _streamed(self, epoch: Epoch) -> Reads:
+        """Return the reads of all rounds."""
+        rounds = self._rounds(epoch)
+        if rounds is None:
+            return Reads()
+        slices, reads = len(rounds) * rounds.roots, Reads()
+        sample = _sample(slices)
+        for number in sample:
+            records = rounds.slice(*divmod(number, rounds.roots))
+            reads = reads.plus(self._reads(epoch.shuffle.held + records))
+        return reads.times(slices / len(sample))
+
+    def _reads(self, records: I64) -> Reads:
+        if not len(records):
+            return Reads()
+        plan = plan_reads(self._extents[records], self._options, alignment=self._alignment)
+        return Reads(plan.totals.requests, plan.totals.buffer_bytes)
+
+    def _clairvoyant(self) -> Iterator[Forecast]:
+        """Each root keeps what it uses again soonest, and nothing is sent (``next_use``)."""
+        epochs = [self.epoch(number) for number in range(self._job.epochs)]
+        count = len(self._offsets)
+        places = np.arange(count * len(epochs))
+        user = users(self._schedule, places)
+        access = np.concatenate([epoch.samples(np.arange(count)) for epoch in epochs])
+        found = np.zeros(len(access), np.bool_)
+        for node in range(self._job.nodes):
+            own = np.flatnonzero(user == node)
+            sizes = self._lengths.astype(np.float64)
+            found[own] = next_use(access[own].astype(np.uint32), sizes, self._job.room)
+        for number in range(len(epochs)):
+            part = slice(number * count, (number + 1) * count)
+            hits, sizes_of = found[part], self._lengths[access[part]]
+            own_bytes = int(sizes_of[hits].sum())
+            supplied = Supplied(
+                (int(hits.sum()), 0, int(count - hits.sum())),
+                (own_bytes, 0, int(sizes_of.sum()) - own_bytes),
+                0,
+            )
+            yield _forecast(number, supplied, self._missed(access[part], hits, user[part]), 0)
+
+    def _missed(self, records: I64, hits: Flags, user: I64) -> Reads:
+        """Return the reads of what roots do not find, batch by batch."""
+        reads, sample = Reads(), _sample(max(1, len(records) // self._job.batch))
+        for number in sample:
+            part = slice(number * self._job.batch, (number + 1) * self._job.batch)
+            for node in range(self._job.nodes):
+                missed = records[part][(user[part] == node) & ~hits[part]]
+                reads = reads.plus(self._reads(missed))
+        return reads.times(len(records) / self._job.batch / len(sample))
+
+
+def _sample(count: int) -> list[int]:
+    """Return some of so many numbers, evenly spread."""
+    return sorted({int(number) for number in np.linspace(0, count - 1, SAMPLED)})
+
+
+def _forecast(epoch: int | None, supplied: Supplied, reads: Reads, messages: int) -> Forecast:
+    return Forecast(epoch, supplied, round(reads.requests), round(reads.bytes), messages)

@@ -1,0 +1,78 @@
+"""supply: from which source each record of an epoch comes, before anything runs. Pure.
+
+    place --order--> record --placement--> root that holds it
+      └──────── schedule ────────> root that uses it         same: own    other: peer    none: file
+
+A record counts where its bytes come from in that epoch: what is read from the file for the first
+time, or for a round alone, comes from the file, though another root may have read it and sends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.planning.order import Epoch
+from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
+from lmdbio.planning.schedule import Schedule
+
+__all__ = ["Holder", "Supplied", "supply", "users"]
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+#: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
+#: whether it was there before the epoch began.
+Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
+#: Places that are counted at a time.
+PART = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Supplied:
+    """Records and bytes of an epoch.
+
+    Attributes:
+        records, bytes: by source, in the order of ``SOURCES``.
+        sent_bytes: of these, what roots send to each other.
+    """
+
+    records: tuple[int, ...]
+    bytes: tuple[int, ...]
+    sent_bytes: int
+
+
+def users(schedule: Schedule, places: I64) -> I64:
+    """Return the root (team) that uses each place of the endless sequence, ``strided``."""
+    team = np.empty(schedule.batch_size, np.int64)
+    for rank in range(schedule.ranks):
+        share = schedule.share(rank)
+        team[share.start : share.stop] = schedule.team_of(rank)
+    return team[places % schedule.batch_size]
+
+
+def supply(epoch: Epoch, schedule: Schedule, holder: Holder, lengths: I64) -> Supplied:
+    """Return what comes from each source in an epoch.
+
+    Args:
+        epoch: its order.
+        schedule: of the job, over all epochs one after the other; ``strided``.
+        holder: of the placement.
+        lengths: bytes of all records.
+    """
+    records, sizes, sent = np.zeros(3, np.int64), np.zeros(3, np.int64), 0
+    for begin in range(0, epoch.count, PART):
+        places = np.arange(begin, min(begin + PART, epoch.count), dtype=np.int64)
+        numbers = epoch.samples(places)
+        user = users(schedule, epoch.number * epoch.count + places)
+        held, before = holder(epoch, numbers)
+        source = np.where(~before | (held < 0), FILE, np.where(held == user, OWN, PEER))
+        for kind in range(len(SOURCES)):
+            of_kind = source == kind
+            records[kind] += np.count_nonzero(of_kind)
+            sizes[kind] += lengths[numbers[of_kind]].sum()
+        sent += int(lengths[numbers[(held >= 0) & (held != user)]].sum())
+    return Supplied(tuple(records.tolist()), tuple(sizes.tolist()), sent)

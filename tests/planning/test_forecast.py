@@ -1,0 +1,164 @@
+"""Goal: a forecast is what a job would count, record by record.
+
+Method: a plain loop over the places of each epoch, with a set of records for each root, for every
+placement; requests where all is planned, so that nothing is taken to be like anything else.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+from hypothesis import given, settings
+
+from lmdbio import _core
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.forecast import Job, Outlook
+from lmdbio.planning.placement import NOBODY
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
+
+#: Records and bytes by source, bytes that are sent.
+Counted = tuple[tuple[int, ...], tuple[int, ...], int]
+PAGE = 4096
+OPTIONS = PlanOptions(0, 64 << 10)
+
+
+def extents_of(count: int) -> _core.Extents:
+    """Records of one page each, of other lengths."""
+    extents = np.zeros(count, _core.EXTENT)
+    extents["offset"] = np.arange(count) * PAGE + 16
+    extents["length"] = 1000 + np.arange(count) % 7
+    return extents
+
+
+def outlook_of(job: Job, count: int) -> Outlook:
+    return Outlook(extents_of(count), job, OPTIONS, PAGE)
+
+
+def counted(outlook: Outlook, job: Job, count: int, number: int, *, warm: bool) -> Counted:
+    """The same, place by place; without requests and messages."""
+    schedule, lengths = job.schedule(count), extents_of(count)["length"].tolist()
+    epoch = outlook.epoch(number)
+    records, sizes = Counter[str](), Counter[str]()
+    sent = 0
+    for place, record in enumerate(epoch.samples(np.arange(count)).tolist()):
+        position = (number * count + place) % job.batch
+        rank = next(r for r in range(job.ranks) if position in schedule.share(r))
+        user = schedule.team_of(rank)
+        (root,), (before,) = outlook.holder(epoch, np.array([record]))
+        source = "file" if not (warm and before) else "own" if root == user else "peer"
+        records[source] += 1
+        sizes[source] += lengths[record]
+        sent += lengths[record] * (root not in (NOBODY, user))
+    order = "own", "peer", "file"
+    return tuple(records[s] for s in order), tuple(sizes[s] for s in order), sent
+
+
+shuffles = st.sampled_from([None, GLOBAL, Shuffle.groups(8), Shuffle.windows(4, 5)])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(20, 200), st.integers(1, 4), st.integers(1, 3), st.integers(1, 30), shuffles,
+    st.sampled_from(["home", "window", "mixed"]), st.sampled_from(["demand", "preload"]),
+    st.integers(1, 200),
+)  # fmt: skip
+def test_records_and_bytes_are_those_of_a_plain_count(
+    count: int, nodes: int, each: int, batch: int, shuffle: Shuffle | None, placement: str,
+    warm: str, pages: int,
+) -> None:  # fmt: skip
+    cache = Cache(pages * 64 << 10, placement=placement, warm=warm)
+    try:
+        job = Job(cache, batch, nodes, nodes * each, 2, shuffle)
+        outlook = outlook_of(job, count)
+    except ValueError as error:
+        assert "needs an order" in str(error) or "two windows" in str(error)
+        return
+    found = [one for one in outlook.epochs() if one.epoch is not None]
+    assert [one.epoch for one in found] == [0, 1]
+    for one in found:
+        is_warm = one.epoch == 1 or warm == "preload"
+        by_hand = counted(outlook, job, count, one.epoch or 0, warm=is_warm)
+        made = one.supplied.records, one.supplied.bytes, one.supplied.sent_bytes
+        assert made == by_hand
+
+
+def test_what_all_roots_hold_is_read_once_in_large_requests() -> None:
+    count = 640
+    job = Job(Cache("1M"), 32, 4, 8, 3, GLOBAL)
+    first, *later = outlook_of(job, count).epochs()
+    assert first.supplied.records == (0, 0, count)
+    assert first.requests == count * PAGE / (64 << 10)
+    assert first.read_bytes == int(extents_of(count)["offset"][-1]) + 1000 + (count - 1) % 7
+    for one in later:
+        assert one.requests == one.read_bytes == one.supplied.records[2] == 0
+        assert sum(one.supplied.records) == count
+
+
+def test_preloading_reads_before_the_first_epoch() -> None:
+    job = Job(Cache("1M", warm="preload"), 32, 4, 8, 1, GLOBAL)
+    before, first = outlook_of(job, 640).epochs()
+    assert before.epoch is None and before.requests == 40
+    assert first.supplied.records[2] == first.requests == 0
+
+
+def test_windows_are_read_in_the_order_of_the_file_each_epoch() -> None:
+    job = Job(Cache("1M", placement="window"), 32, 4, 8, 2, Shuffle.windows(64, 2))
+    for one in outlook_of(job, 640).epochs():
+        assert one.supplied.records == (0, 0, 640)
+        # Chunks of 64 pages are cut at 64 KiB; roots share 2 of them: half a chunk each.
+        assert one.requests == 640 / 16
+        assert one.read_bytes == 640 * PAGE
+
+
+def test_a_mixed_cache_reads_what_it_does_not_hold() -> None:
+    count = 6400
+    job = Job(Cache("2M", placement="mixed"), 32, 4, 8, 2, Shuffle.windows(64, 2))
+    outlook = outlook_of(job, count)
+    _, later = outlook.epochs()
+    held = outlook.held_bytes // PAGE
+    assert 0 < held < count
+    assert later.supplied.records[2] == count - held
+    assert outlook.held_bytes + 2 * 128 * PAGE <= 4 * (2 << 20) + 4 * (64 << 10)
+
+
+def test_next_keeps_more_of_ones_own_than_chance() -> None:
+    count, nodes = 2000, 4
+    job = Job(Cache(count // 8 * 1000, placement="next"), 40, nodes, 8, 6, GLOBAL)
+    found = list(outlook_of(job, count).epochs())
+    assert found[0].supplied.records == (0, 0, count) and found[0].supplied.sent_bytes == 0
+    middle = found[2].supplied.records
+    assert middle[0] > 0.3 * count and middle[1] == 0 and found[2].requests > 0
+
+
+def test_requests_for_what_nobody_holds_are_planned_batch_by_batch() -> None:
+    """Records in file order, one rank: each batch is one request."""
+    job = Job(Cache("64K"), 16, 1, 1, 2)
+    first, later = outlook_of(job, 160).epochs()
+    assert outlook_of(job, 160).held_bytes == 64 << 10
+    assert (first.requests, later.requests) == (9 + 1, 9)
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        ((Cache("1M"), 32, 3, 2), "3 nodes"),
+        ((Cache("1M"), 32, 0, 2), "0 nodes"),
+        ((Cache("1M"), 32, 1, 2, 0), "at least 1 epoch"),
+        ((Cache(disk="/d"), 32, 1, 2), "disk_bytes"),
+        ((Cache("1M", placement="window"), 32, 1, 2, 1, GLOBAL), "needs an order by windows"),
+        ((Cache("1M", placement="mixed"), 32, 1, 2), "needs an order by windows"),
+    ],
+)
+def test_jobs_that_make_no_sense_are_refused(values: tuple[object, ...], reason: str) -> None:
+    with pytest.raises(ValueError, match=reason):
+        Job(*values)  # type: ignore[arg-type]
+
+
+def test_windows_that_exceed_the_cache_are_refused() -> None:
+    job = Job(Cache("1M", placement="window"), 32, 1, 2, 1, Shuffle.windows(64, 8))
+    with pytest.raises(ValueError, match="two windows take about 4,19"):
+        outlook_of(job, 6400)
