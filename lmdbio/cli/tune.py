@@ -34,7 +34,7 @@ from lmdbio.cli.output import (
     wide_console,
 )
 from lmdbio.machine import calibration, storage
-from lmdbio.machine.calibration import Stored
+from lmdbio.machine.calibration import Calibration, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.tuning import stagger, tune as tuning
@@ -48,10 +48,21 @@ from lmdbio.tuning.tune import Tuning
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=tuning.SECONDS,
     show_default=True, help="For all trials together; turns take it twice more.",
 )  # fmt: skip
+@click.option(
+    "--cache-dir", type=PATH, metavar="FOLDER",
+    help="Measure the disk of this folder as well, with a file that is gone afterwards.",
+)  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Measure and show, keep nothing.")
 @click.option("--forget", is_flag=True, help="Measure nothing; remove what is kept.")
 @json_option
-def tune(path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool) -> None:
+def tune(
+    path: Path,
+    seconds: float,
+    cache_dir: Path | None,
+    dry_run: bool,
+    forget: bool,
+    as_json: bool,
+) -> None:
     """Measure how the storage under PATH likes to be read, and remember it.
 
     Requests of 4 KiB to 16 MiB, 1 to 64 of them in flight, in order and at random, through the
@@ -76,28 +87,31 @@ def tune(path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool)
         lmdbio tune train_lmdb --dry-run --json | jq .samples
         lmdbio tune train_lmdb --forget
         mpiexec -n 128 lmdbio tune /lustre/me/train_lmdb
+        lmdbio tune /lustre/me/train_lmdb --cache-dir /local/scratch
     """
     ranks = share.world()
-    if ranks is None:
-        _tune(path, seconds, dry_run, forget, as_json, None)
+    if forget:
+        if ranks is None or ranks.rank == 0:
+            _forget(path, cache_dir, as_json)
         return
     try:
-        _tune(path, seconds, dry_run, forget, as_json, ranks)
+        _tune(path, seconds, cache_dir, dry_run, as_json, ranks)
     except EXPECTED:
-        if ranks.rank:
+        if ranks is not None and ranks.rank:
             sys.exit(1)  # the first rank was told, and says it
         raise
 
 
 def _tune(
-    path: Path, seconds: float, dry_run: bool, forget: bool, as_json: bool, ranks: Any
+    path: Path,
+    seconds: float,
+    cache_dir: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    ranks: Any,
 ) -> None:
     """All that was asked for, by this process and those that it was started with."""
     is_first = ranks is None or ranks.rank == 0
-    if forget:
-        if is_first:
-            _forget(path, as_json)
-        return
     with bar(f"tune {path}") if is_first else nullcontext() as progress:
         if ranks is None:
             made: Tuning | None = tuning.measure(path, seconds=seconds, progress=progress)
@@ -107,18 +121,41 @@ def _tune(
             turns = stagger.measure(
                 path, ranks, seconds=seconds, overrides=wish, progress=progress
             )
-    if made is not None:
-        _keep(path, made, turns, dry_run, as_json)
-
-
-def _forget(path: Path, as_json: bool) -> None:
-    with Engine(provenance.data_file(path)) as engine:
-        identity = calibration.identity(storage.look(engine, thorough=True))
-    gone = calibration.forget(identity)
+    if made is None:
+        return
+    told = _keep(path, made, turns, dry_run, as_json)
+    if cache_dir is not None:
+        told["cache_dir"] = _tune_folder(cache_dir, made, seconds, dry_run, as_json)
     if as_json:
-        print_json({"identity": identity, "forgotten": gone})
+        print_json(told)
+
+
+def _tune_folder(
+    folder: Path, data: Tuning, seconds: float, dry_run: bool, as_json: bool
+) -> dict[str, Any]:
+    """Measure the disk of a folder, unless the data set lies there, too."""
+    identity = calibration.identity(storage.look_at_folder(folder))
+    if data.calibration is not None and data.calibration.identity == identity:
+        if not as_json:
+            click.echo(f"{folder}: on the same file system, which is measured")
+        return {"identity": identity, "same_file_system": True}
+    with bar(f"tune {folder}") as progress:
+        made = tuning.measure_folder(folder, seconds=seconds, progress=progress)
+    return _keep(folder, made, None, dry_run, as_json)
+
+
+def _forget(path: Path, cache_dir: Path | None, as_json: bool) -> None:
+    with Engine(provenance.data_file(path)) as engine:
+        identities = [calibration.identity(storage.look(engine, thorough=True))]
+    if cache_dir is not None:
+        identities.append(calibration.identity(storage.look_at_folder(cache_dir)))
+    gone = {identity: calibration.forget(identity) for identity in dict.fromkeys(identities)}
+    if as_json:
+        told = [{"identity": identity, "forgotten": done} for identity, done in gone.items()]
+        print_json(told[0] if len(told) == 1 else told)
     else:
-        click.echo(f"{identity}: {'forgotten' if gone else 'nothing was kept'}")
+        for identity, done in gone.items():
+            click.echo(f"{identity}: {'forgotten' if done else 'nothing was kept'}")
 
 
 def _measure_requests(
@@ -140,8 +177,10 @@ def _measure_requests(
         job.free()
 
 
-def _keep(path: Path, made: Tuning, turns: Staggered | None, dry_run: bool, as_json: bool) -> None:
-    """Keeps what was measured, and shows it."""
+def _keep(
+    path: Path, made: Tuning, turns: Staggered | None, dry_run: bool, as_json: bool
+) -> dict[str, Any]:
+    """Keeps what was measured, shows it unless JSON will, and returns that."""
     if made.calibration is None:
         reasons = sorted({reason for _, reason in made.left_out})
         raise ValueError(f"{path}: nothing could be measured: {'; '.join(reasons)}")
@@ -157,28 +196,38 @@ def _keep(path: Path, made: Tuning, turns: Staggered | None, dry_run: bool, as_j
     kept = None if dry_run else calibration.store(measured)
     after = choices(made.storage, now)
     if as_json:
-        rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in measured.samples]
-        left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
-        told = {
-            "identity": measured.identity,
-            "storage": made.storage,
-            "seconds": made.seconds,
-            "bytes": made.bytes,
-            "samples": rates,
-            "left_out": left,
-            "choices_before": before,
-            "choices": after,
-            "kept": kept,
-        }
-        if turns is not None:
-            told["turns"] = {**plain(turns), "choices": turn_choices(turns.staggerings)}
-        print_json(told)
-        return
+        return _as_json(made, measured, turns, kept, (before, after))
     print_tuning(made)
     print_changes(before, after)
     if turns is not None:
         print_turns(turns)
     click.echo(f"kept in {kept}" if kept is not None else "not kept (--dry-run)")
+    return {}
+
+
+def _as_json(
+    made: Tuning,
+    measured: Calibration,
+    turns: Staggered | None,
+    kept: Path | None,
+    choices: tuple[dict[str, Choice], dict[str, Choice]],
+) -> dict[str, Any]:
+    rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in measured.samples]
+    left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
+    told: dict[str, Any] = {
+        "identity": measured.identity,
+        "storage": made.storage,
+        "seconds": made.seconds,
+        "bytes": made.bytes,
+        "samples": rates,
+        "left_out": left,
+        "choices_before": choices[0],
+        "choices": choices[1],
+        "kept": kept,
+    }
+    if turns is not None:
+        told["turns"] = {**plain(turns), "choices": turn_choices(turns.staggerings)}
+    return told
 
 
 def print_tuning(made: Tuning) -> None:

@@ -159,6 +159,28 @@ def look(
     )
 
 
+def look_at_folder(folder: str | os.PathLike[str]) -> Storage:
+    """Return what is known of the storage under a folder, without any file there.
+
+    Raises:
+        OSError: there is no such folder.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        ground = _core.look_at(fd)
+    finally:
+        os.close(fd)
+    mounted = _mount("", ground.mount_id)
+    return Storage(
+        file_system=mounted[0] if mounted else FILE_SYSTEMS.get(ground.magic),
+        id=ground.id,
+        source=mounted[1] if mounted else None,
+        block_bytes=ground.block_bytes or None,
+        disk=ground.disk,
+        device=ground.device,
+    )
+
+
 def _size(engine: _core.Engine) -> int | None:
     try:
         return engine.size()

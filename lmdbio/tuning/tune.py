@@ -16,6 +16,8 @@ comes from memory. Caches on the other side (a server's, a hypervisor's) cannot 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -41,6 +43,7 @@ __all__ = [
     "Tuning",
     "make_cold",
     "measure",
+    "measure_folder",
     "trials",
 ]
 
@@ -57,6 +60,8 @@ TRIAL_BYTES_MAX = 512 << 20
 FLIGHT_BYTES_MAX = 64 << 20
 #: A file of fewer bytes says nothing of its storage.
 FILE_BYTES_MIN = 1 << 20
+#: The file that is made to measure a folder: no cheaper one tells a disk from its cache.
+FOLDER_BYTES, FOLDER_BYTES_MIN, BLOCK_BYTES = 512 << 20, 64 << 20, 1 << 20
 #: Pages in the page cache that are no reason to drop a figure: one in so many
 CACHED_SHARE = 50
 #: The largest piece in which the page cache keeps a file.
@@ -155,9 +160,7 @@ def measure(
     """
     if not seconds > 0:
         raise ValueError(f"seconds must be positive, not {seconds}")
-    begun = time.monotonic()
     with _core.Engine(data_file(path, subdir)) as engine:
-        found = storage.look(engine, thorough=True)
         size = engine.size()
         if size < FILE_BYTES_MIN:
             raise ValueError(
@@ -165,8 +168,47 @@ def measure(
                 "set of some hundred MiB"
             )
         refuse_cut(engine, _core.read_meta(engine))
-        todo = trials(size, direct=found.direct is not False) * PASSES
-        done, left = _run_all(engine, todo, size, begun + seconds, progress)
+        return _measured(engine, size, seconds, progress)
+
+
+def measure_folder(
+    folder: str | os.PathLike[str], *, seconds: float = SECONDS, progress: Progress | None = None
+) -> Tuning:
+    """Measure how the storage of a folder likes to be read, with a file that is gone afterwards.
+
+    Args:
+        folder: where the file is made, of ``FOLDER_BYTES``, or of a quarter of what is free.
+        seconds: for all trials together; making the file takes its own time.
+        progress: called with (trials done, trials, name of the next).
+
+    Raises:
+        ValueError: there is no room for a file that would tell anything.
+        OSError, Error: the file cannot be made or read.
+    """
+    size = min(FOLDER_BYTES, shutil.disk_usage(folder).free // 4) // BLOCK_BYTES * BLOCK_BYTES
+    if size < FOLDER_BYTES_MIN:
+        raise ValueError(
+            f"{os.fspath(folder)}: less than {4 * FOLDER_BYTES_MIN >> 20} MiB are free, too few "
+            "to measure it with"
+        )
+    block = np.random.default_rng(0).bytes(BLOCK_BYTES)
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".lmdbio-tune-") as file:
+        for _ in range(size // BLOCK_BYTES):
+            file.write(block)
+        file.flush()
+        os.fsync(file.fileno())
+        with _core.Engine(file.name) as engine:
+            return _measured(engine, size, seconds, progress)
+
+
+def _measured(
+    engine: _core.Engine, size: int, seconds: float, progress: Progress | None
+) -> Tuning:
+    """Run all trials on a file."""
+    begun = time.monotonic()
+    found = storage.look(engine, thorough=True)
+    todo = trials(size, direct=found.direct is not False) * PASSES
+    done, left = _run_all(engine, todo, size, begun + seconds, progress)
     made = None
     if done:
         made = Calibration(calibration.identity(found), time.time(), tuple(done.values()))

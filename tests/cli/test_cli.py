@@ -26,6 +26,7 @@ from click.testing import CliRunner, Result
 import lmdbio
 from lmdbio import _core, cli
 from lmdbio.cli.plan import covered
+from lmdbio.tuning import tune as tuning
 from tests.support import ROOT
 
 COMMANDS = sorted(cli.cli.commands)
@@ -259,6 +260,28 @@ def test_tune_measures_keeps_and_forgets(data: Path, tmp_path: Path, monkeypatch
     assert "run lmdbio tune again" in call("info", data).output
     assert answer("tune", data, "--forget") == {"identity": dry["identity"], "forgotten": True}
     assert "nothing was kept" in call("tune", data, "--forget").output
+
+
+def test_tune_measures_a_folder_for_caches_and_leaves_nothing_there(
+    data: Path, tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tuning, "FOLDER_BYTES", 64 << 20)
+    folder = Path("/dev/shm")
+    if not os.access(folder, os.W_OK) or shutil.disk_usage(folder).free < 4 * (64 << 20):
+        pytest.skip("there is no other file system with some room")
+    words = "tune", data, "--seconds", "0.2", "--cache-dir", folder
+    before = set(folder.iterdir())
+    found = answer(*words)["cache_dir"]
+    assert found["identity"].startswith("tmpfs") and found["samples"]
+    assert {path for path in set(folder.iterdir()) - before if "lmdbio" in path.name} == set()
+    assert [one["forgotten"] for one in answer(*words, "--forget")] == [True, True]
+    assert (
+        "which is measured" in call("tune", data, "--seconds", "0.1", "--cache-dir", data).output
+    )
+    monkeypatch.setattr(tuning.shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 9))
+    with pytest.raises(ValueError, match="are free, too few"):
+        call(*words)
 
 
 def test_info_lists_named_databases(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from lmdbio import _core
 from lmdbio.errors import IncompatibleError
-from lmdbio.machine import storage
+from lmdbio.machine import calibration, storage
 from lmdbio.machine.storage import Storage, Stripes, parse_stripes
 
 EXT4, FUSE, BTRFS, LUSTRE = 0xEF53, 0x65735546, 0x9123683E, 0x0BD00BD0
@@ -190,3 +190,12 @@ def test_a_layout_that_cannot_be_had_is_not_known(file, tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "getxattr", refuse)
     assert look(monkeypatch, file, tmp_path, magic=LUSTRE, disk=False).stripes is None
+
+
+def test_a_folder_is_known_by_the_same_name_as_its_files(file, tmp_path):
+    with _core.Engine(file) as engine:
+        of_file = storage.look(engine, thorough=True)
+    of_folder = storage.look_at_folder(file.parent)
+    assert calibration.identity(of_folder) == calibration.identity(of_file)
+    with pytest.raises(FileNotFoundError):
+        storage.look_at_folder(tmp_path / "not there")
