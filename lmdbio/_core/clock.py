@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -46,13 +46,16 @@ _TYPES = {
 
 
 def run_clock(
-    numbers: Mapping[str, float], arrays: Mapping[str, npt.NDArray[Any]]
+    numbers: Mapping[str, float],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    progress: Callable[[int, int], None] | None = None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.uint64]]:
     """Runs all iterations of a cluster. Pure; Ctrl-C ends it within a moment.
 
     Args:
         numbers: fields of ``lio_cluster`` that are numbers.
         arrays: its other fields, C-contiguous; what they point to must be in range.
+        progress: called with (iterations done, iterations) about ten times a second.
 
     Returns:
         When each iteration ends for all nodes, shape (iterations,); reads by epoch and source,
@@ -77,7 +80,8 @@ def run_clock(
     clock = ffi.gc(out[0], lib.lio_clock_close)
     slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
     into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
-    while lib.lio_clock_run(clock, slice_, *into):
-        pass
+    while left := lib.lio_clock_run(clock, slice_, *into):
+        if progress is not None:
+            progress(len(ends) - left, len(ends))
     ffi.release(clock)
     return ends, counts

@@ -6,28 +6,20 @@ import errno
 import itertools
 import json
 import os
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
-import numpy as np
-import numpy.typing as npt
 from rich.table import Table
 
 from lmdbio import simulate as model
 from lmdbio.cli.output import OUTPUT, PATH, bar, plain, wide_console
-from lmdbio.cli.plan import open_source
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
-#: Where records come from, as the columns are called.
-SOURCES = ("own", "peer", "file")
+from lmdbio.cli.plan_cache import CacheWords
+from lmdbio.cli.simulate_job import scenario_of
+from lmdbio.planning.cache import Cache
+from lmdbio.simulate import SOURCES
 
 Settings = list[tuple[str, list[str]]]
 
@@ -54,24 +46,6 @@ def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[
         return [model.Policy.named(name.strip()) for name in value.split(",")]
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param) from error
-
-
-def read_environment(path: Path, scenario: model.Scenario) -> model.Scenario:
-    """Return a scenario with the values of a TOML file.
-
-    Raises:
-        ValueError, OSError: it cannot be read, or a value makes no sense; names the file.
-    """
-    try:
-        with path.open("rb") as file:
-            values = tomllib.load(file)
-        for key, value in model.flat(values):
-            scenario = model.changed(scenario, key, value)
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
-    except RecursionError:
-        raise ValueError(f"{path}: its tables are nested too deeply") from None
-    return scenario
 
 
 def table_of(found: list[model.Outcome]) -> Table:
@@ -102,24 +76,6 @@ def refuse_target(file: Path) -> None:
         raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(folder))
     if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
         raise PermissionError(errno.EACCES, "it cannot be written", str(file))
-
-
-def is_cluster(path: Path) -> bool:
-    return path.suffix == ".toml"
-
-
-def sizes_of(path: Path) -> npt.NDArray[np.float64]:
-    """Return the size of each record of a data set, M.
-
-    Raises:
-        ValueError: it holds no records.
-        OSError, Error: it cannot be read.
-    """
-    with open_source(path, None, None) as source:
-        if not source.count:
-            raise ValueError(f"{path}: it holds no records")
-        lengths = source.extents(np.arange(source.count, dtype=np.uint64))["length"]
-        return np.asarray(lengths / float(1 << 20), np.float64)
 
 
 def combinations(settings: Settings) -> list[dict[str, str]]:
@@ -166,6 +122,15 @@ def combinations(settings: Settings) -> list[dict[str, str]]:
     metavar="KEY=VALUE[,VALUE...]",
     help="Change a value; several values are simulated one after the other.",
 )
+@click.option(
+    "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
+    help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G.",
+)  # fmt: skip
+@click.option("--nodes", type=click.IntRange(1), help="How many nodes there are.")
+@click.option(
+    "--ranks", type=click.IntRange(1),
+    help="How many ranks there are; those of a node share what it holds.",
+)  # fmt: skip
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
 @click.option("--html", "page_file", type=OUTPUT, metavar="FILE", help="Write a page of drawings.")
 def simulate(
@@ -174,6 +139,9 @@ def simulate(
     policies: list[model.Policy],
     semantics: str,
     settings: Settings,
+    cache: Cache | None,
+    nodes: int | None,
+    ranks: int | None,
     target: str | None,
     page_file: str | None,
 ) -> None:
@@ -184,10 +152,11 @@ def simulate(
         lmdbio simulate --scenario 3 --html simulated.html
         lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
         lmdbio simulate cluster.toml train_lmdb --set epochs=3 --set batch=256
+        lmdbio simulate train_lmdb --cache memory=8G --nodes 4 --ranks 16
         lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
 
-    PATH is a data set: its records have the sizes that they have there. CLUSTER.toml has the
-    same keys as --set, tiers as tables:
+    PATH is a data set: its records have the sizes that they have there, and its file system the
+    rates that lmdbio tune measured. CLUSTER.toml has the same keys as --set, tiers as tables:
 
     \b
         nodes = 8
@@ -202,12 +171,7 @@ def simulate(
     cluster of the HDMLP thesis. Records are counted where they came from: own tiers, a peer, the
     file system.
     """
-    chosen = model.SCENARIOS[scenario]
-    for path in sorted(sources, key=is_cluster):
-        if is_cluster(path):
-            chosen = read_environment(path, chosen)
-        else:
-            chosen = replace(chosen, data=model.Measured(sizes_of(path)))
+    chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
     cases = combinations(settings)
     jobs = [changed_by(chosen, case) for case in cases]
     for file in filter(None, (page_file, target if target != "-" else None)):
@@ -215,6 +179,8 @@ def simulate(
     runs = run_all(cases, jobs, policies, model.SEMANTICS[semantics])
     names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
     title = f"{', '.join(names)}, semantics {semantics}"
+    for line in words:
+        click.echo(line, err=True)
     tell(runs, target, title)
     if page_file is not None:
         from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
@@ -246,7 +212,7 @@ def run_all(
     with bar("simulate") as advance:
         for case, job in zip(cases, jobs, strict=True):
             found: list[model.Outcome] = []
-            for one in model.run(job, policies, semantics):
+            for one in model.run(job, policies, semantics, advance):
                 found.append(one)
                 done = len(runs) * len(policies) + len(found)
                 advance(done, len(cases) * len(policies), "policies")

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.policy import POLICIES, Policy
+from lmdbio.planning.route import SOURCES
 from lmdbio.simulate.job import Outcome, run
 from lmdbio.simulate.loading import Loading, Makespan, backend_rate, double_buffer
 from lmdbio.simulate.scenario import (
@@ -38,6 +39,7 @@ __all__ = [
     "POLICIES",
     "SCENARIOS",
     "SEMANTICS",
+    "SOURCES",
     "TEXT",
     "Curve",
     "Data",

@@ -11,8 +11,9 @@ Source: the HDMLP thesis, sections 3.1, 4.1 and 5.2.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from lmdbio.simulate.scenario import AUTHORS, Scenario, Semantics
 __all__ = ["Outcome", "run"]
 
 F64 = npt.NDArray[np.float64]
+Progress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,26 +60,44 @@ class Outcome:
 
 
 def run(
-    scenario: Scenario, policies: Iterable[Policy], semantics: Semantics = AUTHORS
+    scenario: Scenario,
+    policies: Iterable[Policy],
+    semantics: Semantics = AUTHORS,
+    progress: Progress | None = None,
 ) -> Iterator[Outcome]:
     """Return what each policy comes to, one after the other.
+
+    Args:
+        scenario: what is simulated.
+        policies: each runs by itself.
+        semantics: how the papers are read.
+        progress: called with (iterations done, iterations, policy) while one runs.
 
     Raises:
         ValueError: the scenario cannot be simulated (``Scenario.check``).
     """
     scenario.check()
-    return _run_all(scenario, policies, semantics)
+    return _run_all(scenario, policies, semantics, progress)
 
 
 def _run_all(
-    scenario: Scenario, policies: Iterable[Policy], semantics: Semantics
+    scenario: Scenario,
+    policies: Iterable[Policy],
+    semantics: Semantics,
+    progress: Progress | None,
 ) -> Iterator[Outcome]:
     bound = scenario.bound_ends()
     for policy in policies:
-        yield _run_one(scenario, policy, semantics, bound)
+        yield _run_one(scenario, policy, semantics, bound, progress)
 
 
-def _run_one(scenario: Scenario, policy: Policy, semantics: Semantics, bound: F64) -> Outcome:
+def _run_one(
+    scenario: Scenario,
+    policy: Policy,
+    semantics: Semantics,
+    bound: F64,
+    progress: Progress | None,
+) -> Outcome:
     environment, at_least = scenario.environment, float(bound[-1])
     capacities = _capacities(environment, policy, semantics)
     memory = environment.nodes * next(filter(None, _rooms(environment)), 0.0)
@@ -90,11 +110,16 @@ def _run_one(scenario: Scenario, policy: Policy, semantics: Semantics, bound: F6
     init = _init_seconds(scenario, policy, semantics, held) if policy.preloads else 0.0
     if policy.reorders:
         return Outcome(policy.name, at_least, init + at_least, init)
-    ends, counts = _core.run_clock(*_cluster(scenario, policy, semantics, held, init))
+    tell = None if progress is None else partial(_tell, progress, policy.name)
+    ends, counts = _core.run_clock(*_cluster(scenario, policy, semantics, held, init), tell)
     reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
     stalls = np.diff(ends - bound, prepend=init).clip(0)  # rounding apart, never less
     stalled = max(0.0, float(ends[-1]) - init - at_least)
     return Outcome(policy.name, at_least, float(ends[-1]), init, stalled, reads, stalls=stalls)
+
+
+def _tell(progress: Progress, policy: str, done: int, total: int) -> None:
+    progress(done, total, policy)
 
 
 def _rooms(environment: Environment) -> list[float]:

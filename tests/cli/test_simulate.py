@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lmdbio import cli
+from lmdbio.machine import calibration, storage
 from lmdbio.simulate import POLICIES
 from tests.support import databases
 
@@ -113,6 +114,42 @@ def test_a_data_set_has_its_own_sizes(tmp_path: Path) -> None:
         raise call(tmp_path / "env", "--set", "size=1").exception or AssertionError
     with pytest.raises(OSError, match="absent"):
         raise call(tmp_path / "absent").exception or AssertionError
+
+
+def test_nodes_and_tiers_come_from_options(tmp_path: Path) -> None:
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%04d" % i, databases.value(i, 20_000)) for i in range(400)))
+    env.close()
+    words = tmp_path / "env", "--nodes", 2, "--ranks", 8, "--set", "batch=20", "--set", "epochs=3"
+    found = told(*words, "--cache", "memory=8M", "--policy", "lmdbio")["policies"]["lmdbio"]
+    epochs = found["counts"]
+    assert [epoch["file"] for epoch in epochs] == [400, 0, 0]
+    assert all(sum(epoch.values()) == 400 for epoch in epochs)
+    less = told(*words, "--cache", "memory=2M", "--policy", "lmdbio")["policies"]["lmdbio"]
+    held = 2 * ((2 << 20) // 20_000)
+    assert [epoch["file"] for epoch in less["counts"]] == [400, 400 - held, 400 - held]
+    wrong = call(*words[:3], "--ranks", 1)
+    assert "1 ranks cannot run on 2 nodes" in str(wrong.exception)
+
+
+def test_rates_that_were_measured_are_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    env = databases.open_writable(tmp_path / "env", 1)
+    databases.write(env, ((b"%04d" % i, databases.value(i, 20_000)) for i in range(400)))
+    env.close()
+    words = tmp_path / "env", "--nodes", 1, "--policy", "naive", "--set", "batch=20"
+    words = *words, "--cache", f"disk={tmp_path},disk_bytes=1M"
+    unknown = call(*words)
+    assert "file system: not measured" in unknown.output
+    assert f"lmdbio tune --cache-dir {tmp_path}" in unknown.output
+    folder = calibration.identity(storage.look_at_folder(tmp_path))
+    sample = calibration.Sample("direct", "random", 128 << 10, 2, 800, 1.0)
+    calibration.store(calibration.Calibration(folder, 1.0, (sample,)))
+    known = call(*words)
+    assert "as lmdbio tune measured, M a second by nodes 1: 100" in known.output
+    assert "disk: as lmdbio tune measured, 100 M a second" in known.output
 
 
 def test_a_wrong_case_is_told_before_any_is_simulated(tmp_path: Path) -> None:

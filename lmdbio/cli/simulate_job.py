@@ -1,0 +1,128 @@
+"""The scenario of ``lmdbio simulate``, out of files, measured rates and options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from lmdbio import simulate as model
+from lmdbio.cli.plan import open_source
+from lmdbio.machine import calibration, storage
+from lmdbio.machine.measured import disk_rate, file_system_rate
+from lmdbio.planning.cache import Cache
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+__all__ = ["scenario_of"]
+
+MIB = float(1 << 20)
+
+
+def scenario_of(
+    chosen: model.Scenario,
+    sources: Sequence[Path],
+    cache: Cache | None,
+    nodes: int | None,
+    ranks: int | None,
+) -> tuple[model.Scenario, list[str]]:
+    """Return what is simulated, and where its rates come from.
+
+    Later ones count more: the scenario, what ``lmdbio tune`` measured of a data set's file system,
+    a TOML file, options.
+
+    Args:
+        chosen: a scenario to begin with.
+        sources: data sets, and files that end in ".toml".
+        cache: tiers of each node; None: those of the scenario.
+        nodes, ranks: of the job; None: as the scenario has them.
+
+    Raises:
+        ValueError, OSError, Error: one cannot be read, or makes no sense.
+    """
+    told: list[str] = []
+    for path in sorted(sources, key=is_cluster):
+        if is_cluster(path):
+            chosen = read_environment(path, chosen)
+        else:
+            chosen, words = with_data(path, chosen)
+            told.append(words)
+    if nodes is not None:
+        chosen = replace(chosen, environment=replace(chosen.environment, nodes=nodes))
+    if ranks is not None and ranks < chosen.environment.nodes:
+        raise ValueError(f"{ranks} ranks cannot run on {chosen.environment.nodes} nodes")
+    if cache is not None:
+        chosen, words = with_cache(cache, chosen)
+        told += [words] if words else []
+    return chosen, told
+
+
+def is_cluster(path: Path) -> bool:
+    return path.suffix == ".toml"
+
+
+def read_environment(path: Path, scenario: model.Scenario) -> model.Scenario:
+    """Return a scenario with the values of a TOML file.
+
+    Raises:
+        ValueError, OSError: it cannot be read, or a value makes no sense; names the file.
+    """
+    try:
+        with path.open("rb") as file:
+            values = tomllib.load(file)
+        for key, value in model.flat(values):
+            scenario = model.changed(scenario, key, value)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    except RecursionError:
+        raise ValueError(f"{path}: its tables are nested too deeply") from None
+    return scenario
+
+
+def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str]:
+    """Return a scenario with the records of a data set, and the measured rates of its storage.
+
+    Raises:
+        ValueError: it holds no records.
+        OSError, Error: it cannot be read.
+    """
+    with open_source(path, None, None) as source:
+        if not source.count:
+            raise ValueError(f"{path}: it holds no records")
+        lengths = source.extents(np.arange(source.count, dtype=np.uint64))["length"]
+        kept = calibration.find(source.pages)
+    scenario = replace(scenario, data=model.Measured(np.asarray(lengths / MIB, np.float64)))
+    if kept is None or kept.calibration is None:
+        return scenario, f"file system: not measured (lmdbio tune {path} does)"
+    rate = file_system_rate(kept.calibration)
+    network = max(scenario.environment.file_network, *(one for _, one in rate.points))
+    environment = replace(scenario.environment, file_system=rate, file_network=network)
+    points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
+    return (
+        replace(scenario, environment=environment),
+        f"file system: as lmdbio tune measured, M a second by nodes {points}",
+    )
+
+
+def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, str]:
+    """Return a scenario whose nodes have these tiers, with measured rates where there are some."""
+    environment, tiers, told = scenario.environment, [], ""
+    known = [*environment.tiers, *[environment.staging] * 2]
+    if cache.memory:
+        tiers.append(replace(known[0], capacity=int(cache.memory) / MIB))
+    if cache.disk is not None:
+        disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
+        identity = calibration.identity(storage.look_at_folder(cache.disk))
+        kept = calibration.load(identity).calibration
+        told = f"disk: not measured (lmdbio tune --cache-dir {cache.disk} does)"
+        if kept is not None:
+            disk = replace(disk, reads=disk_rate(kept))
+            told = f"disk: as lmdbio tune measured, {disk.read_rate:,.0f} M a second"
+        tiers.append(disk)
+    return replace(scenario, environment=replace(environment, tiers=tuple(tiers))), told

@@ -1,0 +1,39 @@
+"""Goal: a simulated cluster has the rates that `lmdbio tune` measured.
+
+Method: calibrations with figures of one digit.
+"""
+
+from __future__ import annotations
+
+from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
+from lmdbio.machine.measured import disk_rate, file_system_rate
+
+MIB = 1 << 20
+SAMPLES = (
+    Sample("direct", "stream", MIB, 8, 500, 1.0),
+    Sample("direct", "random", 128 << 10, 1, 800, 1.0),
+    Sample("direct", "random", 128 << 10, 32, 2400, 1.0),
+    Sample("pread", "random", 128 << 10, 32, 1600, 1.0),
+    Sample("direct", "random", 4096, 32, 2560, 1.0),
+)
+
+
+def job(nodes: int, *rates: tuple[int, float]) -> Staggering:
+    samples = tuple(TokenSample(tokens, (rate * MIB,)) for tokens, rate in rates)
+    return Staggering(nodes, nodes, "blocked", 1.0, samples)
+
+
+def test_one_node_has_the_rate_of_its_best_trial() -> None:
+    assert file_system_rate(Calibration("it", 1.0, SAMPLES)).points == ((1, 500.0),)
+
+
+def test_several_nodes_have_the_rates_of_the_largest_job() -> None:
+    jobs = (job(8, (1, 300.0), (4, 900.0), (0, 700.0)), job(2, (1, 200.0), (2, 350.0)))
+    rate = file_system_rate(Calibration("it", 1.0, SAMPLES, jobs))
+    assert rate.points == ((1, 300.0), (2, 350.0), (4, 900.0), (8, 700.0))
+    assert rate.at(6) == 800.0
+
+
+def test_a_disk_has_its_random_rate_by_requests_in_flight() -> None:
+    assert disk_rate(Calibration("it", 1.0, SAMPLES)).points == ((1, 100.0), (32, 300.0))
+    assert disk_rate(Calibration("it", 1.0, SAMPLES[:1])).points == ((1, 500.0),)
