@@ -10,7 +10,8 @@ from lmdbio._core.status import SLICE_MS, Status
 
 
 class Window:
-    """The control area of a window: who has filled, released, left, failed (csrc/window.h).
+    """The control area of a window: which roots have filled, which ranks
+    have released, left or failed (csrc/window.h).
 
     Args:
         address: of ``Window.bytes(ranks, roots)`` bytes, 64-byte aligned; borrowed.

@@ -300,7 +300,7 @@ def alternate(
 
     Args:
         bench: starts the runs.
-        rows: who takes part; they get the runs, or what was wrong with one.
+        rows: contestants; each gets its runs, or the error of one.
         repeats: rounds.
         console: for the progress.
         ending: of ``time.monotonic``; no round begins that would end later.

@@ -246,8 +246,8 @@ def transfers_section(findings: Findings) -> str:
     chart = Chart(title, places, "transfer size", "MiB/s", tuple(series))
     lead = (
         "What plain requests of each size get from this file; bands span all runs. Solid: "
-        "O_DIRECT. Dotted: through the page cache. Dashed from side to side: who chooses the "
-        "sizes of its requests itself."
+        "O_DIRECT. Dotted: through the page cache. Dashed from side to side: contestants "
+        "that choose the sizes of their requests themselves."
     )
     drawn = chart_svg(chart) + legend_html(chart)
     return section("Bandwidth against transfer size", lead, drawn)

@@ -76,7 +76,7 @@ class Order:
 
     @property
     def consumes(self) -> bool:
-        """Whether values are added up by checksum; who reads bytes has none."""
+        """Whether the run adds up values by checksum; a reader of plain bytes has none."""
         one = self.trial.contestant
         return not one.raw and not self.verify and (self.consume or one.buffers)
 
