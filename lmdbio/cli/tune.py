@@ -112,41 +112,52 @@ def _tune(
 ) -> None:
     """All that was asked for, by this process and those that it was started with."""
     is_first = ranks is None or ranks.rank == 0
+    made: Tuning | None
+    turns: Staggered | None = None
     with bar(f"tune {path}") if is_first else nullcontext() as progress:
         if ranks is None:
-            made: Tuning | None = tuning.measure(path, seconds=seconds, progress=progress)
-            turns: Staggered | None = None
+            made, folder = _measure(path, cache_dir, seconds, progress)
         else:
-            made, wish = _measure_requests(path, seconds, ranks, progress)
+            made, folder, wish = _measure_requests(path, cache_dir, seconds, ranks, progress)
             turns = stagger.measure(
                 path, ranks, seconds=seconds, overrides=wish, progress=progress
             )
     if made is None:
         return
     told = _keep(path, made, turns, dry_run, as_json)
-    if cache_dir is not None:
-        told["cache_dir"] = _tune_folder(cache_dir, made, seconds, dry_run, as_json)
+    if folder is not None and cache_dir is not None:
+        told["cache_dir"] = _keep(cache_dir, folder, None, dry_run, as_json)
+    elif cache_dir is not None:
+        told["cache_dir"] = None
+        if not as_json:
+            click.echo(f"{cache_dir}: on the same file system, which is measured")
     if as_json:
         print_json(told)
 
 
-def _tune_folder(
-    folder: Path, data: Tuning, seconds: float, dry_run: bool, as_json: bool
-) -> dict[str, Any]:
-    """Measure the disk of a folder, unless the data set lies there, too."""
-    identity = calibration.identity(storage.look_at_folder(folder))
-    if data.calibration is not None and data.calibration.identity == identity:
-        if not as_json:
-            click.echo(f"{folder}: on the same file system, which is measured")
-        return {"identity": identity, "same_file_system": True}
-    with bar(f"tune {folder}") as progress:
-        made = tuning.measure_folder(folder, seconds=seconds, progress=progress)
-    return _keep(folder, made, None, dry_run, as_json)
+def _measure(
+    path: Path, cache_dir: Path | None, seconds: float, progress: tuning.Progress | None
+) -> tuple[Tuning, Tuning | None]:
+    """Measure the storage of a data set, and of a folder where that is another one.
+
+    The folder comes first, since it may have no room.
+    """
+    folder = None
+    if cache_dir is not None and calibration.identity(
+        storage.look_at_folder(cache_dir)
+    ) != calibration.identity(_under(path)):
+        folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
+    return tuning.measure(path, seconds=seconds, progress=progress), folder
+
+
+def _under(path: Path) -> storage.Storage:
+    """Return the storage under a data set."""
+    with Engine(provenance.data_file(path)) as engine:
+        return storage.look(engine, thorough=True)
 
 
 def _forget(path: Path, cache_dir: Path | None, as_json: bool) -> None:
-    with Engine(provenance.data_file(path)) as engine:
-        identities = [calibration.identity(storage.look(engine, thorough=True))]
+    identities = [calibration.identity(_under(path))]
     if cache_dir is not None:
         identities.append(calibration.identity(storage.look_at_folder(cache_dir)))
     gone = {identity: calibration.forget(identity) for identity in dict.fromkeys(identities)}
@@ -159,16 +170,23 @@ def _forget(path: Path, cache_dir: Path | None, as_json: bool) -> None:
 
 
 def _measure_requests(
-    path: Path, seconds: float, ranks: Any, progress: tuning.Progress | None
-) -> tuple[Tuning | None, Overrides | None]:
-    """By the first rank, and how Readers will read by that; others sleep, and get None."""
+    path: Path,
+    cache_dir: Path | None,
+    seconds: float,
+    ranks: Any,
+    progress: tuning.Progress | None,
+) -> tuple[Tuning | None, Tuning | None, Overrides | None]:
+    """The first rank measures, and says how Readers will read by that.
 
-    def measure() -> tuple[Tuning | None, Overrides | None]:
+    The others sleep meanwhile, since they would disturb, and get None.
+    """
+
+    def measure() -> tuple[Tuning | None, Tuning | None, Overrides | None]:
         if ranks.rank:
-            return None, None
-        made = tuning.measure(path, seconds=seconds, progress=progress)
+            return None, None, None
+        made, folder = _measure(path, cache_dir, seconds, progress)
         way = choose("stream", made.storage, made.calibration, environment=overrides_from_env())
-        return made, Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
+        return made, folder, Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
 
     job = share.connect(ranks)
     try:
@@ -210,7 +228,7 @@ def _as_json(
     measured: Calibration,
     turns: Staggered | None,
     kept: Path | None,
-    choices: tuple[dict[str, Choice], dict[str, Choice]],
+    before_after: tuple[dict[str, Choice], dict[str, Choice]],
 ) -> dict[str, Any]:
     rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in measured.samples]
     left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
@@ -221,8 +239,8 @@ def _as_json(
         "bytes": made.bytes,
         "samples": rates,
         "left_out": left,
-        "choices_before": choices[0],
-        "choices": choices[1],
+        "choices_before": before_after[0],
+        "choices": before_after[1],
         "kept": kept,
     }
     if turns is not None:

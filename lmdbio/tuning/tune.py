@@ -22,6 +22,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -174,7 +175,7 @@ def measure(
 def measure_folder(
     folder: str | os.PathLike[str], *, seconds: float = SECONDS, progress: Progress | None = None
 ) -> Tuning:
-    """Measure how the storage of a folder likes to be read, with a file that is gone afterwards.
+    """Measure how the storage of a folder likes to be read, with a file of no name.
 
     Args:
         folder: where the file is made, of ``FOLDER_BYTES``, or of a quarter of what is free.
@@ -192,12 +193,17 @@ def measure_folder(
             "to measure it with"
         )
     block = np.random.default_rng(0).bytes(BLOCK_BYTES)
-    with tempfile.NamedTemporaryFile(dir=folder, prefix=".lmdbio-tune-") as file:
-        for _ in range(size // BLOCK_BYTES):
-            file.write(block)
-        file.flush()
-        os.fsync(file.fileno())
-        with _core.Engine(file.name) as engine:
+    fd, name = tempfile.mkstemp(dir=folder, prefix=".lmdbio-tune-")
+    with os.fdopen(fd, "wb") as file:
+        try:
+            engine = _core.Engine(name)
+        finally:
+            Path(name).unlink()  # whatever ends this process, nothing stays
+        with engine:
+            for _ in range(size // BLOCK_BYTES):
+                file.write(block)
+            file.flush()
+            os.fsync(fd)
             return _measured(engine, size, seconds, progress)
 
 
