@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from lmdbio import simulate as model
+from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.plan import open_source
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.measured import disk_rate, file_system_rate
-from lmdbio.planning.cache import Cache
+from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -47,12 +48,14 @@ def scenario_of(
         ValueError, OSError, Error: one cannot be read, or makes no sense.
     """
     told: list[str] = []
-    for path in sorted(sources, key=is_cluster):
-        if is_cluster(path):
-            chosen = read_environment(path, chosen)
-        else:
-            chosen, words = with_data(path, chosen)
-            told.append(words)
+    for path in (path for path in sources if not is_cluster(path)):
+        chosen, words = with_data(path, chosen)
+        told = [words]  # of the last one, whose records and rates are taken
+    measured = chosen.environment.file_system
+    for path in filter(is_cluster, sources):
+        chosen = read_environment(path, chosen)
+    if chosen.environment.file_system != measured:
+        told = []
     if nodes is not None:
         chosen = replace(chosen, environment=replace(chosen.environment, nodes=nodes))
     if ranks is not None and ranks < chosen.environment.nodes:
@@ -99,7 +102,8 @@ def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str
         kept = calibration.find(source.pages)
     scenario = replace(scenario, data=model.Measured(np.asarray(lengths / MIB, np.float64)))
     if kept is None or kept.calibration is None:
-        return scenario, f"file system: not measured (lmdbio tune {path} does)"
+        why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
+        return scenario, f"file system: {why}"
     rate = file_system_rate(kept.calibration)
     network = max(scenario.environment.file_network, *(one for _, one in rate.points))
     environment = replace(scenario.environment, file_system=rate, file_network=network)
@@ -111,18 +115,24 @@ def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str
 
 
 def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, str]:
-    """Return a scenario whose nodes have these tiers, with measured rates where there are some."""
+    """Return a scenario whose nodes have these tiers, with measured rates where there are some.
+
+    Raises:
+        ValueError: the cache asks for a placement, which is a policy's.
+        OSError: its folder cannot be looked at.
+    """
+    if (cache.placement, cache.warm) != (PLACEMENTS[0], WARM[0]):
+        raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
     environment, tiers, told = scenario.environment, [], ""
     known = [*environment.tiers, *[environment.staging] * 2]
     if cache.memory:
         tiers.append(replace(known[0], capacity=int(cache.memory) / MIB))
     if cache.disk is not None:
         disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
-        identity = calibration.identity(storage.look_at_folder(cache.disk))
-        kept = calibration.load(identity).calibration
-        told = f"disk: not measured (lmdbio tune --cache-dir {cache.disk} does)"
-        if kept is not None:
-            disk = replace(disk, reads=disk_rate(kept))
+        kept = calibration_status(storage.look_at_folder(cache.disk))
+        told = f"disk: not measured (lmdbio tune PATH --cache-dir {cache.disk} does)"
+        if kept is not None and kept.calibration is not None:
+            disk = replace(disk, reads=disk_rate(kept.calibration))
             told = f"disk: as lmdbio tune measured, {disk.read_rate:,.0f} M a second"
         tiers.append(disk)
     return replace(scenario, environment=replace(environment, tiers=tuple(tiers))), told

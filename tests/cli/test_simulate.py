@@ -143,13 +143,19 @@ def test_rates_that_were_measured_are_taken(
     words = *words, "--cache", f"disk={tmp_path},disk_bytes=1M"
     unknown = call(*words)
     assert "file system: not measured" in unknown.output
-    assert f"lmdbio tune --cache-dir {tmp_path}" in unknown.output
+    assert f"lmdbio tune PATH --cache-dir {tmp_path}" in unknown.output
     folder = calibration.identity(storage.look_at_folder(tmp_path))
     sample = calibration.Sample("direct", "random", 128 << 10, 2, 800, 1.0)
     calibration.store(calibration.Calibration(folder, 1.0, (sample,)))
     known = call(*words)
     assert "as lmdbio tune measured, M a second by nodes 1: 100" in known.output
     assert "disk: as lmdbio tune measured, 100 M a second" in known.output
+    assert "file system" not in call(*words, "--set", "file_system.rate=70").output
+    cluster = tmp_path / "cluster.toml"
+    cluster.write_text("file_system.rate = 70")
+    assert "file system" not in call(cluster, *words).output
+    placed = call(*words[:-1], "memory=1M,placement=next")
+    assert "placement and warm are the policies'" in str(placed.exception)
 
 
 def test_a_wrong_case_is_told_before_any_is_simulated(tmp_path: Path) -> None:
