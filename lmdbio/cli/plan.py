@@ -40,6 +40,8 @@ from lmdbio.reading.engines import choose_reading
 ROWS_MAX = 40
 #: Records that ``plan`` takes unless told otherwise: a common batch.
 RECORDS = 256
+#: Epochs that ``plan --cache`` looks at unless told otherwise.
+EPOCHS = 3
 
 
 class Indices(click.ParamType):  # type: ignore[type-arg, unused-ignore]
@@ -128,8 +130,8 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     help="How many nodes the ranks are on, each with one root (with --cache).",
 )  # fmt: skip
 @click.option(
-    "--epochs", type=click.IntRange(1), default=3, show_default=True,
-    help="How many epochs are looked at (with --cache).",
+    "--epochs", type=click.IntRange(1),
+    help=f"How many epochs are looked at (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
 @click.option("--db", "name", metavar="NAME", help="Read this named database.")
 @click.option(
@@ -165,7 +167,7 @@ def plan(
     shuffle: tuple[str, Shuffle] | None,
     cache: Cache | None,
     nodes: int,
-    epochs: int,
+    epochs: int | None,
     name: str | None,
     gap_bytes: int | None,
     request_bytes: int | None,
@@ -191,9 +193,10 @@ def plan(
         lmdbio plan train_lmdb --shuffle windows:4096x8     an epoch, by chunks shuffled together
         lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
     """
-    refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, nodes)
-    batch, order = batch_size or RECORDS, shuffle[1] if shuffle is not None else None
-    job = None if cache is None else Job(cache, batch, nodes, max(nodes, ranks), epochs, order)
+    of_job = nodes > 1 or epochs is not None
+    refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, of_job)
+    batch = batch_size or RECORDS
+    job = job_of(cache, batch, nodes, ranks, epochs or EPOCHS, shuffle)
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with open_source(path, name, sidecar) as source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
@@ -213,6 +216,21 @@ def plan(
         else:
             shares = shares_of(source, batch_size, ranks, iteration, start)
         tell_reads(source, shares, options, alignment, batch_size is not None, everything, as_json)
+
+
+def job_of(
+    cache: Cache | None,
+    batch: int,
+    nodes: int,
+    ranks: int,
+    epochs: int,
+    shuffle: tuple[str, Shuffle] | None,
+) -> Job | None:
+    """Return the job whose reads are forecast, a rank on each node at least; None: no cache."""
+    if cache is None:
+        return None
+    order = shuffle[1] if shuffle is not None else None
+    return Job(cache, batch, nodes, ranks if ranks > 1 else nodes, epochs, order)
 
 
 def tell_reads(
@@ -255,7 +273,7 @@ def refuse_contradictions(
     ranks: int,
     iteration: int,
     cache: Cache | None,
-    nodes: int,
+    of_job: bool,
 ) -> None:
     """Refuse options that say different things about which records are read."""
     if cache is not None:
@@ -264,8 +282,8 @@ def refuse_contradictions(
                 "--cache looks at whole epochs: no --indices, --start, --count, --iteration"
             )
         return
-    if nodes > 1:
-        raise click.UsageError("--nodes needs --cache")
+    if of_job:
+        raise click.UsageError("--nodes and --epochs need --cache")
     if indices is not None and (count is not None or start or batch_size):
         raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
     if batch_size is None and (ranks > 1 or iteration):

@@ -56,7 +56,9 @@ class Cache:
             if isinstance(given, str):
                 value = 0 if given.strip() == "0" else parse_bytes(given, f"Cache: {name}")
                 object.__setattr__(self, name, value)
-            elif given is not None and (isinstance(given, bool) or given < 0):
+            elif given is not None and (
+                isinstance(given, bool) or not isinstance(given, int) or given < 0
+            ):
                 raise ValueError(f"Cache: {name} must be a number of bytes, not {given!r}")
         for name, known in (("placement", PLACEMENTS), ("warm", WARM)):
             if getattr(self, name) not in known:

@@ -231,11 +231,12 @@ class Outlook:
 
     def _batches(self, epoch: Epoch) -> tuple[Reads, int]:
         """Return reads of what nobody has, and messages for what another root has."""
-        reads, messages = Reads(), 0
+        reads, messages, looked_at = Reads(), 0, 0
         sample = _sample(max(1, epoch.count // self._job.batch))
         for number in sample:
             begin = number * self._job.batch
             places = np.arange(begin, min(epoch.count, begin + self._job.batch))
+            looked_at += len(places)
             records = epoch.samples(places)
             user = users(self._schedule, epoch.number * epoch.count + places)
             root, _ = self.holder(epoch, records)
@@ -243,7 +244,7 @@ class Outlook:
                 reads = reads.plus(self._reads(records[(root == NOBODY) & (user == node)]))
             sent = (root != NOBODY) & (root != user)
             messages += len(np.unique(root[sent] * self._job.nodes + user[sent]))
-        times = epoch.count / self._job.batch / len(sample)
+        times = epoch.count / looked_at
         return reads.times(times), round(messages * times)
 
     def _streamed(self, epoch: Epoch) -> Reads:
@@ -289,13 +290,14 @@ class Outlook:
 
     def _missed(self, records: I64, hits: Flags, user: I64) -> Reads:
         """Return the reads of what roots do not find, batch by batch."""
-        reads, sample = Reads(), _sample(max(1, len(records) // self._job.batch))
-        for number in sample:
+        reads, looked_at = Reads(), 0
+        for number in _sample(max(1, len(records) // self._job.batch)):
             part = slice(number * self._job.batch, (number + 1) * self._job.batch)
+            looked_at += len(records[part])
             for node in range(self._job.nodes):
                 missed = records[part][(user[part] == node) & ~hits[part]]
                 reads = reads.plus(self._reads(missed))
-        return reads.times(len(records) / self._job.batch / len(sample))
+        return reads.times(len(records) / looked_at)
 
 
 def _sample(count: int) -> list[int]:

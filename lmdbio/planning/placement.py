@@ -118,7 +118,7 @@ def next_use(access: npt.NDArray[np.uint32], sizes: F64, capacity: float) -> npt
         held[record] = float(sizes[record])
         used += held[record]
         heapq.heappush(latest, (-after, record))
-        while used > capacity * (1 + ROUNDING):
+        while held and used > capacity * (1 + ROUNDING):
             used -= held.pop(heapq.heappop(latest)[1])
     return found
 

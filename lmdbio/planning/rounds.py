@@ -80,11 +80,17 @@ class Rounds:
         (place,) = self._chunk_order.places([self.epoch.count - 1]).tolist()
         return place // self._size, lacking
 
+    @cached_property
+    def _begins(self) -> I64:
+        """The first place of each round, and the epoch's end."""
+        short, lacking = self._missing
+        numbers = np.arange(len(self) + 1, dtype=np.int64)
+        whole = np.minimum(numbers * self._size, self._chunks * self.epoch.shuffle.chunk)
+        return np.asarray(whole - lacking * (numbers > short), np.int64)
+
     def begin(self, number: int) -> int:
         """Return the first place of a round; of the one after the last, the epoch's end."""
-        short, lacking = self._missing
-        whole = min(number * self._size, self._chunks * self.epoch.shuffle.chunk)
-        return whole - lacking * (number > short)
+        return int(self._begins[number])
 
     def of(self, places: npt.ArrayLike) -> I64:
         """Return the round of each place."""
@@ -104,7 +110,7 @@ class Rounds:
         """Return the root that reads each record, for the round in which it is used."""
         places = self._chunk_order.places(records)
         rounds = self.of(places)
-        begins = np.array([self.begin(i) for i in range(len(self) + 1)], np.int64)
+        begins = self._begins
         within, sizes = places - begins[rounds], np.diff(begins)[rounds]
         # The largest root whose share (``split_share``) begins at this place or before it.
         return np.asarray(((within + 1) * self.roots - 1) // sizes, np.int64)

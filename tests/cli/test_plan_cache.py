@@ -67,7 +67,9 @@ def test_a_disk_without_a_size_is_taken_to_have_half_of_what_is_free(
         (["--cache", "memory=lots"], "memory must be a positive number"),
         (["--cache", "disk=/not/there"], "/not/there"),
         (["--cache", "memory=1M", "--start", "3"], "whole epochs"),
-        (["--nodes", "2"], "--nodes needs --cache"),
+        (["--nodes", "2"], "--nodes and --epochs need --cache"),
+        (["--epochs", "3"], "--nodes and --epochs need --cache"),
+        (["--cache", "memory=1M", "--nodes", "4", "--ranks", "2"], "2 ranks cannot run on 4"),
         (["--cache", "memory=1M,placement=window"], "needs an order by windows"),
         (
             ["--cache", "memory=1M,placement=window", "--shuffle", "windows:100x9"],

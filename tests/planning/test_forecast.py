@@ -142,6 +142,14 @@ def test_requests_for_what_nobody_holds_are_planned_batch_by_batch() -> None:
     assert (first.requests, later.requests) == (9 + 1, 9)
 
 
+def test_a_batch_of_several_epochs_has_the_requests_of_each() -> None:
+    job = Job(Cache("64K"), 1600, 1, 1, 1)
+    (found,) = outlook_of(job, 160).epochs()
+    assert found.requests == 160 / 16
+    clairvoyant = Job(Cache("64K", placement="next"), 1600, 1, 1, 1)
+    assert next(outlook_of(clairvoyant, 160).epochs()).requests == 160 / 16
+
+
 @pytest.mark.parametrize(
     ("values", "reason"),
     [
