@@ -8,9 +8,20 @@ and the pure calls of ``_core``.
     settings    the same with values of one's own
     job         scenario, policy, semantics -> seconds, stalls, sources
 
+    store       a striped file system and its clients, as a value
+    servers     when it has answered reads, event by event
+    workload    what a job reads, in batches, by ranks on nodes
+    walks       how long readers take that walk over all records
+    roots       how long roots take to read their blocks
+    modes       workload, modes, store -> seconds, bytes, requests
+    mode_settings   workload and store with values of one's own
+
     >>> from lmdbio import simulate
     >>> for found in simulate.run(simulate.SCENARIOS[3], simulate.POLICIES):
     ...     print(found.policy, found.seconds)
+    >>> workload, store = simulate.WORKLOADS["cifar10-large"], simulate.STORES["bebop"]
+    >>> for found in simulate.run_modes(workload, ["lmdb", "stag"], store):
+    ...     print(found.mode, found.seconds, found.bytes)
 """
 
 from __future__ import annotations
@@ -19,7 +30,15 @@ from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.policy import POLICIES, Policy
 from lmdbio.planning.route import SOURCES
 from lmdbio.simulate.job import Outcome, run
-from lmdbio.simulate.loading import Loading, Makespan, backend_rate, double_buffer
+from lmdbio.simulate.loading import (
+    Loading,
+    Makespan,
+    backend_rate,
+    buffer_bytes,
+    double_buffer,
+)
+from lmdbio.simulate.mode_settings import MODE_KEYS, changed_reading
+from lmdbio.simulate.modes import ModeOutcome, run_modes
 from lmdbio.simulate.scenario import (
     AUTHORS,
     SCENARIOS,
@@ -32,30 +51,41 @@ from lmdbio.simulate.scenario import (
     Training,
 )
 from lmdbio.simulate.settings import KEYS, changed, flat
+from lmdbio.simulate.store import STORES, Store
+from lmdbio.simulate.workload import WORKLOADS, Workload
 
 __all__ = [
     "AUTHORS",
     "KEYS",
+    "MODE_KEYS",
     "POLICIES",
     "SCENARIOS",
     "SEMANTICS",
     "SOURCES",
+    "STORES",
     "TEXT",
+    "WORKLOADS",
     "Curve",
     "Data",
     "Environment",
     "Loading",
     "Makespan",
     "Measured",
+    "ModeOutcome",
     "Outcome",
     "Policy",
     "Scenario",
     "Semantics",
+    "Store",
     "Tier",
     "Training",
+    "Workload",
     "backend_rate",
+    "buffer_bytes",
     "changed",
+    "changed_reading",
     "double_buffer",
     "flat",
     "run",
+    "run_modes",
 ]

@@ -1,6 +1,7 @@
 """loading: closed forms of how long an epoch's reading takes, and what of it is seen. Pure.
 
 ``double_buffer`` is of groups that are read beside computing (asynchronous I/O, III-B),
+``buffer_bytes`` the memory for that,
 ``backend_rate`` what a file system must give for that to stay hidden (DeepIO, IV-D), ``Loading``
 an epoch of one job with caches or without (locality-aware loading, equations 1 to 8).
 """
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Loading", "Makespan", "backend_rate", "double_buffer"]
+__all__ = ["Loading", "Makespan", "backend_rate", "buffer_bytes", "double_buffer"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,17 @@ def double_buffer(groups: int, read: float, compute: float, *, buffers: int = 2)
     else:
         seconds = read + (groups - 1) * max(read, compute) + compute
     return Makespan(seconds, seconds - groups * compute)
+
+
+def buffer_bytes(group: int, *, processes: int = 1, buffers: int = 2) -> int:
+    """Return what the buffers of a node take whose processes read groups beside computing.
+
+    Args:
+        group: bytes, or another measure, of what a process reads at once.
+        processes: of the node that read.
+        buffers: of each: 2, where one is read while the other one is used.
+    """
+    return group * processes * buffers
 
 
 def backend_rate(nodes: int, batch: int, sample_bytes: int, seconds: float) -> float:

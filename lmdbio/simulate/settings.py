@@ -12,7 +12,7 @@ from typing import Any
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.simulate.scenario import Data, Scenario
 
-__all__ = ["KEYS", "amount", "changed", "flat"]
+__all__ = ["KEYS", "amount", "changed", "flat", "whole"]
 
 #: The keys that can be set, each with its meaning.
 KEYS = {
@@ -50,7 +50,12 @@ def amount(value: Any, key: str) -> float:
     return found
 
 
-def _whole(value: Any, key: str) -> int:
+def whole(value: Any, key: str) -> int:
+    """Return a whole number.
+
+    Raises:
+        ValueError: it is none; names ``key``.
+    """
     try:
         return int(str(value).replace("_", ""))
     except ValueError:
@@ -60,7 +65,7 @@ def _whole(value: Any, key: str) -> int:
 def _rate(value: Any, key: str) -> Curve:
     if not isinstance(value, Mapping):
         return Curve.of(amount(value, key))
-    points = {_whole(n, key): amount(rate, key) for n, rate in value.items()}
+    points = {whole(n, key): amount(rate, key) for n, rate in value.items()}
     if len(points) < len(value):
         raise ValueError("a number has two rates")
     return Curve.of(points)
@@ -97,19 +102,19 @@ def changed(scenario: Scenario, key: str, value: Any) -> Scenario:
 def _changed(scenario: Scenario, key: str, value: Any) -> Scenario:
     environment, data, training = scenario.environment, scenario.data, scenario.training
     if key == "seed":
-        return replace(scenario, seed=_whole(value, key))
+        return replace(scenario, seed=whole(value, key))
     if key in ("samples", "size", "deviation"):
         if not isinstance(data, Data):
             raise ValueError("the records are those of a data set that was given")
         return replace(scenario, data=_data(data, key, value))
     if key in ("epochs", "batch"):
-        return replace(scenario, training=replace(training, **{key: _whole(value, key)}))
+        return replace(scenario, training=replace(training, **{key: whole(value, key)}))
     return replace(scenario, environment=_environment(environment, key, value))
 
 
 def _data(data: Data, key: str, value: Any) -> Data:
     if key == "samples":
-        return replace(data, count=_whole(value, key))
+        return replace(data, count=whole(value, key))
     if key == "size":
         return replace(data, mean=amount(value, key))
     return replace(data, deviation=amount(value, key))
@@ -117,7 +122,7 @@ def _data(data: Data, key: str, value: Any) -> Data:
 
 def _environment(environment: Environment, key: str, value: Any) -> Environment:
     if key == "nodes":
-        return replace(environment, nodes=_whole(value, key))
+        return replace(environment, nodes=whole(value, key))
     if key in _NUMBERS:
         changes: dict[str, Any] = {key: amount(value, key)}
         return replace(environment, **changes)
@@ -151,7 +156,7 @@ def _tier(tier: Tier, field: str, value: Any, key: str) -> Tier:
     if field == "capacity":
         return replace(tier, capacity=amount(value, key))
     if field == "threads":
-        return replace(tier, threads=_whole(value, key))
+        return replace(tier, threads=whole(value, key))
     if field == "rate":
         return replace(tier, reads=_rate(value, key))
     raise ValueError(f"{key}: a tier has capacity, threads and rate")

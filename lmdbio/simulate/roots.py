@@ -1,0 +1,202 @@
+"""roots: how long the roots of a job take to read their blocks, event by event. Pure.
+
+Roots begin a block in an order of chance, a seeded one: they come out of a barrier in no order
+that the file has. Those that have turns begin in the file's.
+
+Source: LMDBIO (ACM TOPC 2019), sections 4.2 to 4.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio.planning.mode import Mode
+from lmdbio.planning.order import Epoch
+from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.planning.schedule import Run, Schedule
+from lmdbio.planning.speculation import Guess, Speculation
+from lmdbio.simulate.servers import Read, Servers, Then
+from lmdbio.simulate.store import Store
+from lmdbio.simulate.workload import RecordOffsets, Workload
+
+__all__ = ["Roots", "speculated_shares"]
+
+#: Records that one root looks up for all, before the first guess.
+SAMPLE_RECORDS = 1024
+#: Blocks of one root that are guessed as a Reader does; the others are as the last ones.
+GUESSES = 12
+#: Of the orders in which roots begin.
+SEED = 4
+FILE = "data"
+
+
+class Roots:
+    """The roots of a job, which read block by block.
+
+    Attributes:
+        now: when all that was begun has come to its end, seconds.
+        servers: that they read from.
+        tokens: 0: each root has a turn of its own.
+    """
+
+    def __init__(
+        self,
+        workload: Workload,
+        offsets: RecordOffsets,
+        mode: Mode,
+        store: Store,
+        schedule: Schedule,
+        tokens: int,
+    ) -> None:
+        self._workload, self._offsets = workload, offsets
+        self._store, self._schedule = store, schedule
+        roots = len(schedule.teams)
+        self.now = 0.0
+        self.servers = Servers(store)
+        self.tokens = tokens if tokens < roots else 0
+        self._nodes = [team[0] // workload.ranks_per_node for team in schedule.teams]
+        # Of explicit reads all that is needed, and no more.
+        self._depth, self._size = store.depth, store.request_bytes
+        self._shares: Sequence[float] = ()
+        if mode.locate == "speculate":
+            self._depth, self._size = store.readahead_windows, store.readahead_bytes
+            self._shares = speculated_shares(schedule, offsets, roots // 2)
+
+    def scan(self) -> None:
+        """One process finds all records: it asks for each leaf page, or for all of the file."""
+        workload, offsets, store = self._workload, self._offsets, self._store
+        last = min(workload.count, workload.records)
+        reads: Iterable[Read]
+        if offsets.is_inside:
+            reads = cut(0, offsets.begin(last), store.readahead_bytes)
+            depth = store.readahead_windows
+        else:
+            starts = (offsets.begin(i) for i in range(0, last, workload.leaf_records))
+            reads = ((at // PAGE_BYTES * PAGE_BYTES, PAGE_BYTES) for at in starts)
+            depth = store.depth
+        self.servers.stream(0.0, reads, self._ended, depth=depth, path=FILE)
+        self.servers.run()
+
+    def read(self, blocks: Sequence[int]) -> None:
+        """All roots read these blocks, each one after the other."""
+        if self.tokens:
+            self._take_turns(blocks)
+        else:
+            self._begin_together(blocks)
+        self.servers.run()
+
+    def _begin_together(self, blocks: Sequence[int]) -> None:
+        """Each root reads its blocks, whoever else reads."""
+
+        def go_on(team: int, left: Iterator[int], time: float) -> None:
+            self._ended(time)
+            block = next(left, None)
+            if block is not None:
+                self._read(block, team, time, partial(go_on, team, left))
+
+        roots = len(self._nodes)
+        order = Epoch(roots, SEED, blocks[0]).samples(np.arange(roots))
+        for team in order.tolist():
+            go_on(team, iter(blocks), self.now)
+
+    def _take_turns(self, blocks: Sequence[int]) -> None:
+        """Roots read in turns, root by root and block by block.
+
+        A turn waits for the one that is ``tokens`` turns before, and for the root's own last one.
+        """
+        roots, tokens, store = len(self._nodes), self.tokens, self._store
+        turns = roots * len(blocks)
+        waits_for = [(turn >= tokens) + (turn >= roots) for turn in range(turns)]
+
+        def begin(turn: int, time: float) -> None:
+            passed = partial(hand_on, turn) if store.early_turns else None
+            self._read(blocks[turn // roots], turn % roots, time, partial(end, turn), asked=passed)
+
+        def end(turn: int, time: float) -> None:
+            self._ended(time)
+            release(turn + roots, time)
+            if not store.early_turns:
+                hand_on(turn, time)
+
+        def hand_on(turn: int, time: float) -> None:
+            if turn + tokens < turns:
+                self.servers.at(time + store.hop_seconds, partial(release, turn + tokens))
+
+        def release(turn: int, time: float) -> None:
+            if turn < turns:
+                waits_for[turn] -= 1
+                if not waits_for[turn]:
+                    begin(turn, time)
+
+        for turn in range(min(tokens, turns)):
+            begin(turn, self.now)
+
+    def _ended(self, time: float) -> None:
+        self.now = max(self.now, time)
+
+    def _read(
+        self, block: int, team: int, now: float, then: Then, asked: Then | None = None
+    ) -> None:
+        ranges = self._offsets.ranges(self._schedule.team_records(block, team))
+        if self._shares:
+            share = self._shares[min(block, len(self._shares) - 1)]
+            ranges = [_widened(*one, share, self._offsets.total) for one in ranges]
+        reads = [read for low, high in ranges for read in cut(low, high, self._size)]
+        self.servers.stream(
+            now, reads, then, depth=self._depth, link=self._nodes[team], path=FILE, asked=asked
+        )
+
+
+def cut(low: int, high: int, size: int) -> Iterator[Read]:
+    """Yield the requests of at most ``size`` bytes that cover a range."""
+    for begin in range(low, high, size):
+        yield begin, min(size, high - begin)
+
+
+def _widened(low: int, high: int, share: float, total: int) -> tuple[int, int]:
+    """Return a range that has ``share`` times the bytes, as far as the file goes."""
+    more = int((share - 1) * (high - low)) // 2
+    return max(0, low - more), min(max(total, high), high + more)
+
+
+def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> list[float]:
+    """Return the bytes that a root reads for its blocks over those that it needs, block by block.
+
+    It reads its guess, and then what lies outside of that. Of the first blocks only: a root whose
+    guesses are right makes no others later.
+
+    Args:
+        schedule: of blocks of one iteration.
+        offsets: of the records.
+        team: of the root.
+
+    Source: LMDBIO, section 4.2.2; ``planning.speculation`` makes the guesses.
+    """
+    count = schedule.count
+    sample = offsets.extents(0, min(count, SAMPLE_RECORDS))
+    speculation = Speculation(count, offsets.total, sample)
+    shares: list[float] = []
+    for block in range(min(GUESSES, schedule.blocks or GUESSES)):
+        records = schedule.team_records(block, team)
+        if not len(records):
+            return [1.0]
+        first = int(records[0])
+        extents = offsets.extents(first, min(count, first + len(records)))
+        guess = speculation.guess([Run(first, len(extents), team)], 0)
+        shares.append(_share(guess, extents))
+        speculation.learn(first, extents)
+    return shares
+
+
+def _share(guess: Guess | None, extents: _core.Extents) -> float:
+    low = int(extents["offset"][0]) // PAGE_BYTES * PAGE_BYTES
+    high = -(-int(extents["offset"][-1] + extents["length"][-1]) // PAGE_BYTES) * PAGE_BYTES
+    if guess is None:
+        return 1.0
+    missed = guess.places(extents, np.zeros(len(guess.ranges), np.uint64)) < 0
+    read = int(guess.ranges["length"].sum()) + int(extents["length"][missed].sum())
+    return read / (high - low)

@@ -1,0 +1,213 @@
+"""workload: what a job reads: records of a file, in batches, by ranks on nodes. Pure.
+
+    count, value sizes -> offsets in the file -> ranges of bytes that a team reads for a block
+
+Records lie in the file one after the other. A value of more than ``NODE_BYTES_MAX`` has pages of
+its own, a smaller one lies inside a leaf.
+
+Source: LMDBIO (ACM TOPC 2019), sections 3.1, 5.1 and 5.3.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.mode import AUTO, Mode
+from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.planning.schedule import ASSIGNMENTS, Schedule
+from lmdbio.planning.split import split_share
+
+__all__ = ["WORKLOADS", "RecordOffsets", "Workload"]
+
+I64 = npt.NDArray[np.int64]
+
+#: A larger node has its value in pages of its own (LMDB's me_nodemax with pages of 4 KiB).
+NODE_BYTES_MAX = 2038
+#: The first of these pages has a header; so has each record inside a leaf a node and a pointer.
+PAGE_HEADER_BYTES, NODE_HEADER_BYTES = 16, 10
+#: Of job and data set; more are a mistake.
+COUNT_MAX, RANKS_MAX = 10**12, 10**6
+#: Iterations times nodes: a walk takes some 100 bytes of memory for each.
+STEPS_MAX = 1 << 24
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A job that reads and does not compute.
+
+    Attributes:
+        count: records in the data set.
+        record_bytes: of each value; ``lengths`` are given instead where they differ.
+        batch: records of an iteration, over all ranks.
+        ranks: of the job.
+        ranks_per_node: of a node; the last node may have fewer.
+        iterations: how many.
+        roots_per_node: of modes that leave it to the job; ``AUTO``: as ``Mode.roots`` says.
+        assignment: "blocked" or "strided" (``planning.schedule``).
+        barrier: ranks wait for one another after each block, as training makes them.
+        leaf_records: records whose values have pages of their own, to a leaf page.
+        lengths: of each value, bytes, shape (count,).
+
+    Raises:
+        ValueError: a value out of range; names it.
+    """
+
+    count: int
+    record_bytes: int
+    batch: int
+    ranks: int
+    ranks_per_node: int
+    iterations: int
+    roots_per_node: int = AUTO
+    assignment: str = "blocked"
+    barrier: bool = True
+    #: Caffe's keys leave room for 115 to 155 in a leaf of 4 KiB.
+    leaf_records: int = 128
+    lengths: I64 | None = field(default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for name, least, most in (
+            ("count", 1, COUNT_MAX),
+            ("record_bytes", 1, COUNT_MAX),
+            ("batch", 1, COUNT_MAX),
+            ("ranks", 1, RANKS_MAX),
+            ("ranks_per_node", 1, RANKS_MAX),
+            ("iterations", 1, COUNT_MAX),
+            ("roots_per_node", AUTO, RANKS_MAX),
+            ("leaf_records", 1, COUNT_MAX),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be {least} to {most:,}, not {value}")
+        if self.assignment not in ASSIGNMENTS:
+            raise ValueError(
+                f"assignment must be one of {', '.join(ASSIGNMENTS)}, not {self.assignment!r}"
+            )
+        if self.iterations * self.nodes > STEPS_MAX:
+            raise ValueError(
+                f"{self.iterations:,} iterations of {self.nodes:,} nodes are more than can be "
+                f"simulated ({STEPS_MAX:,} together)"
+            )
+        if self.lengths is not None and len(self.lengths) != self.count:
+            raise ValueError(f"{len(self.lengths)} lengths are not those of {self.count} records")
+
+    @property
+    def records(self) -> int:
+        """Records that the job reads in all."""
+        return self.batch * self.iterations
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the job."""
+        return -(-self.ranks // self.ranks_per_node)
+
+    def weak(self, ranks: int, share: int) -> Workload:
+        """Return the same records read by so many ranks, each with ``share`` of a batch.
+
+        Source: LMDBIO, section 5.3.
+        """
+        batch = ranks * share
+        return replace(self, ranks=ranks, batch=batch, iterations=max(1, self.records // batch))
+
+    def roots(self, mode: Mode) -> int:
+        """Return how many roots a full node has."""
+        on_node = min(self.ranks, self.ranks_per_node)
+        if mode.roots_per_node == AUTO and self.roots_per_node != AUTO:
+            return min(self.roots_per_node, on_node)
+        return mode.roots(on_node)
+
+    def teams(self, roots: int) -> tuple[tuple[int, ...], ...]:
+        """Return the ranks that each root reads for, node by node."""
+        teams: list[tuple[int, ...]] = []
+        for first in range(0, self.ranks, self.ranks_per_node):
+            here = min(self.ranks_per_node, self.ranks - first)
+            parts = min(roots, here)
+            shares = (split_share(here, parts, part) for part in range(parts))
+            teams += [tuple(first + rank for rank in share) for share in shares]
+        return tuple(teams)
+
+    def schedule(self, roots: int, block_iterations: int) -> Schedule:
+        """Return who reads which records, by blocks of so many iterations."""
+        return Schedule(
+            self.count,
+            self.batch,
+            self.teams(roots),
+            self.assignment,
+            block_iterations,
+            iterations=self.iterations,
+        )
+
+
+class RecordOffsets:
+    """Where a workload's records lie in the file.
+
+    Args:
+        workload: says how many and how large they are.
+
+    Attributes:
+        total: bytes that all records take up.
+        is_inside: values lie inside leaves, so that finding records reads them all.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._count = workload.count
+        self._size = 0
+        self._begins: I64 = np.empty(0, np.int64)
+        if workload.lengths is None:
+            self._size = int(_stored(np.array([workload.record_bytes]))[0])
+            self.total = self._size * self._count
+            typical = float(workload.record_bytes)
+        else:
+            self._begins = np.concatenate(([0], np.cumsum(_stored(workload.lengths))))
+            self.total = int(self._begins[-1])
+            typical = float(np.median(workload.lengths))
+        self.is_inside = typical + NODE_HEADER_BYTES <= NODE_BYTES_MAX
+
+    def at(self, places: npt.ArrayLike) -> I64:
+        """Return the bytes before each place of the endless sequence of records."""
+        rounds, numbers = np.divmod(np.asarray(places, np.int64), self._count)
+        begins = numbers * self._size if self._size else self._begins[numbers]
+        return np.asarray(rounds * self.total + begins, np.int64)
+
+    def begin(self, record: int) -> int:
+        """Return where a record begins, or with the number of records, where the last one ends."""
+        return record * self._size if self._size else int(self._begins[record])
+
+    def extents(self, first: int, last: int) -> _core.Extents:
+        """Return where records from ``first`` to before ``last`` lie."""
+        begins = self.at(np.arange(first, last + 1))
+        table = np.empty(last - first, _core.EXTENT)
+        table["offset"] = begins[:-1]
+        table["length"] = np.diff(begins)
+        return table
+
+    def ranges(self, records: npt.NDArray[np.uint64]) -> list[tuple[int, int]]:
+        """Return (begin, end) of whole pages for each run of consecutive records."""
+        if not len(records):
+            return []
+        breaks = (np.flatnonzero(np.diff(records) != 1) + 1).tolist()
+        found: list[tuple[int, int]] = []
+        for begin, end in zip([0, *breaks], [*breaks, len(records)], strict=True):
+            low = self.begin(int(records[begin])) // PAGE_BYTES * PAGE_BYTES
+            high = -(-self.begin(int(records[end - 1]) + 1) // PAGE_BYTES) * PAGE_BYTES
+            found.append((low, high))
+        return found
+
+
+def _stored(lengths: npt.NDArray[np.int64]) -> I64:
+    """Return the bytes that values of these lengths take up in the file."""
+    pages = -(-(lengths + PAGE_HEADER_BYTES) // PAGE_BYTES) * PAGE_BYTES
+    inside = lengths + NODE_HEADER_BYTES
+    return np.asarray(np.where(inside <= NODE_BYTES_MAX, inside, pages), np.int64)
+
+
+#: The paper's microbenchmark (section 5.1) on 128 nodes, with one root on each; and the same with
+#: its larger images (section 3.2).
+WORKLOADS = {
+    "cifar10-large": Workload(512 * 18_432, 3_088, 18_432, 4_608, 36, 512, 1),
+    "imagenet-large": Workload(128 * 18_432, 196_608, 18_432, 4_608, 36, 128, 1),
+}

@@ -1,0 +1,78 @@
+"""Goal: each value of a workload and a store can be set by its name; anything else names the key.
+
+Method: every key once, and what is wrong.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmdbio.simulate import MODE_KEYS, STORES, WORKLOADS, Workload, changed_reading
+
+WORKLOAD, STORE = WORKLOADS["cifar10-large"], STORES["bebop"]
+MIB = 1 << 20
+SET = {
+    "ranks": ("36", "ranks", 36),
+    "ranks_per_node": (4, "ranks_per_node", 4),
+    "roots": ("2", "roots_per_node", 2),
+    "samples": ("1_000", "count", 1_000),
+    "size": ("110K", "record_bytes", 110 * 1024),
+    "batch": (64, "batch", 64),
+    "iterations": (3, "iterations", 3),
+    "assignment": ("strided", "assignment", "strided"),
+    "barrier": ("no", "barrier", False),
+    "servers": (4, "servers", 4),
+    "stripe": ("1M", "stripe_bytes", MIB),
+    "server_rate": ("1G", "server_rate", 1024.0 * MIB),
+    "memory_rate": (0, "memory_rate", 0.0),
+    "request": ("500us", "request_seconds", 500e-6),
+    "out_of_order": ("3ms", "out_of_order_seconds", 3e-3),
+    "link_rate": ("150M", "link_rate", 150.0 * MIB),
+    "readahead": ("4K", "readahead_bytes", 4096),
+    "readahead_windows": (5, "readahead_windows", 5),
+    "request_size": ("2M", "request_bytes", 2 * MIB),
+    "depth": (7, "depth", 7),
+    "buffer": ("1G", "buffer_bytes", 1024 * MIB),
+    "early_turns": ("yes", "early_turns", True),
+    "hop": ("0.5", "hop_seconds", 0.5),
+    "fault": ("10ns", "fault_seconds", 1e-8),
+    "wake": ("1s", "wake_seconds", 1.0),
+}
+
+
+def test_each_key_changes_its_value_alone() -> None:
+    assert SET.keys() == MODE_KEYS.keys()
+    for key, (value, field, expected) in SET.items():
+        workload, store = changed_reading(WORKLOAD, STORE, key, value)
+        assert (workload is WORKLOAD) != (store is STORE), key
+        changed: Any = store if workload is WORKLOAD else workload
+        assert getattr(changed, field) == pytest.approx(expected), key
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("rank", 4, "rank: there is no such key; known: ranks,"),
+        ("ranks", "many", "ranks: 'many' is no whole number"),
+        ("ranks", 0, "ranks: ranks must be 1 to"),
+        ("size", "big", "size: 'big' is no size or rate"),
+        ("size", 0, "size: record_bytes must be 1 to"),
+        ("hop", "-1ms", "hop: '-1ms' is no time"),
+        ("hop", "nan", "hop: 'nan' is no time"),
+        ("barrier", "perhaps", "barrier: 'perhaps' is neither yes nor no"),
+        ("assignment", "local", "assignment: assignment must be one of"),
+        ("stripe", 0, "stripe: stripe_bytes must be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(key: str, value: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        changed_reading(WORKLOAD, STORE, key, value)
+
+
+def test_records_that_were_given_are_not_changed() -> None:
+    given = Workload(2, 1, 2, 1, 1, 1, lengths=np.array([5, 6]))
+    with pytest.raises(ValueError, match="size: the records are those of a data set"):
+        changed_reading(given, STORE, "size", 5)

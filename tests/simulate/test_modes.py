@@ -1,0 +1,233 @@
+"""Goal: a mode reads the bytes that it needs, in the time that its store leaves it.
+
+Method: closed forms for jobs small enough to be worked out by hand; laws over modes, assignments,
+shapes of jobs and record sizes (hypothesis).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from lmdbio.planning.mode import NAMED, Mode
+from lmdbio.simulate import STORES, WORKLOADS, ModeOutcome, Store, Workload, run_modes
+from lmdbio.simulate.workload import RecordOffsets
+
+PAGE = 4096
+#: A value that takes up a page with its header.
+RECORD = PAGE - 16
+MIB = 1 << 20
+#: A page and a microsecond: times are numbers of pages.
+STORE = Store(1, MIB, PAGE / 1e-6, 0.0, 0.0, 1e15)
+JOB = Workload(4096, RECORD, 64, 8, 4, 16)
+
+
+def outcome(job: Workload, mode: Mode | str, store: Store = STORE) -> ModeOutcome:
+    (found,) = run_modes(job, [mode], store)
+    return found
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_mode_reads_what_it_needs_at_the_rate_of_the_store(name: str) -> None:
+    found = outcome(JOB, name)
+    needed = JOB.records * PAGE
+    # One node's walk is the last one's, over all records; a guess is too wide at first.
+    walkers = {"LMDB": 2, "LMM": 2, "LMM-DM": 1.1}
+    most = walkers.get(name, 1.0) * needed + (found.seek_seconds > 0) * needed / 64
+    assert needed <= found.bytes <= most
+    assert found.seconds is not None and found.seconds >= needed / STORE.server_rate * (1 - 1e-9)
+    assert found.seconds <= 1.001 * found.bytes / STORE.server_rate
+    assert found.reason is None and found.mode == name
+
+
+def test_moves_are_paid_by_those_who_read_at_once_and_not_in_turns() -> None:
+    store = replace(STORE, out_of_order_seconds=1e-3)
+    prov = Mode(1, "provenance", "auto", 4)
+    together, turns = outcome(JOB, prov, store), outcome(JOB, replace(prov, tokens=1), store)
+    assert turns.out_of_order == 0 and turns.seconds == pytest.approx(JOB.records * 1e-6)
+    assert turns.bound == "bytes" and turns.tokens == 1
+    assert together.seconds is not None and together.bound == "moves"
+    moves = round(together.out_of_order * together.requests)
+    assert together.seconds == pytest.approx(JOB.records * 1e-6 + moves * 1e-3)
+
+
+def test_a_hop_is_paid_by_each_turn_that_waits() -> None:
+    store = replace(STORE, hop_seconds=1e-3)
+    mode = Mode(1, "provenance", "auto", 16, tokens=1)
+    assert outcome(JOB, mode, store).seconds == pytest.approx(JOB.records * 1e-6 + 1e-3)
+    # Handed on early, the hop lasts no longer than the read that it waits for.
+    early = replace(store, early_turns=True, depth=1000, hop_seconds=1e-4)
+    assert outcome(JOB, mode, early).seconds == pytest.approx(JOB.records * 1e-6)
+
+
+def test_staggering_takes_the_number_of_tokens_that_is_fastest() -> None:
+    # Each root's stripes lie on a server of its own, so that the more may read, the better.
+    store = replace(STORE, servers=8, stripe_bytes=64 * PAGE, request_bytes=64 * PAGE)
+    job = Workload(4096, RECORD, 64, 8, 1, 8)
+    found = outcome(job, "stag", store)
+    assert found.tokens == 0
+    single = outcome(job, replace(Mode.named("stag"), tokens=1, roots_per_node=1), store)
+    assert found.seconds is not None and single.seconds is not None
+    assert found.seconds < single.seconds
+
+
+def test_a_walk_is_as_slow_as_the_slowest_of_what_it_needs() -> None:
+    job = Workload(4096, RECORD, 64, 4, 4, 8)
+    pages = job.records
+    base = Store(1, MIB, 1e15, 0.0, 0.0, 1e15)
+    window = 128 << 10
+    for bound, store, expected in (
+        ("disks", replace(base, server_rate=PAGE / 1e-6), pages * 1e-6),
+        ("link", replace(base, link_rate=PAGE / 2e-6), pages * 2e-6),
+        (
+            "windows",
+            replace(base, request_seconds=1e-3, readahead_windows=1),
+            pages * PAGE / window * 1e-3,
+        ),
+        ("processor", replace(base, fault_seconds=1e-6, wake_seconds=1e-6), pages * 4e-6),
+    ):
+        found = outcome(job, "LMDB", store)
+        assert found.bound == bound
+        assert found.seconds == pytest.approx(expected, rel=0.01), bound
+    # Two nodes ask for the same bytes; servers with memory read them from their disks once.
+    two = replace(job, ranks=8)
+    slow = replace(base, server_rate=PAGE / 1e-6)
+    assert outcome(two, "LMDB", slow).seconds == pytest.approx(2 * pages * 1e-6, rel=0.1)
+    warm = replace(slow, memory_rate=PAGE / 1e-9)
+    assert outcome(two, "LMDB", warm).seconds == pytest.approx(pages * 1e-6, rel=0.01)
+
+
+def test_readers_that_walk_alone_wake_nobody() -> None:
+    store = replace(STORES["bebop"], wake_seconds=20e-6)
+    job = replace(WORKLOADS["cifar10-large"], ranks=36)
+    lmdb, lmm = outcome(job, "LMDB", store), outcome(job, "LMM", store)
+    assert lmdb.seconds is not None and lmm.seconds is not None
+    assert lmdb.bound == "processor" and lmdb.seconds > 40 * lmm.seconds
+
+
+def test_a_scan_reads_leaf_pages_of_large_values_and_the_whole_file_of_small_ones() -> None:
+    large, small = outcome(JOB, "dio"), outcome(replace(JOB, record_bytes=100), "dio")
+    needed = JOB.records * PAGE
+    assert large.bytes == needed + JOB.records // JOB.leaf_records * PAGE
+    assert small.bytes >= 2 * JOB.records * 110
+    assert large.seek_seconds < 0.05 * (large.seconds or 0.0)
+    assert small.seek_seconds > 0.1 * (small.seconds or 0.0)
+
+
+def test_a_block_is_as_large_as_the_buffer_and_a_larger_one_is_refused() -> None:
+    store = replace(STORE, buffer_bytes=40 * 32 * PAGE // 8)
+    found = outcome(replace(JOB, roots_per_node=1), "coal", store)
+    assert found.block_iterations == 5
+    tight = replace(store, buffer_bytes=32 * PAGE)
+    refused = outcome(replace(JOB, roots_per_node=1), Mode(1, "provenance", "auto", 4), tight)
+    assert refused.seconds is None
+    assert (
+        refused.reason == "4 iterations of a root take 524,288 bytes, and its buffer has 131,072"
+    )
+
+
+def test_more_requests_than_can_be_simulated_are_refused() -> None:
+    job = Workload(10**12, RECORD, 1 << 16, 8, 4, 10**6)
+    found = outcome(job, "prov")
+    assert found.seconds is None and "more than can be simulated" in (found.reason or "")
+
+
+def test_progress_is_told_to_its_end() -> None:
+    told: list[tuple[int, int, str]] = []
+    list(run_modes(JOB, ["dio"], STORE, lambda *found: told.append(found)))
+    assert told[-1] == (16, 16, "LMM-DIO") and [one[0] for one in told] == list(range(1, 17))
+
+
+def test_weak_scaling_keeps_the_records() -> None:
+    cifar = WORKLOADS["cifar10-large"]
+    for ranks in (36, 1_152, 9_216):
+        weak = cifar.weak(ranks, 2)
+        assert weak.records == cifar.records and weak.batch == 2 * ranks
+
+
+def test_9216_ranks_of_every_mode_are_a_matter_of_seconds() -> None:
+    job = replace(WORKLOADS["cifar10-large"], ranks=9_216)
+    begun = time.process_time()
+    found = list(run_modes(job, NAMED, STORES["bebop"]))
+    assert time.process_time() - begun < 60
+    assert all(one.seconds for one in found) and {one.roots for one in found} == {256, 9_216}
+
+
+@st.composite
+def jobs(draw: st.DrawFn) -> Workload:
+    count = draw(st.integers(1, 300))
+    lengths = None
+    if draw(st.booleans()):
+        lengths = np.array(
+            draw(st.lists(st.integers(0, 9_000), min_size=count, max_size=count)), np.int64
+        )
+    return Workload(
+        count,
+        draw(st.integers(1, 9_000)),
+        draw(st.integers(1, 40)),
+        draw(st.integers(1, 12)),
+        draw(st.integers(1, 5)),
+        draw(st.integers(1, 20)),
+        draw(st.integers(0, 3)),
+        draw(st.sampled_from(["blocked", "strided"])),
+        draw(st.booleans()),
+        lengths=lengths,
+    )
+
+
+@given(job=jobs(), name=st.sampled_from(list(NAMED)))
+def test_any_job_ends_has_its_bytes_and_is_not_faster_than_its_store(
+    job: Workload, name: str
+) -> None:
+    store = replace(STORES["model"], buffer_bytes=MIB)
+    found, offsets = outcome(job, name, store), RecordOffsets(job)
+    if found.seconds is None:
+        assert found.reason
+        return
+    places = np.arange(job.records)
+    used = int((offsets.at(places + 1) - offsets.at(places)).sum())
+    assert found.bytes >= used if name in ("LMDB", "LMM") else found.bytes >= 0.9 * used
+    assert found.seconds >= 0.999 * used / store.rate(job.nodes) or name in ("LMDB", "LMM")
+    assert found == outcome(job, name, store), "the same each time"
+
+
+@given(job=jobs())
+def test_records_lie_one_after_the_other(job: Workload) -> None:
+    offsets = RecordOffsets(job)
+    extents = offsets.extents(0, job.count)
+    assert extents["offset"][0] == 0
+    assert (extents["offset"][1:] == (extents["offset"] + extents["length"])[:-1]).all()
+    assert offsets.begin(job.count) == offsets.total == int(extents["length"].sum())
+    assert offsets.at(job.count + 3) == offsets.total + offsets.at(3 % job.count) + (
+        3 // job.count * offsets.total
+    )
+    ranges = offsets.ranges(np.arange(job.count, dtype=np.uint64))
+    assert len(ranges) == 1 and ranges[0][1] - offsets.total in range(PAGE)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"count": 0}, "count must be 1 to"),
+        ({"ranks": 10**7}, "ranks must be 1 to 1,000,000"),
+        ({"assignment": "local"}, "assignment must be one of strided, blocked"),
+        ({"iterations": 10**9}, "more than can be simulated"),
+        ({"lengths": np.ones(3, np.int64)}, "3 lengths are not those of 4096 records"),
+    ],
+)
+def test_a_workload_that_makes_no_sense_is_refused(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        replace(JOB, **changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("servers", 0), ("server_rate", float("nan")), ("hop_seconds", -1.0), ("stripe_bytes", 1)],
+)
+def test_a_store_that_makes_no_sense_is_refused(name: str, value: float) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        replace(STORE, **{name: value})  # type: ignore[arg-type]
