@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import errno
-import itertools
-import json
-import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 from rich.table import Table
 
 from lmdbio import simulate as model
-from lmdbio.cli.output import OUTPUT, PATH, bar, plain, wide_console
+from lmdbio.cli.output import OUTPUT, PATH, bar
 from lmdbio.cli.plan_cache import CacheWords
-from lmdbio.cli.simulate_job import scenario_of
+from lmdbio.cli.simulate_job import changed_by, scenario_of
+from lmdbio.cli.simulate_modes import MODES, modes_of, simulate_modes
+from lmdbio.cli.simulate_output import (
+    Run,
+    Setting,
+    Settings,
+    combinations,
+    refuse_targets,
+    tell,
+)
 from lmdbio.planning.cache import Cache
 from lmdbio.simulate import SOURCES
-
-Settings = list[tuple[str, list[str]]]
-
-
-class Setting(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """A key and one value or several: ``tier1.capacity=10G,20G``."""
-
-    name = "setting"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, list[str]]:
-        key, equals, values = str(value).partition("=")
-        if not equals or not all(part.strip() for part in values.split(",")):
-            self.fail(f"{value!r} is not KEY=VALUE or KEY=VALUE,VALUE", param, ctx)
-        return key.strip(), [part.strip() for part in values.split(",")]
 
 
 def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[model.Policy]:
@@ -48,7 +38,7 @@ def policies_of(ctx: click.Context, param: click.Parameter, value: str) -> list[
         raise click.BadParameter(str(error), ctx, param) from error
 
 
-def table_of(found: list[model.Outcome]) -> Table:
+def table_of(found: Sequence[model.Outcome]) -> Table:
     """Draw what each policy comes to, beside the bound: the time without any waiting."""
     table = Table(box=None, pad_edge=False)
     for name in ("policy", "seconds", "x bound", "init s", "stall s", *SOURCES):
@@ -69,25 +59,6 @@ def table_of(found: list[model.Outcome]) -> Table:
     return table
 
 
-def refuse_target(file: Path) -> None:
-    """Raise OSError where a file cannot be written; rather now than after the work."""
-    folder = file.parent
-    if not folder.is_dir():
-        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(folder))
-    if file.is_dir() or not os.access(file if file.exists() else folder, os.W_OK):
-        raise PermissionError(errno.EACCES, "it cannot be written", str(file))
-
-
-def combinations(settings: Settings) -> list[dict[str, str]]:
-    """Return every combination of the values."""
-    keys = [key for key, _ in settings]
-    if len(set(keys)) < len(keys):
-        raise click.UsageError("--set has the same key twice; its values go into one, with commas")
-    return [
-        dict(zip(keys, one, strict=True)) for one in itertools.product(*(v for _, v in settings))
-    ]
-
-
 @click.command(name="simulate")
 @click.argument("sources", metavar="[CLUSTER.toml] [PATH]", type=PATH, nargs=-1)
 @click.option(
@@ -98,6 +69,22 @@ def combinations(settings: Settings) -> list[dict[str, str]]:
     help="Begin with the data set and training of this scenario: it fits a node's memory (1), its "
     "tiers (2), the tiers of all nodes (3), or none of these (4).",
 )
+@click.option(
+    "--mode",
+    "modes",
+    callback=modes_of,
+    metavar="NAME,...",
+    help=f"Simulate no training, but how LMDBIO's modes read: all, or of {', '.join(MODES)}.",
+)
+@click.option(
+    "--workload", type=click.Choice(list(model.WORKLOADS)), default="cifar10-large",
+    show_default=True, help="Of --mode: begin with the data set and job of these measurements.",
+)  # fmt: skip
+@click.option(
+    "--store", type=click.Choice(list(model.STORES)),
+    help="Of --mode: read from this file system: bebop, which the LMDBIO paper measured, or the "
+    "model of the benchmarks.",
+)  # fmt: skip
 @click.option(
     "--policy",
     "policies",
@@ -133,9 +120,14 @@ def combinations(settings: Settings) -> list[dict[str, str]]:
 )  # fmt: skip
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
 @click.option("--html", "page_file", type=OUTPUT, metavar="FILE", help="Write a page of drawings.")
+@click.pass_context
 def simulate(
+    context: click.Context,
     sources: tuple[Path, ...],
     scenario: int,
+    modes: list[model.Mode] | None,
+    workload: str,
+    store: str | None,
     policies: list[model.Policy],
     semantics: str,
     settings: Settings,
@@ -154,6 +146,8 @@ def simulate(
         lmdbio simulate cluster.toml train_lmdb --set epochs=3 --set batch=256
         lmdbio simulate train_lmdb --cache memory=8G --nodes 4 --ranks 16
         lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
+        lmdbio simulate --mode all --set ranks=36,1152,9216 --html modes.html
+        lmdbio simulate train_lmdb --mode prov,coal,stag --nodes 16 --ranks 256
 
     PATH is a data set: its records have the sizes that they have there, and its file system the
     rates that lmdbio tune measured. CLUSTER.toml has the same keys as --set, tiers as tables:
@@ -171,19 +165,49 @@ def simulate(
     cluster of the HDMLP thesis. Records are counted where they came from: own tiers, a peer, the
     file system.
     """
+    refuse_contradictions(context, of_modes=modes is not None)
+    refuse_targets(page_file, target)
+    if modes is not None:
+        job = sources, workload, store, nodes, ranks
+        simulate_modes(*job, modes, settings, target, page_file)
+        return
     chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
-    cases = combinations(settings)
-    jobs = [changed_by(chosen, case) for case in cases]
-    for file in filter(None, (page_file, target if target != "-" else None)):
-        refuse_target(Path(file))
-    runs = run_all(cases, jobs, policies, model.SEMANTICS[semantics])
     names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
     title = f"{', '.join(names)}, semantics {semantics}"
+    read_as = model.SEMANTICS[semantics]
+    simulate_policies(chosen, words, policies, read_as, settings, title, target, page_file)
+
+
+def simulate_policies(
+    chosen: model.Scenario,
+    words: Sequence[str],
+    policies: list[model.Policy],
+    semantics: model.Semantics,
+    settings: Settings,
+    title: str,
+    target: str | None,
+    page_file: str | None,
+) -> None:
+    """Simulate, and tell what was found.
+
+    Args:
+        chosen: the scenario whose values are changed.
+        words: where its rates come from.
+        policies, semantics: what is simulated.
+        settings: values that are changed.
+        title: of tables and page.
+        target, page_file: files to be written.
+    """
+    cases = combinations(settings)
+    jobs = [changed_by(chosen, case) for case in cases]
+    for job in jobs:
+        job.check()
+    runs = run_all(cases, jobs, policies, semantics)
     changed = {key for case in cases for key in case}
     for line in words:
         if not (line.startswith("file system") and "file_system.rate" in changed):
             click.echo(line, err=True)
-    tell(runs, target, title)
+    tell(runs, target, title, table_of=table_of, reasons_of=reasons_of, as_json=as_json)
     if page_file is not None:
         from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
 
@@ -191,16 +215,20 @@ def simulate(
         click.echo(page_file, err=target == "-")
 
 
-def changed_by(scenario: model.Scenario, case: Mapping[str, str]) -> model.Scenario:
-    """Return a scenario with other values, which can be simulated.
+#: Options that are of no use with --mode, and of none without it.
+OF_POLICIES, OF_MODES = ("scenario", "policies", "semantics", "cache"), ("workload", "store")
 
-    Raises:
-        ValueError: it cannot.
-    """
-    for key, value in case.items():
-        scenario = model.changed(scenario, key, value)
-    scenario.check()
-    return scenario
+
+def refuse_contradictions(context: click.Context, *, of_modes: bool) -> None:
+    """Refuse options that the other kind of simulation has."""
+    for name in OF_POLICIES if of_modes else OF_MODES:
+        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            option = next(one.opts[0] for one in context.command.params if one.name == name)
+            raise click.UsageError(
+                f"{option} is of policies: it has no meaning with --mode"
+                if of_modes
+                else f"{option} is of modes: it needs --mode"
+            )
 
 
 def run_all(
@@ -208,9 +236,9 @@ def run_all(
     jobs: list[model.Scenario],
     policies: list[model.Policy],
     semantics: model.Semantics,
-) -> list[dict[str, Any]]:
+) -> list[Run[model.Outcome]]:
     """Return the outcomes of each case, beside the values that it has changed."""
-    runs: list[dict[str, Any]] = []
+    runs: list[Run[model.Outcome]] = []
     with bar("simulate") as advance:
         for case, job in zip(cases, jobs, strict=True):
             found: list[model.Outcome] = []
@@ -218,34 +246,15 @@ def run_all(
                 found.append(one)
                 done = len(runs) * len(policies) + len(found)
                 advance(done, len(cases) * len(policies), "policies")
-            runs.append({"set": case, "found": found})
+            runs.append(Run(case, found))
     return runs
 
 
-def tell(runs: list[dict[str, Any]], target: str | None, title: str) -> None:
-    """Print tables, unless JSON goes to standard output; write JSON."""
-    if target != "-":
-        for run in runs:
-            words = ", ".join(f"{key}={value}" for key, value in run["set"].items())
-            click.echo(f"{title}{', ' + words if words else ''}\n")
-            wide_console().print(table_of(run["found"]))
-            click.echo()
-            for one in run["found"]:
-                if one.reason:
-                    click.echo(f"{one.policy}: {one.reason}")
-    if target is None:
-        return
-    told = [{"set": run["set"], "policies": as_json(run["found"])} for run in runs]
-    text = json.dumps(
-        plain(told[0] if len(told) == 1 else {"runs": told}), indent=2, allow_nan=False
-    )
-    if target == "-":
-        click.echo(text)
-    else:
-        Path(target).write_text(text + "\n", encoding="utf-8")
+def reasons_of(found: Sequence[model.Outcome]) -> dict[str, str | None]:
+    return {one.policy: one.reason for one in found}
 
 
-def as_json(found: list[model.Outcome]) -> dict[str, Any]:
+def as_json(found: Sequence[model.Outcome]) -> dict[str, Any]:
     """Return what each policy comes to, by its name."""
     told = {}
     for one in found:
@@ -253,4 +262,4 @@ def as_json(found: list[model.Outcome]) -> dict[str, Any]:
         del values["policy"], values["stalls"]
         counts = values.pop("reads")
         told[one.policy] = {**values, "counts": counts, "supported": one.reason is None}
-    return told
+    return {"policies": told}

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,7 +23,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-__all__ = ["scenario_of"]
+__all__ = ["changed_by", "is_cluster", "read_values", "scenario_of"]
+
+Changed = TypeVar("Changed")
 
 MIB = float(1 << 20)
 
@@ -53,7 +57,7 @@ def scenario_of(
         told = [words]  # of the last one, whose records and rates are taken
     measured = chosen.environment.file_system
     for path in filter(is_cluster, sources):
-        chosen = read_environment(path, chosen)
+        chosen = read_values(path, partial(changed_by, chosen))
     if chosen.environment.file_system != measured:
         told = []
     if nodes is not None:
@@ -66,26 +70,35 @@ def scenario_of(
     return chosen, told
 
 
+def changed_by(scenario: model.Scenario, values: Mapping[str, Any]) -> model.Scenario:
+    """Return a scenario with other values.
+
+    Raises:
+        ValueError: a key or value makes no sense.
+    """
+    for key, value in values.items():
+        scenario = model.changed(scenario, key, value)
+    return scenario
+
+
 def is_cluster(path: Path) -> bool:
+    """Whether a source is a file of values, and no data set."""
     return path.suffix == ".toml"
 
 
-def read_environment(path: Path, scenario: model.Scenario) -> model.Scenario:
-    """Return a scenario with the values of a TOML file.
+def read_values(path: Path, changed: Callable[[Mapping[str, Any]], Changed]) -> Changed:
+    """Return what ``changed`` makes of the keys and values of a TOML file.
 
     Raises:
         ValueError, OSError: it cannot be read, or a value makes no sense; names the file.
     """
     try:
         with path.open("rb") as file:
-            values = tomllib.load(file)
-        for key, value in model.flat(values):
-            scenario = model.changed(scenario, key, value)
+            return changed(dict(model.flat(tomllib.load(file))))
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     except RecursionError:
         raise ValueError(f"{path}: its tables are nested too deeply") from None
-    return scenario
 
 
 def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str]:

@@ -1,10 +1,10 @@
-"""The page of ``lmdbio simulate``: what policies come to, drawn. Pure."""
+"""The page of ``lmdbio simulate``: what policies or modes come to, drawn. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,9 +19,10 @@ from lmdbio.bench.drawing import (
     nice_ticks,
 )
 from lmdbio.bench.page import axis_line, document, line_of, section
-from lmdbio.simulate import Outcome
+from lmdbio.cli.simulate_output import Run
+from lmdbio.simulate import ModeOutcome, Outcome
 
-__all__ = ["page"]
+__all__ = ["modes_page", "page"]
 
 #: Colours of the page, one for each policy in turn.
 COLOURS = (
@@ -35,42 +36,102 @@ td.heat { background: color-mix(in srgb, var(--fio) var(--share), transparent); 
 """
 
 
-def page(runs: Sequence[dict[str, Any]], title: str) -> str:
-    """Return a page of all runs.
+class Row(NamedTuple):
+    """A policy or a mode: its seconds, or the reason why it has none."""
+
+    name: str
+    seconds: float | None
+    reason: str | None
+    note: str = ""
+
+
+Rows = Sequence[tuple[str, Mapping[str, str], Sequence[Row]]]
+
+
+def page(runs: Sequence[Run[Outcome]], title: str) -> str:
+    """Return a page of policies.
 
     Args:
-        runs: each with "set", the values that were changed, and "found", the outcomes. One alone
-            is drawn in the course of its iterations, several are compared.
+        runs: one alone is drawn in the course of its iterations, several are compared.
         title: of the page.
     """
-    parts = [f"<header><h1>Simulated: {escape(title)}</h1></header>"]
-    if len(runs) > 1:
-        parts.append(heat_section(runs))
-    for run in runs:
-        words = ", ".join(f"{key}={value}" for key, value in run["set"].items())
-        known = [one for one in run["found"] if one.seconds is not None]
+    rows = [(run.words, run.settings, [policy_row(one) for one in run.found]) for run in runs]
+    parts = [*compared(rows, "Seconds of the training")]
+    known = [one for one in runs[0].found if one.seconds is not None]
+    if known and len(runs) == 1:
+        parts += [stalls_section(known), sources_section(known)]
+    return whole_page(title, parts)
+
+
+def policy_row(one: Outcome) -> Row:
+    note = f"{one.init_seconds:,.0f} before it begins" if one.init_seconds > 0 else ""
+    return Row(one.policy, one.seconds, one.reason, note)
+
+
+def modes_page(runs: Sequence[Run[ModeOutcome]], title: str) -> str:
+    """Return a page of modes.
+
+    Args:
+        runs: one or several, which are compared.
+        title: of the page.
+    """
+    rows = [
+        (run.words, run.settings, [Row(o.mode, o.seconds, o.reason, o.bound) for o in run.found])
+        for run in runs
+    ]
+    return whole_page(title, compared(rows, "Seconds of the reading"))
+
+
+def whole_page(title: str, parts: Sequence[str]) -> str:
+    head = f"<header><h1>Simulated: {escape(title)}</h1></header>"
+    return document(f"lmdbio simulate: {title}", head + "".join(parts), STYLE)
+
+
+def compared(rows: Rows, title: str) -> list[str]:
+    """Draw all runs: over a key that alone is varied, over all settings, and each by itself."""
+    parts = []
+    if len(rows) > 1:
+        varied = [key for key in rows[0][1] if len({settings[key] for _, settings, _ in rows}) > 1]
+        if len(varied) == 1:
+            parts.append(lines_section(rows, title, varied[0]))
+        parts.append(heat_section(rows))
+    parts += [bars_section(found, title, words) for words, _, found in rows if any_known(found)]
+    return parts
+
+
+def any_known(found: Sequence[Row]) -> bool:
+    return any(one.seconds is not None for one in found)
+
+
+def lines_section(rows: Rows, title: str, key: str) -> str:
+    """Draw the seconds of each policy or mode over the values of one key."""
+    places = {float(i): settings[key] for i, (_, settings, _) in enumerate(rows)}
+    series = []
+    for number, (name, *_) in enumerate(rows[0][2]):
+        found = [(float(i), run[2][number].seconds) for i, run in enumerate(rows)]
+        known = [(at, seconds) for at, seconds in found if seconds is not None]
         if known:
-            parts.append(bars_section(run["found"], words))
-        if known and len(runs) == 1:
-            parts += [stalls_section(known), sources_section(known)]
-    return document(f"lmdbio simulate: {title}", "".join(parts), STYLE)
+            series.append(Series.of(name, COLOURS[number % len(COLOURS)], known))
+    if not series:
+        return ""
+    chart = Chart(f"{title} by {key}", places, key, "seconds", tuple(series), logarithmic=True)
+    return section(f"{title}, by {key}", "Less is better.", chart_svg(chart) + legend_html(chart))
 
 
-def bars_section(found: Sequence[Outcome], words: str) -> str:
-    """Draw the seconds of all policies side by side, and why one has none."""
+def bars_section(found: Sequence[Row], title: str, words: str) -> str:
+    """Draw all seconds side by side, and why one has none."""
     top = max(one.seconds or 0.0 for one in found)
     ticks = nice_ticks(top)
     rows = []
     for one in found:
         if one.seconds is None:
-            rows.append(line_of(one.policy, "", f"<small>{escape(one.reason or '')}</small>"))
+            rows.append(line_of(one.name, "", f"<small>{escape(one.reason or '')}</small>"))
             continue
         drawn = bar_svg(Bar(one.seconds, (), "lmdbio"), ticks[-1], ticks)
-        init = f" <small>{one.init_seconds:,.0f} before it begins</small>" * (one.init_seconds > 0)
-        rows.append(line_of(one.policy, drawn, f"{one.seconds:,.1f}{init}"))
+        note = f" <small>{escape(one.note)}</small>" if one.note else ""
+        rows.append(line_of(one.name, drawn, f"{one.seconds:,.1f}{note}"))
     body = f'<div class="rows wide">{"".join(rows)}{axis_line(axis_html(ticks))}</div>'
-    title = "Seconds of the training" + (f": {words}" if words else "")
-    return section(title, "Less is better.", body)
+    return section(title + (f": {words}" if words else ""), "Less is better.", body)
 
 
 def stalls_section(found: Sequence[Outcome]) -> str:
@@ -110,22 +171,21 @@ def sources_section(found: Sequence[Outcome]) -> str:
     return section("From the shared file system, by epoch", lead, drawn)
 
 
-def heat_section(runs: Sequence[dict[str, Any]]) -> str:
-    """Show the seconds of all policies over all settings; the darker, the longer."""
-    names = [one.policy for one in runs[0]["found"]]
-    head = "".join(f"<th>{escape(key)}</th>" for key in runs[0]["set"])
-    head += "".join(f"<th>{escape(name)}</th>" for name in names)
-    known = [one.seconds for run in runs for one in run["found"] if one.seconds is not None]
+def heat_section(rows: Rows) -> str:
+    """Show the seconds over all settings; the darker, the longer."""
+    _, keys, first = rows[0]
+    head = "".join(f"<th>{escape(name)}</th>" for name in (*keys, *(one.name for one in first)))
+    known = [one.seconds for *_, found in rows for one in found if one.seconds is not None]
     low, high = min(known, default=0.0), max(known, default=1.0)
-    rows = []
-    for run in runs:
-        cells = "".join(f"<td>{escape(value)}</td>" for value in run["set"].values())
-        for one in run["found"]:
+    lines = []
+    for _, settings, found in rows:
+        cells = "".join(f"<td>{escape(value)}</td>" for value in settings.values())
+        for one in found:
             if one.seconds is None:
                 cells += f'<td title="{escape(one.reason or "")}">-</td>'
                 continue
             share = 100 * (one.seconds - low) / (high - low or 1.0)
             cells += f'<td class="heat" style="--share: {share:.0f}%">{one.seconds:,.1f}</td>'
-        rows.append(f"<tr>{cells}</tr>")
-    table = f'<div class="scroll"><table><tr>{head}</tr>{"".join(rows)}</table></div>'
+        lines.append(f"<tr>{cells}</tr>")
+    table = f'<div class="scroll"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
     return section("Seconds by setting", "The darker, the longer.", table)

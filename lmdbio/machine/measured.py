@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from lmdbio.machine.calibration import Calibration
 from lmdbio.planning.environment import Curve
 
-__all__ = ["disk_rate", "file_system_rate"]
+__all__ = ["StoreRates", "disk_rate", "file_system_rate", "store_rates"]
 
 MIB = float(1 << 20)
 
@@ -37,3 +39,48 @@ def disk_rate(calibration: Calibration) -> Curve:
         if one.request_bytes == largest:
             rates[one.depth] = max(rates.get(one.depth, 0.0), one.rate / MIB)
     return Curve.of(rates)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreRates:
+    """A file system as one server that takes requests in turn.
+
+    Attributes:
+        one_node, all_nodes: bytes per second in order, by one node and by all that were measured.
+        request_seconds: of a request beside its bytes, where it is the only one.
+        out_of_order_seconds: of a request at random beside its bytes, where many are in flight.
+        request_bytes, depth: the way of reading in order that was fastest.
+    """
+
+    one_node: float
+    all_nodes: float
+    request_seconds: float
+    out_of_order_seconds: float
+    request_bytes: int
+    depth: int
+
+
+def store_rates(calibration: Calibration) -> StoreRates:
+    """Return what a file system costs, in order and out of order.
+
+    Args:
+        calibration: of the file system.
+    """
+    samples = calibration.samples
+    streams = [one for one in samples if one.pattern == "stream"] or list(samples)
+    best = max(streams, key=lambda one: one.rate)
+    all_nodes = max(rate for _, rate in file_system_rate(calibration).points) * MIB
+    alone = min((one for one in streams if one.depth == 1), key=lambda o: o.latency, default=None)
+    random = max(
+        (one for one in samples if one.pattern == "random"),
+        key=lambda one: (one.request_bytes, one.rate),
+        default=None,
+    )
+    return StoreRates(
+        best.rate,
+        max(best.rate, all_nodes),
+        max(0.0, alone.latency - alone.request_bytes / best.rate) if alone else 0.0,
+        max(0.0, random.request_bytes * (1 / random.rate - 1 / best.rate)) if random else 0.0,
+        best.request_bytes,
+        best.depth,
+    )

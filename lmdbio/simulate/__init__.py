@@ -27,6 +27,7 @@ and the pure calls of ``_core``.
 from __future__ import annotations
 
 from lmdbio.planning.environment import Curve, Environment, Tier
+from lmdbio.planning.mode import Mode
 from lmdbio.planning.policy import POLICIES, Policy
 from lmdbio.planning.route import SOURCES
 from lmdbio.simulate.job import Outcome, run
@@ -71,6 +72,7 @@ __all__ = [
     "Loading",
     "Makespan",
     "Measured",
+    "Mode",
     "ModeOutcome",
     "Outcome",
     "Policy",

@@ -6,6 +6,7 @@ numbers of seconds, or text with one ("2ms", "500us").
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -67,18 +68,28 @@ _FLAGS = {"yes": True, "true": True, "1": True, "no": False, "false": False, "0"
 
 
 def changed_reading(
-    workload: Workload, store: Store, key: str, value: Any
+    workload: Workload, store: Store, values: Mapping[str, Any]
 ) -> tuple[Workload, Store]:
-    """Return a workload and a store in which one value is another.
+    """Return a workload and a store in which some values are others.
+
+    Another batch or number of samples makes as many iterations as go once over all records, unless
+    these are among the values as well.
 
     Args:
         workload, store: those that are not changed.
-        key: one of ``MODE_KEYS``.
-        value: a number, or text with a unit.
+        values: by keys of ``MODE_KEYS``: numbers, or text with a unit.
 
     Raises:
-        ValueError: there is no such key, or the value makes no sense; names the key.
+        ValueError: there is no such key, or a value makes no sense; names the key.
     """
+    for key, value in values.items():
+        workload, store = _changed(workload, store, key, value)
+    if {"batch", "samples"} & values.keys() and "iterations" not in values:
+        workload = replace(workload, iterations=max(1, workload.count // workload.batch))
+    return workload, store
+
+
+def _changed(workload: Workload, store: Store, key: str, value: Any) -> tuple[Workload, Store]:
     found = _KEYS.get(key)
     if found is None:
         raise ValueError(f"{key}: there is no such key; known: {', '.join(MODE_KEYS)}")

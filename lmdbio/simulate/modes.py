@@ -39,6 +39,7 @@ class ModeOutcome:
     Attributes:
         mode: its name.
         seconds: of the whole reading; None: the mode cannot read so.
+        needed_bytes: that the records take up.
         bytes: that all nodes ask the store for.
         requests: that they ask for them in.
         roots: of all nodes.
@@ -53,6 +54,7 @@ class ModeOutcome:
 
     mode: str
     seconds: float | None = None
+    needed_bytes: int = 0
     bytes: int = 0
     requests: int = 0
     roots: int = 0
@@ -101,6 +103,7 @@ def _run_one(
         return ModeOutcome(
             name,
             found.seconds,
+            offsets.needed(workload),
             found.bytes,
             found.requests,
             len(workload.teams(roots)),
@@ -149,7 +152,7 @@ def _expected_requests(
     workload: Workload, offsets: RecordOffsets, mode: Mode, store: Store, k: int
 ) -> int:
     """Return about how many requests reach the store: by size, and at least one for a block."""
-    whole = workload.records * offsets.total // workload.count
+    whole = offsets.needed(workload)
     size = store.readahead_bytes if mode.locate == "speculate" else store.request_bytes
     roots = workload.nodes * workload.roots(mode)
     return whole // min(size, store.stripe_bytes) + -(-workload.iterations // k) * roots
@@ -196,6 +199,7 @@ def _run_roots(
     return ModeOutcome(
         str(mode),
         roots.now,
+        offsets.needed(workload),
         servers.bytes,
         servers.reads,
         len(schedule.teams),

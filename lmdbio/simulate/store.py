@@ -104,7 +104,7 @@ MODEL = Store(
     # The kernel asks FUSE for no more at once, and where there is no disk 16 are in flight.
     request_bytes=MIB,
     depth=16,
-    # What a block aims for where roots take turns (reader/block_size).
+    # A block aims for so much where roots take turns (reader/block_size).
     buffer_bytes=16 * MIB,
     early_turns=True,
     # Between threads of Python.

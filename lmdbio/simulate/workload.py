@@ -173,6 +173,10 @@ class RecordOffsets:
         begins = numbers * self._size if self._size else self._begins[numbers]
         return np.asarray(rounds * self.total + begins, np.int64)
 
+    def needed(self, workload: Workload) -> int:
+        """Return the bytes of all records that a job reads, each as often as it reads it."""
+        return int(self.at(workload.records))
+
     def begin(self, record: int) -> int:
         """Return where a record begins, or with the number of records, where the last one ends."""
         return record * self._size if self._size else int(self._begins[record])

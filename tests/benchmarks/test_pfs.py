@@ -1,7 +1,7 @@
 """The modelled parallel file system keeps to its model, and leaves nothing behind.
 
 Goal: reads take the time that the constants say, whoever reads and how; the tool's ways to end.
-Method: the arithmetic is there twice, in C (model.c) and in the simulator (servers.py). First both are
+Method: the arithmetic is there twice, in C (model.c) and in the simulator. First both are
 compared exactly, read by read, on random traffic with a clock that is only a number. Then fio
 reads through real mounts, and its time is compared with the prediction for the very reads that
 it logged.

@@ -1,4 +1,4 @@
-"""What a case is checked by: functions by the ids of cases, and how near is near enough."""
+"""Checks of cases by their ids, and how near is near enough."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SET = {
     "roots": ("2", "roots_per_node", 2),
     "samples": ("1_000", "count", 1_000),
     "size": ("110K", "record_bytes", 110 * 1024),
-    "batch": (64, "batch", 64),
+    "batch": (9_216, "batch", 9_216),
     "iterations": (3, "iterations", 3),
     "assignment": ("strided", "assignment", "strided"),
     "barrier": ("no", "barrier", False),
@@ -46,7 +46,7 @@ SET = {
 def test_each_key_changes_its_value_alone() -> None:
     assert SET.keys() == MODE_KEYS.keys()
     for key, (value, field, expected) in SET.items():
-        workload, store = changed_reading(WORKLOAD, STORE, key, value)
+        workload, store = changed_reading(WORKLOAD, STORE, {key: value})
         assert (workload is WORKLOAD) != (store is STORE), key
         changed: Any = store if workload is WORKLOAD else workload
         assert getattr(changed, field) == pytest.approx(expected), key
@@ -69,10 +69,21 @@ def test_each_key_changes_its_value_alone() -> None:
 )
 def test_what_makes_no_sense_is_refused(key: str, value: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        changed_reading(WORKLOAD, STORE, key, value)
+        changed_reading(WORKLOAD, STORE, {key: value})
 
 
 def test_records_that_were_given_are_not_changed() -> None:
     given = Workload(2, 1, 2, 1, 1, 1, lengths=np.array([5, 6]))
     with pytest.raises(ValueError, match="size: the records are those of a data set"):
-        changed_reading(given, STORE, "size", 5)
+        changed_reading(given, STORE, {"size": 5})
+
+
+def test_another_batch_makes_as_many_iterations_as_go_once_over_all_records() -> None:
+    half, _ = changed_reading(WORKLOAD, STORE, {"batch": WORKLOAD.batch // 2})
+    assert half.records == WORKLOAD.records
+    for values in ({"batch": 64, "iterations": 3}, {"iterations": 3, "batch": 64}):
+        assert changed_reading(WORKLOAD, STORE, values)[0].iterations == 3
+    one, _ = changed_reading(WORKLOAD, STORE, {"batch": 10**9})
+    assert one.iterations == 1
+    few, _ = changed_reading(WORKLOAD, STORE, {"samples": 10 * WORKLOAD.batch + 1})
+    assert few.iterations == 10
