@@ -17,6 +17,7 @@ from lmdbio.bench import trials
 from lmdbio.bench.measure import Machine
 from lmdbio.bench.runner import Outcome
 from lmdbio.bench.trials import Trial, Workload
+from lmdbio.planning.frequency import confidence_ranks
 
 __all__ = [
     "PERCENTILES",
@@ -39,17 +40,28 @@ PERCENTILES = (50.0, 90.0, 99.0, 100.0)
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """The middle of some values, and their ends."""
+    """The middle of some values, and their ends.
+
+    Attributes:
+        median, min, max: of the values.
+        interval: two values between which the median of all such runs lies in 95 of 100 cases;
+            None of fewer than six values, which cannot say so.
+    """
 
     median: float
     min: float
     max: float
+    interval: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread | None:
         """None without values."""
-        every = list(values)
-        return cls(statistics.median(every), min(every), max(every)) if every else None
+        every = sorted(values)
+        if not every:
+            return None
+        ranks = confidence_ranks(len(every))
+        interval = None if ranks is None else (every[ranks[0] - 1], every[ranks[1] - 1])
+        return cls(statistics.median(every), every[0], every[-1], interval)
 
 
 def percentile(values: Sequence[float], share: float) -> float:
@@ -254,7 +266,7 @@ def row_json(findings: Findings, row: Row) -> dict[str, Any]:
     """A row with its figures, and every sample behind them."""
     one = row.trial.contestant
 
-    def spread(value: Spread | None) -> dict[str, float] | None:
+    def spread(value: Spread | None) -> dict[str, Any] | None:
         return None if value is None else asdict(value)
 
     return {

@@ -3,7 +3,10 @@
 In each epoch a record comes to one of N nodes, each as likely: over E epochs a node uses it
 about E/N times, some records far more often than others, and those are worth to be held.
 
-Source: the HDMLP thesis, section 3.2.1: equation 3.8, lemmas 3.1 and 3.2.
+``confidence_ranks`` is of another binomial: of n runs as many as chance has it lie below their
+median.
+
+Source: the HDMLP thesis, section 3.2.1: equation 3.8, lemmas 3.1 and 3.2; section 5.1.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 
-__all__ = ["least_elsewhere", "most_elsewhere", "share_used_more_than"]
+__all__ = ["confidence_ranks", "least_elsewhere", "most_elsewhere", "share_used_more_than"]
 
 
 def share_used_more_than(uses: int, epochs: int, nodes: int) -> float:
@@ -54,3 +57,27 @@ def most_elsewhere(uses: int, epochs: int, nodes: int) -> int:
 def _need_two(nodes: int) -> None:
     if nodes < 2:
         raise ValueError(f"another node takes at least 2 nodes, not {nodes}")
+
+
+def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:
+    """Return the ranks j and k of the runs between which their median lies, but for a chance.
+
+    The narrowest pair that is as far from both ends; ranks count from 1, the least run. Nothing is
+    assumed of the runs' distribution.
+
+    Args:
+        runs: how many there are.
+        miss: the chance that the median lies outside, at most.
+
+    Returns:
+        None: there are too few runs to be so sure.
+
+    Source: the HDMLP thesis, equation 5.1.
+    """
+    found, below, cases = None, 0, Fraction(2) ** runs
+    for low in range(1, (runs + 1) // 2 + 1):
+        below += math.comb(runs, low - 1)
+        if 2 * below > Fraction(miss) * cases:
+            break
+        found = low, runs + 1 - low
+    return found

@@ -180,7 +180,12 @@ def made_up(tmp_path: Path, *, cold: bool = True, wrong: str = "") -> Demonstrat
 
 def test_medians_spreads_and_ratios_are_what_they_say(tmp_path: Path) -> None:
     plain = demo.as_json(made_up(tmp_path))
-    assert plain["rows"][0]["mib_per_second"] == {"median": 50.0, "min": 25.0, "max": 100.0}
+    assert plain["rows"][0]["mib_per_second"] == {
+        "median": 50.0,
+        "min": 25.0,
+        "max": 100.0,
+        "interval": None,
+    }
     assert [row["ratio_to_lmdb"] for row in plain["rows"]] == [1.0, 2.0, None]
     assert plain["rows"][0]["cpu_seconds_per_gib"]["median"] == pytest.approx(10.24)
     assert plain["equal"] is True

@@ -70,7 +70,7 @@ def test_the_json_has_every_sample_and_what_they_depend_on() -> None:
     for row in plain["rows"][:-1]:
         assert len(row["samples"]) == 3
         assert {"seconds", "cold", "switches", "laps", "fetched_bytes"} <= set(row["samples"][0])
-        assert set(row["mib_per_second"]) == {"median", "min", "max"}
+        assert set(row["mib_per_second"]) == {"median", "min", "max", "interval"}
     assert plain["rows"][-1]["skipped"] == "fio is not installed"
     assert plain["rows"][2]["ratio_to_lmdb"] == pytest.approx(2.0)
 
@@ -126,3 +126,11 @@ def test_names_in_brackets_are_shown_as_they_are() -> None:
     text = console.export_text()
     for words in ("database [/bold]", "no [red] file", "a [/note]"):
         assert words in text
+
+
+def test_six_runs_tell_where_their_median_lies() -> None:
+    few, six = findings.Spread.of([3, 1, 2, 5, 4]), findings.Spread.of([3, 1, 2, 5, 4, 6])
+    assert few is not None and few.interval is None
+    assert six is not None and six.interval == (1, 6)
+    ten = findings.Spread.of(range(10, 0, -1))
+    assert ten is not None and ten.interval == (2, 9)

@@ -6,7 +6,7 @@ Method: calibrations with figures of one digit.
 from __future__ import annotations
 
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.measured import disk_rate, file_system_rate
+from lmdbio.machine.measured import disk_rate, file_system_rate, store_rates
 
 MIB = 1 << 20
 SAMPLES = (
@@ -37,3 +37,21 @@ def test_several_nodes_have_the_rates_of_the_largest_job() -> None:
 def test_a_disk_has_its_random_rate_by_requests_in_flight() -> None:
     assert disk_rate(Calibration("it", 1.0, SAMPLES)).points == ((1, 100.0), (32, 300.0))
     assert disk_rate(Calibration("it", 1.0, SAMPLES[:1])).points == ((1, 500.0),)
+
+
+def test_a_store_costs_what_requests_took_beside_their_bytes() -> None:
+    alone = Sample("direct", "stream", MIB, 1, 250, 1.0)
+    rates = store_rates(Calibration("it", 1.0, (*SAMPLES, alone), (job(8, (0, 900.0)),)))
+    assert (rates.one_node, rates.all_nodes) == (500.0 * MIB, 900.0 * MIB)
+    assert (rates.request_bytes, rates.depth) == (MIB, 8)
+    assert abs(rates.request_seconds - (1 / 250 - 1 / 500)) < 1e-12
+    # The most of 128 KiB were 2,400 a second; their bytes alone take an eighth of 1/500 s.
+    assert abs(rates.out_of_order_seconds - (1 / 2400 - 1 / 4000)) < 1e-12
+
+
+def test_a_store_of_which_little_was_measured_costs_bytes_alone() -> None:
+    rates = store_rates(Calibration("it", 1.0, SAMPLES[:1]))
+    assert rates.one_node == rates.all_nodes == 500.0 * MIB
+    assert rates.request_seconds == rates.out_of_order_seconds == 0.0
+    only = store_rates(Calibration("it", 1.0, SAMPLES[1:2]))
+    assert only.one_node == 100.0 * MIB and only.out_of_order_seconds == 0.0

@@ -13,7 +13,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lmdbio.planning.frequency import least_elsewhere, most_elsewhere, share_used_more_than
+from lmdbio.planning.frequency import (
+    confidence_ranks,
+    least_elsewhere,
+    most_elsewhere,
+    share_used_more_than,
+)
 from lmdbio.planning.order import Epoch
 
 
@@ -41,3 +46,30 @@ def test_what_one_node_uses_more_another_one_uses_less(uses: list[int]) -> None:
     one, others = uses[0], uses[1:]
     assert min(others) <= least_elsewhere(one, sum(uses), len(uses))
     assert max(others) >= most_elsewhere(one, sum(uses), len(uses))
+
+
+def test_ten_runs_have_their_median_between_the_second_and_the_ninth() -> None:
+    """The HDMLP thesis' equation 5.1."""
+    assert confidence_ranks(10) == (2, 9)
+    assert [confidence_ranks(n) for n in (0, 1, 5, 6)] == [None, None, None, (1, 6)]
+    assert confidence_ranks(10, 0.001) is None and confidence_ranks(10, 0.2) == (3, 8)
+
+
+@given(st.integers(6, 400))
+def test_confidence_ranks_are_as_near_as_the_binomial_allows(runs: int) -> None:
+    found = confidence_ranks(runs)
+    assert found is not None
+    low, high = found
+
+    def covered(low: int, high: int) -> float:
+        return sum(math.comb(runs, k) for k in range(low, high)) / 2**runs
+
+    assert low + high == runs + 1 and covered(low, high) >= 0.95
+    assert covered(low + 1, high - 1) < 0.95
+
+
+def test_medians_of_chance_lie_between_their_ranks() -> None:
+    chance = np.random.default_rng(5)
+    runs = np.sort(chance.normal(size=(20_000, 10)), axis=1)
+    outside = ((runs[:, 1] > 0) | (runs[:, 8] < 0)).mean()
+    assert 0.01 < outside < 0.03  # 22 of 1,024
