@@ -1,6 +1,7 @@
 """settings: a scenario with values of one's own, by name, in units. Pure.
 
-Sizes and rates are numbers of M, or text with a unit: "512M", "10G" (1 G is 1,024 M), "1.5T".
+Sizes and rates are numbers of M, or text with a unit: "512M", "10G" (1 G is 1,024 M), "1.5T",
+"3088B".
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ KEYS = {
     "epochs, batch": "of the training; a batch is of all nodes",
     "seed": "of sizes and orders",
 }
-_UNITS = {"M": 1.0, "G": 1024.0, "T": 1024.0**2, "K": 1 / 1024}
+_UNITS = {"M": 1.0, "G": 1024.0, "T": 1024.0**2, "K": 1 / 1024, "B": 1 / 1024**2}
 _NUMBERS = ("compute", "preprocess", "network", "file_network")
 
 
@@ -39,7 +40,9 @@ def amount(value: Any, key: str) -> float:
     Raises:
         ValueError: it is none; names ``key``.
     """
-    text = str(value).strip().upper().removesuffix("B").removesuffix("I")
+    text = str(value).strip().upper()
+    if text.endswith(("IB", "KB", "MB", "GB", "TB")):
+        text = text.removesuffix("B").removesuffix("I")
     factor = _UNITS.get(text[-1:], 0.0)
     try:
         found = float(text[:-1]) * factor if factor else float(text)

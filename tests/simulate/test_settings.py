@@ -81,5 +81,9 @@ def test_units_are_powers_of_two_and_tables_become_keys() -> None:
     assert [amount(text, "k") for text in ("10G", "1.5GiB", "2T", "7", 7, "512 M")] == [
         10240, 1536, 2 * 1024**2, 7, 7, 512,
     ]  # fmt: skip
+    assert [amount(text, "k") for text in ("1048576B", "512 b", "3kb")] == [1, 2**-11, 3 / 1024]
+    for text in ("B", "GiB", "-3B"):
+        with pytest.raises(ValueError, match="k: '"):
+            amount(text, "k")
     values = {"nodes": 2, "tier1": {"capacity": "1G", "rate": {"1": 5}}}
     assert dict(flat(values)) == {"nodes": 2, "tier1.capacity": "1G", "tier1.rate": {"1": 5}}
