@@ -15,7 +15,7 @@ from lmdbio import simulate as model
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.plan import open_source
 from lmdbio.machine import calibration, storage
-from lmdbio.machine.measured import disk_rate, file_system_rate
+from lmdbio.machine.measured import file_system_rate, tier_rate
 from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
 
 if sys.version_info >= (3, 11):
@@ -65,8 +65,8 @@ def scenario_of(
     if ranks is not None and ranks < chosen.environment.nodes:
         raise ValueError(f"{ranks} ranks cannot run on {chosen.environment.nodes} nodes")
     if cache is not None:
-        chosen, words = with_cache(cache, chosen)
-        told += [words] if words else []
+        chosen, tiers = with_cache(cache, chosen)
+        told += tiers
     return chosen, told
 
 
@@ -127,7 +127,7 @@ def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str
     )
 
 
-def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, str]:
+def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, list[str]]:
     """Return a scenario whose nodes have these tiers, with measured rates where there are some.
 
     Raises:
@@ -136,16 +136,35 @@ def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, 
     """
     if (cache.placement, cache.warm) != (PLACEMENTS[0], WARM[0]):
         raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
-    environment, tiers, told = scenario.environment, [], ""
+    environment, tiers, told = scenario.environment, [], []
     known = [*environment.tiers, *[environment.staging] * 2]
     if cache.memory:
-        tiers.append(replace(known[0], capacity=int(cache.memory) / MIB))
+        memory = replace(known[0], capacity=int(cache.memory) / MIB)
+        memory, words = with_rate("memory", memory, measured_memory(), "FOLDER")
+        tiers.append(memory)
+        told.append(words)
     if cache.disk is not None:
         disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
         kept = calibration_status(storage.look_at_folder(cache.disk))
-        told = f"disk: not measured (lmdbio tune PATH --cache-dir {cache.disk} does)"
-        if kept is not None and kept.calibration is not None:
-            disk = replace(disk, reads=disk_rate(kept.calibration))
-            told = f"disk: as lmdbio tune measured, {disk.read_rate:,.0f} M a second"
+        disk, words = with_rate("disk", disk, kept, cache.disk)
         tiers.append(disk)
+        told.append(words)
     return replace(scenario, environment=replace(environment, tiers=tuple(tiers))), told
+
+
+def measured_memory() -> calibration.Stored | None:
+    """Return what was measured of memory; None where there is no place for it."""
+    try:
+        return calibration.load(calibration.MEMORY)
+    except RuntimeError:
+        return None
+
+
+def with_rate(
+    name: str, tier: model.Tier, kept: calibration.Stored | None, folder: str
+) -> tuple[model.Tier, str]:
+    """Return a tier with its measured rate, if there is one, and where its rate comes from."""
+    if kept is None or kept.calibration is None:
+        return tier, f"{name}: not measured (lmdbio tune PATH --cache-dir {folder} does)"
+    tier = replace(tier, reads=tier_rate(kept.calibration))
+    return tier, f"{name}: as lmdbio tune measured, {tier.read_rate:,.0f} M a second"

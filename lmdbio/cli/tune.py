@@ -6,7 +6,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from rich.table import Table
@@ -38,6 +38,7 @@ from lmdbio.machine.calibration import Calibration, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.tuning import stagger, tune as tuning
+from lmdbio.tuning.memory import measure_memory
 from lmdbio.tuning.stagger import Staggered
 from lmdbio.tuning.tune import Tuning
 
@@ -50,7 +51,8 @@ from lmdbio.tuning.tune import Tuning
 )  # fmt: skip
 @click.option(
     "--cache-dir", type=PATH, metavar="FOLDER",
-    help="Measure the disk of this folder as well, with a file that is gone afterwards.",
+    help="Measure what a cache would have as well: memory, and the disk of this folder, with a "
+    "file that is gone afterwards.",
 )  # fmt: skip
 @click.option("--dry-run", is_flag=True, help="Measure and show, keep nothing.")
 @click.option("--forget", is_flag=True, help="Measure nothing; remove what is kept.")
@@ -112,42 +114,50 @@ def _tune(
 ) -> None:
     """All that was asked for, by this process and those that it was started with."""
     is_first = ranks is None or ranks.rank == 0
-    made: Tuning | None
+    found: Measured | None
     turns: Staggered | None = None
     with bar(f"tune {path}") if is_first else nullcontext() as progress:
         if ranks is None:
-            made, folder = _measure(path, cache_dir, seconds, progress)
+            found = _measure(path, cache_dir, seconds, progress)
         else:
-            made, folder, wish = _measure_requests(path, cache_dir, seconds, ranks, progress)
+            found, wish = _measure_requests(path, cache_dir, seconds, ranks, progress)
             turns = stagger.measure(
                 path, ranks, seconds=seconds, overrides=wish, progress=progress
             )
-    if made is None:
+    if found is None:
         return
-    told = _keep(path, made, turns, dry_run, as_json)
-    if folder is not None and cache_dir is not None:
-        told["cache_dir"] = _keep(cache_dir, folder, None, dry_run, as_json)
+    told = _keep(path, found.storage, turns, dry_run, as_json)
+    if found.folder is not None and cache_dir is not None:
+        told["cache_dir"] = _keep(cache_dir, found.folder, None, dry_run, as_json)
     elif cache_dir is not None:
         told["cache_dir"] = None
         if not as_json:
             click.echo(f"{cache_dir}: on the same file system, which is measured")
+    if found.memory is not None:
+        told["memory"] = _keep_memory(found.memory, dry_run, as_json)
     if as_json:
         print_json(told)
 
 
+class Measured(NamedTuple):
+    """The storage of a data set; of a cache its folder, if it is on another one, and memory."""
+
+    storage: Tuning
+    folder: Tuning | None
+    memory: Calibration | None
+
+
 def _measure(
     path: Path, cache_dir: Path | None, seconds: float, progress: tuning.Progress | None
-) -> tuple[Tuning, Tuning | None]:
-    """Measure the storage of a data set, and of a folder where that is another one.
-
-    The folder comes first, since it may have no room.
-    """
+) -> Measured:
+    """Measure all that was asked for. The folder comes first, since it may have no room."""
     folder = None
     if cache_dir is not None and calibration.identity(
         storage.look_at_folder(cache_dir)
     ) != calibration.identity(_under(path)):
         folder = tuning.measure_folder(cache_dir, seconds=seconds, progress=progress)
-    return tuning.measure(path, seconds=seconds, progress=progress), folder
+    found = tuning.measure(path, seconds=seconds, progress=progress)
+    return Measured(found, folder, None if cache_dir is None else measure_memory())
 
 
 def _under(path: Path) -> storage.Storage:
@@ -159,7 +169,10 @@ def _under(path: Path) -> storage.Storage:
 def _forget(path: Path, cache_dir: Path | None, as_json: bool) -> None:
     identities = [calibration.identity(_under(path))]
     if cache_dir is not None:
-        identities.append(calibration.identity(storage.look_at_folder(cache_dir)))
+        identities += [
+            calibration.identity(storage.look_at_folder(cache_dir)),
+            calibration.MEMORY,
+        ]
     gone = {identity: calibration.forget(identity) for identity in dict.fromkeys(identities)}
     if as_json:
         told = [{"identity": identity, "forgotten": done} for identity, done in gone.items()]
@@ -175,18 +188,19 @@ def _measure_requests(
     seconds: float,
     ranks: Any,
     progress: tuning.Progress | None,
-) -> tuple[Tuning | None, Tuning | None, Overrides | None]:
+) -> tuple[Measured | None, Overrides | None]:
     """The first rank measures, and says how Readers will read by that.
 
     The others sleep meanwhile, since they would disturb, and get None.
     """
 
-    def measure() -> tuple[Tuning | None, Tuning | None, Overrides | None]:
+    def measure() -> tuple[Measured | None, Overrides | None]:
         if ranks.rank:
-            return None, None, None
-        made, folder = _measure(path, cache_dir, seconds, progress)
+            return None, None
+        found = _measure(path, cache_dir, seconds, progress)
+        made = found.storage
         way = choose("stream", made.storage, made.calibration, environment=overrides_from_env())
-        return made, folder, Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
+        return found, Overrides(None, way.depth, way.request_bytes_max, way.gap_bytes_max)
 
     job = share.connect(ranks)
     try:
@@ -221,6 +235,16 @@ def _keep(
         print_turns(turns)
     click.echo(f"kept in {kept}" if kept is not None else "not kept (--dry-run)")
     return {}
+
+
+def _keep_memory(made: Calibration, dry_run: bool, as_json: bool) -> dict[str, Any]:
+    """Keeps what was measured of memory, shows it unless JSON will, and returns that."""
+    kept = None if dry_run else calibration.store(made)
+    rates = {s.depth: s.rate / 2**20 for s in made.samples}
+    if not as_json:
+        words = ", ".join(f"{threads}: {rate:,.0f}" for threads, rate in rates.items())
+        click.echo(f"memory: MiB/s copied by threads {words}")
+    return {"mib_per_second": rates, "kept": kept}
 
 
 def _as_json(

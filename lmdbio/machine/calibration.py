@@ -33,6 +33,7 @@ from lmdbio.system.log import tell
 __all__ = [
     "Calibration",
     "FOLDERS",
+    "MEMORY",
     "Pattern",
     "Sample",
     "Staggering",
@@ -63,6 +64,10 @@ ROOTS_MAX, RUNS_MAX = 1 << 20, 1 << 10
 
 Pattern: TypeAlias = Literal["stream", "random"]
 Kind: TypeAlias = Literal["pread", "direct"]
+SampleKind: TypeAlias = Kind | Literal["memory"]
+KINDS = (*get_args(Kind), "memory")
+#: Identity of the memory of this user's machines.
+MEMORY = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +75,15 @@ class Sample:
     """One way of reading, measured on cold data.
 
     Attributes:
-        kind: "pread" (through the page cache) or "direct".
+        kind: "pread" (through the page cache), "direct", or "memory" (copied by threads).
         pattern: "stream" (each request follows the last one) or "random".
         request_bytes: of each request.
-        depth: requests in flight.
+        depth: requests in flight, or threads.
         requests: made.
         seconds: that they took together.
     """
 
-    kind: Kind
+    kind: SampleKind
     pattern: Pattern
     request_bytes: int
     depth: int
@@ -328,7 +333,7 @@ def _decode(text: bytes, identity: str) -> Calibration:
 
 
 def _sample(found: dict[str, Any]) -> Sample:
-    if found["kind"] not in get_args(Kind) or found["pattern"] not in get_args(Pattern):
+    if found["kind"] not in KINDS or found["pattern"] not in get_args(Pattern):
         raise ValueError(f"a sample of {found['kind']!r}, {found['pattern']!r}")
     sample = Sample(
         kind=found["kind"],

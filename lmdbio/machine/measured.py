@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lmdbio.machine.calibration import Calibration
 from lmdbio.planning.environment import Curve
 
-__all__ = ["StoreRates", "disk_rate", "file_system_rate", "store_rates"]
+__all__ = ["StoreRates", "file_system_rate", "store_rates", "tier_rate"]
 
 MIB = float(1 << 20)
 
@@ -28,8 +28,11 @@ def file_system_rate(calibration: Calibration) -> Curve:
     return Curve.of(points)
 
 
-def disk_rate(calibration: Calibration) -> Curve:
-    """Return M per second of a disk by the random requests in flight, the largest requests."""
+def tier_rate(calibration: Calibration) -> Curve:
+    """Return M per second of a disk or memory by its requests in flight or threads.
+
+    These are random and the largest that were measured, as a cache's are.
+    """
     random = [one for one in calibration.samples if one.pattern == "random"]
     if not random:
         return Curve.of(max(sample.rate for sample in calibration.samples) / MIB)

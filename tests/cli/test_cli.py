@@ -272,12 +272,17 @@ def test_tune_measures_a_folder_for_caches_and_leaves_nothing_there(
         pytest.skip("there is no other file system with some room")
     words = "tune", data, "--seconds", "0.2", "--cache-dir", folder
     before = set(folder.iterdir())
-    found = answer(*words)["cache_dir"]
+    all_found = answer(*words)
+    memory = all_found["memory"]
+    assert memory["mib_per_second"]["1"] > 100 and Path(memory["kept"]).is_file()
+    found = all_found["cache_dir"]
     assert found["identity"].startswith("tmpfs") and found["samples"]
     assert {path for path in set(folder.iterdir()) - before if "lmdbio" in path.name} == set()
-    assert [one["forgotten"] for one in answer(*words, "--forget")] == [True, True]
+    assert [one["forgotten"] for one in answer(*words, "--forget")] == [True, True, True]
     here = "tune", data, "--seconds", "0.1", "--cache-dir", data
-    assert "which is measured" in call(*here).output and answer(*here)["cache_dir"] is None
+    text = call(*here).output
+    assert "which is measured" in text and "memory: MiB/s copied by threads 1: " in text
+    assert answer(*here)["cache_dir"] is None
     monkeypatch.setattr(tuning, "FOLDER_BYTES_MIN", 1 << 50)
     with pytest.raises(ValueError, match="are free, too few"):
         call(*words)

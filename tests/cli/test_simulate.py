@@ -150,6 +150,11 @@ def test_rates_that_were_measured_are_taken(
     known = call(*words)
     assert "as lmdbio tune measured, M a second by nodes 1: 100" in known.output
     assert "disk: as lmdbio tune measured, 100 M a second" in known.output
+    both = *words[:-1], f"{words[-1]},memory=1M"
+    assert "memory: not measured (lmdbio tune PATH --cache-dir FOLDER does)" in call(*both).output
+    copies = calibration.Sample("memory", "random", 1 << 20, 1, 5000, 1.0)
+    calibration.store(calibration.Calibration(calibration.MEMORY, 1.0, (copies,)))
+    assert "memory: as lmdbio tune measured, 5,000 M a second" in call(*both).output
     assert "file system" not in call(*words, "--set", "file_system.rate=70").output
     cluster = tmp_path / "cluster.toml"
     cluster.write_text("file_system.rate = 70")

@@ -6,7 +6,7 @@ Method: calibrations with figures of one digit.
 from __future__ import annotations
 
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.measured import disk_rate, file_system_rate, store_rates
+from lmdbio.machine.measured import tier_rate, file_system_rate, store_rates
 
 MIB = 1 << 20
 SAMPLES = (
@@ -35,8 +35,8 @@ def test_several_nodes_have_the_rates_of_the_largest_job() -> None:
 
 
 def test_a_disk_has_its_random_rate_by_requests_in_flight() -> None:
-    assert disk_rate(Calibration("it", 1.0, SAMPLES)).points == ((1, 100.0), (32, 300.0))
-    assert disk_rate(Calibration("it", 1.0, SAMPLES[:1])).points == ((1, 500.0),)
+    assert tier_rate(Calibration("it", 1.0, SAMPLES)).points == ((1, 100.0), (32, 300.0))
+    assert tier_rate(Calibration("it", 1.0, SAMPLES[:1])).points == ((1, 500.0),)
 
 
 def test_a_store_costs_what_requests_took_beside_their_bytes() -> None:
