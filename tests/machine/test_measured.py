@@ -6,7 +6,7 @@ Method: calibrations with figures of one digit.
 from __future__ import annotations
 
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.measured import tier_rate, file_system_rate, store_rates
+from lmdbio.machine.measured import file_system_rate, store_rates, tier_rate
 
 MIB = 1 << 20
 SAMPLES = (
