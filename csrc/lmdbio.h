@@ -25,6 +25,7 @@
 #include "items.h"
 #include "order.h"
 #include "clock.h"
+#include "transfer.h"
 #include "window.h"
 #include "pages.h"
 #include "tree.h"

@@ -50,6 +50,7 @@ C_ROOMS = (
     "items",
     "order",
     "clock",
+    "transfer",
     "window",
 )
 
