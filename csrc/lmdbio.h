@@ -26,6 +26,7 @@
 #include "order.h"
 #include "clock.h"
 #include "transfer.h"
+#include "traffic.h"
 #include "window.h"
 #include "pages.h"
 #include "tree.h"

@@ -91,6 +91,7 @@ from lmdbio._core.scan import Items, Scan
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.trace import SpanKind, Traced, ring
+from lmdbio._core.traffic import TRAFFIC_FLAGS, run_traffic
 from lmdbio._core.transaction import Begins, Names, Transacts
 from lmdbio._core.values import Values, value_holder
 from lmdbio._core.window import Mapping, Window, map_again, populate
@@ -192,6 +193,8 @@ __all__ = [
     "CLOCK_FLAGS",
     "SOURCES",
     "run_clock",
+    "TRAFFIC_FLAGS",
+    "run_traffic",
     "bookmark_of",
     "populate",
     "read_meta",

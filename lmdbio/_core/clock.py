@@ -11,7 +11,7 @@ import numpy.typing as npt
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.status import Status, pointer_to
 
-__all__ = ["CLOCK_FLAGS", "SOURCES", "run_clock"]
+__all__ = ["CLOCK_FLAGS", "CLUSTER_TYPES", "SOURCES", "fill_in", "run_clock"]
 
 #: Flags of a cluster, by name: its nodes may do so.
 CLOCK_FLAGS = {
@@ -28,7 +28,8 @@ SOURCES = ("own", "peer", "file")
 #: Uses of records between two looks at signals: a tenth of a second.
 SLICE_USES = 1 << 20
 
-_TYPES = {
+#: Arrays of a cluster: as C and as NumPy know them.
+CLUSTER_TYPES = {
     "sizes": ("const double *", np.float64),
     "access": ("const uint32_t *", np.uint32),
     "file_rates": ("const double *", np.float64),
@@ -43,6 +44,23 @@ _TYPES = {
     "fetches": ("const uint64_t *", np.uint64),
     "fetch": ("const uint64_t *", np.uint64),
 }
+
+
+def fill_in(
+    struct: Any,
+    numbers: Mapping[str, float],
+    arrays: Mapping[str, npt.NDArray[Any]],
+    types: Mapping[str, tuple[str, Any]],
+) -> list[npt.NDArray[Any]]:
+    """Fill in fields of a struct. Return the arrays that it points to, which must outlive it."""
+    for name, value in numbers.items():
+        setattr(struct, name, value)
+    kept = []
+    for name, (kind, dtype) in types.items():
+        given = np.ascontiguousarray(arrays[name], dtype)
+        kept.append(given.copy() if name == "ready" else given)  # clocks write into that one
+        setattr(struct, name, pointer_to(kept[-1], kind))
+    return kept
 
 
 def run_clock(
@@ -65,13 +83,7 @@ def run_clock(
         MemoryError: there is no room for the nodes.
     """
     cluster: Any = ffi.new("lio_cluster *")
-    for name, value in numbers.items():
-        setattr(cluster, name, value)
-    kept = {}
-    for name, (kind, dtype) in _TYPES.items():
-        given = np.ascontiguousarray(arrays[name], dtype)
-        kept[name] = given.copy() if name == "ready" else given  # the clock writes into that one
-        setattr(cluster, name, pointer_to(kept[name], kind))
+    kept = fill_in(cluster, numbers, arrays, CLUSTER_TYPES)
     ends = np.zeros(cluster.iterations, np.float64)
     epochs = -(-cluster.iterations // cluster.epoch_iterations) if cluster.iterations else 0
     counts = np.zeros((epochs, len(SOURCES)), np.uint64)
@@ -80,8 +92,11 @@ def run_clock(
     clock = ffi.gc(out[0], lib.lio_clock_close)
     slice_ = max(1, SLICE_USES // (cluster.nodes * cluster.batch))
     into = pointer_to(ends, "double *"), pointer_to(counts, "uint64_t *")
-    while left := lib.lio_clock_run(clock, slice_, *into):
-        if progress is not None:
-            progress(len(ends) - left, len(ends))
-    ffi.release(clock)
+    try:
+        while left := lib.lio_clock_run(clock, slice_, *into):
+            if progress is not None:
+                progress(len(ends) - left, len(ends))
+    finally:
+        ffi.release(clock)  # before what it borrows goes, also where Ctrl-C ends this
+        del kept
     return ends, counts

@@ -51,6 +51,7 @@ C_ROOMS = (
     "order",
     "clock",
     "transfer",
+    "traffic",
     "window",
 )
 
