@@ -6,6 +6,7 @@ and the pure calls of ``_core``.
     loading     closed forms of an epoch's reading
     scenario    what is simulated: a cluster, a data set, a training
     settings    the same with values of one's own
+    cluster     what the clocks in C are told of it
     job         scenario, policy, semantics -> seconds, stalls, sources
 
     store       a striped file system and its clients, as a value
@@ -42,6 +43,7 @@ from lmdbio.simulate.mode_settings import MODE_KEYS, changed_reading
 from lmdbio.simulate.modes import ModeOutcome, run_modes
 from lmdbio.simulate.scenario import (
     AUTHORS,
+    PHYSICAL,
     SCENARIOS,
     SEMANTICS,
     TEXT,
@@ -59,6 +61,7 @@ __all__ = [
     "AUTHORS",
     "KEYS",
     "MODE_KEYS",
+    "PHYSICAL",
     "POLICIES",
     "SCENARIOS",
     "SEMANTICS",

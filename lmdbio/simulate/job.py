@@ -6,6 +6,10 @@ Records that are held from the start cost what it takes to fill the tiers, of th
 Policies that use what is there wait for nothing after that. All others run against the clock
 (``csrc/clock.c``): record by record, node by node, iteration by iteration.
 
+Where nothing that nodes share gives more than it has (``Semantics.shared``), filling, reading and
+keeping are events of all nodes in the order of time (``csrc/traffic.c``); then a policy that uses
+what is there reads that, too, from the tiers that have it.
+
 Source: the HDMLP thesis, sections 3.1, 4.1 and 5.2.
 """
 
@@ -14,16 +18,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning import placement
 from lmdbio.planning.environment import Environment
 from lmdbio.planning.placement import Holdings
 from lmdbio.planning.policy import Policy
+from lmdbio.simulate.cluster import capacities_of, cluster_of, holdings_of, rooms, traffic_of
 from lmdbio.simulate.scenario import AUTHORS, Scenario, Semantics
 
 __all__ = ["Outcome", "run"]
@@ -99,19 +102,18 @@ def _run_one(
     progress: Progress | None,
 ) -> Outcome:
     environment, at_least = scenario.environment, float(bound[-1])
-    capacities = _capacities(environment, policy, semantics)
-    memory = environment.nodes * next(filter(None, _rooms(environment)), 0.0)
+    capacities = capacities_of(environment, policy, semantics)
+    memory = environment.nodes * next(filter(None, rooms(environment)), 0.0)
     reason = policy.refusal(
         float(scenario.sizes.sum()), memory, environment.nodes * sum(capacities)
     )
     if reason is not None:
         return Outcome(policy.name, at_least, reason=reason)
-    held = _held(scenario, policy, capacities)
-    init = _init_seconds(scenario, policy, semantics, held) if policy.preloads else 0.0
-    if policy.reorders:
-        return Outcome(policy.name, at_least, init + at_least, init)
+    held = holdings_of(scenario, policy, capacities)
     tell = None if progress is None else partial(_tell, progress, policy.name)
-    ends, counts = _core.run_clock(*_cluster(scenario, policy, semantics, held, init), tell)
+    init, ends, counts = _timed(scenario, policy, semantics, capacities, held, tell)
+    if ends is None:
+        return Outcome(policy.name, at_least, init + at_least, init)
     reads = tuple(dict(zip(_core.SOURCES, row, strict=True)) for row in counts.tolist())
     stalls = np.diff(ends - bound, prepend=init).clip(0)  # rounding apart, never less
     stalled = max(0.0, float(ends[-1]) - init - at_least)
@@ -122,34 +124,26 @@ def _tell(progress: Progress, policy: str, done: int, total: int) -> None:
     progress(done, total, policy)
 
 
-def _rooms(environment: Environment) -> list[float]:
-    return [tier.capacity for tier in environment.tiers]
+def _timed(
+    scenario: Scenario,
+    policy: Policy,
+    semantics: Semantics,
+    capacities: list[float],
+    held: Holdings,
+    tell: Callable[[int, int], None] | None,
+) -> tuple[float, F64 | None, npt.NDArray[np.uint64]]:
+    """Return when the first iteration begins, when each one ends, and reads by epoch and source.
 
-
-def _capacities(environment: Environment, policy: Policy, semantics: Semantics) -> list[float]:
-    """Return how much of each tier a policy uses."""
-    tiers = semantics.locality_tier if policy.tiers == "either" else policy.tiers
-    rooms = _rooms(environment)
-    with_room = [i for i, room in enumerate(rooms) if room]
-    used = {
-        "none": [],
-        "memory": with_room[:1],
-        "disk": with_room[-1:],
-        "all": with_room,
-    }[tiers]
-    return [room if i in used else 0.0 for i, room in enumerate(rooms)]
-
-
-def _held(scenario: Scenario, policy: Policy, capacities: list[float]) -> Holdings:
-    nodes, sizes = scenario.environment.nodes, scenario.sizes
-    if policy.placement == "home":
-        return placement.home(sizes, nodes, capacities)
-    if policy.placement == "first":
-        uses = scenario.access.shape[1] // scenario.training.epochs
-        return placement.first(scenario.access[:, :uses], sizes, capacities)
-    if policy.placement == "frequency":
-        return placement.frequency(scenario.access, sizes, capacities)
-    return [[] for _ in range(nodes)]
+    By the thesis' model a policy that reorders waits for nothing: there are no ends.
+    """
+    if semantics.shared and (policy.preloads or not policy.reorders):
+        told = traffic_of(scenario, policy, semantics, capacities, held)
+        return _core.run_traffic(*told, tell)
+    init = _init_seconds(scenario, policy, semantics, held) if policy.preloads else 0.0
+    if policy.reorders:
+        return init, None, _NO_READS
+    ends, counts = _core.run_clock(*cluster_of(scenario, policy, semantics, held, init), tell)
+    return init, ends, counts
 
 
 def _init_seconds(
@@ -175,71 +169,4 @@ def _fill_seconds(environment: Environment, size: float, threads: int, rate: flo
     return size / threads * (1 / environment.preprocess + 1 / rate)
 
 
-def _cluster(
-    scenario: Scenario, policy: Policy, semantics: Semantics, held: Holdings, init: float
-) -> tuple[dict[str, float], dict[str, npt.NDArray[Any]]]:
-    """Return what the clock is told."""
-    environment = scenario.environment
-    nodes, tiers = environment.nodes, environment.tiers
-    may = {
-        "stages": bool(policy.stages),
-        "stages_peers": "peer" in policy.stages,
-        "stages_file": "file" in policy.stages,
-        "on_demand": policy.on_demand,
-        "keeps_staged": policy.keeps_staged,
-        "all_are_clients": semantics.all_are_clients or policy.keeps_staged,
-    }
-    staging = environment.staging
-    numbers = {
-        "nodes": nodes,
-        "tiers": len(tiers),
-        "may": sum(_core.CLOCK_FLAGS[name] for name, given in may.items() if given),
-        "batch": scenario.training.batch // nodes,
-        "iterations": scenario.iterations,
-        "epoch_iterations": scenario.epoch_iterations,
-        "start": init,
-        "compute": environment.compute,
-        "prepare": environment.staging_rate,
-        "capacity": staging.capacity * (1 + placement.ROUNDING),
-        "threads": staging.threads,
-    }
-    divided = semantics.divided
-    ranks = range(1, len(tiers) + 1)
-    arrays: dict[str, npt.NDArray[Any]] = {
-        "sizes": scenario.sizes,
-        "access": scenario.access,
-        "file_rates": np.array([environment.file_rate(n) for n in range(1, nodes + 1)]),
-        "own_rates": np.array([environment.own_rate(i, divided=divided) for i in ranks]),
-        "peer_rates": np.array([environment.peer_rate(i, divided=divided) for i in ranks]),
-        "tier_threads": np.array([tier.threads for tier in tiers], np.uint32),
-        **_entries(scenario, held, len(tiers)),
-    }
-    if policy.preloads:
-        arrays["ready"] = np.zeros(len(arrays["ready"]))
-    if policy.preloads or policy.keeps_staged:
-        arrays["fetches"] = np.zeros(nodes * len(tiers) + 1, np.uint64)
-    return numbers, arrays
-
-
-def _entries(scenario: Scenario, held: Holdings, tiers: int) -> dict[str, npt.NDArray[Any]]:
-    """Return who holds what: by record, and by node and tier in the order of fetching."""
-    lists = [part for parts in held for part in (*parts, *[_NONE] * (tiers - len(parts)))]
-    lengths = np.array([len(part) for part in lists], np.int64)
-    record = np.concatenate(lists) if lists else _NONE
-    owner = np.repeat(np.arange(len(lists)), lengths)
-    by_record = np.argsort(record, kind="stable")
-    fetch = np.empty(len(record), np.uint64)
-    fetch[by_record] = np.arange(len(record), dtype=np.uint64)
-    counts = np.bincount(record, minlength=scenario.data.count)
-    return {
-        "holders": np.concatenate(([0], np.cumsum(counts))),
-        "entry_record": record[by_record],
-        "entry_node": owner[by_record] // max(1, tiers),
-        "entry_tier": owner[by_record] % max(1, tiers),
-        "ready": np.full(len(record), np.inf),
-        "fetches": np.concatenate(([0], np.cumsum(lengths))),
-        "fetch": fetch,
-    }
-
-
-_NONE = np.empty(0, np.int64)
+_NO_READS = np.empty((0, len(_core.SOURCES)), np.uint64)

@@ -19,6 +19,7 @@ from lmdbio.planning.order import Epoch
 
 __all__ = [
     "AUTHORS",
+    "PHYSICAL",
     "SCENARIOS",
     "SEMANTICS",
     "TEXT",
@@ -109,19 +110,31 @@ class Semantics:
         all_are_clients: of the file system, at any moment; else those whose latest known read
             began then or later.
         locality_tier: where locality-aware loading holds records: "memory" or "disk".
+        shared: nothing that nodes and threads share gives more than it has; else each thread has
+            a client's whole share of the file system.
+        checks: with ``shared``, all that is shared is held against what it has at each event;
+            this is slow.
     """
 
     name: str
     divided: bool
     all_are_clients: bool
     locality_tier: str
+    shared: bool = False
+    checks: bool = False
 
 
 #: The figures of the HDMLP thesis need this: each thread has all of t(clients)/clients.
 AUTHORS = Semantics("authors", divided=False, all_are_clients=False, locality_tier="disk")
 #: Its text says this.
 TEXT = Semantics("text", divided=True, all_are_clients=True, locality_tier="memory")
-SEMANTICS = {one.name: one for one in (AUTHORS, TEXT)}
+#: A real cluster could do this: those that use file system, links, networks and tiers at a moment
+#: share them. A record comes from where it would take least by the text's rates, as
+#: ``planning.route`` chooses.
+PHYSICAL = Semantics(
+    "physical", divided=True, all_are_clients=True, locality_tier="memory", shared=True
+)
+SEMANTICS = {one.name: one for one in (AUTHORS, TEXT, PHYSICAL)}
 
 
 @dataclass(frozen=True)
