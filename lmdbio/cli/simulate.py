@@ -97,10 +97,9 @@ def table_of(found: Sequence[model.Outcome]) -> Table:
 @click.option(
     "--semantics",
     type=click.Choice(list(model.SEMANTICS)),
-    default="authors",
-    show_default=True,
-    help="authors: the thesis as its printed figures need it; text: as its text stands; physical: "
-    "nothing that nodes and threads share gives more than it has.",
+    help="authors: the thesis as its printed figures need it, which scenarios are by default; text: "
+    "as its text stands; physical: nothing that nodes and threads share gives more than it has, "
+    "which clusters and data sets of your own are by default.",
 )
 @click.option(
     "--set",
@@ -130,7 +129,7 @@ def simulate(
     workload: str,
     store: str | None,
     policies: list[model.Policy],
-    semantics: str,
+    semantics: str | None,
     settings: Settings,
     cache: Cache | None,
     nodes: int | None,
@@ -174,6 +173,7 @@ def simulate(
         return
     chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
     names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
+    semantics = semantics or ("physical" if sources else "authors")
     title = f"{', '.join(names)}, semantics {semantics}"
     read_as = model.SEMANTICS[semantics]
     simulate_policies(chosen, words, policies, read_as, settings, title, target, page_file)

@@ -116,6 +116,16 @@ def test_what_makes_no_sense_names_the_key_and_the_file(tmp_path: Path) -> None:
             raise call("--set", f"nodes={value}").exception or AssertionError
 
 
+def test_clusters_of_ones_own_are_physical_and_scenarios_are_the_thesis(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.toml"
+    file.write_text("nodes = 4")
+    words = "--policy", "staging_pool"
+    assert "cluster.toml, semantics physical" in call(file, *words).output
+    assert "HDMLP thesis, semantics authors" in call(*words).output
+    assert told(file, *words) == told(*words, "--semantics", "physical")
+    assert told(file, *words, "--semantics", "authors") == told(*words)
+
+
 def test_a_data_set_has_its_own_sizes(tmp_path: Path) -> None:
     env = databases.open_writable(tmp_path / "env", 1)
     databases.write(env, ((b"%04d" % i, bytes(1000 + 100 * i)) for i in range(40)))
