@@ -97,9 +97,9 @@ def table_of(found: Sequence[model.Outcome]) -> Table:
 @click.option(
     "--semantics",
     type=click.Choice(list(model.SEMANTICS)),
-    help="authors: the thesis as its printed figures need it, which scenarios are by default; text: "
-    "as its text stands; physical: nothing that nodes and threads share gives more than it has, "
-    "which clusters and data sets of your own are by default.",
+    help="authors: the thesis as its printed figures need it (of scenarios by default); text: as "
+    "its text stands; physical: nothing that nodes and threads share gives more than it has (of "
+    "your own clusters and data sets by default).",
 )
 @click.option(
     "--set",
