@@ -12,7 +12,7 @@ from lmdbio.locate.record_index import RecordIndex
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.randomness import epochs_without_repeat, meeting, randomness
 from lmdbio.planning.reads import PlanOptions, plan_reads
-from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.planning.shuffle import Shuffle
 
 __all__ = ["ShuffleName", "chance_facts", "order_facts", "tell_order"]
 
@@ -29,33 +29,23 @@ class ShuffleName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> tuple[str, Shuffle]:
         text = str(value)
-        kind, _, numbers = text.partition(":")
         try:
-            given = [int(part) for part in numbers.split("x")] if numbers else []
-            shuffle = {
-                ("global", 0): lambda: GLOBAL,
-                ("groups", 1): lambda: Shuffle.groups(*given),
-                ("windows", 2): lambda: Shuffle.windows(*given),
-                ("runs", 1): lambda: Shuffle.runs(*given),
-            }[kind, len(given)]()
-        except (ValueError, KeyError):
-            self.fail(
-                f"{text!r} is not global, groups:SIZE, windows:CHUNKxCOUNT or runs:LENGTH "
-                "(numbers from 1 on)", param, ctx,
-            )  # fmt: skip
-        return text, shuffle
+            return text, Shuffle.named(text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 def chance_facts(shuffle: Shuffle | None, count: int) -> dict[str, Any]:
     """Return how much chance an order has, and for how long its groups do not repeat."""
     if shuffle is None:
         return dict.fromkeys(("randomness", "meeting", "epochs_without_repeat"))
-    grouped = shuffle.inner and shuffle.chunk > 1 and shuffle.window == 1 and not shuffle.held
     groups = -(-count // shuffle.chunk)
     return {
         "randomness": randomness(shuffle, count),
         "meeting": meeting(shuffle, count),
-        "epochs_without_repeat": epochs_without_repeat(count, groups) if grouped else None,
+        "epochs_without_repeat": epochs_without_repeat(count, groups)
+        if shuffle.is_grouped
+        else None,
     }
 
 

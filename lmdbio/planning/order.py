@@ -28,7 +28,7 @@ from lmdbio import _core
 from lmdbio.planning import mixing
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
-__all__ = ["Epoch", "Shard"]
+__all__ = ["Epoch", "Epochs", "Shard"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -163,6 +163,48 @@ class Epoch:
     def _shuffling(self) -> _core.Shuffling:
         assert self.seed is not None
         return _shuffling(self.count, self.seed, self.number, self.shuffle)
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """The orders of all epochs, one after the other, without an end.
+
+    Place p of this sequence is place p % count of epoch p // count.
+
+    Attributes:
+        count, seed, shuffle: of each ``Epoch``; there is at least one sample.
+    """
+
+    count: int
+    seed: int | None = None
+    shuffle: Shuffle = GLOBAL
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError("epochs without samples have no order")
+        Epoch(self.count, self.seed, 0, self.shuffle)  # raises for values that make none
+
+    def samples(self, places: npt.ArrayLike) -> I64:
+        """The samples at some places: int64 of the same shape (n,).
+
+        Raises:
+            ValueError: a place is negative.
+        """
+        given = np.asarray(places, np.int64)
+        if not given.size:
+            return given
+        numbers, within = np.divmod(given, self.count)
+        first, last = int(numbers.min()), int(numbers.max())
+        if first == last:
+            return self._epoch(first).samples(within)
+        found = np.empty_like(given)
+        for number in np.unique(numbers).tolist():
+            here = numbers == number
+            found[here] = self._epoch(number).samples(within[here])
+        return found
+
+    def _epoch(self, number: int) -> Epoch:
+        return Epoch(self.count, self.seed, number, self.shuffle)
 
 
 @lru_cache(maxsize=4)

@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio.planning.balance import deal
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.split import split_share
 
 __all__ = ["ASSIGNMENTS", "Run", "Schedule"]
@@ -71,9 +72,11 @@ class Schedule:
             the first.
         assignment: "strided", "blocked" or, with ``holder``, "local".
         block_iterations: k, iterations per block.
-        start: the first record; counted modulo ``count``.
-        iterations: how many there are; None: endless.
+        start: the first record, counted modulo ``count``; with ``epochs`` the first place.
+        iterations: how many there are; None: endless, or as many as ``length`` takes.
         holder: which team holds each of some records, ``NOBODY`` if none; a pure function.
+        epochs: says which record comes at which place; None: they come in their own order.
+        length: places in all; the last batch may be short. None: every batch is full.
 
     Raises:
         ValueError: for values that describe no schedule.
@@ -87,23 +90,17 @@ class Schedule:
     start: int = 0
     iterations: int | None = None
     holder: Callable[[U64], npt.NDArray[np.int64]] | None = None
+    epochs: Epochs | None = None
+    length: int | None = None
     _team_of: dict[int, int] = field(init=False, repr=False, compare=False)
+    #: Of each team, in a full batch, and in the last one.
     _rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _last_rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.count < 1:
-            raise ValueError("the data set holds no records: there is nothing to iterate over")
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, not {self.batch_size}")
-        if self.block_iterations < 1:
-            raise ValueError(f"block_iterations must be at least 1, not {self.block_iterations}")
-        if self.iterations is not None and self.iterations < 0:
-            raise ValueError(f"iterations must not be negative ({self.iterations})")
-        known = ASSIGNMENTS if self.holder is None else (*ASSIGNMENTS, "local")
-        if self.assignment not in known:
-            raise ValueError(
-                f"assignment must be one of {', '.join(known)}, not {self.assignment!r}"
-            )
+        self._check_numbers()
+        if self.length is not None:
+            object.__setattr__(self, "iterations", -(-self.length // self.batch_size))
         flat = [rank for team in self.teams for rank in team]
         if sorted(flat) != list(range(len(flat))) or not all(self.teams):
             raise ValueError("teams must hold every rank once, and none may be empty")
@@ -111,8 +108,28 @@ class Schedule:
             raise ValueError("teams and their ranks must be in ascending order")
         team_of = {rank: i for i, team in enumerate(self.teams) for rank in team}
         object.__setattr__(self, "_team_of", team_of)
-        rows = tuple(sum(len(self.share(rank)) for rank in team) for team in self.teams)
-        object.__setattr__(self, "_rows", rows)
+        last = None if self.iterations is None else self.iterations - 1
+        for name, iteration in (("_rows", None), ("_last_rows", last)):
+            shares = [[self.share(rank, iteration) for rank in team] for team in self.teams]
+            object.__setattr__(self, name, tuple(sum(map(len, team)) for team in shares))
+
+    def _check_numbers(self) -> None:
+        if self.count < 1:
+            raise ValueError("the data set holds no records: there is nothing to iterate over")
+        for name in ("batch_size", "block_iterations"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        for name in ("iterations", "length"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise ValueError(f"{name} must not be negative ({value})")
+        if self.epochs is not None and self.start < 0:
+            raise ValueError(f"start must not be negative for shuffled records ({self.start})")
+        known = ASSIGNMENTS if self.holder is None else (*ASSIGNMENTS, "local")
+        if self.assignment not in known:
+            raise ValueError(
+                f"assignment must be one of {', '.join(known)}, not {self.assignment!r}"
+            )
 
     @property
     def ranks(self) -> int:
@@ -126,17 +143,32 @@ class Schedule:
             return None
         return -(-self.iterations // self.block_iterations)
 
-    def share(self, rank: int) -> range:
-        """Positions of ``rank`` in each batch."""
-        return split_share(self.batch_size, len(self._team_of), rank)
+    # --- batches and shares
+
+    def batch_length(self, iteration: int) -> int:
+        """Records of an iteration: ``batch_size``, or fewer in the last."""
+        if self.length is None:
+            return self.batch_size
+        return min(self.batch_size, self.length - iteration * self.batch_size)
+
+    def share(self, rank: int, iteration: int | None = None) -> range:
+        """Positions of ``rank`` in the batch of an iteration; None: in each that is full."""
+        size = self.batch_size if iteration is None else self.batch_length(iteration)
+        return split_share(size, len(self._team_of), rank)
 
     def team_of(self, rank: int) -> int:
         """Return the team of ``rank``."""
         return self._team_of[rank]
 
     def team_rows(self, team: int) -> int:
-        """Records that ``team`` consumes per iteration."""
+        """Records that ``team`` consumes in a full iteration."""
         return self._rows[team]
+
+    def is_short(self, iteration: int) -> bool:
+        """Whether the batch of an iteration is not full: the last one may be so."""
+        return self.batch_length(iteration) < self.batch_size
+
+    # --- blocks
 
     def block_of(self, iteration: int) -> tuple[int, int]:
         """(block, iteration within it)."""
@@ -148,80 +180,106 @@ class Schedule:
             return self.block_iterations
         return min(self.block_iterations, self.iterations - block * self.block_iterations)
 
-    def _ring(self, first: int, positions: npt.NDArray[np.int64]) -> U64:
-        """Record indices ``first + positions`` of the circular sequence."""
-        origin = (self.start + first) % self.count
-        return np.asarray((positions + origin) % self.count, np.uint64)
+    def _block_rows(self, block: int, team: int) -> int:
+        """Records that ``team`` consumes in a block."""
+        first, length = block * self.block_iterations, self.block_length(block)
+        rows = length * self._rows[team]
+        if self.is_short(first + length - 1):
+            rows += self._last_rows[team] - self._rows[team]
+        return rows
 
-    def _consecutive(self, first: int, length: int) -> U64:
-        """The ``length`` indices from place ``first`` of the circular sequence on."""
-        origin = (self.start + first) % self.count
-        if origin + length <= self.count:
-            return np.arange(origin, origin + length, dtype=np.uint64)
-        return self._ring(first, np.arange(length))
+    def rows(self, iteration: int, rank: int) -> range:
+        """Rows of ``rank`` in its block's table in an iteration."""
+        team, (_, step) = self.team_of(rank), self.block_of(iteration)
+        first = step * self._rows[team]
+        for other in self.teams[team]:
+            if other == rank:
+                break
+            first += len(self.share(other, iteration))
+        return range(first, first + len(self.share(rank, iteration)))
+
+    # --- places: positions of the sequence, counted from its start
 
     def _chunk(self, block: int, team: int) -> int:
-        """``blocked``: where the team's chunk begins, from the start of the sequence."""
-        before = sum(self._rows[:team])
-        first = block * self.block_iterations * self.batch_size
-        return first + self.block_length(block) * before
+        """``blocked``: the first place of the team's chunk."""
+        before = sum(self._block_rows(block, other) for other in range(team))
+        return block * self.block_iterations * self.batch_size + before
+
+    def _places(self, block: int, team: int) -> npt.NDArray[np.int64]:
+        """``strided``: the places of a block's rows."""
+        first, length = block * self.block_iterations, self.block_length(block)
+        full = length - self.is_short(first + length - 1)
+        shares = map(self.share, self.teams[team])
+        positions = np.concatenate([np.arange(s.start, s.stop) for s in shares])
+        steps = (first + np.arange(full)[:, np.newaxis]) * self.batch_size
+        places = (steps + positions).ravel()
+        if full == length:
+            return np.asarray(places, np.int64)
+        last = first + full
+        rest = [self.share(rank, last) for rank in self.teams[team]]
+        begin = last * self.batch_size
+        parts = [np.arange(begin + share.start, begin + share.stop) for share in rest]
+        return np.asarray(np.concatenate([places, *parts]), np.int64)
+
+    # --- records
+
+    def _at(self, places: npt.NDArray[np.int64]) -> U64:
+        """Record numbers at some places."""
+        if self.epochs is not None:
+            return self.epochs.samples(places + self.start).view(np.uint64)
+        return np.asarray((places + self.start % self.count) % self.count, np.uint64)
+
+    def _consecutive(self, first: int, length: int) -> U64:
+        """The ``length`` records from place ``first`` on."""
+        origin = (self.start + first) % self.count
+        if self.epochs is None and origin + length <= self.count:
+            return np.arange(origin, origin + length, dtype=np.uint64)
+        return self._at(np.arange(first, first + length))
 
     def records(self, iteration: int, rank: int) -> U64:
         """Record indices of ``rank`` in ``iteration``: uint64, shape (share,)."""
         block, step = self.block_of(iteration)
-        share = self.share(rank)
+        share = self.share(rank, iteration)
         if self.assignment == "strided":
             return self._consecutive(iteration * self.batch_size + share.start, len(share))
+        rows = self.rows(iteration, rank)
         if self.assignment == "local":
-            own = self.rows(0, rank)
-            return self._dealt(iteration)[self.team_of(rank)][own.start : own.stop]
-        rows = self.rows(step, rank)
+            before = step * self._rows[self.team_of(rank)]
+            return self._dealt(iteration)[self.team_of(rank)][
+                rows.start - before : rows.stop - before
+            ]
         return self._consecutive(self._chunk(block, self.team_of(rank)) + rows.start, len(rows))
 
     def _dealt(self, iteration: int) -> list[U64]:
         """``local``: the records that each team takes in an iteration."""
         assert self.holder is not None
-        batch = self._consecutive(iteration * self.batch_size, self.batch_size)
-        places = deal(self.holder(batch), len(self.teams), self._rows)
+        shares = self._last_rows if self.is_short(iteration) else self._rows
+        batch = self._consecutive(iteration * self.batch_size, self.batch_length(iteration))
+        places = deal(self.holder(batch), len(self.teams), shares)
         return [batch[own] for own in places]
 
-    def rows(self, step: int, rank: int) -> range:
-        """Rows of ``rank`` in a block's table, in the block's iteration ``step``."""
-        team = self.team_of(rank)
-        first = step * self._rows[team]
-        for other in self.teams[team]:
-            if other == rank:
-                break
-            first += len(self.share(other))
-        return range(first, first + len(self.share(rank)))
-
     def team_records(self, block: int, team: int) -> U64:
-        """Record indices of a block's rows: uint64, shape (block length * team rows,)."""
-        length = self.block_length(block)
+        """Record indices of a block's rows: uint64, shape (rows,)."""
         if self.assignment == "local":
             first = block * self.block_iterations
-            parts = [self._dealt(iteration)[team] for iteration in range(first, first + length)]
-            return np.concatenate(parts)
+            iterations = range(first, first + self.block_length(block))
+            return np.concatenate([self._dealt(iteration)[team] for iteration in iterations])
         if self.assignment == "blocked":
-            return self._consecutive(self._chunk(block, team), length * self._rows[team])
-        positions = np.concatenate(
-            [np.arange(s.start, s.stop) for s in map(self.share, self.teams[team])]
-        )
-        steps = np.arange(length)[:, np.newaxis] * self.batch_size
-        first = block * self.block_iterations * self.batch_size
-        return self._ring(first, (steps + positions).ravel())
+            return self._consecutive(self._chunk(block, team), self._block_rows(block, team))
+        return self._at(self._places(block, team))
 
     def course(self, block: int) -> tuple[Run, ...]:
         """All records of a block of one iteration, in the order of the sequence, by team."""
-        if self.block_iterations != 1 or self.assignment == "local":
+        if self.block_iterations != 1 or self.assignment == "local" or self.epochs is not None:
             raise ValueError("only blocks of one iteration that follow the sequence have a course")
         first = block * self.batch_size
         if self.assignment == "blocked":
-            chunks = [Run(self._chunk(block, i), n, i) for i, n in enumerate(self._rows)]
+            teams = range(len(self.teams))
+            chunks = [Run(self._chunk(block, i), self._block_rows(block, i), i) for i in teams]
             return tuple(run for run in chunks if run.length)
         runs: list[Run] = []
         for rank in range(self.ranks):
-            share, team = self.share(rank), self.team_of(rank)
+            share, team = self.share(rank, block), self.team_of(rank)
             if not len(share):
                 continue
             if runs and runs[-1].team == team:

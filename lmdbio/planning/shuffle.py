@@ -26,6 +26,8 @@ order, runs).
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,7 +35,13 @@ import numpy.typing as npt
 
 __all__ = ["GLOBAL", "Shuffle"]
 
+_NUMBERS = re.compile(r"[0-9]{1,18}(x[0-9]{1,18})*\Z")
+
 I64 = npt.NDArray[np.int64]
+
+#: Where no size is given: a group takes a few large requests, and a window has so many parts of
+#: the file, each of them worth a request of its own.
+GROUP_BYTES, CHUNK_BYTES, WINDOW_CHUNKS = 16 << 20, 4 << 20, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +77,40 @@ class Shuffle:
         numbers = np.frombuffer(self.order, np.int64)
         if not np.array_equal(np.sort(numbers), np.arange(len(numbers))):
             raise ValueError(f"an order of {len(numbers)} records has each from 0 on once")
+
+    @classmethod
+    def named(cls, text: str, record_bytes: float | None = None, batch: int = 1) -> Shuffle:
+        """The shuffle of a name, with its sizes: ``groups:SIZE``, ``windows:CHUNKxCOUNT``.
+
+        Args:
+            text: "global", "groups", "windows" or "runs", the last three with sizes in records;
+                also in the singular.
+            record_bytes: of the file for each record, from which groups and windows without sizes
+                get some. None: they have to be given.
+            batch: records of an iteration: a group without a size is so many, or a multiple, so
+                that each root of any number of them can read whole groups.
+
+        Raises:
+            ValueError: there is no such shuffle.
+        """
+        kind, _, numbers = text.casefold().partition(":")
+        given = tuple(int(part) for part in numbers.split("x")) if _NUMBERS.match(numbers) else ()
+        kind = kind.removesuffix("s")
+        if kind == "global" and not numbers:
+            return GLOBAL
+        if kind == "group" and not numbers and record_bytes:
+            return cls.groups(max(1, round(GROUP_BYTES / record_bytes / batch)) * batch)
+        if kind == "window" and not numbers and record_bytes:
+            return cls.windows(max(1, int(CHUNK_BYTES / record_bytes)), WINDOW_CHUNKS)
+        makers: dict[tuple[str, int], Callable[..., Shuffle]]
+        makers = {("group", 1): cls.groups, ("window", 2): cls.windows, ("run", 1): cls.runs}
+        maker = makers.get((kind, len(given)))
+        if maker is None or not all(given):
+            raise ValueError(
+                f"{text!r} is not global, groups:SIZE, windows:CHUNKxCOUNT or runs:LENGTH "
+                "(numbers from 1 on)"
+            )
+        return maker(*given)
 
     @classmethod
     def groups(cls, size: int) -> Shuffle:
@@ -112,6 +154,11 @@ class Shuffle:
         if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
             raise ValueError(f"an order is a list of integers, not {numbers.dtype}{numbers.shape}")
         return cls(order=np.ascontiguousarray(numbers, np.int64).tobytes())
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether these are groups of records that meet no others."""
+        return self.inner and self.chunk > 1 and self.window == 1 and not self.held
 
     def window_records(self, count: int) -> int:
         """Records that are shuffled among each other, of ``count``."""

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from lmdbio.planning.order import Epoch, Shard
+from lmdbio.planning.order import Epoch, Epochs, Shard
+from lmdbio.planning.shuffle import Shuffle
 
 
 def whole(count: int, seed: int | None, number: int = 0) -> list[int]:
@@ -265,3 +266,23 @@ def test_all_in_one_batch_takes_no_more_than_there_is(size: int) -> None:
     assert Shard(10, size, 3, 4).places(0).tolist() == [9, 0, 1]
     assert Shard(10, size).run(range(1)).tolist() == list(range(10))
     assert Shard(10, size).batches == 1 and len(Shard(10, size, drop_last=True)) == 0
+
+
+def test_epochs_follow_one_another() -> None:
+    epochs = Epochs(10, 3, Shuffle.groups(4))
+    each = [Epoch(10, 3, number, Shuffle.groups(4)).samples(range(10)) for number in range(4)]
+    every = np.concatenate(each)
+    assert np.array_equal(epochs.samples(range(40)), every)
+    places = np.array([39, 0, 15, 15, 20])
+    assert np.array_equal(epochs.samples(places), every[places])
+    assert (
+        epochs.samples([10**15]).tolist()
+        == Epoch(10, 3, 10**14, Shuffle.groups(4)).samples([0]).tolist()
+    )
+    assert len(epochs.samples([])) == 0
+    with pytest.raises(ValueError, match="must not be negative"):
+        epochs.samples([-1])
+    with pytest.raises(ValueError, match="without samples"):
+        Epochs(0)
+    with pytest.raises(ValueError, match="cannot be that of 10"):
+        Epochs(10, 1, Shuffle.given([1, 0]))

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
 
 
@@ -28,21 +30,34 @@ def schedules(draw: st.DrawFn) -> Schedule:
     else:  # ranks dealt to nodes in turn, as some launchers do
         nodes = draw(st.integers(1, ranks))
         teams = tuple(tuple(range(node, ranks, nodes)) for node in range(nodes))
+    count = draw(st.integers(1, 50))
+    shuffle = draw(st.sampled_from([None, GLOBAL, Shuffle.groups(3), Shuffle.windows(2, 3)]))
+    is_whole = draw(st.booleans())
     return Schedule(
-        count=draw(st.integers(1, 50)),
+        count=count,
         batch_size=draw(st.integers(1, 40)),
         teams=teams,
         assignment=draw(st.sampled_from(["strided", "blocked"])),
         block_iterations=draw(st.integers(1, 7)),
-        start=draw(st.integers(-100, 10**12)),
-        iterations=draw(st.integers(1, 20)),
+        start=draw(st.integers(-100 if shuffle is None else 0, 10**12)),
+        iterations=draw(st.integers(1, 20)) if is_whole else None,
+        epochs=None if shuffle is None else Epochs(count, 7, shuffle),
+        length=None if is_whole else draw(st.integers(1, 200)),
     )
 
 
 def sequence(schedule: Schedule, first: int, last: int) -> list[int]:
     """Records of iterations [first, last), by the definition."""
     size = schedule.batch_size
-    return [(schedule.start + i) % schedule.count for i in range(first * size, last * size)]
+    end = last * size if schedule.length is None else min(last * size, schedule.length)
+    places = range(schedule.start + first * size, schedule.start + end)
+    if schedule.epochs is None:
+        return [place % schedule.count for place in places]
+    epochs = schedule.epochs
+    return [
+        int(Epoch(epochs.count, epochs.seed, number, epochs.shuffle).samples([within])[0])
+        for number, within in (divmod(place, schedule.count) for place in places)
+    ]
 
 
 @settings(max_examples=300, deadline=None)
@@ -73,9 +88,9 @@ def test_a_ranks_rows_of_its_teams_table_are_its_records(schedule: Schedule) -> 
         team = schedule.team_of(rank)
         tables = [schedule.team_records(block, team) for block in range(schedule.blocks)]
         for t in range(schedule.iterations):
-            block, step = schedule.block_of(t)
-            rows = schedule.rows(step, rank)
-            assert len(tables[block]) == schedule.block_length(block) * schedule.team_rows(team)
+            block, _ = schedule.block_of(t)
+            rows = schedule.rows(t, rank)
+            assert len(rows) == len(schedule.share(rank, t))
             np.testing.assert_array_equal(
                 tables[block][rows.start : rows.stop], schedule.records(t, rank)
             )
@@ -139,9 +154,49 @@ def test_runs_are_the_contiguous_pieces_of_a_teams_batch() -> None:
     assert sum(map(sum, map(sparse.runs, (0, 1)))) == 2
 
 
+@settings(max_examples=200, deadline=None)
+@given(schedules())
+def test_tables_have_all_rows_of_their_team_and_no_others(schedule: Schedule) -> None:
+    assert schedule.iterations is not None and schedule.blocks is not None
+    for team, members in enumerate(schedule.teams):
+        for block in range(schedule.blocks):
+            first = block * schedule.block_iterations
+            iterations = range(first, first + schedule.block_length(block))
+            rows = [i for t in iterations for rank in members for i in schedule.rows(t, rank)]
+            assert rows == list(range(len(schedule.team_records(block, team))))
+
+
+@pytest.mark.parametrize("shuffle", [GLOBAL, Shuffle.groups(7), Shuffle.windows(5, 4)])
+@pytest.mark.parametrize("assignment", ["strided", "blocked"])
+def test_whole_epochs_have_each_record_once_and_the_last_batch_is_short(
+    shuffle: Shuffle, assignment: str
+) -> None:
+    teams = ((0, 1), (2, 3, 4))
+    schedule = Schedule(
+        103, 12, teams, assignment, 4, epochs=Epochs(103, 1, shuffle), length=3 * 103
+    )
+    assert schedule.iterations == 26 and schedule.batch_length(25) == 9
+    assert [len(schedule.records(25, rank)) for rank in range(5)] == [1, 2, 2, 2, 2]
+    seen = np.concatenate(
+        [schedule.records(t, rank) for t in range(26) for rank in range(5)]
+    ).tolist()
+    assert sorted(seen) == sorted([*range(103)] * 3)
+    assert schedule.is_short(25) and not schedule.is_short(24)
+
+
+def test_a_batch_may_span_two_epochs() -> None:
+    schedule = Schedule(10, 8, ((0,),), epochs=Epochs(10, 3))
+    both = np.concatenate([schedule.records(t, 0) for t in (0, 1, 2)])[:20]
+    assert sorted(both[:10].tolist()) == sorted(both[10:].tolist()) == list(range(10))
+    later = Schedule(10, 8, ((0,),), epochs=Epochs(10, 3), start=13)
+    assert later.records(0, 0).tolist()[:7] == both[13:20].tolist()
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
+        ({"length": -1}, "length must not be negative"),
+        ({"epochs": Epochs(10, 1), "start": -1}, "start must not be negative for shuffled"),
         ({"count": 0}, "no records"),
         ({"batch_size": 0}, "batch_size"),
         ({"block_iterations": 0}, "block_iterations"),
@@ -184,7 +239,7 @@ def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_ho
             for step in range(local.block_length(block)):
                 iteration = block * local.block_iterations + step
                 for rank in members:
-                    rows = local.rows(step, rank)
+                    rows = local.rows(iteration, rank)
                     own = table[rows.start : rows.stop]
                     assert np.array_equal(own, local.records(iteration, rank))
 

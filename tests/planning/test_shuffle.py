@@ -222,3 +222,40 @@ def test_the_largest_mixed_order_goes_there_and_back() -> None:
     epoch = Epoch(2**31, 1, 0, Shuffle.mixed(2**30 + 1, 2**10, 2**10))
     places = np.random.default_rng(1).integers(0, 2**31, 10_000)
     assert np.array_equal(epoch.places(epoch.samples(places)), places)
+
+
+@pytest.mark.parametrize(
+    ("text", "shuffle"),
+    [
+        ("global", GLOBAL),
+        ("groups:16", Shuffle.groups(16)),
+        ("Group:16", Shuffle.groups(16)),
+        ("windows:7x5", Shuffle.windows(7, 5)),
+        ("window:7x5", Shuffle.windows(7, 5)),
+        ("runs:9", Shuffle.runs(9)),
+    ],
+)
+def test_a_shuffle_has_a_name(text: str, shuffle: Shuffle) -> None:
+    assert Shuffle.named(text) == shuffle
+
+
+def test_groups_and_windows_without_sizes_suit_the_records() -> None:
+    group = Shuffle.named("group", 4096.0, 256)
+    assert group.chunk == 4096 and group.is_grouped
+    # However large the records are, a group is a whole number of batches, and a chunk a record.
+    assert Shuffle.named("group", 1e9, 96).chunk == 96
+    assert Shuffle.named("group", 5000.0, 96).chunk % 96 == 0
+    window = Shuffle.named("window", 4096.0)
+    assert (window.chunk, window.window) == (1024, 64) and not window.is_grouped
+    assert Shuffle.named("window", 1e9).chunk == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "groups", "windows", "runs", "global:3", "groups:0", "groups:-1", "windows:3",
+     "groups:3x3", "groups:1e3", "groups:", "rows:3", "groups: 3", "windows:3x",
+     "groups:9999999999999999999"],
+)  # fmt: skip
+def test_what_is_no_shuffle_is_refused_by_name(text: str) -> None:
+    with pytest.raises(ValueError, match="is not global, groups:SIZE"):
+        Shuffle.named(text)
