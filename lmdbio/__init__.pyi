@@ -63,6 +63,7 @@ from lmdbio.errors import (
 from lmdbio.observe.stats import Stats as Stats
 from lmdbio.observe.tracing import trace as trace
 from lmdbio.planning.mode import Mode as Mode
+from lmdbio.planning.shuffle import Shuffle as Shuffle
 from lmdbio.reader.reader import Reader as Reader
 from lmdbio.records.joined import JoinedRecords as JoinedRecords
 from lmdbio.records.records import Records as Records

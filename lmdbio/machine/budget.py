@@ -178,6 +178,8 @@ class FootprintBound:
         self._count, self._seen = count, 0
         self._last = (0, 0)
         self._shared_max = 0
+        #: Sum of so many of the largest cells; None: to be made.
+        self._largest: tuple[int, int] | None = None
         self.total = 0
 
     def add(self, extents: npt.NDArray[Any]) -> None:
@@ -196,15 +198,14 @@ class FootprintBound:
             cells = np.arange(self._seen, self._seen + count) // self._cell
             starts = np.flatnonzero(np.diff(cells, prepend=-1))
             self._sums[cells[starts]] += np.add.reduceat(needed, starts)
-        self._before = None
+        self._before = self._largest = None
         self._shared_max = max(self._shared_max, shared_max)
         self._seen += count
         self.total += total
 
     def run(self, length: int) -> int:
         """Bytes that ``length`` consecutive records of the circle need at most."""
-        if self._seen != self._count:
-            raise RuntimeError(f"{self._seen} of {self._count} extents were seen")
+        self._check_seen()
         if length <= 0:
             return 0
         # The last cell may be short, so a run over the seam can touch one more.
@@ -215,6 +216,23 @@ class FootprintBound:
             self._before = np.concatenate(([0], np.cumsum(self._sums)))
         largest = _core.largest_run(self._before, cells)
         return min(self.total, largest + self._shared_max)
+
+    def any(self, length: int) -> int:
+        """Bytes that ``length`` records need at most, wherever they lie."""
+        self._check_seen()
+        if length <= 0:
+            return 0
+        if length >= len(self._sums):
+            return self.total
+        if self._largest is None or self._largest[0] != length:
+            # Records of one cell may be the largest ones: the cell stands for each of them.
+            largest = np.partition(self._sums, len(self._sums) - length)[-length:]
+            self._largest = length, int(largest.sum())
+        return min(self.total, self._largest[1] + length * self._shared_max)
+
+    def _check_seen(self) -> None:
+        if self._seen != self._count:
+            raise RuntimeError(f"{self._seen} of {self._count} extents were seen")
 
     def runs(self, lengths: tuple[int, ...], repeats: int) -> int:
         """Bytes that ``repeats`` times a set of runs needs at most."""

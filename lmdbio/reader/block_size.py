@@ -124,10 +124,22 @@ class Sizing:
         schedule, bound = self._schedule, self._bound
         if not self._is_known:
             return self._alignment
+        if schedule.epochs is not None:
+            rows = k * self._rows
+            return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
         if schedule.assignment == "blocked":
             return self._rounded(bound.run(k * self._rows))
         scattered = bound.runs(schedule.runs(self._team), k)
         return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
+
+    def _chunks_bytes(self, rows: int) -> int:
+        """Return the bytes of all chunks that ``rows`` neighbours in a shuffled order lie in."""
+        schedule = self._schedule
+        if schedule.epochs is None or not self._mixed_rows:
+            return self._bound.total
+        shuffle = schedule.epochs.shuffle
+        chunks = (-(-(rows - 1) // self._mixed_rows) + 1) * (self._mixed_rows // shuffle.chunk)
+        return min(self._bound.total, chunks * self._bound.run(shuffle.chunk))
 
     def block_bytes(self, k: int) -> int:
         """Return the bytes that a block of ``k`` iterations needs on average; 0: unknown."""
@@ -163,6 +175,8 @@ class Sizing:
         schedule = self._schedule
         each = max(1, self.block_bytes(1))
         best = min(-(-self._target // each), schedule.count // schedule.batch_size)
+        if self._mixed_rows:
+            best = max(1, self._mixed_rows // self._rows)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
             best = min(best, -(-schedule.iterations // 2))
@@ -173,14 +187,31 @@ class Sizing:
             low, best = (middle, best) if self._fits(middle) else (low, middle - 1)
         return low
 
+    @property
+    def _mixed_rows(self) -> int:
+        """Records that are shuffled among each other alone; 0: each may come from anywhere.
+
+        A block of so many is one group, or one window: its chunks are read once, and whole.
+        """
+        schedule = self._schedule
+        if schedule.epochs is None or schedule.assignment != "blocked" or not self._rows:
+            return 0
+        shuffle = schedule.epochs.shuffle
+        mixed = shuffle.window_records(schedule.count)
+        return mixed if mixed < schedule.count and not shuffle.held else 0
+
     def layout(self, k: int) -> share.Layout:
         """Return how to cut this root's part of the window for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
         slots = self._more_slots(k, table + data)
         spare = (self._budget - self._apart) // slots - table - data
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
+        if self._mixed_rows:
+            # Where a block begins inside a group, it takes parts of two: both are read whole.
+            allowance = min(max(allowance, self._chunks_bytes(k * self._rows) - data), spare)
         data += max(0, allowance) // self._alignment * self._alignment
-        return share.Layout(slots, table, data, self._alignment, self._is_known)
+        is_bounded = self._is_known and self._schedule.epochs is None
+        return share.Layout(slots, table, data, self._alignment, is_bounded)
 
     def _more_slots(self, k: int, slot_bytes: int) -> int:
         """Return a number of slots with which a root reads as far ahead as with usual blocks."""

@@ -53,6 +53,8 @@ class LentBatches:
         lender = window.lender  # first: the memory that is read below must not end meanwhile
         indices = self._schedule.records(iteration, self._rank)
         first = self._first + step * self._team_rows
+        if self._schedule.is_short(iteration):
+            first = self._schedule.rows(iteration, self._rank).start
         slot = window.addresses[block % window.layout.slots]
         rows = _core.split_rows(slot + first * ROW_BYTES, len(indices), window.layout.data_bytes)
         if rows is None:

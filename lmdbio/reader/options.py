@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zlib
 from dataclasses import dataclass
 from typing import Any, ClassVar, get_args
 
@@ -12,7 +13,9 @@ from lmdbio.locate.open import Check, Order
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.mode import AHEAD, Mode
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import ASSIGNMENTS
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.reader.roots import DataSet
 
 __all__ = ["ReaderOptions"]
@@ -23,6 +26,7 @@ class ReaderOptions:
     """The arguments of ``Reader``, which documents them.
 
     Attributes:
+        shuffle: a name may leave its sizes to the data set.
         memory_given: ``memory_bytes_max`` is the caller's; else each machine has its own.
         depth, gap_bytes_max, request_bytes_max: None: each root chooses for its node's storage.
     """
@@ -33,6 +37,9 @@ class ReaderOptions:
     assignment: str
     start: int
     iterations: int | None
+    shuffle: Shuffle | str | None
+    seed: int
+    epochs: int | None
     slots: int
     db: bytes | None
     provenance: str | None
@@ -55,6 +62,7 @@ class ReaderOptions:
         path: str | os.PathLike[str],
         mode: Mode | str,
         assignment: str,
+        shuffle: Shuffle | str | bool | None,
         db: bytes | str | None,
         provenance: str | os.PathLike[str] | None,
         check: Check,
@@ -66,7 +74,7 @@ class ReaderOptions:
         """Return the arguments as they stand for all ranks.
 
         Args:
-            numbers: batch_size, start, iterations, slots, depth, gap_bytes_max and
+            numbers: batch_size, start, iterations, seed, epochs, slots, depth, gap_bytes_max and
                 request_bytes_max; the other arguments are as for the class.
 
         Raises:
@@ -74,27 +82,24 @@ class ReaderOptions:
             IncompatibleError: records are asked for in the order in which they were put, and
                 the mode seeks them in the order of their keys.
         """
-        for name, value, allowed in (
-            ("assignment", assignment, ASSIGNMENTS),
-            ("check", check, get_args(Check)),
-            ("order", order, get_args(Order)),
-        ):
-            if value not in allowed:
-                raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
-        resolved = Mode.resolve(mode, provenance=False)
-        if order == "insertion" and resolved.locate not in AHEAD:
-            raise IncompatibleError(
-                f"mode {resolved} seeks records in the order of their keys: "
-                "order='insertion' needs locate='scan' or a provenance file"
-            )
+        shuffle = _shuffle(shuffle)
+        start = _integer("start", numbers["start"], None)
+        epochs = _optional("epochs", numbers["epochs"], 0)
+        _refuse_words(assignment=assignment, check=check, order=order)
+        _refuse_orders(mode, order, shuffle)
+        if start < 0 and (shuffle is not None or epochs is not None):
+            raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
         emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
         return cls(
             path=os.fsdecode(path),
             batch_size=_integer("batch_size", numbers["batch_size"], 1),
             mode=mode,
             assignment=assignment,
-            start=_integer("start", numbers["start"], None),
+            start=start,
             iterations=_optional("iterations", numbers["iterations"], 0),
+            shuffle=shuffle,
+            seed=_integer("seed", numbers["seed"], None),
+            epochs=epochs,
             slots=_integer("slots", numbers["slots"], 2),
             db=db.encode() if isinstance(db, str) else db,
             provenance=None if provenance is None else os.fsdecode(provenance),
@@ -112,9 +117,37 @@ class ReaderOptions:
         """Return what must be equal on all ranks, by argument."""
         values = {name: getattr(self, name) for name in self.__slots__ if name != "memory_given"}
         values["mode"] = self.mode.casefold() if isinstance(self.mode, str) else str(self.mode)
+        if isinstance(self.shuffle, Shuffle) and self.shuffle.order is not None:
+            values["shuffle"] = f"an order of crc32 {zlib.crc32(self.shuffle.order)}"
         if not self.memory_given:
             values["memory_bytes_max"] = None
         return values
+
+    def shuffled(self, count: int, size: int) -> Epochs | None:
+        """Return the orders of all epochs; None: records come in their own.
+
+        Args:
+            count: records of the data set, at least 1.
+            size: bytes of its file.
+
+        Raises:
+            ValueError: the shuffle is one of other records.
+        """
+        if self.shuffle is None:
+            return None
+        shuffle = self.shuffle
+        if isinstance(shuffle, str):
+            shuffle = Shuffle.named(shuffle, size / count, self.batch_size)
+        return Epochs(count, self.seed, shuffle)
+
+    def length(self, count: int) -> int | None:
+        """Return how many places the job uses; None: ``iterations`` full batches, or no end."""
+        if self.epochs is None:
+            return None
+        length = max(0, self.epochs * count - self.start)
+        return (
+            length if self.iterations is None else min(length, self.iterations * self.batch_size)
+        )
 
     def data_set(self) -> DataSet:
         """Return the data set that roots open, and how they are to read it."""
@@ -126,7 +159,62 @@ class ReaderOptions:
             self.check,
             self.order,
             Overrides(None, self.depth, self.request_bytes_max, self.gap_bytes_max),
+            "batch" if self.is_scattered else "stream",
         )
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether records that are read together lie anywhere in the file."""
+        if isinstance(self.shuffle, str):
+            return self.shuffle.casefold() == "global"
+        return self.shuffle is not None and self.shuffle.chunk == 1
+
+
+def _refuse_words(*, assignment: str, check: Check, order: Order) -> None:
+    """Raise ValueError for a word that is not known."""
+    for name, value, allowed in (
+        ("assignment", assignment, ASSIGNMENTS),
+        ("check", check, get_args(Check)),
+        ("order", order, get_args(Order)),
+    ):
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+
+
+def _refuse_orders(mode: Mode | str, order: Order, shuffle: object) -> None:
+    """Raise IncompatibleError where a mode cannot follow the order that is asked for."""
+    resolved = Mode.resolve(mode, provenance=False)
+    if resolved.locate in AHEAD:
+        return
+    if order == "insertion":
+        raise IncompatibleError(
+            f"mode {resolved} seeks records in the order of their keys: "
+            "order='insertion' needs locate='scan' or a provenance file"
+        )
+    if shuffle is not None:
+        raise IncompatibleError(
+            f"mode {resolved} goes through the records in the order of their keys: shuffle= "
+            "needs locate='scan' or a provenance file"
+        )
+
+
+def _shuffle(given: Any) -> Shuffle | str | None:
+    """Return a shuffle, or the name of one, or None.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: no shuffle has such a name.
+    """
+    if given is None or given is False:
+        return None
+    if given is True:
+        return GLOBAL
+    if isinstance(given, str):
+        Shuffle.named(given, 1.0)  # its sizes wait for the data set
+        return given
+    if not isinstance(given, Shuffle):
+        raise TypeError(f"shuffle must be a Shuffle or a name, not {type(given).__name__}")
+    return given
 
 
 def _integer(name: str, value: Any, lowest: int | None) -> int:

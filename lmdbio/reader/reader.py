@@ -20,6 +20,7 @@ import os
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from time import monotonic_ns
 from types import TracebackType
 from typing import Any
@@ -31,6 +32,7 @@ from lmdbio.locate.open import Check, Order
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.mode import Mode
+from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, uncaught
@@ -85,8 +87,17 @@ class Reader:
             (``machine.choice``), past the page cache while that is as good
             (``reading.direct_path``); in turn where several nodes read one file.
         assignment: "strided", as Caffe does, or "blocked" (``planning.schedule``).
-        start: the first record; any integer.
-        iterations: how many; None: endless.
+        start: the first record, any integer; with ``shuffle`` or ``epochs`` a place of the epochs,
+            from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at
+            the ``place`` of this one, with any number of ranks.
+        iterations: how many; None: endless, or as ``epochs`` says.
+        shuffle: "global" (or True), "groups:SIZE", "windows:CHUNKxCOUNT", "runs:LENGTH"
+            (``planning.shuffle``), "group" or "window" with sizes that suit the file, or a
+            ``Shuffle``; not in modes that seek. With groups and "blocked" a root reads a group at
+            a time (asynchronous I/O).
+        seed: of all orders, which are the same in any job.
+        epochs: the job ends with so many whole ones, counted from place 0, with a batch that may
+            be short; other batches may have records of two epochs.
         slots: of the window, per root; at least 2. With 3 a loop's variables may hold on to one
             batch while the rank asks for the next. Where blocks are small there are more.
         db: name of a named database; None: the main one.
@@ -124,6 +135,9 @@ class Reader:
         assignment: str = "strided",
         start: int = 0,
         iterations: int | None = None,
+        shuffle: Shuffle | str | bool | None = None,
+        seed: int = 0,
+        epochs: int | None = None,
         slots: int = 3,
         db: bytes | str | None = None,
         provenance: str | os.PathLike[str] | None = None,
@@ -135,37 +149,19 @@ class Reader:
         gap_bytes_max: int | None = None,
         request_bytes_max: int | None = None,
     ) -> None:
+        arguments = {k: v for k, v in locals().items() if k not in ("self", "comm")}
         self._closed = True  # until it is open
         begun = monotonic_ns()
         self._pid = os.getpid()
         self._thread: RootThread | None = None
         self._counter = StageCounter(self._engines)
-
-        def check_options() -> ReaderOptions:
-            return ReaderOptions.checked(
-                path=path,
-                batch_size=batch_size,
-                mode=mode,
-                assignment=assignment,
-                start=start,
-                iterations=iterations,
-                slots=slots,
-                db=db,
-                provenance=provenance,
-                check=check,
-                order=order,
-                ranks_per_node=ranks_per_node,
-                memory_bytes_max=memory_bytes_max,
-                depth=depth,
-                gap_bytes_max=gap_bytes_max,
-                request_bytes_max=request_bytes_max,
-            )
-
+        check_options = partial(ReaderOptions.checked, **arguments)
         setup = set_up(comm, check_options, self._counter)
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
         self.mode, self.turns = setup.mode, setup.turns
         self.count, self.schedule = setup.count, setup.schedule
+        self._iterations = setup.schedule.iterations
         self._lent = LentBatches(setup.window, setup.schedule, setup.rank, setup.options.slots)
         self._next = 0
         self._ended = self._closed = False
@@ -188,7 +184,7 @@ class Reader:
         """
         self._check_usable()
         iteration = self._next
-        if self._options.iterations is not None and iteration >= self._options.iterations:
+        if self._iterations is not None and iteration >= self._iterations:
             self._end()
             raise StopIteration
         self._lent.retire_batch(iteration)
@@ -261,15 +257,7 @@ class Reader:
             self._window.leave(self._lent.end(self._next), closes=False)
         finally:
             self._window.keep()
-            self._window.hand_over(self._is_unused())
-
-    def _is_unused(self) -> Callable[[], bool]:
-        """Return a callable that reports whether this rank has stopped filling its window.
-
-        It holds no reference to the Reader.
-        """
-        thread = self._thread
-        return lambda: thread is None or not thread.is_filling
+            self._window.hand_over(_is_unused(self._thread))
 
     def close(self) -> None:
         """End reading and free the window. Collective over the node; may be repeated.
@@ -283,12 +271,12 @@ class Reader:
         self._closed = True
         try:
             self._window.leave(self._lent.end(self._next), closes=True)
-            self._window.close(self._finish, self._is_unused())
+            self._window.close(self._finish, _is_unused(self._thread))
             ledger.ended(self)
         except BaseException as error:
             self._window.abort(error)
             self._window.keep()
-            self._window.hand_over(self._is_unused())
+            self._window.hand_over(_is_unused(self._thread))
             raise
 
     def _finish(self) -> None:
@@ -328,6 +316,13 @@ class Reader:
         return self._next
 
     @property
+    def place(self) -> int:
+        """``start`` of what is left; with "blocked" only where a block ends."""
+        schedule = self.schedule
+        used = self._next * schedule.batch_size
+        return schedule.start + (used if schedule.length is None else min(used, schedule.length))
+
+    @property
     def launched_s(self) -> float | None:
         """When this rank began to read for its team, by ``time.monotonic``; None: another does.
 
@@ -352,6 +347,14 @@ class Reader:
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
         return f"<Reader of {self._options.path}, rank {self.rank} of {self.size}, {state}>"
+
+
+def _is_unused(thread: RootThread | None) -> Callable[[], bool]:
+    """Return a callable that reports whether this rank has stopped filling its window.
+
+    It holds no reference to the Reader.
+    """
+    return lambda: thread is None or not thread.is_filling
 
 
 def _note_opened(reader: Reader, begun: int, setup: Setup, counter: StageCounter) -> None:

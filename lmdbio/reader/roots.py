@@ -31,7 +31,7 @@ from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents, open_shared_extents
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Staggering
-from lmdbio.machine.choice import Choice
+from lmdbio.machine.choice import Access, Choice
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
@@ -112,7 +112,11 @@ class RootSource:
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """The data set to open, and how to read it; arguments of ``Reader``."""
+    """The data set to open, and how to read it; arguments of ``Reader``.
+
+    Attributes:
+        access: "stream", or "batch" where the records of a block lie anywhere.
+    """
 
     path: str
     db: bytes | None
@@ -121,6 +125,7 @@ class DataSet:
     check: Check
     order: Order
     overrides: Overrides
+    access: Access = "stream"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +137,7 @@ class DataSetFacts:
         identity: of the file.
         meta: crc32 of both meta pages.
         txnid, count: of the state that the root sees, and its records.
+        used_bytes: of the file that are in use.
         is_far: the file lies neither on a disk of this machine nor in its memory.
         digest: of the provenance file; None: there is none.
         staggerings: what jobs have measured there; only the first root's count.
@@ -142,6 +148,7 @@ class DataSetFacts:
     meta: int
     txnid: int
     count: int
+    used_bytes: int = 0
     is_far: bool = False
     digest: bytes | None = None
     staggerings: tuple[Staggering, ...] = ()
@@ -297,7 +304,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         mode = Mode.resolve(data.mode, provenance=has_provenance)
         is_left = auto or mode.engine == "auto"
         overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
-        choice = choose_reading(index.pages, "stream", overrides)
+        choice = choose_reading(index.pages, data.access, overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
             tell(
                 f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
@@ -305,7 +312,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
                 WARNING,
             )
             overrides = replace(overrides, engine="pread")
-            choice = choose_reading(index.pages, "stream", overrides)
+            choice = choose_reading(index.pages, data.access, overrides)
         engine = open_engine(index.pages, choice)
         direct_path = DirectPath(
             engine,
@@ -335,6 +342,7 @@ def _look(path: str, pages: _core.Engine, meta: _core.Meta, count: int) -> DataS
         meta=zlib.crc32(metas),
         txnid=meta.txnid,
         count=count,
+        used_bytes=(meta.last_pgno + 1) * meta.layout.page_size,
         is_far=not (found.disk or found.in_memory),
     )
 

@@ -31,6 +31,7 @@ from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
+from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.options import ReaderOptions
@@ -40,6 +41,7 @@ from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.supply import FileSupply
 from lmdbio.reader.tokens import count_tokens
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
+from lmdbio.system.log import WARNING, tell
 
 __all__ = ["Setup", "set_up"]
 
@@ -231,19 +233,41 @@ def _plan(
     Returns:
         The schedule, with blocks of one iteration; how many tokens there are, and why.
     """
+    length = options.length(facts.count)
     schedule = Schedule(
         count=facts.count,
         batch_size=options.batch_size,
         teams=teams.all,
         assignment=options.assignment,
         start=options.start,
-        iterations=options.iterations,
+        iterations=options.iterations if length is None else None,
+        epochs=options.shuffled(facts.count, facts.used_bytes) if facts.count else None,
+        length=length,
     )
+    if job.rank == 0:
+        _warn_of_repeats(options, schedule)
     mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
-    if is_auto and is_shared and len(job.nodes) > 1:
+    if is_auto and is_shared and len(job.nodes) > 1 and schedule.epochs is None:
         # Storage that is far likes to be read in order; a disk here needs no turns.
         mode = replace(mode, tokens=USUAL_TOKENS)
     return schedule, *count_tokens(job, schedule, mode, facts.staggerings, suggested=is_auto)
+
+
+def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
+    """Say that groups are dealt more often than they can be shuffled anew.
+
+    Source: Lee et al., Asynchronous I/O Strategy, equation 1.
+    """
+    epochs, whole = schedule.epochs, options.epochs
+    if epochs is None or whole is None or not epochs.shuffle.is_grouped:
+        return
+    groups = -(-schedule.count // epochs.shuffle.chunk)
+    if whole > epochs_without_repeat(schedule.count, groups):
+        tell(
+            f"{options.path}: S < N/G does not hold: S = {whole} epochs of N = {schedule.count} "
+            f"records in G = {groups} groups; groups of more than S records hold it",
+            WARNING,
+        )
 
 
 def _agree_block(

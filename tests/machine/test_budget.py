@@ -165,6 +165,11 @@ def test_no_plan_of_consecutive_records_exceeds_the_bound(
         twice = extents[(first + np.r_[0:length, length + 3 : 2 * length + 3]) % count]
         assert planned(twice, alignment) <= bound.runs((length,), 2)
     assert planned(extents, alignment) <= bound.total
+    chance = np.random.default_rng(length)
+    for _ in range(5):  # records from anywhere
+        some = extents[chance.permutation(count)[:length]]
+        assert planned(some, alignment) <= bound.any(len(some))
+    assert bound.any(count) == bound.total and bound.any(0) == 0
 
 
 def test_the_bound_is_tight_for_records_in_a_row() -> None:
@@ -175,7 +180,7 @@ def test_the_bound_is_tight_for_records_in_a_row() -> None:
     bound = FootprintBound(count, 1)
     bound.add(extents)
     assert bound.run(10) == 10 * size and bound.total == count * size
-    assert bound.runs((10, 5), 4) == 60 * size
+    assert bound.runs((10, 5), 4) == bound.any(60) == 60 * size
     small = FootprintBound(count, 4096)
     extents["offset"], extents["length"] = np.arange(count) * 40, 40  # as in leaf pages
     small.add(extents)
@@ -187,6 +192,8 @@ def test_a_bound_over_extents_not_yet_seen_is_refused() -> None:
     bound = FootprintBound(10, 1)
     with pytest.raises(RuntimeError, match="0 of 10"):
         bound.run(1)
+    with pytest.raises(RuntimeError, match="0 of 10"):
+        bound.any(1)
 
 
 def test_a_recent_budget_is_asked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,23 @@ def test_the_union_of_shares_is_the_same_on_nodes_that_mpi_itself_makes(
     assert "cases" in mpi.run(4, "shares.py", mixed, env=nodes_of_its_own)
 
 
+@pytest.mark.parametrize(
+    ("mpi", "ranks"),
+    [("mpich", 1), ("mpich", 3), ("mpich", 8), ("openmpi", 4)],
+    indirect=["mpi"],
+)
+def test_shuffled_epochs_have_each_record_once_in_the_order_of_the_seed(
+    mpi: launch.Mpi, ranks: int, mixed: Path
+) -> None:
+    assert "cases" in mpi.run(ranks, "shuffles.py", mixed)
+
+
+def test_shuffled_epochs_are_the_same_on_nodes_that_mpi_itself_makes(
+    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path
+) -> None:
+    assert "cases" in mpi.run(4, "shuffles.py", mixed, env=nodes_of_its_own)
+
+
 def test_readers_on_communicators_of_every_kind_and_several_at_once(
     mpi: launch.Mpi, mixed: Path, fixed: Path
 ) -> None:

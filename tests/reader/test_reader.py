@@ -16,6 +16,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -31,6 +32,8 @@ from lmdbio.machine.choice import Access, Choice, choose
 from lmdbio.machine.overrides import Overrides
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
+from lmdbio.planning.order import Epoch
+from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader import reader, roots
 from lmdbio.reader.reader import Reader
 from lmdbio.system.file_identity import FileIdentity
@@ -107,6 +110,78 @@ def test_every_mode_gives_the_same_bytes_in_the_same_order(
     ) as rdr:
         assert drain(rdr) == [(200 + i) % COUNT for i in range(16 * 30)]
         assert rdr.mode.block_iterations >= 1
+
+
+SHUFFLES: list[Shuffle | str | bool | None] = [
+    None, True, "global", "group", "window", "groups:16", "windows:7x5", "runs:9",
+    Shuffle.given(np.arange(COUNT)[::-1]), Shuffle.mixed(50, 7, 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize("assignment", ["strided", "blocked"])
+def test_each_epoch_has_each_record_once_in_the_order_of_the_seed(
+    mixed: Path, shuffle: Shuffle | str | bool | None, assignment: str
+) -> None:
+    found = []
+    for mode in MODES:
+        with Reader(
+            mixed, 16, mode=mode, assignment=assignment, shuffle=shuffle, seed=5, epochs=3
+        ) as rdr:
+            found.append(drain(rdr))
+            assert rdr.schedule.iterations == -(-3 * COUNT // 16) and rdr.place == 3 * COUNT
+    assert all(one == found[0] for one in found), "whatever reads it"
+    epochs = np.reshape(found[0], (3, COUNT))
+    assert (np.sort(epochs, axis=1) == np.arange(COUNT)).all()
+    own = rdr.schedule.epochs
+    if own is None:
+        assert (epochs == np.arange(COUNT)).all()
+        return
+    for number, order in enumerate(epochs):
+        assert np.array_equal(
+            order, Epoch(COUNT, 5, number, own.shuffle).samples(np.arange(COUNT))
+        )
+
+
+def test_a_shuffled_reader_goes_on_where_another_one_stopped(mixed: Path) -> None:
+    words: dict[str, Any] = {"shuffle": "windows:7x5", "seed": 2, "epochs": 2}
+    with Reader(mixed, 10, **words) as rdr:
+        whole = drain(rdr)
+    with Reader(mixed, 10, **words) as rdr:
+        begun = [batch.indices.tolist() for _, batch in zip(range(23), rdr, strict=False)]
+        place = rdr.place
+    assert place == 230 and list(chain.from_iterable(begun)) == whole[:230]
+    with Reader(mixed, 7, start=place, **words) as rdr:
+        assert drain(rdr) == whole[230:]
+    with Reader(mixed, 7, start=2 * COUNT, **words) as rdr:
+        assert drain(rdr) == [] and rdr.place == 2 * COUNT
+
+
+def test_epochs_end_a_reader_also_where_nothing_is_shuffled(mixed: Path) -> None:
+    with Reader(mixed, 100, epochs=1) as rdr:
+        assert [len(batch) for batch in rdr] == [100, 100, 11]
+    with Reader(mixed, 100, epochs=9, iterations=3, start=5) as rdr:
+        assert drain(rdr) == [(5 + i) % COUNT for i in range(300)]
+    with Reader(mixed, 100, epochs=1, iterations=30, mode="lmm") as rdr:
+        assert drain(rdr) == list(range(COUNT)), "a mode that seeks has a short batch, too"
+    with Reader(mixed, 100, epochs=0) as rdr:
+        assert drain(rdr) == []
+
+
+def test_groups_that_repeat_are_warned_of(mixed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Reader(mixed, 10, shuffle="groups:20", epochs=19):
+        pass
+    assert not caplog.records
+    with Reader(mixed, 10, shuffle="groups:20", epochs=20):
+        pass
+    assert f"S = 20 epochs of N = {COUNT} records in G = 11 groups" in caplog.text
+
+
+def test_a_block_is_a_whole_group_or_window_where_a_root_has_it_alone(fixed: Path) -> None:
+    for shuffle, k in (("groups:100", 10), ("windows:20x6", 12), ("group", None)):
+        with Reader(fixed, 10, shuffle=shuffle, assignment="blocked", epochs=1) as rdr:
+            assert k is None or rdr.mode.block_iterations == k
+            assert len(drain(rdr, [bytes([i % 251]) * 3001 for i in range(500)])) == 500
 
 
 def test_reads_may_be_carried_by_io_uring(mixed: Path) -> None:
@@ -478,6 +553,19 @@ def test_a_mode_by_provenance_without_a_sidecar_is_refused(fixed: Path) -> None:
         ({"depth": 0}, ValueError, "depth"),
         ({"check": "never"}, ValueError, "check"),
         ({"ranks_per_node": 0}, ValueError, "ranks_per_node"),
+        ({"shuffle": "rows:3"}, ValueError, "'rows:3' is not global, groups:SIZE"),
+        ({"shuffle": 3}, TypeError, "shuffle must be a Shuffle or a name, not int"),
+        (
+            {"shuffle": Shuffle.given([1, 0])},
+            ValueError,
+            "order of 2 records cannot be",
+        ),
+        ({"shuffle": True, "mode": "dm"}, IncompatibleError, "shuffle= needs locate='scan'"),
+        ({"shuffle": True, "mode": "lmdb"}, IncompatibleError, "shuffle= needs locate='scan'"),
+        ({"shuffle": True, "start": -1}, ValueError, "at least 0, not -1"),
+        ({"epochs": 1, "start": -1}, ValueError, "at least 0, not -1"),
+        ({"epochs": -1}, ValueError, "epochs"),
+        ({"seed": 0.5}, TypeError, "seed"),
     ],
 )
 def test_arguments_that_make_no_sense_are_refused_by_name(
