@@ -151,6 +151,11 @@ class Schedule:
             return self.batch_size
         return min(self.batch_size, self.length - iteration * self.batch_size)
 
+    def place_after(self, iterations: int) -> int:
+        """Return the place at which the sequence goes on after so many iterations."""
+        used = iterations * self.batch_size
+        return self.start + (used if self.length is None else min(used, self.length))
+
     def share(self, rank: int, iteration: int | None = None) -> range:
         """Positions of ``rank`` in the batch of an iteration; None: in each that is full."""
         size = self.batch_size if iteration is None else self.batch_length(iteration)

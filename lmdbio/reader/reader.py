@@ -318,9 +318,7 @@ class Reader:
     @property
     def place(self) -> int:
         """``start`` of what is left; with "blocked" only where a block ends."""
-        schedule = self.schedule
-        used = self._next * schedule.batch_size
-        return schedule.start + (used if schedule.length is None else min(used, schedule.length))
+        return self.schedule.place_after(self._next)
 
     @property
     def launched_s(self) -> float | None:

@@ -260,7 +260,9 @@ class ReaderLoader:
     def state_dict(self) -> State:
         """``start`` of a Reader that goes on where this one is, with as many ranks as it has."""
         schedule = self._reader.schedule
-        start = (schedule.start + self._used * schedule.batch_size) % schedule.count
+        start = schedule.place_after(self._used)
+        if schedule.epochs is None and schedule.length is None:
+            start %= schedule.count
         return {"lmdbio": STATE_VERSION, "count": schedule.count, "start": start}
 
     def close(self) -> None:

@@ -604,6 +604,22 @@ def test_a_reader_s_batches_are_decoded_ahead(folder: Path, threads: int, buffer
         assert flat(ReaderLoader(reader, transform=number)) == list(range(160, 200))
 
 
+def test_a_shuffled_reader_s_state_is_a_place_of_its_epochs(folder: Path) -> None:
+    words: dict[str, Any] = {"shuffle": True, "seed": 4, "epochs": 3}
+    with lmdbio.Reader(folder, 40, **words) as reader:
+        whole = flat(ReaderLoader(reader, transform=number))
+    assert len(whole) == 3 * COUNT and sorted(whole[:COUNT]) == list(range(COUNT))
+    with lmdbio.Reader(folder, 40, **words) as reader:
+        loader = ReaderLoader(reader, transform=number)
+        steps = COUNT // 40 + 2
+        seen = flat(itertools.islice(loader, steps))
+        state = loader.state_dict()
+        loader.close()
+    assert state["start"] == 40 * steps > COUNT and seen == whole[: 40 * steps]
+    with lmdbio.Reader(folder, 32, start=state["start"], **words) as reader:
+        assert flat(ReaderLoader(reader, transform=number)) == whole[40 * steps :]
+
+
 def test_a_reader_s_error_comes_in_its_turn(folder: Path) -> None:
     def broken(data: bytes) -> int:
         if number(data) == 57:
