@@ -43,6 +43,13 @@ void lio_copy(void *to, const void *from, size_t size)
     memcpy(out, in, size);
 }
 
+void lio_copy_rows(const uint64_t *from, const uint64_t *lengths, const uint64_t *to,
+                   uint64_t count)
+{
+    for (uint64_t i = 0; i < count; i++)
+        lio_copy((void *)(uintptr_t)to[i], (const void *)(uintptr_t)from[i], (size_t)lengths[i]);
+}
+
 void lio_heap_keep(void)
 {
     /* Below 32 MiB, which glibc always gives back; never touched, so that it takes no memory. */

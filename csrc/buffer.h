@@ -28,6 +28,10 @@ void lio_buffer_close(uint8_t *buffer);
  * one address: that of a whole epoch may be such a one. */
 void lio_copy(void *to, const void *from, size_t size);
 
+/* Copies `count` rows: row i has lengths[i] bytes at from[i], and goes to to[i]. */
+void lio_copy_rows(const uint64_t *from, const uint64_t *lengths, const uint64_t *to,
+                   uint64_t count);
+
 /* Lets malloc keep up to 64 MiB that objects leave at the end of the heap, instead of giving them
  * back to the kernel and asking for them anew, page by page: where lists of large objects come and
  * go, that was seen to be a third of the processor time. A program that frees one large array

@@ -82,7 +82,7 @@ from lmdbio._core.locate import (
     leaf_extents,
     leaves_of,
 )
-from lmdbio._core.memory import Memory, MemoryPool, address_of, keep_heap, lend
+from lmdbio._core.memory import Memory, MemoryPool, address_of, copy_rows, keep_heap, lend
 from lmdbio._core.order import Shuffling
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
@@ -181,6 +181,7 @@ __all__ = [
     "leaf_items",
     "leaf_keys",
     "leaves_of",
+    "copy_rows",
     "lend",
     "look_at",
     "make_plan",

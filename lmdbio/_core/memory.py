@@ -7,8 +7,12 @@ from functools import partial
 from operator import is_
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.owner import owned
+from lmdbio._core.status import pointer_to
 
 
 class Memory:
@@ -33,6 +37,23 @@ class Memory:
         self._owner = owned(pointer, lib.lio_buffer_close)
         self.address = int(ffi.cast("uintptr_t", pointer))
         self.size = size
+
+
+def copy_rows(
+    sources: npt.NDArray[np.uint64],
+    lengths: npt.NDArray[np.uint64],
+    targets: npt.NDArray[np.uint64],
+) -> None:
+    """Copies rows of memory, without the interpreter's lock.
+
+    Args:
+        sources, targets: addresses of each row's first byte, shape (n,); the caller owns both.
+        lengths: of each row, bytes, shape (n,).
+    """
+    if not len(sources) == len(lengths) == len(targets):
+        raise ValueError(f"{len(sources)} sources, {len(lengths)} lengths, {len(targets)} targets")
+    arrays = [np.ascontiguousarray(one, np.uint64) for one in (sources, lengths, targets)]
+    lib.lio_copy_rows(*(pointer_to(one, "uint64_t *") for one in arrays), len(lengths))
 
 
 class MemoryPool:

@@ -12,16 +12,18 @@ Source: DeepIO, section III-C (its hybrid pipeline); two-phase I/O.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.order import Epoch
+from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.split import split_share
 
-__all__ = ["Rounds"]
+__all__ = ["Round", "RoundSequence", "Rounds"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -114,3 +116,52 @@ class Rounds:
         within, sizes = places - begins[rounds], np.diff(begins)[rounds]
         # The largest root whose share (``split_share``) begins at this place or before it.
         return np.asarray(((within + 1) * self.roots - 1) // sizes, np.int64)
+
+
+class Round(NamedTuple):
+    """A round of the endless sequence of epochs.
+
+    Attributes:
+        epoch, number: of the epoch, and of the round in it.
+        begin, end: its places, counted from the first epoch's first.
+    """
+
+    epoch: int
+    number: int
+    begin: int
+    end: int
+
+
+@dataclass(frozen=True)
+class RoundSequence:
+    """The rounds of all epochs, one after the other.
+
+    Attributes:
+        epochs: their shuffle has windows.
+        roots: that read.
+    """
+
+    epochs: Epochs
+    roots: int
+
+    def from_place(self, place: int) -> Iterator[Round]:
+        """Yield the round of a place, and all after it."""
+        count = self.epochs.count
+        epoch, within = divmod(place, count)
+        number = int(self.rounds(epoch).of([within])[0])
+        while True:
+            rounds, first = self.rounds(epoch), epoch * count
+            while number < len(rounds):
+                begin, end = rounds.begin(number), rounds.begin(number + 1)
+                yield Round(epoch, number, first + begin, first + end)
+                number += 1
+            epoch, number = epoch + 1, 0
+
+    def rounds(self, epoch: int) -> Rounds:
+        """Return those of an epoch."""
+        return _rounds(self.epochs, self.roots, epoch)
+
+
+@lru_cache(maxsize=4)
+def _rounds(epochs: Epochs, roots: int, number: int) -> Rounds:
+    return Rounds(Epoch(epochs.count, epochs.seed, number, epochs.shuffle), roots)

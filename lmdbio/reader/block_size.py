@@ -33,6 +33,10 @@ BLOCKS_AHEAD = 3
 #: Small blocks get more slots, so that a root reads as much ahead as with large ones; at most
 #: so many.
 SLOTS_MAX = 16
+#: Whole windows in a root's memory: one is used while the next one is read.
+WINDOW_BUFFERS = 2
+#: Smaller windows are read with others of their block, of which they are a small part.
+WINDOW_BYTES_MIN = 2 * 2**20
 #: A slot may be so much larger than the bound, for gaps that a root reads over.
 GAP_ALLOWANCE = 1.25
 #: Extents that ``measure`` asks of the source at once.
@@ -52,6 +56,8 @@ class Sizing:
 
     Attributes:
         request_bytes_max: bytes per request; 0 before ``measure``.
+        window_buffers: windows of the order that this root holds in memory of its own; 0: none.
+        window_bytes: of each.
     """
 
     def __init__(
@@ -71,6 +77,7 @@ class Sizing:
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
         self._is_known = True
+        self.window_buffers = self.window_bytes = 0
         self._is_derived = False  # the number of iterations
         self._target = BLOCK_BYTES_TARGET
         takes_turns = takes_turns and len(schedule.teams) > 1
@@ -104,6 +111,7 @@ class Sizing:
             last = min(count, first + EXTENTS_CHUNK)
             self._bound.add(source.index.run(first, last))
         self._set_apart_stages(source)
+        self._set_apart_windows(max(source.mode.block_iterations, 1))
 
     def _set_apart_stages(self, source: RootSource) -> None:
         """Count the stages of direct reads; without room for them, read through the page cache."""
@@ -112,6 +120,27 @@ class Sizing:
         if stages and not self._fits(max(source.mode.block_iterations, 1)):
             self._apart -= stages
             source.end_direct_path("the memory budget has no room for what they need besides")
+
+    def _set_apart_windows(self, k: int) -> None:
+        """Count buffers for whole windows, which a root that is alone fills and copies out of.
+
+        Small windows, or such as have no room, are read block by block.
+        """
+        epochs, mixed = self._schedule.epochs, self._mixed_rows
+        is_alone = len(self._schedule.teams) == 1
+        if epochs is None or not mixed or not is_alone or not epochs.shuffle.inner:
+            return
+        chunk = epochs.shuffle.chunk
+        least = min(self._bound.total, mixed // chunk * self._bound.run(chunk))
+        size = self._rounded(int(least * GAP_ALLOWANCE))
+        if size < WINDOW_BYTES_MIN:
+            return
+        self.window_buffers = max(WINDOW_BUFFERS, -(-2 * self._target // size))
+        self.window_bytes = size
+        self._apart += self.window_buffers * size
+        if not self._fits(k):
+            self._apart -= self.window_buffers * size
+            self.window_buffers = self.window_bytes = 0
 
     def _rounded(self, size: int) -> int:
         return -(-max(size, 1) // self._alignment) * self._alignment
@@ -125,8 +154,11 @@ class Sizing:
         if not self._is_known:
             return self._alignment
         if schedule.epochs is not None:
-            rows = k * self._rows
-            return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
+            rows, size = k * self._rows, 0
+            if self.window_buffers:  # rows are copied, also those of one record
+                size = rows // schedule.count * bound.total
+                rows %= schedule.count
+            return self._rounded(size + min(bound.any(rows), self._chunks_bytes(rows)))
         if schedule.assignment == "blocked":
             return self._rounded(bound.run(k * self._rows))
         scattered = bound.runs(schedule.runs(self._team), k)
@@ -175,7 +207,7 @@ class Sizing:
         schedule = self._schedule
         each = max(1, self.block_bytes(1))
         best = min(-(-self._target // each), schedule.count // schedule.batch_size)
-        if self._mixed_rows:
+        if self._mixed_rows and not self.window_buffers:
             best = max(1, self._mixed_rows // self._rows)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
@@ -194,7 +226,8 @@ class Sizing:
         A block of so many is one group, or one window: its chunks are read once, and whole.
         """
         schedule = self._schedule
-        if schedule.epochs is None or schedule.assignment != "blocked" or not self._rows:
+        is_alone = len(schedule.teams) == 1
+        if schedule.epochs is None or not (is_alone or schedule.assignment == "blocked"):
             return 0
         shuffle = schedule.epochs.shuffle
         mixed = shuffle.window_records(schedule.count)
@@ -206,7 +239,7 @@ class Sizing:
         slots = self._more_slots(k, table + data)
         spare = (self._budget - self._apart) // slots - table - data
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
-        if self._mixed_rows:
+        if self._mixed_rows and not self.window_buffers:
             # Where a block begins inside a group, it takes parts of two: both are read whole.
             allowance = min(max(allowance, self._chunks_bytes(k * self._rows) - data), spare)
         data += max(0, allowance) // self._alignment * self._alignment

@@ -23,6 +23,7 @@ from lmdbio.locate.cursor_walk import CursorWalk, Relay
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Speculation
+from lmdbio.reader.flight import Arrival
 from lmdbio.reader.flow_control import NAP_SHARE, FlowControl
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import WARNING, tell
@@ -79,7 +80,7 @@ class RootMail:
         self._others = roots[:team] + roots[team + 1 :]
         self._roots, self._node_leaders = roots, node_leaders
         self.failure: tuple[int, str] | None = None
-        self._ticket: _core.Ticket | None = None  # requests that the engine begins in this turn
+        self._ticket: Arrival | None = None  # requests that the engine begins in this turn
         self._has_read_all = False
         self._active_s = time.monotonic()  # when a letter last went, or an expected one came
         self._flow = FlowControl()
@@ -212,7 +213,7 @@ class RootMail:
         patience_s = TURN_ROUNDS * roots * self._flow.flight_s
         return min(max(patience_s, TURN_SECONDS_MIN), TURN_SECONDS_MAX)
 
-    def read_by(self, block: int, ticket: _core.Ticket, requests: int, depth: int) -> None:
+    def read_by(self, block: int, ticket: Arrival, requests: int, depth: int) -> None:
         """Note that an engine has taken a block's requests.
 
         The turn, if it is one, lasts until all of them have begun.
@@ -245,7 +246,7 @@ class RootMail:
         """Whether an engine still begins requests of this turn."""
         return self._ticket is not None
 
-    def end_turn(self, timeout_ms: int = 0, older: _core.Ticket | None = None) -> None:
+    def end_turn(self, timeout_ms: int = 0, older: Arrival | None = None) -> None:
         """Pass the token on when the last request of the block has begun.
 
         Not when it has ended: the next root's requests reach the storage while it still serves

@@ -15,7 +15,7 @@ from lmdbio.errors import Error
 from lmdbio.observe.stats import Rest, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
-from lmdbio.reader.supply import FileSupply, PendingBlock
+from lmdbio.reader.supply import PendingBlock, Supply
 from lmdbio.reader.table import write_table
 
 __all__ = ["RootThread", "uncaught"]
@@ -67,7 +67,7 @@ class RootThread(threading.Thread):
         self,
         window: share.NodeWindow,
         schedule: Schedule,
-        supply: FileSupply,
+        supply: Supply,
         mail: RootMail,
         counter: StageCounter,
     ) -> None:
@@ -214,7 +214,7 @@ class RootThread(threading.Thread):
         is_prepared = self._supply.prepare(pending, self._between, may_read=may_read)
         if not may_read:
             self._mail.give_turn()
-        return is_prepared and may_read and pending.is_speculation_read()
+        return is_prepared and may_read and pending.has_arrived()
 
     def _slot_is_free(self, block: int, timeout_ms: int) -> bool:
         """Return whether the team has released the slot of ``block``.
@@ -288,9 +288,9 @@ class RootThread(threading.Thread):
     def _rest(self, pending: PendingBlock | None) -> None:
         """Wait for what may come next, ``slice_ms`` at most."""
         timeout_ms = self._mail.slice_ms()
-        if pending is not None and not pending.is_speculation_read():
+        if pending is not None and not pending.has_arrived():
             self._begin_rest("reads")
-            pending.is_speculation_read(timeout_ms)
+            pending.has_arrived(timeout_ms)
         elif self._mail.in_turn:
             self._begin_rest("reads")
             self._await_begun(timeout_ms)

@@ -38,8 +38,9 @@ from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
-from lmdbio.reader.supply import FileSupply
+from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reader.tokens import count_tokens
+from lmdbio.reader.window_supply import WindowSupply
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, tell
 
@@ -126,9 +127,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         if source is not None:
-            supply = FileSupply(
-                source, schedule, team, window, mail, sizing.request_bytes_max, counter
-            )
+            supply = _supply(source, schedule, team, window, mail, sizing, counter)
             thread = RootThread(window, schedule, supply, mail, counter)
             source = None  # the supply owns it
     finally:
@@ -139,6 +138,23 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
     # Over the job, 1 MEETING.
     _launch(job, thread, window)
     return Setup(options, job.rank, job.size, mode, turns, facts.count, schedule, window, thread)
+
+
+def _supply(
+    source: RootSource,
+    schedule: Schedule,
+    team: int,
+    window: share.NodeWindow,
+    mail: RootMail,
+    sizing: Sizing,
+    counter: StageCounter,
+) -> Supply:
+    """Return what reads this root's blocks: whole windows of the order, or block by block."""
+    size = sizing.request_bytes_max
+    if sizing.window_buffers:
+        buffers = sizing.window_buffers, sizing.window_bytes
+        return WindowSupply(source, schedule, window, size, *buffers, counter)
+    return FileSupply(source, schedule, team, window, mail, size, counter)
 
 
 # --- the steps ---------------------------------------------------------------------------

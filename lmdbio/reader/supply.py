@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from time import monotonic_ns
-from typing import NamedTuple
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,11 @@ from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.speculation import Guess
+from lmdbio.reader.flight import Flight
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.roots import RootSource
 
-__all__ = ["FileSupply", "Flight", "PendingBlock"]
+__all__ = ["FileSupply", "PendingBlock", "Supply"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +51,7 @@ class PendingBlock:
     """The block that the root reads next.
 
     Attributes:
+        awaited: reads that must arrive before it can be submitted; None: there are none.
         extents: of its records; None: not known yet.
         plan: of its reads; None: not made yet.
         speculated: reads that began before the supply knew where the records lie.
@@ -57,37 +59,53 @@ class PendingBlock:
     """
 
     number: int
+    awaited: _core.Ticket | None = None
     extents: _core.Extents | None = None
     plan: _core.Plan | None = None
     speculated: _Speculated | None = None
     is_guessed: bool = False
 
-    def is_speculation_read(self, timeout_ms: int = 0) -> bool:
-        """Return whether speculated reads, if there are any, have arrived."""
-        return self.speculated is None or self.speculated.ticket.poll(timeout_ms)
+    def has_arrived(self, timeout_ms: int = 0) -> bool:
+        """Return whether reads that the block waits for, if there are any, have arrived."""
+        return self.awaited is None or self.awaited.poll(timeout_ms)
 
 
-class Flight(NamedTuple):
-    """A block whose reads are under way.
+class Supply(Protocol):
+    """The rows of blocks, for a root's thread.
 
     Attributes:
-        address: of its slot.
-        offsets: where each record begins in the slot's data, bytes, uint64.
-        lengths: of the records, bytes, uint64.
-        bytes: that were planned.
-        past: the reads pass by the page cache.
-        requests, depth: how many reads, and how many the engine has under way at most.
+        path: of the file.
+        guard: raises Error where the file has changed since the records were found.
+        flights: blocks whose reads are under way, oldest first; the root's thread takes them out.
     """
 
-    number: int
-    ticket: _core.Ticket
-    address: int
-    offsets: npt.NDArray[np.uint64]
-    lengths: npt.NDArray[np.uint64]
-    bytes: int
-    past: bool
-    requests: int
-    depth: int
+    path: str
+    guard: Callable[[], None]
+    flights: deque[Flight]
+
+    def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
+        """Do what can be done for a block by now; return whether it can be submitted.
+
+        Args:
+            pending: the block.
+            alive: called now and then while it takes long; may raise.
+            may_read: there is a slot and a turn for the block.
+        """
+
+    def submit(self, pending: PendingBlock) -> Flight:
+        """Start the reads of a prepared block into its slot."""
+
+    def judge(self, flight: Flight, times: tuple[float, float]) -> None:
+        """Note how long a block past the page cache took."""
+
+    def drop(self, pending: PendingBlock | None) -> None:
+        """Give up all reads that are under way."""
+
+    def engines(self) -> Stats:
+        """Return the engines' counts; also after ``close``."""
+
+    def close(self) -> None:
+        """Close what the root reads with."""
 
 
 class FileSupply:
@@ -239,7 +257,7 @@ class FileSupply:
         self._counter.submitted(begun)
         if speculated is not None:
             speculated.ticket.close()
-            pending.speculated = None
+            pending.speculated = pending.awaited = None
         return flight
 
     def _complete(
@@ -307,13 +325,13 @@ class FileSupply:
         address = self._slot(pending.number, plan.totals.buffer_bytes)
         into = address + self._window.layout.table_bytes
         ticket = self._source.engine.submit_plan(plan, into, self._window)
-        pending.speculated = _Speculated(guess, plan, ticket)
+        pending.speculated, pending.awaited = _Speculated(guess, plan, ticket), ticket
 
     def _seek(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> None:
         """Seek with the other roots; not before speculated reads have arrived."""
         relay, speculation = self._mail.relay, self._mail.speculation
         assert relay is not None
-        is_due = may_read and pending.is_speculation_read()
+        is_due = may_read and pending.has_arrived()
         begun, before = monotonic_ns(), relay.sought
         is_found = self._mail.seek(
             pending.number, is_due=is_due, is_found=pending.extents is not None, alive=alive

@@ -6,13 +6,15 @@ chunks anywhere.
 
 from __future__ import annotations
 
+from itertools import islice, pairwise
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given
 
-from lmdbio.planning.order import Epoch
-from lmdbio.planning.rounds import Rounds
+from lmdbio.planning.order import Epoch, Epochs
+from lmdbio.planning.rounds import Rounds, RoundSequence
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 drawn = st.builds(
@@ -62,3 +64,23 @@ def test_orders_without_windows_and_no_roots_are_refused() -> None:
             Rounds(Epoch(9, 1, 0, shuffle), 2)
     with pytest.raises(ValueError, match="at least 1 root"):
         Rounds(Epoch(9, 1, 0, Shuffle.groups(3)), 0)
+
+
+@given(
+    st.integers(1, 200), st.integers(2, 20), st.integers(1, 8), st.integers(0, 900),
+    st.integers(1, 3),
+)  # fmt: skip
+def test_rounds_follow_one_another_from_any_place_on(
+    count: int, chunk: int, window: int, place: int, roots: int
+) -> None:
+    epochs = Epochs(count, 4, Shuffle(chunk, window))
+    sequence = RoundSequence(epochs, roots)
+    found = list(islice(sequence.from_place(place), 12))
+    assert found[0].begin <= place < found[0].end
+    for one, following in pairwise(found):
+        assert one.end == following.begin and one.begin < one.end
+    for one in found:
+        rounds = sequence.rounds(one.epoch)
+        read = [rounds.slice(one.number, root) for root in range(roots)]
+        used = epochs.samples(np.arange(one.begin, one.end))
+        assert sorted(np.concatenate(read).tolist()) == sorted(used.tolist())

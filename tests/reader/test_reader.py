@@ -34,7 +34,7 @@ from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.reader import reader, roots
+from lmdbio.reader import block_size, reader, roots
 from lmdbio.reader.reader import Reader
 from lmdbio.system.file_identity import FileIdentity
 
@@ -120,9 +120,15 @@ SHUFFLES: list[Shuffle | str | bool | None] = [
 
 @pytest.mark.parametrize("shuffle", SHUFFLES, ids=lambda one: str(one)[:20])
 @pytest.mark.parametrize("assignment", ["strided", "blocked"])
+@pytest.mark.parametrize("window_bytes_min", [1, 2**40])
 def test_each_epoch_has_each_record_once_in_the_order_of_the_seed(
-    mixed: Path, shuffle: Shuffle | str | bool | None, assignment: str
+    mixed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shuffle: Shuffle | str | bool | None,
+    assignment: str,
+    window_bytes_min: int,
 ) -> None:
+    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", window_bytes_min)
     found = []
     for mode in MODES:
         with Reader(
@@ -182,6 +188,89 @@ def test_a_block_is_a_whole_group_or_window_where_a_root_has_it_alone(fixed: Pat
         with Reader(fixed, 10, shuffle=shuffle, assignment="blocked", epochs=1) as rdr:
             assert k is None or rdr.mode.block_iterations == k
             assert len(drain(rdr, [bytes([i % 251]) * 3001 for i in range(500)])) == 500
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any window is read as a whole, into memory of its own."""
+    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", 1)
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize(
+    ("shuffle", "batch_size"), [("groups:30", 7), ("windows:10x6", 16), ("windows:90x2", 500)]
+)
+def test_each_byte_is_read_once_an_epoch_wherever_blocks_begin(
+    fixed: Path, shuffle: str, batch_size: int
+) -> None:
+    values = [bytes([i % 251]) * 3001 for i in range(500)]
+    mode = Mode(block_iterations=2)
+    with Reader(
+        fixed, batch_size, shuffle=shuffle, epochs=4, mode=mode, gap_bytes_max=4096
+    ) as rdr:
+        assert sorted(drain(rdr, values)) == sorted([*range(500)] * 4)
+        stats = rdr.stats()
+    pages = 500 * 4096
+    assert 4 * pages <= stats.read_bytes <= 1.02 * 4 * pages
+    assert stats.requests <= 4 * (500 // 10 + 2), "a chunk is read at once"
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_reader_of_windows_may_begin_and_stop_anywhere(mixed: Path) -> None:
+    words: dict[str, Any] = {"shuffle": "windows:7x5", "seed": 2, "slots": 4}
+    with Reader(mixed, 10, epochs=3, **words) as rdr:
+        whole = drain(rdr)
+    for start in (1, 34, 35, 36, COUNT - 1, COUNT, 2 * COUNT + 40):
+        with Reader(mixed, 9, start=start, epochs=3, **words) as rdr:
+            assert drain(rdr) == whole[start:]
+        with Reader(mixed, 9, start=start, iterations=4, **words) as rdr:
+            assert drain(rdr)[: 3 * COUNT - start] == whole[start : start + 36]
+    with Reader(mixed, 9, **words) as rdr:  # endless; left in the middle
+        assert next(rdr).indices.tolist() == whole[:9]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_windows_without_room_are_read_block_by_block(fixed: Path) -> None:
+    values = [bytes([i % 251]) * 3001 for i in range(500)]
+    requests = []
+    for budget in ("64M", "700K"):
+        with Reader(
+            fixed, 10, shuffle="groups:200", epochs=1, memory_bytes_max=budget, slots=2,
+            mode=Mode(block_iterations=1),
+        ) as rdr:  # fmt: skip
+            assert sorted(drain(rdr, values)) == list(range(500))
+            requests.append(rdr.stats().requests)
+    assert requests[0] < 10 < requests[1]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_file_that_changes_under_its_windows_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "db", [value(i) for i in range(COUNT)])
+    with Reader(path, 10, shuffle="groups:50", epochs=40) as rdr:
+        next(rdr)
+        with lmdb.open(str(path), map_size=1 << 28) as env:
+            for number in range(3):
+                with env.begin(write=True) as txn:
+                    txn.put(b"more %d" % number, b"x")
+        with pytest.raises(Error, match=r"data\.mdb"):
+            drain(rdr)
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_window_that_cannot_be_read_is_an_error_that_names_the_file(
+    mixed: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "cut"
+    path.mkdir()
+    whole = (mixed / "data.mdb").read_bytes()
+    (path / "data.mdb").write_bytes(whole)
+    with Reader(path, 10, shuffle="groups:20", epochs=50, mode=Mode(engine="pread")) as rdr:
+        next(rdr)
+        os.truncate(path / "data.mdb", len(whole) // 4)
+        with pytest.raises((Error, OSError), match=r"data\.mdb"):
+            drain(rdr)
+        with pytest.raises((Error, OSError), match=r"data\.mdb"):
+            next(rdr)
 
 
 def test_reads_may_be_carried_by_io_uring(mixed: Path) -> None:
