@@ -14,7 +14,7 @@ from rich.table import Table
 from lmdbio import simulate as model
 from lmdbio.cli.output import OUTPUT, PATH, bar
 from lmdbio.cli.plan_cache import CacheWords
-from lmdbio.cli.simulate_job import changed_by, scenario_of
+from lmdbio.cli.simulate_job import changed_by, is_cluster, scenario_of
 from lmdbio.cli.simulate_modes import MODES, modes_of, simulate_modes
 from lmdbio.cli.simulate_output import (
     Run,
@@ -161,11 +161,14 @@ def simulate(
         threads = 2
         rate = "20G"
 
+    With --mode the keys are others: ranks, ranks_per_node, roots, samples, size, batch,
+    iterations, assignment, barrier; servers, server_rate, out_of_order and more of a store.
+
     Sizes are in M, rates in M per second; 1 G is 1,024 M. The other values are those of the
     cluster of the HDMLP thesis. Records are counted where they came from: own tiers, a peer, the
     file system.
     """
-    refuse_contradictions(context, of_modes=modes is not None)
+    refuse_contradictions(context, sources, of_modes=modes is not None)
     refuse_targets(page_file, target)
     if modes is not None:
         job = sources, workload, store, nodes, ranks
@@ -220,8 +223,15 @@ def simulate_policies(
 OF_POLICIES, OF_MODES = ("scenario", "policies", "semantics", "cache"), ("workload", "store")
 
 
-def refuse_contradictions(context: click.Context, *, of_modes: bool) -> None:
-    """Refuse options that the other kind of simulation has."""
+def refuse_contradictions(
+    context: click.Context, sources: Sequence[Path], *, of_modes: bool
+) -> None:
+    """Refuse options that the other kind of simulation has, and a second data set."""
+    data = [path for path in sources if not is_cluster(path)]
+    if len(data) > 1:
+        raise click.UsageError(f"{data[0]} and {data[1]} are two data sets: take one")
+    if data and context.get_parameter_source("workload") is not ParameterSource.DEFAULT:
+        raise click.UsageError(f"--workload and {data[0]} are two data sets: take one")
     for name in OF_POLICIES if of_modes else OF_MODES:
         if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             option = next(one.opts[0] for one in context.command.params if one.name == name)

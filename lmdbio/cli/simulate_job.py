@@ -57,7 +57,9 @@ def scenario_of(
         told = [words]  # of the last one, whose records and rates are taken
     measured = chosen.environment.file_system
     for path in filter(is_cluster, sources):
-        chosen = read_values(path, partial(changed_by, chosen))
+        is_given = isinstance(chosen.data, model.Measured)
+        without = ("samples", "size", "deviation") if is_given else ()
+        chosen = read_values(path, partial(changed_by, chosen), without)
     if chosen.environment.file_system != measured:
         told = []
     if nodes is not None:
@@ -86,15 +88,23 @@ def is_cluster(path: Path) -> bool:
     return path.suffix == ".toml"
 
 
-def read_values(path: Path, changed: Callable[[Mapping[str, Any]], Changed]) -> Changed:
+def read_values(
+    path: Path, changed: Callable[[Mapping[str, Any]], Changed], without: Sequence[str] = ()
+) -> Changed:
     """Return what ``changed`` makes of the keys and values of a TOML file.
+
+    Args:
+        path: the file.
+        changed: takes them.
+        without: keys that are left out: a data set that was given says these.
 
     Raises:
         ValueError, OSError: it cannot be read, or a value makes no sense; names the file.
     """
     try:
         with path.open("rb") as file:
-            return changed(dict(model.flat(tomllib.load(file))))
+            values = dict(model.flat(tomllib.load(file)))
+        return changed({key: value for key, value in values.items() if key not in without})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     except RecursionError:

@@ -38,12 +38,15 @@ def modes_of(
     """Return the modes of a list with commas, or all."""
     if value is None:
         return None
-    if value.casefold() == "all":
+    names = [name.strip().casefold() for name in value.split(",")]
+    if "all" in names:
         return list(NAMED.values())
-    try:
-        return [model.Mode.named(name.strip()) for name in value.split(",")]
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param) from error
+    for name in names:
+        if name not in (*MODES, *map(str.casefold, NAMED)):
+            raise click.BadParameter(
+                f"no mode is called {name!r}; known: all, {', '.join(MODES)}", ctx, param
+            )
+    return [model.Mode.named(name) for name in names]
 
 
 def simulate_modes(
@@ -70,8 +73,10 @@ def simulate_modes(
     changed = [model.changed_reading(job, where, case) for case in cases]
     runs: list[Run[model.ModeOutcome]] = []
     with bar("simulate") as advance:
-        for case, one in zip(cases, changed, strict=True):
-            runs.append(Run(case, list(model.run_modes(one[0], modes, one[1], advance))))
+        for case, (workload_of, store_of) in zip(cases, changed, strict=True):
+            found = list(model.run_modes(workload_of, modes, store_of, advance))
+            about = {"workload": asdict(replace(workload_of, lengths=None)), "store": store_of}
+            runs.append(Run(case, found, about))
     names = [path.name for path in sources] or [f"workload {workload}"]
     title = ", ".join(names)
     if not any(key.startswith("ranks") for key, _ in settings):
@@ -106,8 +111,13 @@ def reading_of(
         job, kept = with_data(path)
         if store is None:
             where, words = measured_store(path, kept)
+    found = where
     for path in filter(is_cluster, sources):
-        job, where = read_values(path, partial(model.changed_reading, job, where))
+        is_given = job.lengths is not None
+        change = partial(model.changed_reading, job, where)
+        job, where = read_values(path, change, ("samples", "size") if is_given else ())
+    if where != found:
+        words += ", but for values of your own"
     if nodes is not None or ranks is not None:
         job = with_ranks(job, nodes, ranks)
     return job, where, words
@@ -160,9 +170,13 @@ def with_ranks(job: model.Workload, nodes: int | None, ranks: int | None) -> mod
     if nodes is None:
         return replace(job, ranks=ranks or job.ranks)
     count = ranks or nodes * job.ranks_per_node
-    if count < nodes:
-        raise ValueError(f"{count} ranks cannot run on {nodes} nodes")
-    return replace(job, ranks=count, ranks_per_node=-(-count // nodes))
+    per_node = -(-count // nodes)
+    if -(-count // per_node) != nodes:
+        raise ValueError(
+            f"{count} ranks cannot run on {nodes} nodes: {per_node} on each are "
+            f"{-(-count // per_node)} nodes"
+        )
+    return replace(job, ranks=count, ranks_per_node=per_node)
 
 
 def table_of(found: Sequence[model.ModeOutcome]) -> Table:

@@ -6,8 +6,8 @@ import errno
 import itertools
 import json
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,10 +29,12 @@ class Run(Generic[Found]):
     Attributes:
         settings: values that were changed, by their keys.
         found: the outcomes.
+        about: what else JSON tells of the run.
     """
 
     settings: dict[str, str]
     found: Sequence[Found]
+    about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def words(self) -> str:
@@ -103,7 +105,7 @@ def tell(
                     click.echo(f"{name}: {reason}")
     if target is None:
         return
-    told = [{"set": run.settings, **as_json(run.found)} for run in runs]
+    told = [{"set": run.settings, **run.about, **as_json(run.found)} for run in runs]
     text = json.dumps(
         plain(told[0] if len(told) == 1 else {"runs": told}), indent=2, allow_nan=False
     )

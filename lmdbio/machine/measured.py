@@ -16,15 +16,17 @@ def file_system_rate(calibration: Calibration) -> Curve:
     """Return M per second of a file system by the nodes that read from it.
 
     One node gives what its best trial gave; several, what the largest job that ``tune`` ran in
-    gave with so many roots at a time.
+    gave with so many roots at a time, each of which is a client.
 
     Args:
         calibration: of the file system.
     """
     points = {1: max(sample.rate for sample in calibration.samples) / MIB}
-    for job in sorted(calibration.staggerings, key=lambda job: (job.nodes, job.measured)):
+    jobs = sorted(calibration.staggerings, key=lambda job: (job.nodes, job.measured))
+    for job in jobs[-1:]:
         for sample in job.samples:
-            points[sample.tokens or job.roots] = sample.rate / MIB
+            clients = sample.tokens or job.roots
+            points[clients] = max(points.get(clients, 0.0), sample.rate / MIB)
     return Curve.of(points)
 
 

@@ -74,10 +74,13 @@ def confidence_ranks(runs: int, miss: float = 0.05) -> tuple[int, int] | None:
 
     Source: the HDMLP thesis, equation 5.1.
     """
-    found, below, cases = None, 0, Fraction(2) ** runs
+    part = Fraction(miss)
+    most = part.numerator * 2**runs // (2 * part.denominator)
+    found, below, ways = None, 0, 1
     for low in range(1, (runs + 1) // 2 + 1):
-        below += math.comb(runs, low - 1)
-        if 2 * below > Fraction(miss) * cases:
+        below += ways
+        if below > most:
             break
         found = low, runs + 1 - low
+        ways = ways * (runs + 1 - low) // low
     return found

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -96,6 +97,9 @@ class Schedule:
     #: Of each team, in a full batch, and in the last one.
     _rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _last_rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    #: Of all teams before each.
+    _rows_before: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _last_rows_before: tuple[int, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         self._check_numbers()
@@ -111,7 +115,9 @@ class Schedule:
         last = None if self.iterations is None else self.iterations - 1
         for name, iteration in (("_rows", None), ("_last_rows", last)):
             shares = [[self.share(rank, iteration) for rank in team] for team in self.teams]
-            object.__setattr__(self, name, tuple(sum(map(len, team)) for team in shares))
+            rows = tuple(sum(map(len, team)) for team in shares)
+            object.__setattr__(self, name, rows)
+            object.__setattr__(self, f"{name}_before", (0, *accumulate(rows)))
 
     def _check_numbers(self) -> None:
         if self.count < 1:
@@ -185,13 +191,15 @@ class Schedule:
             return self.block_iterations
         return min(self.block_iterations, self.iterations - block * self.block_iterations)
 
-    def _block_rows(self, block: int, team: int) -> int:
-        """Records that ``team`` consumes in a block."""
+    def _block_rows(self, block: int, full: int, last: int) -> int:
+        """Records of a block, of which ``full`` are in a full batch and ``last`` in the last."""
         first, length = block * self.block_iterations, self.block_length(block)
-        rows = length * self._rows[team]
-        if self.is_short(first + length - 1):
-            rows += self._last_rows[team] - self._rows[team]
-        return rows
+        rows = length * full
+        return rows + (last - full if self.is_short(first + length - 1) else 0)
+
+    def _team_rows(self, block: int, team: int) -> int:
+        """Records that ``team`` consumes in a block."""
+        return self._block_rows(block, self._rows[team], self._last_rows[team])
 
     def rows(self, iteration: int, rank: int) -> range:
         """Rows of ``rank`` in its block's table in an iteration."""
@@ -207,7 +215,7 @@ class Schedule:
 
     def _chunk(self, block: int, team: int) -> int:
         """``blocked``: the first place of the team's chunk."""
-        before = sum(self._block_rows(block, other) for other in range(team))
+        before = self._block_rows(block, self._rows_before[team], self._last_rows_before[team])
         return block * self.block_iterations * self.batch_size + before
 
     def _places(self, block: int, team: int) -> npt.NDArray[np.int64]:
@@ -270,7 +278,7 @@ class Schedule:
             iterations = range(first, first + self.block_length(block))
             return np.concatenate([self._dealt(iteration)[team] for iteration in iterations])
         if self.assignment == "blocked":
-            return self._consecutive(self._chunk(block, team), self._block_rows(block, team))
+            return self._consecutive(self._chunk(block, team), self._team_rows(block, team))
         return self._at(self._places(block, team))
 
     def course(self, block: int) -> tuple[Run, ...]:
@@ -280,7 +288,7 @@ class Schedule:
         first = block * self.batch_size
         if self.assignment == "blocked":
             teams = range(len(self.teams))
-            chunks = [Run(self._chunk(block, i), self._block_rows(block, i), i) for i in teams]
+            chunks = [Run(self._chunk(block, i), self._team_rows(block, i), i) for i in teams]
             return tuple(run for run in chunks if run.length)
         runs: list[Run] = []
         for rank in range(self.ranks):

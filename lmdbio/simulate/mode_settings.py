@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from lmdbio.simulate.settings import amount, whole
-from lmdbio.simulate.store import Store
+from lmdbio.simulate.store import BYTES_MAX, Store
 from lmdbio.simulate.workload import Workload
 
 __all__ = ["MODE_KEYS", "changed_reading"]
@@ -53,7 +53,9 @@ _KEYS = {
     "readahead_windows": _Key("store", "readahead_windows", "number", "in flight for a reader"),
     "request_size": _Key("store", "request_bytes", "bytes", "of an explicit read, at most"),
     "depth": _Key("store", "depth", "number", "explicit reads of a root that are in flight"),
-    "buffer": _Key("store", "buffer_bytes", "bytes", "of the blocks that a root coalesces"),
+    "gap": _Key("store", "gap_bytes", "bytes", "unneeded, that a read may take along"),
+    "block": _Key("store", "block_bytes", "bytes", "that a root coalesces, about"),
+    "buffer": _Key("store", "buffer_bytes", "bytes", "that a root has for a block"),
     "early_turns": _Key(
         "store", "early_turns", "flag", "a token is handed on when all of a block is asked for"
     ),
@@ -82,33 +84,45 @@ def changed_reading(
     Raises:
         ValueError: there is no such key, or a value makes no sense; names the key.
     """
+    changes: dict[str, dict[str, Any]] = {"workload": {}, "store": {}}
     for key, value in values.items():
-        workload, store = _changed(workload, store, key, value)
-    if {"batch", "samples"} & values.keys() and "iterations" not in values:
-        workload = replace(workload, iterations=max(1, workload.count // workload.batch))
-    return workload, store
-
-
-def _changed(workload: Workload, store: Store, key: str, value: Any) -> tuple[Workload, Store]:
-    found = _KEYS.get(key)
-    if found is None:
-        raise ValueError(f"{key}: there is no such key; known: {', '.join(MODE_KEYS)}")
-    if workload.lengths is not None and key in ("samples", "size"):
-        raise ValueError(f"{key}: the records are those of a data set that was given")
-    changes: dict[str, Any] = {found.field: _read(value, found.unit, key)}
+        found = _KEYS.get(key)
+        if found is None:
+            raise ValueError(f"{key}: there is no such key; known: {', '.join(MODE_KEYS)}")
+        if workload.lengths is not None and key in ("samples", "size"):
+            raise ValueError(f"{key}: the records are those of a data set that was given")
+        changes[found.of][found.field] = _read(value, found.unit, key)
+    of_workload = changes["workload"]
+    if {"count", "batch"} & of_workload.keys() and "iterations" not in of_workload:
+        count, batch = (of_workload.get(name, getattr(workload, name)) for name in _SIZES)
+        of_workload["iterations"] = max(1, count // max(1, batch))
     try:
-        if found.of == "workload":
-            return replace(workload, **changes), store
-        return workload, replace(store, **changes)
+        return replace(workload, **of_workload), replace(store, **changes["store"])
     except ValueError as error:
-        raise ValueError(f"{key}: {error}") from error
+        raise ValueError(_named(str(error), values)) from error
+
+
+#: Fields of a workload that say how many iterations go once over all records.
+_SIZES = ("count", "batch")
+
+
+def _named(text: str, values: Mapping[str, Any]) -> str:
+    """Return a message that begins with the key of its field, where that has another name."""
+    for key in values:
+        field = _KEYS[key].field
+        if text.startswith(f"{field} ") and field != key:
+            return f"{key}: {text}"
+    return text
 
 
 def _read(value: Any, unit: str, key: str) -> Any:
     if unit == "number":
         return whole(value, key)
     if unit == "bytes":
-        return round(amount(value, key) * MIB)
+        size = amount(value, key) * MIB
+        if size > BYTES_MAX:
+            raise ValueError(f"{key}: {value!r} is too large")
+        return round(size)
     if unit == "rate":
         return amount(value, key) * MIB
     if unit == "seconds":

@@ -19,6 +19,7 @@ from functools import partial
 from lmdbio.planning.mode import AUTO, USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.simulate.roots import Roots
+from lmdbio.simulate.servers import Servers
 from lmdbio.simulate.store import Store
 from lmdbio.simulate.walks import walk
 from lmdbio.simulate.workload import RecordOffsets, Workload
@@ -48,7 +49,8 @@ class ModeOutcome:
         seek_seconds: of all seconds, before records are read, to find them.
         walked_bytes: of seek, that all readers walk over, whoever shares them.
         out_of_order: share of the pieces for which a server moved; 0 for closed forms.
-        bound: what most of the time goes to: a name of ``walks``, or of events "moves" or "bytes".
+        bound: what most of the time goes to: a name of ``walks``, or of events "moves", "bytes",
+            "link" or "waits": for answers, turns, or the slowest root.
         reason: why it cannot; None: it can.
     """
 
@@ -138,11 +140,11 @@ def _coalesced(workload: Workload, offsets: RecordOffsets, mode: Mode, store: St
     each = max(1, rows * offsets.total // workload.count)
     k = mode.block_iterations
     if k == AUTO:
-        fit = min(store.buffer_bytes // each, workload.count // workload.batch)
-        k = max(1, min(fit, workload.iterations))
+        fit = min(store.block_bytes, store.buffer_bytes) // each
+        k = max(1, min(fit, workload.count // workload.batch, workload.iterations))
     if k * each > store.buffer_bytes:
         return (
-            f"{k} iterations of a root take {k * each:,} bytes, and its buffer has "
+            f"a block of k={k} takes about {k * each:,} bytes of a root, and its buffer has "
             f"{store.buffer_bytes:,}"
         )
     return min(k, workload.iterations)
@@ -163,13 +165,8 @@ def _fastest(run: Callable[[int], ModeOutcome], roots: int) -> ModeOutcome:
 
     Source: LMDBIO, section 4.6: the best sizes of groups were measured.
     """
-    best, tokens = run(1), 2
-    while tokens < 2 * roots:
-        one = run(tokens if tokens < roots else 0)
-        if (one.seconds or 0.0) >= (best.seconds or 0.0):
-            break
-        best, tokens = one, 2 * tokens
-    return best
+    counts = (*(1 << i for i in range((roots - 1).bit_length())), 0)
+    return min(map(run, counts), key=lambda one: one.seconds or 0.0)
 
 
 def _run_roots(
@@ -195,7 +192,6 @@ def _run_roots(
         if tell is not None:
             tell(phase[-1] + 1, len(blocks))
     servers = roots.servers
-    moving = servers.moves * store.out_of_order_seconds
     return ModeOutcome(
         str(mode),
         roots.now,
@@ -207,5 +203,17 @@ def _run_roots(
         roots.tokens,
         located + hops * len(blocks),
         out_of_order=servers.moves / max(1, servers.pieces),
-        bound="moves" if moving > servers.bytes / store.server_rate else "bytes",
+        bound=_bound(servers, store, roots.now),
     )
+
+
+def _bound(servers: Servers, store: Store, seconds: float) -> str:
+    """Return what most of the time goes to: what servers or a link do, or waiting for them."""
+    moves = servers.moves * store.out_of_order_seconds
+    serving = moves + servers.bytes / store.server_rate
+    link = max(servers.link_bytes.values(), default=0) / store.link_rate
+    if link > seconds / 2 and link > serving / store.servers:
+        return "link"
+    if serving < seconds / 2:  # one server alone would have been done
+        return "waits"
+    return "moves" if moves > serving / 2 else "bytes"

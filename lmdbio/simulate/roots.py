@@ -8,7 +8,7 @@ Source: LMDBIO (ACM TOPC 2019), sections 4.2 to 4.6.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Run, Schedule
 from lmdbio.planning.speculation import Guess, Speculation
 from lmdbio.simulate.servers import Read, Servers, Then
@@ -59,25 +59,22 @@ class Roots:
         self.servers = Servers(store)
         self.tokens = tokens if tokens < roots else 0
         self._nodes = [team[0] // workload.ranks_per_node for team in schedule.teams]
-        # Of explicit reads all that is needed, and no more.
-        self._depth, self._size = store.depth, store.request_bytes
+        self._depth = store.depth
+        self._options = PlanOptions(store.gap_bytes, store.request_bytes)
         self._shares: Sequence[float] = ()
         if mode.locate == "speculate":
-            self._depth, self._size = store.readahead_windows, store.readahead_bytes
+            self._depth = store.readahead_windows
+            self._options = PlanOptions(0, store.readahead_bytes)
             self._shares = speculated_shares(schedule, offsets, roots // 2)
 
     def scan(self) -> None:
-        """One process finds all records: it asks for each leaf page, or for all of the file."""
-        workload, offsets, store = self._workload, self._offsets, self._store
-        last = min(workload.count, workload.records)
-        reads: Iterable[Read]
-        if offsets.is_inside:
-            reads = cut(0, offsets.begin(last), store.readahead_bytes)
-            depth = store.readahead_windows
-        else:
-            starts = (offsets.begin(i) for i in range(0, last, workload.leaf_records))
-            reads = ((at // PAGE_BYTES * PAGE_BYTES, PAGE_BYTES) for at in starts)
-            depth = store.depth
+        """One process finds all records: it asks for each leaf page, in the file's order."""
+        store = self._store
+        options = PlanOptions(0, store.readahead_bytes)
+        reads = _reads(self._offsets.scanned(self._workload), options)
+        # Leaf pages of large values are far from one another, and asked for several at a time.
+        is_sparse = all(length <= PAGE_BYTES for _, length in reads)
+        depth = store.depth if is_sparse else store.readahead_windows
         self.servers.stream(0.0, reads, self._ended, depth=depth, path=FILE)
         self.servers.run()
 
@@ -141,26 +138,35 @@ class Roots:
     def _read(
         self, block: int, team: int, now: float, then: Then, asked: Then | None = None
     ) -> None:
-        ranges = self._offsets.ranges(self._schedule.team_records(block, team))
+        extents = self._offsets.extents(self._schedule.team_records(block, team))
         if self._shares:
             share = self._shares[min(block, len(self._shares) - 1)]
-            ranges = [_widened(*one, share, self._offsets.total) for one in ranges]
-        reads = [read for low, high in ranges for read in cut(low, high, self._size)]
+            extents = _widened(extents, share, self._offsets.total)
         self.servers.stream(
-            now, reads, then, depth=self._depth, link=self._nodes[team], path=FILE, asked=asked
+            now,
+            _reads(extents, self._options),
+            then,
+            depth=self._depth,
+            link=self._nodes[team],
+            path=FILE,
+            asked=asked,
         )
 
 
-def cut(low: int, high: int, size: int) -> Iterator[Read]:
-    """Yield the requests of at most ``size`` bytes that cover a range."""
-    for begin in range(low, high, size):
-        yield begin, min(size, high - begin)
+def _reads(extents: _core.Extents, options: PlanOptions) -> list[Read]:
+    """Return the requests that read some records, as a root plans them."""
+    requests = plan_reads(extents, options).requests
+    return list(zip(requests["offset"].tolist(), requests["length"].tolist(), strict=True))
 
 
-def _widened(low: int, high: int, share: float, total: int) -> tuple[int, int]:
-    """Return a range that has ``share`` times the bytes, as far as the file goes."""
+def _widened(extents: _core.Extents, share: float, total: int) -> _core.Extents:
+    """Return one extent of all records that has ``share`` times their bytes, inside the file."""
+    if not len(extents):
+        return extents
+    low, high = int(extents["offset"].min()), int((extents["offset"] + extents["length"]).max())
     more = int((share - 1) * (high - low)) // 2
-    return max(0, low - more), min(max(total, high), high + more)
+    low, high = max(0, low - more), min(max(total, high), high + more)
+    return np.array([(low, high - low)], _core.EXTENT)
 
 
 def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> list[float]:
@@ -177,7 +183,7 @@ def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> 
     Source: LMDBIO, section 4.2.2; ``planning.speculation`` makes the guesses.
     """
     count = schedule.count
-    sample = offsets.extents(0, min(count, SAMPLE_RECORDS))
+    sample = offsets.extents(np.arange(min(count, SAMPLE_RECORDS), dtype=np.uint64))
     speculation = Speculation(count, offsets.total, sample)
     shares: list[float] = []
     for block in range(min(GUESSES, schedule.blocks or GUESSES)):
@@ -185,7 +191,9 @@ def speculated_shares(schedule: Schedule, offsets: RecordOffsets, team: int) -> 
         if not len(records):
             return [1.0]
         first = int(records[0])
-        extents = offsets.extents(first, min(count, first + len(records)))
+        extents = offsets.extents(
+            np.arange(first, min(count, first + len(records)), dtype=np.uint64)
+        )
         guess = speculation.guess([Run(first, len(extents), team)], 0)
         shares.append(_share(guess, extents))
         speculation.learn(first, extents)
@@ -199,4 +207,4 @@ def _share(guess: Guess | None, extents: _core.Extents) -> float:
         return 1.0
     missed = guess.places(extents, np.zeros(len(guess.ranges), np.uint64)) < 0
     read = int(guess.ranges["length"].sum()) + int(extents["length"][missed].sum())
-    return read / (high - low)
+    return max(1.0, read / (high - low))

@@ -68,6 +68,7 @@ class Servers:
         bytes: of these.
         pieces: that they were cut into.
         moves: pieces that did not follow the last one of their file on their server.
+        link_bytes: of ``bytes``, by link.
     """
 
     def __init__(self, store: Store) -> None:
@@ -79,6 +80,7 @@ class Servers:
         self._events: list[tuple[float, int, int, _Answer | None, Then | None]] = []
         self._number = 0
         self.reads = self.bytes = self.pieces = self.moves = 0
+        self.link_bytes: dict[int, int] = {}
 
     def at(self, time: float, action: Then) -> None:
         """Call ``action`` at a time; of equal times the first one asked for comes first."""
@@ -108,6 +110,7 @@ class Servers:
         answer = _Answer((end - 1) // stripe - offset // stripe + 1, link, then)
         self.reads += 1
         self.bytes += length
+        self.link_bytes[link] = self.link_bytes.get(link, 0) + length
         self.pieces += answer.left
         while offset < end:
             number, within = divmod(offset, stripe)
@@ -166,7 +169,7 @@ class Servers:
 
         ask(now)
         if not flying:
-            then(now)
+            self.at(now, then)
 
     def run(self) -> None:
         """Let everything happen that has been asked for, and all that follows from it."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from lmdbio.planning.reads import PAGE_BYTES
+from lmdbio.planning.reads import GAP_BYTES_MAX, PAGE_BYTES
 
 __all__ = ["STORES", "Store"]
 
@@ -37,7 +37,8 @@ class Store:
         stripe_bytes: consecutive bytes on one server.
         server_rate: bytes per second that a server's disks give, to all nodes together.
         memory_rate: bytes per second that a server gives of what it has just read for another
-            node, to all nodes together; 0: it keeps nothing.
+            node, to all nodes together; 0: it keeps nothing. Of readers that walk; roots read
+            no byte twice.
         request_seconds: of each request, for network and scheduling; overlaps between requests.
         out_of_order_seconds: a server's, before a piece that does not follow the last one.
         link_rate: bytes per second of each node.
@@ -45,7 +46,9 @@ class Store:
         readahead_windows: of these in flight for one reader.
         request_bytes: of an explicit read, at most.
         depth: explicit reads of a root that are in flight.
-        buffer_bytes: of the blocks that a root coalesces, at most.
+        gap_bytes: unneeded bytes that an explicit read takes rather than ending before them.
+        block_bytes: that a root coalesces, about.
+        buffer_bytes: that it has for a block.
         early_turns: a root hands its token on when it has asked for all of a block; else when it
             has all of it.
         hop_seconds: until a token or a cursor is at the next root.
@@ -67,6 +70,8 @@ class Store:
     readahead_windows: int = 2
     request_bytes: int = MIB
     depth: int = 8
+    gap_bytes: int = 0
+    block_bytes: int = 2_500_000_000
     buffer_bytes: int = 2_500_000_000
     early_turns: bool = False
     hop_seconds: float = 0.0
@@ -80,16 +85,12 @@ class Store:
                 least, most = 0.0, SECONDS_MAX
             elif name in ("servers", "depth", "readahead_windows"):
                 least, most = 1, NUMBER_MAX
-            elif name in ("memory_rate", "early_turns"):
+            elif name in ("memory_rate", "early_turns", "gap_bytes"):
                 least, most = 0, BYTES_MAX
             else:
                 least, most = PAGE_BYTES if name.endswith("bytes") else 1, BYTES_MAX
             if not least <= value <= most:
                 raise ValueError(f"{name} must be {least:g} to {most:g}, not {value}")
-
-    def rate(self, nodes: int) -> float:
-        """Return what so many nodes get at best, all pieces in order, bytes per second."""
-        return min(self.servers * self.server_rate, nodes * self.link_rate)
 
 
 #: How a Reader reads through mounts of the benchmarks' modelled store.
@@ -105,7 +106,8 @@ MODEL = Store(
     request_bytes=MIB,
     depth=16,
     # A block aims for so much where roots take turns (reader/block_size).
-    buffer_bytes=16 * MIB,
+    gap_bytes=GAP_BYTES_MAX,
+    block_bytes=16 * MIB,
     early_turns=True,
     # Between threads of Python.
     hop_seconds=1.5e-3,
@@ -136,6 +138,7 @@ BEBOP = Store(
     request_bytes=512 * KIB,
     depth=16,
     # Section 4.5.
+    block_bytes=2_500_000_000,
     buffer_bytes=2_500_000_000,
     # A small message from root to root, and two processes that find it.
     hop_seconds=10e-6,

@@ -23,6 +23,7 @@ Source: LMDBIO (ACM TOPC 2019), sections 3.3.1 to 3.3.3 and 5.1.1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,7 +69,9 @@ def walk(workload: Workload, offsets: RecordOffsets, store: Store, roots: int) -
         store: that they lie in.
         roots: readers of a full node.
     """
-    teams = workload.teams(roots)
+    teams = [
+        team for team in workload.teams(roots) if _end(workload, team) > _begin(workload, team)
+    ]
     asked = _asked_bytes(workload, offsets, teams)
     times = _times(asked, store, roots)
     table = np.stack(list(times.values()))
@@ -89,15 +92,20 @@ def walk(workload: Workload, offsets: RecordOffsets, store: Store, roots: int) -
     )
 
 
+def _begin(workload: Workload, team: tuple[int, ...]) -> int:
+    """Return the position in a batch of a team's first record."""
+    return team[0] * workload.batch // workload.ranks
+
+
 def _end(workload: Workload, team: tuple[int, ...]) -> int:
     """Return the position in a batch after a team's last record."""
     return (team[-1] + 1) * workload.batch // workload.ranks
 
 
 def _asked_bytes(
-    workload: Workload, offsets: RecordOffsets, teams: tuple[tuple[int, ...], ...]
+    workload: Workload, offsets: RecordOffsets, teams: Sequence[tuple[int, ...]]
 ) -> I64:
-    """Return what each node asks for in each iteration: shape (iterations, nodes).
+    """Return what each node with records asks for in each iteration: shape (iterations, nodes).
 
     A node's furthest reader is the one of its last rank, whether it reads for that rank alone or
     for the whole node.
@@ -112,22 +120,30 @@ def _times(asked: I64, store: Store, readers: int) -> dict[str, F64]:
     """Return the seconds of each iteration by what may hold it back."""
     window, nodes = store.readahead_bytes, asked.shape[1]
     furthest, total = asked.max(axis=1).astype(np.float64), asked.sum(axis=1).astype(np.float64)
+    # All are about the same place in the file: so many servers have stripes of it.
+    servers = np.clip(furthest / store.stripe_bytes, 1, store.servers)
+    # One of the nodes is the first to ask for a window, and waits for the disk.
+    served, moving, read = store.server_rate, 0.0, furthest
+    memory = np.zeros_like(total)
     if store.memory_rate:
-        served = min(store.memory_rate, store.server_rate) if nodes == 1 else store.memory_rate
-        moving, read = 0.0, furthest
-        memory = total / (store.servers * store.memory_rate)
+        served = min(store.memory_rate, store.server_rate)
+        memory = total / (servers * store.memory_rate)
     else:
-        served = store.server_rate
         # Nodes take turns at a server, each with a place of its own in the file.
         moving = store.out_of_order_seconds if nodes > 1 else 0.0
-        read, memory = total, np.zeros_like(total)
-    one = window / served + moving
-    each = max(one, (store.request_seconds + one) / store.readahead_windows)
+        read = total
+    flying = store.readahead_windows
+    width = min(store.servers, max(1.0, window / store.stripe_bytes))
+    widths = min(store.servers, max(1.0, flying * window / store.stripe_bytes))
+    one = window / (width * served) + moving
+    each = max(
+        window / (widths * served) + moving / widths, (store.request_seconds + one) / flying
+    )
     pages = furthest / PAGE_BYTES
     return {
-        "disks": read / store.servers * (1 / store.server_rate + moving / window),
+        "disks": read / servers * (1 / store.server_rate + moving / window),
         "memory": memory,
         "link": furthest / store.link_rate,
-        "windows": furthest / window * each,
+        "windows": store.request_seconds + furthest / window * each,
         "processor": pages * (store.fault_seconds + (readers - 1) * store.wake_seconds),
     }

@@ -29,10 +29,14 @@ I64 = npt.NDArray[np.int64]
 NODE_BYTES_MAX = 2038
 #: The first of these pages has a header; so has each record inside a leaf a node and a pointer.
 PAGE_HEADER_BYTES, NODE_HEADER_BYTES = 16, 10
+#: The largest value inside a leaf.
+INSIDE_BYTES_MAX = NODE_BYTES_MAX - NODE_HEADER_BYTES
 #: Of job and data set; more are a mistake.
 COUNT_MAX, RANKS_MAX = 10**12, 10**6
 #: Iterations times nodes: a walk takes some 100 bytes of memory for each.
 STEPS_MAX = 1 << 24
+#: Bytes of all records: offsets are int64.
+OFFSET_MAX = 1 << 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +96,12 @@ class Workload:
                 f"{self.iterations:,} iterations of {self.nodes:,} nodes are more than can be "
                 f"simulated ({STEPS_MAX:,} together)"
             )
+        largest = self.record_bytes if self.lengths is None else int(self.lengths.max(initial=0))
+        if 2 * max(self.count, self.records) * (largest + PAGE_BYTES) > OFFSET_MAX:
+            raise ValueError(
+                f"{max(self.count, self.records):,} records of up to {largest:,} bytes are more "
+                "than can be simulated"
+            )
         if self.lengths is not None and len(self.lengths) != self.count:
             raise ValueError(f"{len(self.lengths)} lengths are not those of {self.count} records")
 
@@ -150,7 +160,6 @@ class RecordOffsets:
 
     Attributes:
         total: bytes that all records take up.
-        is_inside: values lie inside leaves, so that finding records reads them all.
     """
 
     def __init__(self, workload: Workload) -> None:
@@ -160,12 +169,9 @@ class RecordOffsets:
         if workload.lengths is None:
             self._size = int(_stored(np.array([workload.record_bytes]))[0])
             self.total = self._size * self._count
-            typical = float(workload.record_bytes)
         else:
             self._begins = np.concatenate(([0], np.cumsum(_stored(workload.lengths))))
             self.total = int(self._begins[-1])
-            typical = float(np.median(workload.lengths))
-        self.is_inside = typical + NODE_HEADER_BYTES <= NODE_BYTES_MAX
 
     def at(self, places: npt.ArrayLike) -> I64:
         """Return the bytes before each place of the endless sequence of records."""
@@ -173,40 +179,37 @@ class RecordOffsets:
         begins = numbers * self._size if self._size else self._begins[numbers]
         return np.asarray(rounds * self.total + begins, np.int64)
 
+    def scanned(self, workload: Workload) -> _core.Extents:
+        """Return what one process reads that finds all of a job's records.
+
+        Leaf pages, in which small values lie themselves: of large ones only every so many.
+        """
+        found = self.extents(np.arange(min(workload.count, workload.records), dtype=np.uint64))
+        is_inside = np.full(len(found), workload.record_bytes <= INSIDE_BYTES_MAX)
+        if workload.lengths is not None:
+            is_inside = workload.lengths[: len(found)] <= INSIDE_BYTES_MAX
+        leaves = found[~is_inside][:: workload.leaf_records].copy()
+        leaves["length"] = 1
+        return np.concatenate((found[is_inside], leaves))
+
     def needed(self, workload: Workload) -> int:
         """Return the bytes of all records that a job reads, each as often as it reads it."""
         return int(self.at(workload.records))
 
-    def begin(self, record: int) -> int:
-        """Return where a record begins, or with the number of records, where the last one ends."""
-        return record * self._size if self._size else int(self._begins[record])
-
-    def extents(self, first: int, last: int) -> _core.Extents:
-        """Return where records from ``first`` to before ``last`` lie."""
-        begins = self.at(np.arange(first, last + 1))
-        table = np.empty(last - first, _core.EXTENT)
-        table["offset"] = begins[:-1]
-        table["length"] = np.diff(begins)
+    def extents(self, records: npt.NDArray[np.uint64]) -> _core.Extents:
+        """Return where some records lie."""
+        numbers = records.astype(np.int64)
+        table = np.empty(len(numbers), _core.EXTENT)
+        table["offset"] = self.at(numbers)
+        table["length"] = self.at(numbers + 1) - self.at(numbers)
         return table
-
-    def ranges(self, records: npt.NDArray[np.uint64]) -> list[tuple[int, int]]:
-        """Return (begin, end) of whole pages for each run of consecutive records."""
-        if not len(records):
-            return []
-        breaks = (np.flatnonzero(np.diff(records) != 1) + 1).tolist()
-        found: list[tuple[int, int]] = []
-        for begin, end in zip([0, *breaks], [*breaks, len(records)], strict=True):
-            low = self.begin(int(records[begin])) // PAGE_BYTES * PAGE_BYTES
-            high = -(-self.begin(int(records[end - 1]) + 1) // PAGE_BYTES) * PAGE_BYTES
-            found.append((low, high))
-        return found
 
 
 def _stored(lengths: npt.NDArray[np.int64]) -> I64:
     """Return the bytes that values of these lengths take up in the file."""
     pages = -(-(lengths + PAGE_HEADER_BYTES) // PAGE_BYTES) * PAGE_BYTES
     inside = lengths + NODE_HEADER_BYTES
-    return np.asarray(np.where(inside <= NODE_BYTES_MAX, inside, pages), np.int64)
+    return np.asarray(np.where(lengths <= INSIDE_BYTES_MAX, inside, pages), np.int64)
 
 
 #: The paper's microbenchmark (section 5.1) on 128 nodes, with one root on each; and the same with

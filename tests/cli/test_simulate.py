@@ -131,7 +131,7 @@ def test_a_data_set_has_its_own_sizes(tmp_path: Path) -> None:
     databases.write(env, ((b"%04d" % i, bytes(1000 + 100 * i)) for i in range(40)))
     env.close()
     words = "--set", "batch=8", "--set", "epochs=2", "--set", "nodes=1"
-    (tmp_path / "one.toml").write_text("compute = 10")
+    (tmp_path / "one.toml").write_text("compute = 10\nsamples = 3\nsize = 1\ndeviation = 0.5")
     found = told(tmp_path / "env", tmp_path / "one.toml", *words)["policies"]["lower_bound"]
     total = 2 * sum(1000 + 100 * i for i in range(40)) / 2**20
     assert found["seconds"] == pytest.approx(total / 10)

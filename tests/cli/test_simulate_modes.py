@@ -61,16 +61,16 @@ def test_ranks_and_nodes_come_from_options_and_settings() -> None:
     assert [run["modes"]["LMM-DIO-PROV"]["roots"] for run in runs["runs"]] == [2, 4]
     assert [run["set"]["ranks"] for run in runs["runs"]] == ["8", "16"]
     assert told("--mode", "prov", *SMALL, "--nodes", 3)["modes"]["LMM-DIO-PROV"]["roots"] == 3
-    assert "3 ranks cannot run on 4 nodes" in str(
-        call("--mode", "prov", "--nodes", 4, "--ranks", 3).exception
-    )
+    for ranks, nodes, words in ((3, 4, "1 on each are 3 nodes"), (10, 6, "2 on each are 5 nodes")):
+        wrong = call("--mode", "prov", "--nodes", nodes, "--ranks", ranks)
+        assert f"{ranks} ranks cannot run on {nodes} nodes: {words}" in str(wrong.exception)
 
 
 def test_a_mode_that_cannot_says_why() -> None:
     words = "--mode", "prov", *SMALL, "--set", "buffer=4K"
     one = told(*words)["modes"]["LMM-DIO-PROV"]
     assert one["seconds"] is None and not one["supported"]
-    assert "LMM-DIO-PROV: 1 iterations of a root take" in call(*words).output
+    assert "LMM-DIO-PROV: a block of k=1 takes about 8,192 bytes of a root" in call(*words).output
 
 
 def test_a_file_of_values_is_read(tmp_path: Path) -> None:
@@ -81,6 +81,26 @@ def test_a_file_of_values_is_read(tmp_path: Path) -> None:
     file.write_text("speed = 3")
     with pytest.raises(ValueError, match=r"store.toml: speed: there is no such key"):
         raise call("--mode", "prov", file).exception or AssertionError
+
+
+def test_all_stands_for_every_mode_beside_others() -> None:
+    assert list(told("--mode", "prov,all", *SMALL)["modes"]) == list(NAMED)
+    assert next(iter(told("--mode", "LMM-DM,STAG", *SMALL)["modes"])) == "LMM-DM"
+
+
+def test_json_says_what_was_simulated(env: Path) -> None:
+    found = told("--mode", "prov", env, "--set", "batch=40", "--store", "model")
+    assert found["workload"]["count"] == 400 and found["workload"]["lengths"] is None
+    assert found["store"]["servers"] == 4 and found["set"] == {"batch": "40"}
+
+
+def test_a_data_set_counts_more_than_the_records_of_a_file_of_values(env: Path) -> None:
+    file = env.parent / "job.toml"
+    file.write_text('samples = 7\nsize = "1M"\nserver_rate = "1G"\nbatch = 40\n')
+    result = call("--mode", "prov", file, env, "--store", "bebop")
+    assert result.exit_code == 0 and "store: bebop, but for values of your own" in result.output
+    found = told("--mode", "prov", file, env)["modes"]["LMM-DIO-PROV"]
+    assert found["needed_bytes"] == 400 * 5 * 4096
 
 
 def test_a_data_set_of_ones_own_is_read_once(env: Path) -> None:
@@ -110,6 +130,10 @@ def test_a_store_that_was_measured_is_taken(env: Path) -> None:
     one = told(*words)["modes"]["LMM-DIO-PROV"]
     # Eight requests at once: one alone takes 10 ms more than its bytes.
     assert one["seconds"] == pytest.approx(400 * 5 * 4096 / (100 * mib) + 0.01)
+    # Two nodes that read out of order wait 25 ms a move, beside the 10 ms of a MiB.
+    store = told(*words)["store"]
+    assert store["out_of_order_seconds"] == pytest.approx(1 / 25 - 1 / 100)
+    assert store["server_rate"] == 400.0 * mib and store["link_rate"] == 100.0 * mib
 
 
 @pytest.mark.parametrize(
@@ -120,7 +144,10 @@ def test_a_store_that_was_measured_is_taken(env: Path) -> None:
         (["--mode", "all", "--cache", "memory=1G"], "--cache is of policies"),
         (["--store", "model"], "--store is of modes: it needs --mode"),
         (["--workload", "imagenet-large"], "--workload is of modes"),
-        (["--mode", "fastest"], "no mode is called 'fastest'"),
+        (["--mode", "fastest"], "no mode is called 'fastest'; known: all, lmdb, lmm"),
+        (["--mode", "auto"], "no mode is called 'auto'; known: all, lmdb, lmm"),
+        (["a", "b"], "a and b are two data sets"),
+        (["--mode", "all", "--workload", "imagenet-large", "a"], "--workload and a are two data"),
         (["--mode", "all", "--store", "lustre"], "'lustre' is not one of"),
     ],
 )

@@ -35,6 +35,8 @@ SET = {
     "readahead_windows": (5, "readahead_windows", 5),
     "request_size": ("2M", "request_bytes", 2 * MIB),
     "depth": (7, "depth", 7),
+    "gap": ("64K", "gap_bytes", 1 << 16),
+    "block": ("8M", "block_bytes", 8 * MIB),
     "buffer": ("1G", "buffer_bytes", 1024 * MIB),
     "early_turns": ("yes", "early_turns", True),
     "hop": ("0.5", "hop_seconds", 0.5),
@@ -47,8 +49,8 @@ def test_each_key_changes_its_value_alone() -> None:
     assert SET.keys() == MODE_KEYS.keys()
     for key, (value, field, expected) in SET.items():
         workload, store = changed_reading(WORKLOAD, STORE, {key: value})
-        assert (workload is WORKLOAD) != (store is STORE), key
-        changed: Any = store if workload is WORKLOAD else workload
+        assert (workload == WORKLOAD) != (store == STORE), key
+        changed: Any = store if workload == WORKLOAD else workload
         assert getattr(changed, field) == pytest.approx(expected), key
 
 
@@ -57,13 +59,16 @@ def test_each_key_changes_its_value_alone() -> None:
     [
         ("rank", 4, "rank: there is no such key; known: ranks,"),
         ("ranks", "many", "ranks: 'many' is no whole number"),
-        ("ranks", 0, "ranks: ranks must be 1 to"),
+        ("ranks", 0, "ranks must be 1 to"),
+        ("size", "1e305", "size: '1e305' is too large"),
+        ("size", "900G", "records of up to 966,367,641,600 bytes are more than can be"),
+        ("batch", 0, "batch must be 1 to"),
         ("size", "big", "size: 'big' is no size or rate"),
         ("size", 0, "size: record_bytes must be 1 to"),
         ("hop", "-1ms", "hop: '-1ms' is no time"),
         ("hop", "nan", "hop: 'nan' is no time"),
         ("barrier", "perhaps", "barrier: 'perhaps' is neither yes nor no"),
-        ("assignment", "local", "assignment: assignment must be one of"),
+        ("assignment", "local", "assignment must be one of"),
         ("stripe", 0, "stripe: stripe_bytes must be"),
     ],
 )
@@ -87,3 +92,11 @@ def test_another_batch_makes_as_many_iterations_as_go_once_over_all_records() ->
     assert one.iterations == 1
     few, _ = changed_reading(WORKLOAD, STORE, {"samples": 10 * WORKLOAD.batch + 1})
     assert few.iterations == 10
+
+
+def test_values_that_go_together_are_set_together() -> None:
+    for values in (
+        {"ranks": 1_000_000, "ranks_per_node": 1, "iterations": 16},
+        {"iterations": 16, "ranks_per_node": 1, "ranks": 1_000_000},
+    ):
+        assert changed_reading(WORKLOAD, STORE, values)[0].nodes == 1_000_000

@@ -544,3 +544,16 @@ def test_amounts_at_the_edge_are_simulated() -> None:
     environment = cluster(2, file_system=Curve.of(AMOUNT_MAX), network=1e-6, file_network=1e-6)
     scenario = Scenario(environment, Data(4, 1.0), Training(1, 4))
     assert outcome(scenario, "staging_pool").seconds == pytest.approx(2e6)
+
+
+def test_copies_fill_the_room_that_own_parts_leave() -> None:
+    """Each node reads half of all from the file system, then takes what its peer has."""
+    environment = cluster(
+        2, file_system=Curve.of(8), network=5, tiers=(Tier(1_000.0, 1, Curve.of(PLENTY)),)
+    )
+    scenario = Scenario(environment, Data(200, 1.0), Training(1, 20))
+    found = outcome(scenario, "parallel_data_staging")
+    assert found.init_seconds == pytest.approx(100 / 4 + 100 / 5)
+    half = replace(environment, tiers=(Tier(150.0, 1, Curve.of(PLENTY)),))
+    found = outcome(replace(scenario, environment=half), "parallel_data_staging")
+    assert found.init_seconds == pytest.approx(100 / 4 + 50 / 5)

@@ -90,6 +90,7 @@ def test_a_caller_learns_at_once_that_all_is_asked_for() -> None:
     assert len(told) == 4
     nothing: list[float] = []
     servers.stream(7.0, [], nothing.append, depth=1, asked=nothing.append)
+    servers.run()
     assert nothing == [7.0, 7.0]
 
 
