@@ -51,6 +51,17 @@ struct lio_transfers {
     int64_t broken;      /* a part that gave too much      */
 };
 
+/* fmin and fmax would need libm, which a library that is loaded cannot count on. */
+static double lesser(double a, double b)
+{
+    return a < b ? a : b;
+}
+
+static double greater(double a, double b)
+{
+    return a > b ? a : b;
+}
+
 /* --- shares ----------------------------------------------------------------------------------- */
 
 static bool is_link(const part *p)
@@ -78,7 +89,7 @@ static double least_share(const lio_transfers *t, const transfer *f, uint32_t *t
 {
     double least = INFINITY;
     for (uint32_t i = f->file; i < f->parts; i++)
-        least = fmin(least, t->parts[f->part[i]].share);
+        least = lesser(least, t->parts[f->part[i]].share);
     *timed = BY_SECONDS;
     if (f->file && t->parts[f->part[0]].share * t->given <= least) {
         *timed = BY_WORK;
@@ -111,7 +122,7 @@ static void rate_again(lio_transfers *t, uint32_t actor)
     if (timed == was && rate == f->rate)
         return;
     if (was != IDLE)
-        f->left = fmax(0.0, f->left - f->rate * (clock_of(t, was) - f->since));
+        f->left = greater(0.0, f->left - f->rate * (clock_of(t, was) - f->since));
     f->rate = rate;
     f->timed = timed;
     f->since = clock_of(t, timed);
@@ -155,7 +166,7 @@ static void count_clients(lio_transfers *t, uint32_t clients)
     t->moment = t->now;
     t->clients = clients;
     t->given = clients == 0 ? 0.0
-                            : fmin(t->s->file_network, t->s->file_system[clients - 1] / clients);
+                            : lesser(t->s->file_network, t->s->file_system[clients - 1] / clients);
     for (uint32_t i = 0; clients > 0 && i < t->contested_count; i++)
         rate_again(t, t->contested[i]);
     for (uint32_t i = 0; clients > 0 && i < t->contested_count; i++)
@@ -283,7 +294,7 @@ double lio_transfer_left(const lio_transfers *t, uint32_t actor)
 {
     const transfer *f = &t->all[actor];
     double left = f->left - f->rate * (clock_of(t, f->timed) - f->since);
-    return fmax(0.0, left) / rate_now(t, f);
+    return greater(0.0, left) / rate_now(t, f);
 }
 
 void lio_transfer_wait(lio_transfers *t, uint32_t actor, double seconds)
@@ -326,9 +337,9 @@ int lio_transfers_next(lio_transfers *t, uint32_t *actor, lio_error *error)
     if (work->count > 0) {
         double at = t->moment + (work->items[0].key - t->work) / t->given;
         heap = at < next || seconds->count == 0 ? work : seconds;
-        next = fmin(at, next);
+        next = lesser(at, next);
     }
-    t->now = fmax(t->now, next);
+    t->now = greater(t->now, next);
     *actor = heap->items[0].actor;
     lio_heap_remove(heap, *actor);
     return LIO_OK;
@@ -393,9 +404,9 @@ static bool may_hold_back(const lio_shares *s, uint32_t tier)
     const double *writes = s->writes + (size_t)tier * s->columns;
     double most = 0.0, least = INFINITY;
     for (uint32_t n = 1; n <= s->nodes; n++)
-        most = fmax(most, fmin(s->file_network, s->file_system[n - 1] / n));
+        most = greater(most, lesser(s->file_network, s->file_system[n - 1] / n));
     for (uint32_t n = 1; n <= s->actors; n++)
-        least = fmin(least, writes[(n < s->columns ? n : s->columns) - 1] / n);
+        least = lesser(least, writes[(n < s->columns ? n : s->columns) - 1] / n);
     return least < most;
 }
 
