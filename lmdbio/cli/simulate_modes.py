@@ -156,8 +156,13 @@ def measured_store(path: Path, kept: Stored | None) -> tuple[model.Store, str]:
     )
     words = (
         f"store: as lmdbio tune measured, M a second: {rates.one_node / 2**20:,.0f} of a node, "
-        f"{rates.all_nodes / 2**20:,.0f} of all"
     )
+    if kept.calibration.staggerings:
+        words += f"{rates.all_nodes / 2**20:,.0f} of all"
+    else:
+        words += (
+            "and no more of several (mpiexec -n RANKS lmdbio tune on several nodes measures it)"
+        )
     return store, words
 
 

@@ -53,7 +53,8 @@ class StoreRates:
     Attributes:
         one_node, all_nodes: bytes per second in order, by one node and by all that were measured.
         request_seconds: of a request beside its bytes, where it is the only one.
-        out_of_order_seconds: of a request at random beside its bytes, where many are in flight.
+        out_of_order_seconds: of a request at random beside its bytes at the rate of all nodes,
+            where many are in flight.
         request_bytes, depth: the way of reading in order that was fastest.
     """
 
@@ -81,11 +82,12 @@ def store_rates(calibration: Calibration) -> StoreRates:
         key=lambda one: (one.request_bytes, one.rate),
         default=None,
     )
+    every = max(best.rate, all_nodes)
     return StoreRates(
         best.rate,
-        max(best.rate, all_nodes),
+        every,
         max(0.0, alone.latency - alone.request_bytes / best.rate) if alone else 0.0,
-        max(0.0, random.request_bytes * (1 / random.rate - 1 / best.rate)) if random else 0.0,
+        max(0.0, random.request_bytes * (1 / random.rate - 1 / every)) if random else 0.0,
         best.request_bytes,
         best.depth,
     )

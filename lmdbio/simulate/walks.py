@@ -125,7 +125,7 @@ def _times(asked: I64, store: Store, readers: int) -> dict[str, F64]:
     # One of the nodes is the first to ask for a window, and waits for the disk.
     served, moving, read = store.server_rate, 0.0, furthest
     memory = np.zeros_like(total)
-    if store.memory_rate:
+    if store.memory_rate and nodes > 1:
         served = min(store.memory_rate, store.server_rate)
         memory = total / (servers * store.memory_rate)
     else:

@@ -45,8 +45,8 @@ def test_a_store_costs_what_requests_took_beside_their_bytes() -> None:
     assert (rates.one_node, rates.all_nodes) == (500.0 * MIB, 900.0 * MIB)
     assert (rates.request_bytes, rates.depth) == (MIB, 8)
     assert abs(rates.request_seconds - (1 / 250 - 1 / 500)) < 1e-12
-    # The most of 128 KiB were 2,400 a second; their bytes alone take an eighth of 1/500 s.
-    assert abs(rates.out_of_order_seconds - (1 / 2400 - 1 / 4000)) < 1e-12
+    # The most of 128 KiB were 2,400 a second; their bytes alone take an eighth of 1/900 s.
+    assert abs(rates.out_of_order_seconds - (1 / 2400 - 1 / 7200)) < 1e-12
 
 
 def test_a_store_of_which_little_was_measured_costs_bytes_alone() -> None:

@@ -258,6 +258,12 @@ def test_more_nodes_that_walk_are_never_faster() -> None:
         assert found == sorted(found, key=lambda seconds: seconds or 0.0)
 
 
+def test_a_node_that_is_alone_reads_nothing_out_of_another_one_s_memory() -> None:
+    job = Workload(100_000, 3_000, 1_000, 1, 1, 100)
+    stores = [replace(STORES["bebop"], memory_rate=rate) for rate in (0.0, 1e6, 640e6)]
+    assert len({outcome(job, "LMM", store).seconds for store in stores}) == 1
+
+
 def test_one_large_stripe_has_one_server() -> None:
     job = Workload(20_000, 3_000, 1_000, 8, 2, 20)
     store = replace(STORES["bebop"], stripe_bytes=1 << 30)
