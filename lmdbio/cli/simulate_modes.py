@@ -63,7 +63,7 @@ def simulate_modes(
     """Simulate, and tell what was found.
 
     Args:
-        sources, workload, store, nodes, ranks: who reads what (``reading_of``).
+        sources, workload, store, nodes, ranks: of the job and its store (``reading_of``).
         modes: what is simulated.
         settings: values that are changed.
         target, page_file: files to be written.

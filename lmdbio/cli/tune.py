@@ -292,7 +292,7 @@ def print_tuning(made: Tuning) -> None:
 
 
 def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
-    """Return the choices that change from now on."""
+    """Print the choices that change from now on."""
     changes = [
         (use, name)
         for use in after
@@ -308,7 +308,7 @@ def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
 
 
 def print_turns(turns: Staggered) -> None:
-    """Return the figures that all ranks measured together."""
+    """Print the figures that all ranks measured together."""
     if turns.reason:
         click.echo(f"Turns were not measured: {turns.reason}.")
         return

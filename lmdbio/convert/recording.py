@@ -102,7 +102,7 @@ class Recording:
         return handle
 
     def _forget(self) -> None:
-        """Handles that nobody has any more: who opens one for each transaction would add up."""
+        """Handles that the program has dropped: one for each transaction would add up."""
         held = [one for one in self._names.values() if sys.getrefcount(one[1]) > 2]
         self._names = {id(handle): (name, handle) for name, handle in held}
         self._in_use = max(HANDLES_MIN, len(held))

@@ -5,7 +5,7 @@
 Invariants:
   - the pages of a state stay as they are until the second commit after it (LMDB reuses freed
     pages no sooner), so what was read is good if the file has not moved past S + 1 by then;
-  - reading pages alone holds no reader slot: who reads calls ``guard`` after each batch of reads.
+  - reading pages alone holds no reader slot: the caller calls ``guard`` after each batch of reads.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class OpenFile(NamedTuple):
     """A file whose pages can be read, its state, and one database of it.
 
     Attributes:
-        pages: reads the file; whoever gets it closes it.
+        pages: reads the file; the caller closes it.
         meta: the newest state.
         database: as this state records it.
     """

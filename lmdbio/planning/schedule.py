@@ -47,6 +47,9 @@ ASSIGNMENTS = ("strided", "blocked")
 
 U64 = npt.NDArray[np.uint64]
 
+#: Places of shuffled records are int64, and go on from here.
+START_MAX = 2**62
+
 
 class Run(NamedTuple):
     """Records that one team takes from the circular sequence, one after the other.
@@ -129,8 +132,11 @@ class Schedule:
             value = getattr(self, name)
             if value is not None and value < 0:
                 raise ValueError(f"{name} must not be negative ({value})")
-        if self.epochs is not None and self.start < 0:
-            raise ValueError(f"start must not be negative for shuffled records ({self.start})")
+        if self.epochs is not None and not 0 <= self.start <= START_MAX:
+            raise ValueError(
+                f"start must be a place from 0 to {START_MAX:,} for shuffled records, "
+                f"not {self.start}"
+            )
         known = ASSIGNMENTS if self.holder is None else (*ASSIGNMENTS, "local")
         if self.assignment not in known:
             raise ValueError(

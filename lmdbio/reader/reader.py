@@ -149,6 +149,7 @@ class Reader:
         gap_bytes_max: int | None = None,
         request_bytes_max: int | None = None,
     ) -> None:
+        # Before anything else is local: each argument has one name on its way to its check.
         arguments = {k: v for k, v in locals().items() if k not in ("self", "comm")}
         self._closed = True  # until it is open
         begun = monotonic_ns()

@@ -94,16 +94,13 @@ def changed_reading(
         changes[found.of][found.field] = _read(value, found.unit, key)
     of_workload = changes["workload"]
     if {"count", "batch"} & of_workload.keys() and "iterations" not in of_workload:
-        count, batch = (of_workload.get(name, getattr(workload, name)) for name in _SIZES)
+        count = of_workload.get("count", workload.count)
+        batch = of_workload.get("batch", workload.batch)
         of_workload["iterations"] = max(1, count // max(1, batch))
     try:
         return replace(workload, **of_workload), replace(store, **changes["store"])
     except ValueError as error:
         raise ValueError(_named(str(error), values)) from error
-
-
-#: Fields of a workload that say how many iterations go once over all records.
-_SIZES = ("count", "batch")
 
 
 def _named(text: str, values: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ Of each iteration the slowest of these counts, as rates of a fluid (a job of 256
     disks      what all nodes ask for, once; without memory, for each node, out of order
     memory     what all nodes ask for, at the servers' memory rate
     link       what a node asks for
-    windows    a stream of windows comes from one server at a time, few of them in flight
+    windows    few windows are in flight, and come from as many servers as they have stripes of
     processor  a process maps each page; the scheduler wakes all that wait, each time one has come
 
 Source: LMDBIO (ACM TOPC 2019), sections 3.3.1 to 3.3.3 and 5.1.1.

@@ -7,25 +7,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from lmdbio import cli
 from lmdbio.machine import calibration, storage
 from lmdbio.simulate import POLICIES
+from tests.cli.simulating import call, told
 from tests.support import databases
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(cli.cli, ["simulate", *map(str, words)])
-
-
-def told(*words: object) -> Any:
-    result = call(*words, "--json", "-")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 def test_json_has_all_policies_with_their_seconds() -> None:

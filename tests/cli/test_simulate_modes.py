@@ -5,29 +5,16 @@ Method: the command itself, over jobs that take milliseconds.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from lmdbio import cli
 from lmdbio.machine import calibration, storage
 from lmdbio.planning.mode import NAMED
+from tests.cli.simulating import call, told
 from tests.support import databases
 
 SMALL = "--set", "samples=4096", "--set", "batch=256", "--set", "iterations=16"
-
-
-def call(*words: object) -> Result:
-    return CliRunner().invoke(cli.cli, ["simulate", *map(str, words)])
-
-
-def told(*words: object) -> Any:
-    result = call(*words, "--json", "-")
-    assert result.exit_code == 0, result.output
-    return json.loads(result.stdout)
 
 
 @pytest.fixture

@@ -196,7 +196,8 @@ def test_a_batch_may_span_two_epochs() -> None:
     ("wrong", "words"),
     [
         ({"length": -1}, "length must not be negative"),
-        ({"epochs": Epochs(10, 1), "start": -1}, "start must not be negative for shuffled"),
+        ({"epochs": Epochs(10, 1), "start": -1}, "start must be a place from 0 to"),
+        ({"epochs": Epochs(10, 1), "start": 10**30}, "start must be a place from 0 to"),
         ({"count": 0}, "no records"),
         ({"batch_size": 0}, "batch_size"),
         ({"block_iterations": 0}, "block_iterations"),

@@ -12,11 +12,8 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 import warnings
-from collections.abc import Iterator
-from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -32,71 +29,11 @@ from lmdbio.machine.choice import Access, Choice, choose
 from lmdbio.machine.overrides import Overrides
 from lmdbio.machine.storage import Storage
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.order import Epoch
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.reader import block_size, reader, roots
+from lmdbio.reader import reader, roots
 from lmdbio.reader.reader import Reader
 from lmdbio.system.file_identity import FileIdentity
-
-COUNT = 211
-
-
-def value(i: int) -> bytes:
-    """Inline, overflow and empty values of every length class."""
-    return bytes([i % 251]) * ((i * 37) % 60 if i % 3 else (i * 997) % 12_000)
-
-
-def write(path: Path, values: list[bytes]) -> Path:
-    with lmdb.open(str(path), map_size=1 << 28) as env:
-        with env.begin(write=True) as txn:
-            for i, content in enumerate(values):
-                txn.put(b"%08d" % i, content)
-    return path
-
-
-@pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write(tmp_path_factory.mktemp("mixed") / "db", [value(i) for i in range(COUNT)])
-
-
-@pytest.fixture(scope="module")
-def fixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Records of one size in key order: u8 label, then 3,000 bytes."""
-    values = [bytes([i % 251]) * 3001 for i in range(500)]
-    return write(tmp_path_factory.mktemp("fixed") / "db", values)
-
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left() -> Iterator[None]:
-    yield
-    gc.collect()
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        if not any(t.name == "lmdbio-root" for t in threading.enumerate()):
-            return
-        time.sleep(0.02)
-    raise AssertionError("a root's thread is still alive")
-
-
-def drain(rdr: Reader, values: list[bytes] | None = None) -> list[int]:
-    """Reads to the end, compares every record, returns the indices."""
-    seen: list[int] = []
-    for batch in rdr:
-        for i, index in enumerate(batch.indices.tolist()):
-            content = bytes(batch[i])
-            assert content == (values[index] if values else value(index)), index
-            seen.append(index)
-    return seen
-
-
-MODES = [
-    "auto",
-    "dio",
-    Mode(engine="direct"),
-    Mode(engine="mmap", block_iterations=3),
-    Mode(block_iterations=4),
-    Mode(block_iterations=1000),
-]
+from tests.reader.support import COUNT, MODES, drain, value, write
 
 
 @pytest.mark.parametrize("mode", MODES, ids=str)
@@ -110,167 +47,6 @@ def test_every_mode_gives_the_same_bytes_in_the_same_order(
     ) as rdr:
         assert drain(rdr) == [(200 + i) % COUNT for i in range(16 * 30)]
         assert rdr.mode.block_iterations >= 1
-
-
-SHUFFLES: list[Shuffle | str | bool | None] = [
-    None, True, "global", "group", "window", "groups:16", "windows:7x5", "runs:9",
-    Shuffle.given(np.arange(COUNT)[::-1]), Shuffle.mixed(50, 7, 5),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("shuffle", SHUFFLES, ids=lambda one: str(one)[:20])
-@pytest.mark.parametrize("assignment", ["strided", "blocked"])
-@pytest.mark.parametrize("window_bytes_min", [1, 2**40])
-def test_each_epoch_has_each_record_once_in_the_order_of_the_seed(
-    mixed: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    shuffle: Shuffle | str | bool | None,
-    assignment: str,
-    window_bytes_min: int,
-) -> None:
-    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", window_bytes_min)
-    found = []
-    for mode in MODES:
-        with Reader(
-            mixed, 16, mode=mode, assignment=assignment, shuffle=shuffle, seed=5, epochs=3
-        ) as rdr:
-            found.append(drain(rdr))
-            assert rdr.schedule.iterations == -(-3 * COUNT // 16) and rdr.place == 3 * COUNT
-    assert all(one == found[0] for one in found), "whatever reads it"
-    epochs = np.reshape(found[0], (3, COUNT))
-    assert (np.sort(epochs, axis=1) == np.arange(COUNT)).all()
-    own = rdr.schedule.epochs
-    if own is None:
-        assert (epochs == np.arange(COUNT)).all()
-        return
-    for number, order in enumerate(epochs):
-        assert np.array_equal(
-            order, Epoch(COUNT, 5, number, own.shuffle).samples(np.arange(COUNT))
-        )
-
-
-def test_a_shuffled_reader_goes_on_where_another_one_stopped(mixed: Path) -> None:
-    words: dict[str, Any] = {"shuffle": "windows:7x5", "seed": 2, "epochs": 2}
-    with Reader(mixed, 10, **words) as rdr:
-        whole = drain(rdr)
-    with Reader(mixed, 10, **words) as rdr:
-        begun = [batch.indices.tolist() for _, batch in zip(range(23), rdr, strict=False)]
-        place = rdr.place
-    assert place == 230 and list(chain.from_iterable(begun)) == whole[:230]
-    with Reader(mixed, 7, start=place, **words) as rdr:
-        assert drain(rdr) == whole[230:]
-    with Reader(mixed, 7, start=2 * COUNT, **words) as rdr:
-        assert drain(rdr) == [] and rdr.place == 2 * COUNT
-
-
-def test_epochs_end_a_reader_also_where_nothing_is_shuffled(mixed: Path) -> None:
-    with Reader(mixed, 100, epochs=1) as rdr:
-        assert [len(batch) for batch in rdr] == [100, 100, 11]
-    with Reader(mixed, 100, epochs=9, iterations=3, start=5) as rdr:
-        assert drain(rdr) == [(5 + i) % COUNT for i in range(300)]
-    with Reader(mixed, 100, epochs=1, iterations=30, mode="lmm") as rdr:
-        assert drain(rdr) == list(range(COUNT)), "a mode that seeks has a short batch, too"
-    with Reader(mixed, 100, epochs=0) as rdr:
-        assert drain(rdr) == []
-
-
-def test_groups_that_repeat_are_warned_of(mixed: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with Reader(mixed, 10, shuffle="groups:20", epochs=19):
-        pass
-    assert not caplog.records
-    with Reader(mixed, 10, shuffle="groups:20", epochs=20):
-        pass
-    assert f"S = 20 epochs of N = {COUNT} records in G = 11 groups" in caplog.text
-
-
-def test_a_block_is_a_whole_group_or_window_where_a_root_has_it_alone(fixed: Path) -> None:
-    for shuffle, k in (("groups:100", 10), ("windows:20x6", 12), ("group", None)):
-        with Reader(fixed, 10, shuffle=shuffle, assignment="blocked", epochs=1) as rdr:
-            assert k is None or rdr.mode.block_iterations == k
-            assert len(drain(rdr, [bytes([i % 251]) * 3001 for i in range(500)])) == 500
-
-
-@pytest.fixture
-def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Any window is read as a whole, into memory of its own."""
-    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", 1)
-
-
-@pytest.mark.usefixtures("small_windows")
-@pytest.mark.parametrize(
-    ("shuffle", "batch_size"), [("groups:30", 7), ("windows:10x6", 16), ("windows:90x2", 500)]
-)
-def test_each_byte_is_read_once_an_epoch_wherever_blocks_begin(
-    fixed: Path, shuffle: str, batch_size: int
-) -> None:
-    values = [bytes([i % 251]) * 3001 for i in range(500)]
-    mode = Mode(block_iterations=2)
-    with Reader(
-        fixed, batch_size, shuffle=shuffle, epochs=4, mode=mode, gap_bytes_max=4096
-    ) as rdr:
-        assert sorted(drain(rdr, values)) == sorted([*range(500)] * 4)
-        stats = rdr.stats()
-    pages = 500 * 4096
-    assert 4 * pages <= stats.read_bytes <= 1.02 * 4 * pages
-    assert stats.requests <= 4 * (500 // 10 + 2), "a chunk is read at once"
-
-
-@pytest.mark.usefixtures("small_windows")
-def test_a_reader_of_windows_may_begin_and_stop_anywhere(mixed: Path) -> None:
-    words: dict[str, Any] = {"shuffle": "windows:7x5", "seed": 2, "slots": 4}
-    with Reader(mixed, 10, epochs=3, **words) as rdr:
-        whole = drain(rdr)
-    for start in (1, 34, 35, 36, COUNT - 1, COUNT, 2 * COUNT + 40):
-        with Reader(mixed, 9, start=start, epochs=3, **words) as rdr:
-            assert drain(rdr) == whole[start:]
-        with Reader(mixed, 9, start=start, iterations=4, **words) as rdr:
-            assert drain(rdr)[: 3 * COUNT - start] == whole[start : start + 36]
-    with Reader(mixed, 9, **words) as rdr:  # endless; left in the middle
-        assert next(rdr).indices.tolist() == whole[:9]
-
-
-@pytest.mark.usefixtures("small_windows")
-def test_windows_without_room_are_read_block_by_block(fixed: Path) -> None:
-    values = [bytes([i % 251]) * 3001 for i in range(500)]
-    requests = []
-    for budget in ("64M", "700K"):
-        with Reader(
-            fixed, 10, shuffle="groups:200", epochs=1, memory_bytes_max=budget, slots=2,
-            mode=Mode(block_iterations=1),
-        ) as rdr:  # fmt: skip
-            assert sorted(drain(rdr, values)) == list(range(500))
-            requests.append(rdr.stats().requests)
-    assert requests[0] < 10 < requests[1]
-
-
-@pytest.mark.usefixtures("small_windows")
-def test_a_file_that_changes_under_its_windows_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "db", [value(i) for i in range(COUNT)])
-    with Reader(path, 10, shuffle="groups:50", epochs=40) as rdr:
-        next(rdr)
-        with lmdb.open(str(path), map_size=1 << 28) as env:
-            for number in range(3):
-                with env.begin(write=True) as txn:
-                    txn.put(b"more %d" % number, b"x")
-        with pytest.raises(Error, match=r"data\.mdb"):
-            drain(rdr)
-
-
-@pytest.mark.usefixtures("small_windows")
-def test_a_window_that_cannot_be_read_is_an_error_that_names_the_file(
-    mixed: Path, tmp_path: Path
-) -> None:
-    path = tmp_path / "cut"
-    path.mkdir()
-    whole = (mixed / "data.mdb").read_bytes()
-    (path / "data.mdb").write_bytes(whole)
-    with Reader(path, 10, shuffle="groups:20", epochs=50, mode=Mode(engine="pread")) as rdr:
-        next(rdr)
-        os.truncate(path / "data.mdb", len(whole) // 4)
-        with pytest.raises((Error, OSError), match=r"data\.mdb"):
-            drain(rdr)
-        with pytest.raises((Error, OSError), match=r"data\.mdb"):
-            next(rdr)
 
 
 def test_reads_may_be_carried_by_io_uring(mixed: Path) -> None:
@@ -653,6 +429,7 @@ def test_a_mode_by_provenance_without_a_sidecar_is_refused(fixed: Path) -> None:
         ({"shuffle": True, "mode": "lmdb"}, IncompatibleError, "shuffle= needs locate='scan'"),
         ({"shuffle": True, "start": -1}, ValueError, "at least 0, not -1"),
         ({"epochs": 1, "start": -1}, ValueError, "at least 0, not -1"),
+        ({"shuffle": True, "start": 10**30}, ValueError, "start must be a place from 0 to"),
         ({"epochs": -1}, ValueError, "epochs"),
         ({"seed": 0.5}, TypeError, "seed"),
     ],

@@ -1,0 +1,186 @@
+"""Goal: a shuffled Reader gives each epoch in the order of its seed, whatever reads it.
+
+Where windows are read whole, each byte comes from the file once an epoch.
+
+Method: databases written by py-lmdb; orders computed place by place; windows of any size are read
+whole where a test says so. Jobs of several ranks are in tests/mpi.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import numpy as np
+import pytest
+
+from lmdbio.errors import Error
+from lmdbio.planning.mode import Mode
+from lmdbio.planning.order import Epoch
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.reader import block_size
+from lmdbio.reader.reader import Reader
+from tests.reader.support import COUNT, MODES, drain, value, write
+
+SHUFFLES: list[Shuffle | str | bool | None] = [
+    None, True, "global", "group", "window", "groups:16", "windows:7x5", "runs:9",
+    Shuffle.given(np.arange(COUNT)[::-1]), Shuffle.mixed(50, 7, 5),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("shuffle", SHUFFLES, ids=lambda one: str(one)[:20])
+@pytest.mark.parametrize("assignment", ["strided", "blocked"])
+@pytest.mark.parametrize("window_bytes_min", [1, 2**40])
+def test_each_epoch_has_each_record_once_in_the_order_of_the_seed(
+    mixed: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shuffle: Shuffle | str | bool | None,
+    assignment: str,
+    window_bytes_min: int,
+) -> None:
+    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", window_bytes_min)
+    found = []
+    for mode in MODES:
+        with Reader(
+            mixed, 16, mode=mode, assignment=assignment, shuffle=shuffle, seed=5, epochs=3
+        ) as rdr:
+            found.append(drain(rdr))
+            assert rdr.schedule.iterations == -(-3 * COUNT // 16) and rdr.place == 3 * COUNT
+    assert all(one == found[0] for one in found), "whatever reads it"
+    epochs = np.reshape(found[0], (3, COUNT))
+    assert (np.sort(epochs, axis=1) == np.arange(COUNT)).all()
+    own = rdr.schedule.epochs
+    if own is None:
+        assert (epochs == np.arange(COUNT)).all()
+        return
+    for number, order in enumerate(epochs):
+        assert np.array_equal(
+            order, Epoch(COUNT, 5, number, own.shuffle).samples(np.arange(COUNT))
+        )
+
+
+def test_a_shuffled_reader_goes_on_where_another_one_stopped(mixed: Path) -> None:
+    words: dict[str, Any] = {"shuffle": "windows:7x5", "seed": 2, "epochs": 2}
+    with Reader(mixed, 10, **words) as rdr:
+        whole = drain(rdr)
+    with Reader(mixed, 10, **words) as rdr:
+        begun = [batch.indices.tolist() for _, batch in zip(range(23), rdr, strict=False)]
+        place = rdr.place
+    assert place == 230 and list(chain.from_iterable(begun)) == whole[:230]
+    with Reader(mixed, 7, start=place, **words) as rdr:
+        assert drain(rdr) == whole[230:]
+    with Reader(mixed, 7, start=2 * COUNT, **words) as rdr:
+        assert drain(rdr) == [] and rdr.place == 2 * COUNT
+
+
+def test_epochs_end_a_reader_also_where_nothing_is_shuffled(mixed: Path) -> None:
+    with Reader(mixed, 100, epochs=1) as rdr:
+        assert [len(batch) for batch in rdr] == [100, 100, 11]
+    with Reader(mixed, 100, epochs=9, iterations=3, start=5) as rdr:
+        assert drain(rdr) == [(5 + i) % COUNT for i in range(300)]
+    with Reader(mixed, 100, epochs=1, iterations=30, mode="lmm") as rdr:
+        assert drain(rdr) == list(range(COUNT)), "a mode that seeks has a short batch, too"
+    with Reader(mixed, 100, epochs=0) as rdr:
+        assert drain(rdr) == []
+
+
+def test_groups_that_repeat_are_warned_of(mixed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with Reader(mixed, 10, shuffle="groups:20", epochs=19):
+        pass
+    assert not caplog.records
+    with Reader(mixed, 10, shuffle="groups:20", epochs=20):
+        pass
+    assert f"S = 20 epochs of N = {COUNT} records in G = 11 groups" in caplog.text
+
+
+def test_a_block_is_a_whole_group_or_window_where_a_root_has_it_alone(fixed: Path) -> None:
+    for shuffle, k in (("groups:100", 10), ("windows:20x6", 12), ("group", None)):
+        with Reader(fixed, 10, shuffle=shuffle, assignment="blocked", epochs=1) as rdr:
+            assert k is None or rdr.mode.block_iterations == k
+            assert len(drain(rdr, [bytes([i % 251]) * 3001 for i in range(500)])) == 500
+
+
+@pytest.fixture
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any window is read as a whole, into memory of its own."""
+    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", 1)
+
+
+@pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize(
+    ("shuffle", "batch_size"), [("groups:30", 7), ("windows:10x6", 16), ("windows:90x2", 500)]
+)
+def test_each_byte_is_read_once_an_epoch_wherever_blocks_begin(
+    fixed: Path, shuffle: str, batch_size: int
+) -> None:
+    values = [bytes([i % 251]) * 3001 for i in range(500)]
+    mode = Mode(block_iterations=2)
+    with Reader(
+        fixed, batch_size, shuffle=shuffle, epochs=4, mode=mode, gap_bytes_max=4096
+    ) as rdr:
+        assert sorted(drain(rdr, values)) == sorted([*range(500)] * 4)
+        stats = rdr.stats()
+    pages = 500 * 4096
+    assert 4 * pages <= stats.read_bytes <= 1.02 * 4 * pages
+    assert stats.requests <= 4 * (500 // 10 + 2), "a chunk is read at once"
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_reader_of_windows_may_begin_and_stop_anywhere(mixed: Path) -> None:
+    words: dict[str, Any] = {"shuffle": "windows:7x5", "seed": 2, "slots": 4}
+    with Reader(mixed, 10, epochs=3, **words) as rdr:
+        whole = drain(rdr)
+    for start in (1, 34, 35, 36, COUNT - 1, COUNT, 2 * COUNT + 40):
+        with Reader(mixed, 9, start=start, epochs=3, **words) as rdr:
+            assert drain(rdr) == whole[start:]
+        with Reader(mixed, 9, start=start, iterations=4, **words) as rdr:
+            assert drain(rdr)[: 3 * COUNT - start] == whole[start : start + 36]
+    with Reader(mixed, 9, **words) as rdr:  # endless; left in the middle
+        assert next(rdr).indices.tolist() == whole[:9]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_windows_without_room_are_read_block_by_block(fixed: Path) -> None:
+    values = [bytes([i % 251]) * 3001 for i in range(500)]
+    requests = []
+    for budget in ("64M", "700K"):
+        with Reader(
+            fixed, 10, shuffle="groups:200", epochs=1, memory_bytes_max=budget, slots=2,
+            mode=Mode(block_iterations=1),
+        ) as rdr:  # fmt: skip
+            assert sorted(drain(rdr, values)) == list(range(500))
+            requests.append(rdr.stats().requests)
+    assert requests[0] < 10 < requests[1]
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_file_that_changes_under_its_windows_is_refused(tmp_path: Path) -> None:
+    path = write(tmp_path / "db", [value(i) for i in range(COUNT)])
+    with Reader(path, 10, shuffle="groups:50", epochs=40) as rdr:
+        next(rdr)
+        with lmdb.open(str(path), map_size=1 << 28) as env:
+            for number in range(3):
+                with env.begin(write=True) as txn:
+                    txn.put(b"more %d" % number, b"x")
+        with pytest.raises(Error, match=r"data\.mdb"):
+            drain(rdr)
+
+
+@pytest.mark.usefixtures("small_windows")
+def test_a_window_that_cannot_be_read_is_an_error_that_names_the_file(
+    mixed: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "cut"
+    path.mkdir()
+    whole = (mixed / "data.mdb").read_bytes()
+    (path / "data.mdb").write_bytes(whole)
+    with Reader(path, 10, shuffle="groups:20", epochs=50, mode=Mode(engine="pread")) as rdr:
+        next(rdr)
+        os.truncate(path / "data.mdb", len(whole) // 4)
+        with pytest.raises((Error, OSError), match=r"data\.mdb"):
+            drain(rdr)
+        with pytest.raises((Error, OSError), match=r"data\.mdb"):
+            next(rdr)
