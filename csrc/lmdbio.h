@@ -28,6 +28,7 @@
 #include "transfer.h"
 #include "traffic.h"
 #include "window.h"
+#include "exchange.h"
 #include "pages.h"
 #include "tree.h"
 #include "readahead.h"

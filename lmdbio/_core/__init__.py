@@ -45,6 +45,16 @@ from lmdbio._core.cursor import (
     finder,
 )
 from lmdbio._core.engine import Counters, Engine, EngineCounts, Ticket
+from lmdbio._core.exchange import (
+    ASKING,
+    SERVING,
+    Arrival,
+    Exchange,
+    Exchanged,
+    MpiLibrary,
+    Shipment,
+    probe_mpi,
+)
 from lmdbio._core.extents import (
     count_inside,
     count_same,
@@ -97,6 +107,14 @@ from lmdbio._core.values import Values, value_holder
 from lmdbio._core.window import Mapping, Window, map_again, populate
 
 __all__ = [
+    "ASKING",
+    "Arrival",
+    "Exchange",
+    "Exchanged",
+    "MpiLibrary",
+    "SERVING",
+    "Shipment",
+    "probe_mpi",
     "Begins",
     "Stands",
     "Names",

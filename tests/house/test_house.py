@@ -53,6 +53,7 @@ C_ROOMS = (
     "transfer",
     "traffic",
     "window",
+    "exchange",
 )
 
 MODULES = sorted(PACKAGE.rglob("*.py"))

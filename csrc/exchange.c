@@ -1,0 +1,395 @@
+#include <errno.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "buffer.h"
+#include "exchange_part.h"
+
+enum { STACK_BYTES = 256 * 1024 };
+
+/* Between two looks the thread sleeps an eighth of the time in which nothing has moved: not long
+ * where something is under way or awaited. MPICH looks first and takes in afterwards. */
+enum { NAP_PART = 8, PROBES = 2 };
+static const uint64_t NAP_NS_MIN = 20000, NAP_NS_MAX = 2000000, NAP_NS_IDLE = 20000000;
+
+static void yield_to_callers(lio_exchange *x)
+{
+    for (int i = 0; i < 100 && atomic_load_explicit(&x->callers, memory_order_relaxed) > 0; i++)
+        (void)sched_yield();
+}
+
+/* --- words: what roots tell each other --------------------------------------------------- */
+
+static bool send_words(lio_exchange *x)
+{
+    bool moved = x->outbox != NULL;
+    while (x->outbox != NULL && x->error.code == LIO_OK) {
+        word *out = x->outbox;
+        peer *p = &x->peer[out->peer];
+        if (!lio_exchange_make_place(x))
+            break;
+        int code = lio_mpi_isend(&x->mpi, out->said, sizeof out->said, p->rank, x->control_tag,
+                                 lio_exchange_next_request(x));
+        if (code != 0) {
+            lio_exchange_fail(x, LIO_ERR_IO, "MPI_Isend failed", code);
+            break;
+        }
+        x->outbox = out->next;
+        p->all_sent++;
+        lio_exchange_under_way(x,
+                               (operation){.kind = SENDS_WORD, .peer = out->peer, .memory = out});
+    }
+    return moved;
+}
+
+/* --- what has come ------------------------------------------------------------------------- */
+
+static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
+{
+    peer *p = &x->peer[from];
+    if (said[0] == DONE) {
+        p->is_done = true;
+        lio_exchange_drop_parts(x, p);
+        lio_exchange_tell_end(x, from);
+    } else if (said[0] == END) {
+        p->has_ended = true;
+        p->promised = said[1];
+        lio_exchange_find_gone(x, p);
+    } else {
+        word *heard = malloc(sizeof *heard);
+        if (heard == NULL) {
+            lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for a message", 0);
+            return;
+        }
+        *heard = (word){.peer = from, .said = {said[0], said[1]}};
+        if (p->words == NULL)
+            p->words = heard;
+        else
+            p->last_word->next = heard;
+        p->last_word = heard;
+    }
+    (void)pthread_cond_broadcast(&x->moved);
+}
+
+/* The root of a rank; `peers` if there is none. */
+static uint32_t peer_of(const lio_exchange *x, int rank)
+{
+    uint32_t low = 0, high = x->peers;
+    while (low < high) { /* ranks ascend */
+        uint32_t middle = low + (high - low) / 2;
+        if (x->peer[middle].rank < rank)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < x->peers && x->peer[low].rank == rank ? low : x->peers;
+}
+
+/* Takes one message of either kind, if one has come. */
+static bool take_message(lio_exchange *x, int tag)
+{
+    lio_handle message;
+    bool found = false;
+    int rank = -1, bytes = 0;
+    for (int i = 0; i < PROBES && !found; i++) {
+        int code = lio_mpi_improbe(&x->mpi, tag, &found, &rank, &bytes, &message);
+        if (code != 0) {
+            lio_exchange_fail(x, LIO_ERR_IO, "MPI_Improbe failed", code);
+            return false;
+        }
+    }
+    if (!found)
+        return false;
+    uint32_t from = peer_of(x, rank);
+    uint64_t said[2];
+    if (from == x->peers || (tag == x->control_tag && bytes != (int)sizeof said) || bytes < 0 ||
+        bytes > LIO_MESSAGE_BYTES) {
+        lio_exchange_fail(x, LIO_ERR_CORRUPT, "a message of no root has come, from rank", rank);
+        return false;
+    }
+    if (tag != x->control_tag)
+        return lio_exchange_take_rows(x, from, bytes, &message);
+    int code = lio_mpi_mrecv(&x->mpi, said, bytes, &message);
+    if (code != 0) {
+        lio_exchange_fail(x, LIO_ERR_IO, "MPI_Mrecv failed", code);
+        return false;
+    }
+    x->peer[from].all_taken++;
+    hear(x, from, said);
+    return true;
+}
+
+static void ended(lio_exchange *x, operation *done)
+{
+    if (done->kind == SENDS_ROWS) {
+        x->peer[done->peer].in_flight--;
+        x->buffer[x->buffers++] = done->memory;
+    } else if (done->kind == FILLS_ROOM) {
+        lio_exchange_room_filled(x, done->room);
+    } else {
+        free(done->memory);
+    }
+    done->peer = x->peers; /* marks it */
+}
+
+static bool end_requests(lio_exchange *x)
+{
+    int count = 0, kept = 0;
+    size_t size = x->mpi.handle_bytes;
+    if (x->operations == 0)
+        return false;
+    int code = lio_mpi_testsome(&x->mpi, x->operations, x->request, &count, x->index, x->status);
+    if (code != 0) {
+        lio_exchange_fail(x, LIO_ERR_IO, "MPI_Testsome failed", code);
+        return false;
+    }
+    if (count <= 0)
+        return false;
+    for (int i = 0; i < count; i++)
+        ended(x, &x->operation[x->index[i]]);
+    for (int i = 0; i < x->operations; i++) {
+        if (x->operation[i].peer == x->peers)
+            continue;
+        if (kept != i) {
+            x->operation[kept] = x->operation[i];
+            memcpy(x->request + (size_t)kept * size, x->request + (size_t)i * size, size);
+        }
+        kept++;
+    }
+    x->operations = kept;
+    (void)pthread_cond_broadcast(&x->moved);
+    return true;
+}
+
+/* --- the thread ---------------------------------------------------------------------------- */
+
+/* Does whatever can be done; returns whether anything moved. */
+static bool go_on(lio_exchange *x)
+{
+    bool moved = send_words(x);
+    while (x->error.code == LIO_OK && take_message(x, x->control_tag))
+        moved = true;
+    while (x->error.code == LIO_OK && take_message(x, x->data_tag))
+        moved = true;
+    for (uint32_t i = 0; i < x->peers; i++)
+        if (x->peer[i].parts != NULL)
+            moved |= lio_exchange_send_rows(x, i);
+    if (x->error.code == LIO_OK)
+        moved |= end_requests(x);
+    return moved | send_words(x);
+}
+
+static void *carry(void *argument)
+{
+    lio_exchange *x = argument;
+    uint64_t moved_ns = lio_exchange_now_ns();
+    (void)pthread_mutex_lock(&x->lock);
+    while (!x->is_stopping) {
+        if (x->error.code == LIO_OK && go_on(x)) {
+            moved_ns = lio_exchange_now_ns();
+            (void)pthread_mutex_unlock(&x->lock);
+            yield_to_callers(x);
+            (void)pthread_mutex_lock(&x->lock);
+            continue;
+        }
+        bool is_idle = x->error.code != LIO_OK || (x->operations == 0 && x->awaited == 0);
+        uint64_t now = lio_exchange_now_ns(), nap = (now - moved_ns) / NAP_PART;
+        uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
+        nap = nap < NAP_NS_MIN ? NAP_NS_MIN : nap > most ? most : nap;
+        if (lio_exchange_wait_until(&x->work, &x->lock, now + nap))
+            moved_ns = lio_exchange_now_ns();
+    }
+    lio_exchange_leave(x);
+    return NULL;
+}
+
+static int start(lio_exchange *x, lio_error *error)
+{
+    pthread_attr_t attributes;
+    sigset_t all, before;
+    (void)sigfillset(&all);
+    (void)sigdelset(&all, SIGBUS); /* of a copy out of a mapping (engine_mapped.h) */
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    int problem = pthread_create(&x->thread, &attributes, carry, x);
+    (void)pthread_attr_destroy(&attributes);
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (problem != 0)
+        return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for messages");
+    x->has_thread = true;
+    return LIO_OK;
+}
+
+int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, uint32_t own,
+                      int32_t control_tag, int32_t data_tag, uint32_t messages_max,
+                      lio_exchange **out, lio_error *error)
+{
+    lio_exchange *x;
+    pthread_condattr_t clock;
+    if (!lio_mpi_is_known(mpi) || own >= peers)
+        return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, mpi->handle_bytes,
+                        "MPI's handles are of a kind that is not known");
+    for (uint32_t i = 1; i < peers; i++)
+        if (ranks[i] <= ranks[i - 1])
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, i, "the ranks of roots must ascend");
+    x = calloc(1, sizeof *x + peers * sizeof x->peer[0]);
+    if (x == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, peers, 0, "no memory for an exchange");
+    x->mpi = *mpi;
+    x->control_tag = control_tag;
+    x->data_tag = data_tag;
+    x->peers = peers;
+    x->own = own;
+    x->buffers_max = messages_max < LIO_MESSAGES_MAX ? (int)messages_max : LIO_MESSAGES_MAX;
+    x->buffers_max = x->buffers_max < 1 ? 1 : x->buffers_max;
+    x->in_flight_max = peers > 1 ? (uint32_t)x->buffers_max / (peers - 1) : 1;
+    x->in_flight_max = x->in_flight_max < 2 ? 2 : x->in_flight_max;
+    x->pid = getpid();
+    for (uint32_t i = 0; i < peers; i++)
+        x->peer[i].rank = ranks[i];
+    (void)pthread_mutex_init(&x->lock, NULL);
+    (void)pthread_condattr_init(&clock);
+    (void)pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
+    (void)pthread_cond_init(&x->work, &clock);
+    (void)pthread_cond_init(&x->moved, &clock);
+    (void)pthread_condattr_destroy(&clock);
+    int code = start(x, error);
+    if (code != LIO_OK) {
+        lio_exchange_close(x);
+        return code;
+    }
+    *out = x;
+    return LIO_OK;
+}
+
+void lio_exchange_stop(lio_exchange *x)
+{
+    if (!x->has_thread || x->pid != getpid()) /* a forked child has no such thread */
+        return;
+    lio_exchange_enter(x);
+    x->is_stopping = true;
+    (void)pthread_cond_signal(&x->work);
+    lio_exchange_leave(x);
+    (void)pthread_join(x->thread, NULL);
+    x->has_thread = false;
+}
+
+int lio_exchange_step(lio_exchange *x)
+{
+    lio_exchange_enter(x);
+    if (x->error.code == LIO_OK) {
+        (void)send_words(x);
+        (void)end_requests(x);
+    }
+    int is_over = x->operations == 0 && (x->outbox == NULL || x->error.code != LIO_OK);
+    lio_exchange_leave(x);
+    return is_over;
+}
+
+void lio_exchange_close(lio_exchange *x)
+{
+    if (x == NULL || x->pid != getpid())
+        return;
+    lio_exchange_stop(x);
+    for (uint32_t i = 0; i < x->peers; i++) {
+        peer *p = &x->peer[i];
+        lio_exchange_drop_parts(x, p);
+        while (p->words != NULL)
+            lio_exchange_drop_word(p);
+        while (p->rooms != NULL)
+            lio_exchange_leave_queue(p);
+    }
+    while (x->outbox != NULL) {
+        word *out = x->outbox;
+        x->outbox = out->next;
+        free(out);
+    }
+    for (int i = 0; i < x->buffers; i++)
+        lio_buffer_close(x->buffer[i]);
+    (void)pthread_cond_destroy(&x->work);
+    (void)pthread_cond_destroy(&x->moved);
+    (void)pthread_mutex_destroy(&x->lock);
+    free(x->operation);
+    free(x->request);
+    free(x->status);
+    free(x->index);
+    free(x);
+}
+
+/* --- the end ----------------------------------------------------------------------------- */
+
+void lio_exchange_peers(lio_exchange *x, uint8_t *out)
+{
+    lio_exchange_enter(x);
+    for (uint32_t i = 0; i < x->peers; i++) {
+        const peer *p = &x->peer[i];
+        bool owes = false;
+        for (const room *r = p->rooms; r != NULL && !owes; r = r->next)
+            owes = r->answer == LIO_ANSWER_LATE;
+        out[i] = (uint8_t)((p->is_done ? LIO_PEER_DONE : 0) | (p->is_gone ? LIO_PEER_GONE : 0) |
+                           (owes ? LIO_PEER_OWES : 0));
+    }
+    lio_exchange_leave(x);
+}
+
+void lio_exchange_counts(lio_exchange *x, lio_exchanged *out)
+{
+    lio_exchange_enter(x);
+    *out = x->counts;
+    lio_exchange_leave(x);
+}
+
+void lio_exchange_messages(lio_exchange *x, int64_t *sent, int64_t *received)
+{
+    lio_exchange_enter(x);
+    for (uint32_t i = 0; i < x->peers; i++) {
+        sent[i] = x->peer[i].all_sent;
+        received[i] = x->peer[i].all_taken;
+    }
+    lio_exchange_leave(x);
+}
+
+void lio_exchange_done(lio_exchange *x)
+{
+    lio_exchange_enter(x);
+    x->is_done = true;
+    for (uint32_t i = 0; i < x->peers; i++) {
+        peer *p = &x->peer[i];
+        for (room *r = p->rooms; r != NULL; r = r->next)
+            lio_exchange_settle(x, r, LIO_ANSWER_LATE);
+        if (i != x->own && !p->is_told_done) {
+            p->is_told_done = true;
+            lio_exchange_say(x, i, DONE, 0);
+        }
+    }
+    lio_exchange_leave(x);
+}
+
+static bool is_over(const lio_exchange *x)
+{
+    for (uint32_t i = 0; i < x->peers; i++) {
+        const peer *p = &x->peer[i];
+        if (i != x->own && !(p->is_gone && p->is_told_end && p->is_told_done && p->is_done))
+            return false;
+    }
+    return x->operations == 0 && x->outbox == NULL;
+}
+
+int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)
+{
+    uint64_t deadline = lio_exchange_deadline_after(timeout_ms);
+    lio_exchange_enter(x);
+    bool in_time = true;
+    while (!is_over(x) && x->error.code == LIO_OK && in_time)
+        in_time = timeout_ms > 0 && lio_exchange_wait_until(&x->moved, &x->lock, deadline);
+    int code = is_over(x) ? LIO_OK : x->error.code != LIO_OK ? x->error.code : LIO_PENDING;
+    if (code != LIO_OK && code != LIO_PENDING)
+        *error = x->error;
+    lio_exchange_leave(x);
+    return code;
+}

@@ -1,0 +1,299 @@
+"""Rows of blocks, sent from root to root by a thread of C's (csrc/exchange.h)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.owner import owned
+from lmdbio._core.status import SLICE_MS, Status, pointer_to
+
+__all__ = [
+    "ASKING",
+    "SERVING",
+    "Arrival",
+    "Exchange",
+    "Exchanged",
+    "MpiLibrary",
+    "Shipment",
+    "probe_mpi",
+]
+
+#: Structured dtypes of ``lio_serving`` and ``lio_asking``.
+SERVING = np.dtype(
+    {
+        "names": ["peer", "block", "first", "count"],
+        "formats": ["<u4", "<u8", "<u8", "<u8"],
+        "offsets": [0, 8, 16, 24],
+        "itemsize": 32,
+    }
+)
+ASKING = np.dtype(
+    {
+        "names": ["peer", "into", "bytes"],
+        "formats": ["<u4", "<u8", "<u8"],
+        "offsets": [0, 8, 16],
+        "itemsize": 24,
+    }
+)
+
+U64 = npt.NDArray[np.uint64]
+
+
+class Exchanged(NamedTuple):
+    """Rows sent and received: their bytes, each rounded up, and the messages that held them."""
+
+    sent_bytes: int
+    received_bytes: int
+    sent_messages: int
+    received_messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class MpiLibrary:
+    """An MPI library, as far as it is called (``lio_mpi``).
+
+    Attributes:
+        functions: addresses of MPI_Isend, MPI_Improbe, MPI_Imrecv, MPI_Mrecv, MPI_Testsome and
+            MPI_Get_count.
+        byte: the handle of MPI_BYTE, as an integer of its bytes.
+        handle_bytes, status_bytes: of a handle, and of an MPI_Status.
+        source_offset: of MPI_SOURCE in an MPI_Status.
+        any_source, undefined: MPI's constants.
+    """
+
+    functions: tuple[int, ...]
+    byte: int
+    handle_bytes: int
+    status_bytes: int
+    source_offset: int
+    any_source: int
+    undefined: int
+
+    #: The fields of ``lio_mpi`` are these names in small letters.
+    NAMES: ClassVar = ("Isend", "Improbe", "Imrecv", "Mrecv", "Testsome", "Get_count")
+
+    def of(self, communicator: int) -> Any:
+        """Return the ``lio_mpi`` that sends over a communicator, given by its handle's bytes."""
+        mpi = ffi.new("lio_mpi *")
+        for name, address in zip(self.NAMES, self.functions, strict=True):
+            setattr(mpi, name.casefold(), address)
+        mpi.communicator, mpi.byte = communicator, self.byte
+        mpi.handle_bytes, mpi.status_bytes = self.handle_bytes, self.status_bytes
+        mpi.source_offset = self.source_offset
+        mpi.any_source, mpi.undefined = self.any_source, self.undefined
+        return mpi
+
+
+def probe_mpi(mpi: MpiLibrary, communicator: int) -> None:
+    """Send messages to this process itself, as an exchange sends them, and compare them.
+
+    Args:
+        mpi: calls go to it.
+        communicator: of this process alone, with no other message under way.
+
+    Raises:
+        Error: they do not come, or differ.
+    """
+    status = Status("messages between roots")
+    status.check(lib.lio_exchange_probe(mpi.of(communicator), status.error))
+
+
+class Exchange:
+    """The thread that sends and receives rows for one root. Threads may share it.
+
+    Args:
+        mpi: calls go to it.
+        communicator: the bytes of its handle, as an integer.
+        ranks: of the roots in it, ascending.
+        own: index of this root among them.
+        tags: of what roots tell each other, and of rows; no other message has one of them.
+        messages_max: that are packed at a time, of ``MESSAGE_BYTES`` each.
+
+    Raises:
+        MemoryError, OSError: the thread cannot be started.
+    """
+
+    MESSAGE_BYTES = int(lib.LIO_MESSAGE_BYTES)
+    MESSAGES_MAX = int(lib.LIO_MESSAGES_MAX)
+    ROW_ALIGNMENT = int(lib.LIO_ROW_ALIGNMENT)
+    DONE, GONE, OWES = int(lib.LIO_PEER_DONE), int(lib.LIO_PEER_GONE), int(lib.LIO_PEER_OWES)
+
+    def __init__(
+        self,
+        mpi: MpiLibrary,
+        communicator: int,
+        ranks: tuple[int, ...],
+        own: int,
+        tags: tuple[int, int],
+        messages_max: int,
+    ) -> None:
+        self._status = Status("messages between roots")
+        self._size = len(ranks)
+        numbers = np.array(ranks, np.int32)
+        out = ffi.new("lio_exchange **")
+        code = lib.lio_exchange_open(
+            mpi.of(communicator),
+            pointer_to(numbers, "int32_t *"),
+            len(ranks),
+            own,
+            *tags,
+            messages_max,
+            out,
+            self._status.error,
+        )
+        self._status.check(code)
+        self.pointer = owned(out[0], lib.lio_exchange_close)
+
+    def serve(self, parts: npt.NDArray[Any], addresses: U64, lengths: U64) -> Shipment:
+        """Hand over rows that other roots will ask for.
+
+        Args:
+            parts: of dtype ``SERVING``; of each root in the order of its blocks.
+            addresses, lengths: of the rows, shape (n,). The caller owns the rows until
+                ``Shipment.left`` is 0.
+        """
+        addresses = np.ascontiguousarray(addresses, np.uint64)
+        lengths = np.ascontiguousarray(lengths, np.uint64)
+        ends = parts["first"] + parts["count"]
+        if len(addresses) != len(lengths) or (len(ends) and int(ends.max()) > len(lengths)):
+            raise ValueError(f"{len(addresses)} rows, {len(lengths)} lengths, parts to {ends}")
+        out = ffi.new("lio_shipment **")
+        code = lib.lio_exchange_serve(
+            self.pointer,
+            pointer_to(np.ascontiguousarray(parts), "lio_serving *"),
+            len(parts),
+            pointer_to(addresses, "uint64_t *"),
+            pointer_to(lengths, "uint64_t *"),
+            out,
+            self._status.error,
+        )
+        self._status.check(code)
+        return Shipment(self, out[0], (addresses, lengths))
+
+    def ask(self, block: int, rooms: npt.NDArray[Any]) -> Arrival:
+        """Ask for rows of a block.
+
+        Args:
+            block: blocks ascend.
+            rooms: of dtype ``ASKING``; several of one root are filled in their order. The caller
+                owns them until they have arrived, or ``Arrival.close`` returns True.
+        """
+        out = ffi.new("lio_arrival **")
+        code = lib.lio_exchange_ask(
+            self.pointer,
+            block,
+            pointer_to(np.ascontiguousarray(rooms), "lio_asking *"),
+            len(rooms),
+            out,
+            self._status.error,
+        )
+        self._status.check(code)
+        return Arrival(self, out[0], len(rooms))
+
+    def skip(self, block: int, peers: npt.ArrayLike) -> None:
+        """Let roots know that their rows of a block are not needed."""
+        numbers = np.ascontiguousarray(peers, np.uint32)
+        pointer = pointer_to(numbers, "uint32_t *")
+        status = self._status
+        status.check(
+            lib.lio_exchange_skip(self.pointer, block, pointer, len(numbers), status.error)
+        )
+
+    def peers(self) -> npt.NDArray[np.uint8]:
+        """Return what is known of each root: ``DONE``, ``GONE`` and ``OWES``, or'ed."""
+        known = np.zeros(self._size, np.uint8)
+        lib.lio_exchange_peers(self.pointer, pointer_to(known, "uint8_t *"))
+        return known
+
+    def counts(self) -> Exchanged:
+        """Return what was sent and received so far."""
+        counts = ffi.new("lio_exchanged *")
+        lib.lio_exchange_counts(self.pointer, counts)
+        return Exchanged(*(int(getattr(counts, name)) for name in Exchanged._fields))
+
+    def messages(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return how many messages of all kinds went to each root, and came from it."""
+        sent, received = np.zeros(self._size, np.int64), np.zeros(self._size, np.int64)
+        pointers = (pointer_to(one, "int64_t *") for one in (sent, received))
+        lib.lio_exchange_messages(self.pointer, *pointers)
+        return sent, received
+
+    def done(self) -> None:
+        """Take no more rows: what was asked for is dropped when it comes."""
+        lib.lio_exchange_done(self.pointer)
+
+    def end(self) -> None:
+        """Send no more rows."""
+        lib.lio_exchange_end(self.pointer)
+
+    def wait_over(self, timeout_ms: int = SLICE_MS) -> bool:
+        """Return whether no root takes or sends any more, after ``timeout_ms`` at most."""
+        code = lib.lio_exchange_wait_over(self.pointer, timeout_ms, self._status.error)
+        if code == lib.LIO_PENDING:
+            return False
+        self._status.check(code)
+        return True
+
+    def stop(self) -> None:
+        """End the thread. May be called twice."""
+        lib.lio_exchange_stop(self.pointer)
+
+    def step(self) -> bool:
+        """Carry on what was under way at the end; return whether all of it has ended."""
+        return bool(lib.lio_exchange_step(self.pointer))
+
+
+class Shipment:
+    """Rows that were handed over to be sent."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, exchange: Exchange, pointer: Any, keep: object) -> None:
+        self._owner = owned(pointer, lib.lio_shipment_close, (exchange.pointer, keep))
+
+    @property
+    def left(self) -> int:
+        """Parts of them that are not packed yet."""
+        return int(lib.lio_shipment_left(self._owner))
+
+
+class Arrival:
+    """Rows of a block that other roots were asked for."""
+
+    ARRIVED, LATE = int(lib.LIO_ANSWER_ARRIVED), int(lib.LIO_ANSWER_LATE)
+    GONE = int(lib.LIO_ANSWER_GONE)
+
+    __slots__ = ("_count", "_exchange", "_owner", "_status")
+
+    def __init__(self, exchange: Exchange, pointer: Any, count: int) -> None:
+        self._exchange = exchange.pointer
+        self._owner = owned(pointer, lib.lio_arrival_drop, exchange.pointer)
+        self._count, self._status = count, Status("messages between roots")
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether no answer is awaited, after ``timeout_ms`` at most."""
+        code = lib.lio_arrival_wait(self._owner, timeout_ms, self._status.error)
+        if code == lib.LIO_PENDING:
+            return False
+        self._status.check(code)
+        return True
+
+    def give_up(self) -> None:
+        """Await no answer any more; messages that have begun to come still do (``poll``)."""
+        lib.lio_arrival_give_up(self._owner)
+
+    def answers(self) -> npt.NDArray[np.uint8]:
+        """Return how each answer ended: ``ARRIVED``, ``LATE``, ``GONE``, or 0 where awaited."""
+        answers = np.zeros(self._count, np.uint8)
+        lib.lio_arrival_answers(self._owner, pointer_to(answers, "uint8_t *"))
+        return answers
+
+    def close(self, timeout_ms: int = 0) -> bool:
+        """Give up what is awaited; return whether nothing comes into its rooms any more."""
+        ffi.gc(self._owner, None)
+        return bool(lib.lio_arrival_close(self._owner, timeout_ms) == lib.LIO_OK)
