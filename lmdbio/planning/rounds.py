@@ -157,6 +157,21 @@ class RoundSequence:
                 number += 1
             epoch, number = epoch + 1, 0
 
+    def holders(self, places: I64, records: I64) -> tuple[I64, I64]:
+        """Return the round of each place, counted from the first epoch's first, and its root.
+
+        Args:
+            places: of the sequence.
+            records: that come there.
+        """
+        numbers, within = np.divmod(places, self.epochs.count)
+        found, roots = np.empty_like(numbers), np.empty_like(numbers)
+        for epoch in np.unique(numbers).tolist():
+            here, rounds = numbers == epoch, self.rounds(epoch)
+            found[here] = epoch * len(rounds) + rounds.of(within[here])
+            roots[here] = rounds.holder(records[here])
+        return found, roots
+
     def rounds(self, epoch: int) -> Rounds:
         """Return those of an epoch."""
         return _rounds(self.epochs, self.roots, epoch)

@@ -168,6 +168,13 @@ class Schedule:
         used = iterations * self.batch_size
         return self.start + (used if self.length is None else min(used, self.length))
 
+    @property
+    def end(self) -> int | None:
+        """The number of places in all; None: endless."""
+        if self.iterations is None:
+            return None
+        return self.place_after(self.iterations) - self.start
+
     def share(self, rank: int, iteration: int | None = None) -> range:
         """Positions of ``rank`` in the batch of an iteration; None: in each that is full."""
         size = self.batch_size if iteration is None else self.batch_length(iteration)
@@ -219,7 +226,7 @@ class Schedule:
 
     # --- places: positions of the sequence, counted from its start
 
-    def _chunk(self, block: int, team: int) -> int:
+    def chunk(self, block: int, team: int) -> int:
         """``blocked``: the first place of the team's chunk."""
         before = self._block_rows(block, self._rows_before[team], self._last_rows_before[team])
         return block * self.block_iterations * self.batch_size + before
@@ -239,6 +246,16 @@ class Schedule:
         begin = last * self.batch_size
         parts = [np.arange(begin + share.start, begin + share.stop) for share in rest]
         return np.asarray(np.concatenate([places, *parts]), np.int64)
+
+    def team_places(self, block: int, team: int) -> npt.NDArray[np.int64]:
+        """Return the places of a block's rows: int64, shape (rows,), ascending; not of ``local``.
+
+        Counted from the start of the sequence.
+        """
+        if self.assignment == "blocked":
+            first = self.chunk(block, team)
+            return np.arange(first, first + self._team_rows(block, team))
+        return self._places(block, team)
 
     # --- records
 
@@ -267,7 +284,7 @@ class Schedule:
             return self._dealt(iteration)[self.team_of(rank)][
                 rows.start - before : rows.stop - before
             ]
-        return self._consecutive(self._chunk(block, self.team_of(rank)) + rows.start, len(rows))
+        return self._consecutive(self.chunk(block, self.team_of(rank)) + rows.start, len(rows))
 
     def _dealt(self, iteration: int) -> list[U64]:
         """``local``: the records that each team takes in an iteration."""
@@ -284,7 +301,7 @@ class Schedule:
             iterations = range(first, first + self.block_length(block))
             return np.concatenate([self._dealt(iteration)[team] for iteration in iterations])
         if self.assignment == "blocked":
-            return self._consecutive(self._chunk(block, team), self._team_rows(block, team))
+            return self._consecutive(self.chunk(block, team), self._team_rows(block, team))
         return self._at(self._places(block, team))
 
     def course(self, block: int) -> tuple[Run, ...]:
@@ -294,7 +311,7 @@ class Schedule:
         first = block * self.batch_size
         if self.assignment == "blocked":
             teams = range(len(self.teams))
-            chunks = [Run(self._chunk(block, i), self._team_rows(block, i), i) for i in teams]
+            chunks = [Run(self.chunk(block, i), self._team_rows(block, i), i) for i in teams]
             return tuple(run for run in chunks if run.length)
         runs: list[Run] = []
         for rank in range(self.ranks):

@@ -160,6 +160,11 @@ class Shuffle:
         """Whether these are groups of records that meet no others."""
         return self.inner and self.chunk > 1 and self.window == 1 and not self.held
 
+    @property
+    def has_windows(self) -> bool:
+        """Whether records are shuffled in windows of chunks that lie together in the file."""
+        return self.inner and self.order is None and self.chunk > 1 and not self.held
+
     def window_records(self, count: int) -> int:
         """Records that are shuffled among each other, of ``count``."""
         if self.order is not None or self.chunk == 1:
