@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from time import monotonic_ns
@@ -30,6 +30,12 @@ __all__ = ["Rest", "Stats", "StageCounter"]
 #: Why a root's thread rests: reads are under way; no slot is free; it is another root's turn to
 #: read, or to seek.
 Rest: TypeAlias = Literal["reads", "idle", "turn"]
+#: Where rows of a block came from: windows that the root has read, or the file.
+Source: TypeAlias = Literal["own", "file"]
+#: Why another root has not sent a row: it came too late, or that root has ended.
+Missed: TypeAlias = Literal["late", "gone"]
+#: Rows begin at multiples of it.
+ROUNDED = np.uint64(8)
 _RESTS: dict[Rest, str] = {
     "reads": "wait for reads",
     "idle": "idle, no free slot",
@@ -75,6 +81,12 @@ class Stats:
             cursor ("speculate").
         guessed_bytes, guessed_records: read before it was known where records lie, and records
             found there, of those located ("speculate").
+        own_records, own_bytes: rows of this root's blocks out of windows of a shuffled order that
+            it has read itself. Each row's bytes are rounded up to a multiple of 8.
+        peer_records, peer_bytes: rows that other roots have sent; bytes that came too late count.
+        file_records, file_bytes: rows of blocks that were read for these alone.
+        late_records, gone_records: of these, for other roots were late, or had ended.
+        served_bytes: rows that were sent to other roots.
         window_bytes: shared memory that this rank owns now.
     """
 
@@ -104,6 +116,15 @@ class Stats:
     turn_seconds: float = 0.0
     guessed_bytes: int = 0
     guessed_records: int = 0
+    own_records: int = 0
+    own_bytes: int = 0
+    peer_records: int = 0
+    peer_bytes: int = 0
+    file_records: int = 0
+    file_bytes: int = 0
+    late_records: int = 0
+    gone_records: int = 0
+    served_bytes: int = 0
     window_bytes: int = 0
 
     @classmethod
@@ -203,6 +224,8 @@ class StageCounter:
         self.locate_ns = self.plan_ns = self.submit_ns = self.wait_ns = self.copy_ns = 0
         self.iterations = self.blocks = self.fill_ns = self.idle_ns = self.turn_ns = 0
         self.guessed_bytes = self.guessed_records = 0
+        self.source_records: Counter[str] = Counter()
+        self.source_bytes: Counter[str] = Counter()
 
     def _engines(self) -> Stats:
         method = self._owner()
@@ -369,6 +392,26 @@ class StageCounter:
             self.guessed_bytes += size
             self.guessed_records += hits
 
+    def sourced(self, source: Source, lengths: npt.NDArray[np.uint64]) -> None:
+        """Count rows of a block, whose lengths these are, by where they came from."""
+        size = int((-(-lengths // ROUNDED) * ROUNDED).sum())
+        with self._lock:
+            self.source_records[source] += len(lengths)
+            self.source_bytes[source] += size
+
+    def came(self, begun: int, records: int) -> None:
+        """Count rows that other roots were asked for at ``begun``, and that have come."""
+        with self._lock:
+            self.source_records["peer"] += records
+        if tracing.is_on():
+            now = monotonic_ns()
+            tracing.note_flight("rows of others", (begun / 1e9, now / 1e9), {"records": records})
+
+    def missed(self, why: Missed, records: int) -> None:
+        """Count rows that another root should have sent."""
+        with self._lock:
+            self.source_records[why] += records
+
     def iterated(self, records: int, size: int) -> None:
         """A batch of so many records and bytes was handed out."""
         with self._lock:
@@ -402,5 +445,12 @@ class StageCounter:
                 turn_seconds=self.turn_ns / 1e9,
                 guessed_bytes=self.guessed_bytes,
                 guessed_records=self.guessed_records,
+                own_records=self.source_records["own"],
+                own_bytes=self.source_bytes["own"],
+                peer_records=self.source_records["peer"],
+                file_records=self.source_records["file"],
+                file_bytes=self.source_bytes["file"],
+                late_records=self.source_records["late"],
+                gone_records=self.source_records["gone"],
             )
         return engines - self._before + own

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 
-from lmdbio import share
+from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.machine.budget import FootprintBound
 from lmdbio.planning.mode import AUTO
@@ -12,7 +13,7 @@ from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.table import ROW_BYTES
 
-__all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing"]
+__all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing", "WindowBuffers"]
 
 #: Bytes that a block aims for where block_iterations is derived: several requests in flight, and
 #: a window whose pages are few beside the bytes that pass through it.
@@ -37,10 +38,25 @@ SLOTS_MAX = 16
 WINDOW_BUFFERS = 2
 #: Smaller windows are read with others of their block, of which they are a small part.
 WINDOW_BYTES_MIN = 2 * 2**20
+#: Of messages between roots, packed.
+MESSAGE_BYTES = _core.Exchange.MESSAGE_BYTES
 #: A slot may be so much larger than the bound, for gaps that a root reads over.
 GAP_ALLOWANCE = 1.25
 #: Extents that ``measure`` asks of the source at once.
 EXTENTS_CHUNK = 2**18
+
+
+@dataclass(frozen=True, slots=True)
+class WindowBuffers:
+    """Memory of a root for whole windows of a shuffled order.
+
+    Attributes:
+        count: windows; 0: none, and blocks are read one by one.
+        size: of each, bytes.
+    """
+
+    count: int = 0
+    size: int = 0
 
 
 class Sizing:
@@ -56,8 +72,7 @@ class Sizing:
 
     Attributes:
         request_bytes_max: bytes per request; 0 before ``measure``.
-        window_buffers: windows of the order that this root holds in memory of its own; 0: none.
-        window_bytes: of each.
+        window_buffers: of this root, which is alone or exchanges rows with the others.
     """
 
     def __init__(
@@ -77,7 +92,7 @@ class Sizing:
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
         self._is_known = True
-        self.window_buffers = self.window_bytes = 0
+        self.window_buffers = WindowBuffers()
         self._is_derived = False  # the number of iterations
         self._target = BLOCK_BYTES_TARGET
         takes_turns = takes_turns and len(schedule.teams) > 1
@@ -122,25 +137,45 @@ class Sizing:
             source.end_direct_path("the memory budget has no room for what they need besides")
 
     def _set_apart_windows(self, k: int) -> None:
-        """Count buffers for whole windows, which a root that is alone fills and copies out of.
+        """Count buffers for this root's slices of whole windows.
 
         Small windows, or such as have no room, are read block by block.
         """
-        epochs, mixed = self._schedule.epochs, self._mixed_rows
-        is_alone = len(self._schedule.teams) == 1
-        if epochs is None or not mixed or not is_alone or not epochs.shuffle.inner:
+        schedule, bound = self._schedule, self._bound
+        if schedule.epochs is None or not schedule.epochs.shuffle.has_windows:
             return
-        chunk = epochs.shuffle.chunk
-        least = min(self._bound.total, mixed // chunk * self._bound.run(chunk))
+        shuffle, roots = schedule.epochs.shuffle, len(schedule.teams)
+        mixed = shuffle.window_records(schedule.count)
+        rows = -(-mixed // roots)
+        # A slice takes whole chunks where it has no neighbours, else parts of two more.
+        chunks = -(-mixed // shuffle.chunk) if roots == 1 else (rows - 2) // shuffle.chunk + 2
+        chunks = min(max(chunks, 1), -(-mixed // shuffle.chunk))
+        least = min(bound.total, chunks * bound.run(min(shuffle.chunk, rows)))
         size = self._rounded(int(least * GAP_ALLOWANCE))
-        if size < WINDOW_BYTES_MIN:
+        if roots * size < WINDOW_BYTES_MIN:
             return
-        self.window_buffers = max(WINDOW_BUFFERS, -(-2 * self._target // size))
-        self.window_bytes = size
-        self._apart += self.window_buffers * size
+        buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * self._target // size)), size)
+        self._take_windows(buffers)
         if not self._fits(k):
-            self._apart -= self.window_buffers * size
-            self.window_buffers = self.window_bytes = 0
+            self.drop_windows()
+
+    def _take_windows(self, buffers: WindowBuffers) -> None:
+        self.window_buffers = buffers
+        self._apart += buffers.count * buffers.size + self.messages * MESSAGE_BYTES
+
+    def drop_windows(self) -> None:
+        """Read block by block: another root has no room for windows, or there is no exchange."""
+        self._apart -= self.window_buffers.count * self.window_buffers.size
+        self._apart -= self.messages * MESSAGE_BYTES
+        self.window_buffers = WindowBuffers()
+
+    @property
+    def messages(self) -> int:
+        """Messages to other roots that are packed at a time, ``MESSAGE_BYTES`` each."""
+        if not self.window_buffers.count or len(self._schedule.teams) == 1:
+            return 0
+        ahead = self.window_buffers.count * self.window_buffers.size // MESSAGE_BYTES
+        return min(max(ahead, 2), _core.Exchange.MESSAGES_MAX)
 
     def _rounded(self, size: int) -> int:
         return -(-max(size, 1) // self._alignment) * self._alignment
@@ -154,11 +189,12 @@ class Sizing:
         if not self._is_known:
             return self._alignment
         if schedule.epochs is not None:
-            rows, size = k * self._rows, 0
-            if self.window_buffers:  # rows are copied, also those of one record
-                size = rows // schedule.count * bound.total
-                rows %= schedule.count
-            return self._rounded(size + min(bound.any(rows), self._chunks_bytes(rows)))
+            rows = k * self._rows
+            if self.window_buffers.count:
+                # Rows are copied, also those of one record, which comes in each epoch.
+                whole, rows = divmod(rows, schedule.count)
+                return self._rounded(whole * bound.total + 2 * bound.any(-(-rows // 2)))
+            return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
         if schedule.assignment == "blocked":
             return self._rounded(bound.run(k * self._rows))
         scattered = bound.runs(schedule.runs(self._team), k)
@@ -207,7 +243,7 @@ class Sizing:
         schedule = self._schedule
         each = max(1, self.block_bytes(1))
         best = min(-(-self._target // each), schedule.count // schedule.batch_size)
-        if self._mixed_rows and not self.window_buffers:
+        if self._mixed_rows and not self.window_buffers.count:
             best = max(1, self._mixed_rows // self._rows)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
@@ -239,7 +275,7 @@ class Sizing:
         slots = self._more_slots(k, table + data)
         spare = (self._budget - self._apart) // slots - table - data
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
-        if self._mixed_rows and not self.window_buffers:
+        if self._mixed_rows and not self.window_buffers.count:
             # Where a block begins inside a group, it takes parts of two: both are read whole.
             allowance = min(max(allowance, self._chunks_bytes(k * self._rows) - data), spare)
         data += max(0, allowance) // self._alignment * self._alignment

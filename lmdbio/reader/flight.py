@@ -26,7 +26,7 @@ class Arrival(Protocol):
     def left(self) -> float:
         """Return the share of them that have not ended."""
 
-    def close(self) -> None:
+    def close(self) -> Any:
         """Give up those that have not begun, and wait for the others."""
 
 

@@ -73,6 +73,7 @@ class Reader:
         rank, size: of this process in the job.
         mode: that the ranks agreed on, every choice made.
         turns: why ``mode`` has so many tokens (``turns.text``).
+        windows: whether roots read whole windows of a shuffled order, and why (``windows.text``).
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
 
@@ -160,7 +161,7 @@ class Reader:
         setup = set_up(comm, check_options, self._counter)
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
-        self.mode, self.turns = setup.mode, setup.turns
+        self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
         self.count, self.schedule = setup.count, setup.schedule
         self._iterations = setup.schedule.iterations
         self._lent = LentBatches(setup.window, setup.schedule, setup.rank, setup.options.slots)

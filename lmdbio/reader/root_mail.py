@@ -56,6 +56,7 @@ class RootMail:
         path: of the file, for the logger.
 
     Attributes:
+        mail: as given.
         turns: its part in its chain; None: it reads whenever it can.
         relay: its part in seeking with one cursor; None: it locates records itself.
         speculation: guesses where records lie, until the cursor has come by them.
@@ -75,7 +76,7 @@ class RootMail:
         path: str = "",
     ) -> None:
         self._path = path
-        self._mail, self.turns, self.relay = mail, turns, relay
+        self.mail, self.turns, self.relay = mail, turns, relay
         self.speculation = speculation
         self._others = roots[:team] + roots[team + 1 :]
         self._roots, self._node_leaders = roots, node_leaders
@@ -113,19 +114,19 @@ class RootMail:
     @property
     def awaits_cursor(self) -> bool:
         """Whether the cursor may come, or another root's demand for it."""
-        return self.relay is not None and not self.relay.is_out and self._mail is not None
+        return self.relay is not None and not self.relay.is_out and self.mail is not None
 
     @property
     def _hears(self) -> bool:
         """Whether any letter can come."""
-        return self._mail is not None and self._mail.is_open
+        return self.mail is not None and self.mail.is_open
 
     # --- letters
 
     def read(self) -> None:
         """Take in all letters that have come."""
-        while self._mail is not None:
-            letter = self._mail.receive()
+        while self.mail is not None:
+            letter = self.mail.receive()
             if letter is None:
                 return
             if self._concerns(letter.kind):
@@ -151,8 +152,8 @@ class RootMail:
         return True
 
     def _send(self, to: int, kind: share.Kind, body: bytes) -> None:
-        if self._mail is not None:
-            self._mail.send(to, kind, body)
+        if self.mail is not None:
+            self.mail.send(to, kind, body)
             self._active_s = time.monotonic()
 
     def tell(self, failure: tuple[int, str]) -> None:
@@ -181,8 +182,8 @@ class RootMail:
 
     def close(self) -> None:
         """Send and take no more letters. May be called twice."""
-        if self._mail is not None:
-            self._mail.close()
+        if self.mail is not None:
+            self.mail.close()
 
     # --- turns
 
@@ -345,7 +346,13 @@ class RootMail:
 
 
 def open_root_mail(
-    job: share.Job, schedule: Schedule, mode: Mode | None, tokens: int, source: RootSource | None
+    job: share.Job,
+    schedule: Schedule,
+    mode: Mode | None,
+    tokens: int,
+    source: RootSource | None,
+    *,
+    exchanges: bool = False,
 ) -> RootMail:
     """Open the mail of this rank's root, so that it can write to the others. Collective.
 
@@ -355,6 +362,7 @@ def open_root_mail(
         mode: of the first root, whose choices of what spans nodes count for all.
         tokens: ``count_tokens``.
         source: what this root reads with; None where this rank is none.
+        exchanges: roots exchange rows, over the same channel.
 
     Raises:
         IncompatibleError: the roots need letters, and this MPI serves one thread alone.
@@ -372,7 +380,8 @@ def open_root_mail(
     answers = job.together(sample_and_number)
     sample, number = answers[0][0], max(number for _, number in answers)
     hands = "turns" if takes_turns else "a cursor" if relays and len(readers) > 1 else ""
-    mail = _open_mail(job, number, mode, hands) if hands or len(job.nodes) > 1 else None
+    needs_mail = hands or exchanges or len(job.nodes) > 1
+    mail = _open_mail(job, number, mode, hands) if needs_mail else None
     if source is None:
         if mail is not None:
             mail.close()

@@ -27,6 +27,8 @@ APART_MS = 2
 #: How long a thread that has stopped filling waits to say goodbye to other roots, and how long
 #: the end of a Reader, or of the process, waits for it.
 GOODBYE_SECONDS_MAX, END_SECONDS_MAX = 10.0, 1.0
+#: How long it waits at once meanwhile.
+GOODBYE_NAP_MS = 5
 
 
 class _StoppedError(Exception):
@@ -170,6 +172,7 @@ class RootThread(threading.Thread):
                 self._mail.end_turn()
                 if self._land():
                     continue
+                self._supply.tend()
                 if pending is not None and self._may_submit(pending):
                     self._end_rest()
                     flight = self._supply.submit(pending)
@@ -261,23 +264,26 @@ class RootThread(threading.Thread):
 
     def _watch(self) -> None:
         """Hear and tell of failures while other nodes still read, though this root does not."""
-        while self._mail.watches:
+        while self._mail.watches or self._supply.serves:
             self._check_alive()
             self._mail.leave(self._check_alive)
-            if self._window.control.wait_end(left=True, timeout_ms=self._mail.slice_ms()):
+            self._supply.tend()
+            if self._window.control.wait_end(left=True, timeout_ms=self._slice_ms()):
                 return
 
     def _say_goodbye(self) -> None:
-        """Let other roots know, by token and cursor, that they need not wait for this one.
+        """Let other roots know that they need not wait for this one, and serve those that do.
 
         Not for ever: they do without, as they do where a letter is lost.
         """
         deadline_s = time.monotonic() + GOODBYE_SECONDS_MAX
         while not self._quit.is_set() and time.monotonic() < deadline_s:
             self._mail.read()
-            if self._mail.leave(lambda: None):
+            self._supply.tend()
+            has_left = self._supply.leave()
+            if self._mail.leave(lambda: None) and has_left:
                 return
-            time.sleep(self._mail.slice_ms() / 1000)
+            time.sleep(min(self._slice_ms(), GOODBYE_NAP_MS) / 1000)
             if not threading.main_thread().is_alive():  # the process ends
                 deadline_s = min(deadline_s, time.monotonic() + END_SECONDS_MAX)
         # No root has asked for the token: it goes to any that is left.
@@ -287,7 +293,7 @@ class RootThread(threading.Thread):
 
     def _rest(self, pending: PendingBlock | None) -> None:
         """Wait for what may come next, ``slice_ms`` at most."""
-        timeout_ms = self._mail.slice_ms()
+        timeout_ms = self._slice_ms()
         if pending is not None and not pending.has_arrived():
             self._begin_rest("reads")
             pending.has_arrived(timeout_ms)
@@ -306,6 +312,12 @@ class RootThread(threading.Thread):
         ):
             self._begin_rest("turn")
             time.sleep(timeout_ms / 1000)
+
+    def _slice_ms(self) -> int:
+        """Return how long to wait at once, ms."""
+        nap_ms = self._supply.nap_ms()
+        slice_ms = self._mail.slice_ms()
+        return slice_ms if nap_ms is None else min(slice_ms, nap_ms)
 
     def _await_begun(self, timeout_ms: int) -> None:
         """Wait until a turn's requests have begun, or the oldest block has landed."""

@@ -11,6 +11,7 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
+    agree_windows            the job: 1 MEETING, where records are shuffled in windows
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
     attach_window            the job: 3 MEETINGs; in the second, the ranks of each node allocate
@@ -25,8 +26,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from lmdbio import share
+from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
@@ -56,6 +58,7 @@ class Setup:
         rank, size: of the job.
         mode: of this rank's root, every choice made.
         turns: why it has so many tokens.
+        windows: whether roots read whole windows of a shuffled order, and why.
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
         window: this rank's view of its node's.
@@ -67,6 +70,7 @@ class Setup:
     size: int
     mode: Mode
     turns: Reason
+    windows: Reason
     count: int
     schedule: Schedule
     window: share.NodeWindow
@@ -107,19 +111,19 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         )
         plain, tokens, turns = _plan(job, options, teams, facts, is_shared=is_shared)
         team = plain.team_of(job.rank)
-        sizing = Sizing(
-            plain,
-            team,
-            options.slots,
-            teams.budget_bytes,
-            teams.apart_bytes,
-            takes_turns=tokens > 0,
-        )
+        memory = teams.budget_bytes, teams.apart_bytes
+        sizing = Sizing(plain, team, options.slots, *memory, takes_turns=tokens > 0)
+        # Over the job, 1 MEETING.
+        here = teams.machine_roots
+        library, windows = _agree_windows(job, plain, sizing, source, roots_here=here)
+        if windows.are_read and tokens:
+            tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
-        k, modes = _agree_block(job, sizing, source, roots_here=teams.machine_roots)
+        k, modes = _agree_block(job, sizing, source, roots_here=here)
         schedule = replace(plain, block_iterations=k)
         # Over the job, 1 MEETING, and a Dup.
-        mail = open_root_mail(job, schedule, modes[0], tokens, source)
+        moves = library is not None  # rows, from root to root
+        mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=moves)
         served = modes[teams.root]
         assert served is not None
         mode = replace(served, block_iterations=k, roots_per_node=len(teams.here), tokens=tokens)
@@ -127,7 +131,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         if source is not None:
-            supply = _supply(source, schedule, team, window, mail, sizing, counter)
+            supply = _supply(source, schedule, team, window, mail, library, sizing, counter)
             thread = RootThread(window, schedule, supply, mail, counter)
             source = None  # the supply owns it
     finally:
@@ -137,7 +141,10 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
             mail.close()
     # Over the job, 1 MEETING.
     _launch(job, thread, window)
-    return Setup(options, job.rank, job.size, mode, turns, facts.count, schedule, window, thread)
+    reasons = turns, windows.reason
+    return Setup(
+        options, job.rank, job.size, mode, *reasons, facts.count, schedule, window, thread
+    )
 
 
 def _supply(
@@ -146,14 +153,18 @@ def _supply(
     team: int,
     window: share.NodeWindow,
     mail: RootMail,
+    library: _core.MpiLibrary | None,
     sizing: Sizing,
     counter: StageCounter,
 ) -> Supply:
     """Return what reads this root's blocks: whole windows of the order, or block by block."""
-    size = sizing.request_bytes_max
-    if sizing.window_buffers:
-        buffers = sizing.window_buffers, sizing.window_bytes
-        return WindowSupply(source, schedule, window, size, *buffers, counter)
+    size, buffers = sizing.request_bytes_max, sizing.window_buffers
+    if buffers.count:
+        exchange = None
+        if library is not None and mail.mail is not None:
+            roots = [ranks[0] for ranks in schedule.teams]
+            exchange = share.Exchange(library, mail.mail, roots, team, sizing.messages)
+        return WindowSupply(source, schedule, team, window, size, buffers, exchange, counter)
     return FileSupply(source, schedule, team, window, mail, size, counter)
 
 
@@ -286,6 +297,61 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
         )
 
 
+class _Windows(NamedTuple):
+    """Whether roots read whole windows of a shuffled order, and why."""
+
+    are_read: bool
+    reason: Reason
+
+
+def _agree_windows(
+    job: share.Job,
+    schedule: Schedule,
+    sizing: Sizing,
+    source: RootSource | None,
+    *,
+    roots_here: int,
+) -> tuple[_core.MpiLibrary | None, _Windows]:
+    """Settle whether roots read whole windows, and exchange rows. Collective over the job.
+
+    All do, or none.
+
+    Args:
+        source: of this root; None where this rank is none.
+        roots_here: on this machine.
+
+    Returns:
+        The MPI library that carries the rows; None: no row goes from root to root.
+    """
+    if schedule.epochs is None or not schedule.epochs.shuffle.has_windows:
+        return None, _Windows(False, Reason("facts", "records come in no windows"))
+    library: _core.MpiLibrary | None = None
+
+    def settle() -> str:
+        nonlocal library
+        if source is None:
+            return ""
+        _measure(job, sizing, source, roots_here)
+        if not sizing.window_buffers.count:
+            return "windows are small, or the memory budget has no room for them"
+        if len(schedule.teams) == 1:
+            return ""
+        library, why = share.find_library(job)
+        return why
+
+    reasons = {rank: why for rank, why in enumerate(job.together(settle)) if why}
+    if not reasons:
+        return library, _Windows(True, Reason("facts", "each byte is read once an epoch"))
+    sizing.drop_windows()
+    rank, why = next(iter(reasons.items()))
+    return None, _Windows(False, Reason("facts", f"{why} (rank {rank})"))
+
+
+def _measure(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:
+    free = None if job.alone else share.shm_free()
+    sizing.measure(source, None if free is None else free // roots_here)
+
+
 def _agree_block(
     job: share.Job, sizing: Sizing, source: RootSource | None, *, roots_here: int
 ) -> tuple[int, list[Mode | None]]:
@@ -302,8 +368,8 @@ def _agree_block(
     def propose() -> int | None:
         if source is None:
             return None
-        free = None if job.alone else share.shm_free()
-        sizing.measure(source, None if free is None else free // roots_here)
+        if not sizing.request_bytes_max:
+            _measure(job, sizing, source, roots_here)
         return sizing.propose(source.mode.block_iterations)
 
     k = min(proposed for proposed in job.together(propose) if proposed is not None)

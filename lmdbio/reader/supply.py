@@ -95,6 +95,19 @@ class Supply(Protocol):
     def submit(self, pending: PendingBlock) -> Flight:
         """Start the reads of a prepared block into its slot."""
 
+    def tend(self) -> None:
+        """Do what other roots wait for."""
+
+    @property
+    def serves(self) -> bool:
+        """Whether another root may need rows of this one."""
+
+    def nap_ms(self) -> int | None:
+        """Return how long the root may wait at once, ms; None: as long as it likes."""
+
+    def leave(self) -> bool:
+        """Return whether no root depends on this one, which reads no more for itself."""
+
     def judge(self, flight: Flight, times: tuple[float, float]) -> None:
         """Note how long a block past the page cache took."""
 
@@ -234,6 +247,7 @@ class FileSupply:
         if speculated is not None:
             self._counter.planned(monotonic_ns(), totals)
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
+        self._counter.sourced("file", lengths)
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
         past = self._source.direct_path.engine(totals.buffer_bytes)
@@ -289,6 +303,21 @@ class FileSupply:
         slot = number % self._window.layout.slots
         self._window.reserve(slot, size)
         return self._window.fill_addresses[slot]
+
+    # --- other roots need nothing of it
+
+    serves = False
+
+    def tend(self) -> None:
+        """Nothing: each root reads for itself."""
+
+    def nap_ms(self) -> int | None:
+        """Return None: only letters of other roots come unawaited."""
+        return None
+
+    def leave(self) -> bool:
+        """Return True: no root depends on this one's rows."""
+        return True
 
     # --- its reads arrive
 

@@ -1,120 +1,102 @@
-"""Supply by windows: reads each window of a shuffled epoch once, and copies rows into the slots.
+"""Supply by windows: roots read each window of a shuffled epoch once, and exchange its rows.
 
-    window of the order    its records in the order of the file -> large requests -> own memory
-    block                  its rows, in the order of the epoch <- copied out of one or two windows
+    window of the order    each root's slice, in the order of the file -> large requests -> memory
+    block                  its rows, in the order of the epoch <- copied out of own windows
+                                                               <- sent by the other roots
+                                                               <- the file, where these do not
 
-While one window is used, the next one is read. A window's memory is free when the last of its rows
-is copied. So each byte of the file is read once an epoch, wherever blocks begin and end.
+So each byte leaves the file system once an epoch, wherever blocks begin and end. The rows of one
+block that one root brings for one round lie one behind the other in the slot, so that they come in
+one piece; the table says where each is.
 
-Source: DeepIO (Zhu et al.), section III-C: two buffers, of which one is read while the other is
-shuffled in memory; asynchronous I/O (Lee et al.), section III-B.
+Source: DeepIO (Zhu et al.), sections III-B and III-C; asynchronous I/O (Lee et al.), section
+III-B.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic_ns
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.observe.stats import StageCounter, Stats
-from lmdbio.planning.reads import PlanOptions, plan_reads
-from lmdbio.planning.rounds import Round, RoundSequence
+from lmdbio.errors import Error
+from lmdbio.observe.stats import Missed, StageCounter, Stats
+from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import BlockSources, Sources
+from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
+from lmdbio.reader.flow_control import NAP_SHARE
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.rows import END_MS_MAX, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
+from lmdbio.reader.windows import Window, Windows
+from lmdbio.system.log import tell
 
 __all__ = ["WindowSupply"]
 
 #: Rows begin at multiples of this in a slot: they take no more than their nodes in a leaf do.
-ROW_ALIGNMENT = 8
+ROW_ALIGNMENT = _core.Exchange.ROW_ALIGNMENT
+#: A root waits for rows of others so many times as long as it has read a window itself, and at
+#: least so long; then it reads them from the file.
+PATIENCE, PATIENCE_SECONDS_MIN = 8, 1.0
+#: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part.
+NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True)
-class _Window:
-    """A window that is read, or under way.
-
-    Attributes:
-        round: its places.
-        records: that this root reads of it, ascending.
-        addresses, lengths: of each of them in memory.
-        ticket: of its reads.
-        memory: that they fill.
-        size: bytes that are read.
-        past: by the page cache.
-    """
-
-    round: Round
-    records: I64
-    addresses: U64
-    lengths: U64
-    ticket: _core.Ticket
-    memory: _core.Memory
-    size: int
-    past: bool
-
-
-@dataclass(slots=True)
 class _Filled:
-    """A block whose rows are being copied.
+    """A block whose rows are being brought together.
 
     Attributes:
         number: of the block.
-        first: its first place.
-        records: of its rows.
+        sources: of its rows.
         lengths, offsets: of each row, bytes; in the slot's data.
         size: bytes of all rows.
         address: of the slot.
-        copied: rows that are there.
+        own: runs of rows (of ``sources``) that this root's windows bring, and have not yet.
+        arrival: of what other roots were asked for; None: nothing.
+        rooms: rows of each answer.
+        missing: rows that no root was asked for.
     """
 
     number: int
-    first: int
-    records: I64
+    sources: BlockSources
     lengths: U64
     offsets: U64
     size: int
     address: int
-    copied: int = 0
+    own: deque[int]
+    arrival: _core.Arrival | None
+    rooms: list[I64]
+    missing: I64
 
-
-class _Copied:
-    """The ticket of a block whose rows are all there."""
-
-    def __init__(self, times: tuple[float, float]) -> None:
-        self.times = times
-
-    def poll(self, timeout_ms: int = 0) -> bool:  # noqa: ARG002 (as of Ticket)
-        return True
-
-    def poll_begun(self, timeout_ms: int = 0, older: object = None) -> bool:  # noqa: ARG002
-        return True
-
-    def left(self) -> float:
-        return 0.0
-
-    def close(self) -> None:
-        pass
+    def rows(self, run: int) -> I64:
+        """Return the rows of a run."""
+        begins = self.sources.begins
+        return self.sources.order[begins[run] : begins[run + 1]]
 
 
 class WindowSupply:
-    """Reads the blocks of the only root of a job, window by window. Owns ``source``.
+    """Reads the blocks of one root, window by window. Owns ``source`` and ``exchange``.
 
     Args:
         source: what the root reads with, and from.
-        schedule: says which records a block has; of one team.
+        schedule: says which records a block has.
+        team: of the root, by its index in the schedule.
         window: whose slots it fills.
         request_bytes_max: bytes per request.
-        buffers: windows in memory: one is used while the others are read.
-        buffer_bytes: of each.
+        buffers: memory for windows.
+        exchange: brings other roots' rows; None: this is the only root.
         counter: counts what is located, planned and submitted.
 
     Attributes:
@@ -127,80 +109,55 @@ class WindowSupply:
         self,
         source: RootSource,
         schedule: Schedule,
+        team: int,
         window: share.NodeWindow,
         request_bytes_max: int,
-        buffers: int,
-        buffer_bytes: int,
+        buffers: WindowBuffers,
+        exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
-        assert schedule.epochs is not None and len(schedule.teams) == 1
-        self._source, self._schedule, self._window = source, schedule, window
-        self._counter, self._buffers, self._buffer_bytes = counter, buffers, buffer_bytes
-        self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
-        self._sequence = RoundSequence(schedule.epochs, 1)
-        self._rounds: Iterator[Round] = self._sequence.from_place(schedule.start)
-        iterations = schedule.iterations
-        self._end = None if iterations is None else schedule.place_after(iterations)
-        self._loaded: deque[_Window] = deque()
-        self._spare: list[_core.Memory] = []
+        self._source, self._team, self._window = source, team, window
+        self._counter, self._exchange = counter, exchange
+        self._sources = Sources(schedule)
+        self._windows = Windows(
+            source,
+            schedule,
+            self._sources,
+            team,
+            request_bytes_max,
+            buffers.count,
+            buffers.size,
+            exchange,
+            counter,
+        )
+        options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
+        self._read_rows = partial(FileRows, source, options)
         self._filled: _Filled | None = None
-        self._has_ended = False
+        self._has_left = False
         self.path, self.guard = source.index.path, source.index.guard
         self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
-        """Close what the root reads with."""
+        """Close what the root reads with, and its part in the exchange."""
+        if self._exchange is not None:
+            self._exchange.end()
+            self._exchange.close()
+        self._windows.close()
         self._source.close()
 
     def engines(self) -> Stats:
-        """Return the engines' counts; also after ``close``."""
-        return self._source.stats()
-
-    # --- windows are read
-
-    def _load(self) -> None:
-        """Start to read windows while there is memory for them."""
-        while len(self._loaded) < self._buffers and not self._has_ended:
-            following = next(self._rounds)
-            if self._end is not None and following.begin >= self._end:
-                self._has_ended = True
-                return
-            self._loaded.append(self._read(following))
-
-    def _read(self, following: Round) -> _Window:
-        """Start to read a window into memory of its own."""
-        begun = monotonic_ns()
-        rounds = self._sequence.rounds(following.epoch)
-        records = rounds.slice(following.number, 0)
-        extents = self._source.index.extents(records.view(np.uint64))
-        begun = self._counter.located(begun, len(records))
-        plan = plan_reads(
-            extents,
-            self._options,
-            alignment=self._source.read_alignment,
-            room_bytes=self._buffer_bytes,
-        )
-        begun = self._counter.planned(begun, plan.totals)
-        size = plan.totals.buffer_bytes
-        if size > self._buffer_bytes:
-            raise RuntimeError(
-                f"{self.path}: a window of {len(records)} records needs {size} bytes, and its "
-                f"buffer has {self._buffer_bytes}"
-            )
-        memory = self._spare.pop() if self._spare else _core.Memory(self._buffer_bytes)
-        past = self._source.direct_path.engine(size)
-        ticket = (past or self._source.engine).submit_plan(plan, memory.address, memory)
-        self._counter.submitted(begun)
-        addresses = plan.slices + np.uint64(memory.address)
-        lengths = np.ascontiguousarray(extents["length"], np.uint64)
-        return _Window(
-            following, records, addresses, lengths, ticket, memory, size, past is not None
-        )
+        """Return the engines' counts, and the exchange's; also after ``close``."""
+        stats = self._source.stats()
+        if self._exchange is None:
+            return stats
+        counts = self._exchange.counts()
+        exchanged = Stats(peer_bytes=counts.received_bytes, served_bytes=counts.sent_bytes)
+        return stats + exchanged
 
     # --- a block is prepared
 
     def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
-        """Copy the block's rows out of windows that have arrived; return whether all are there.
+        """Copy the block's own rows out of windows that have arrived; return whether all came.
 
         Args:
             pending: the block.
@@ -211,74 +168,116 @@ class WindowSupply:
             ValueError: the block does not fit its slot.
             OSError, Error: a window cannot be read.
         """
-        self._load()
+        self._windows.tend()
         if not may_read:
             return False
         block = self._filled
         if block is None or block.number != pending.number:
             block = self._filled = self._begin(pending.number)
-        while block.copied < len(block.records):
-            window = self._loaded[0]
-            pending.awaited = window.ticket
-            if not window.ticket.poll():
+        while block.own:
+            window = self._windows.find(int(block.sources.rounds[block.own[0]]))
+            pending.awaited = None if window is None else window.ticket
+            if window is None or not window.has_arrived:
                 return False
             self._copy(block, window)
+            self._windows.tend()
             alive()
         pending.awaited = None
         return True
 
     def _begin(self, number: int) -> _Filled:
-        """Make room for a block's rows in its slot."""
-        schedule, index = self._schedule, self._source.index
-        records = schedule.team_records(number, 0)
-        lengths = np.ascontiguousarray(index.extents(records)["length"], np.uint64)
+        """Make room for a block's rows in its slot, and ask other roots for theirs."""
+        sources = self._sources.block(number, self._team)
+        extents = self._source.index.extents(sources.records.view(np.uint64))
+        lengths = np.ascontiguousarray(extents["length"], np.uint64)
         steps = -(-lengths // np.uint64(ROW_ALIGNMENT)) * np.uint64(ROW_ALIGNMENT)
-        offsets = np.concatenate(([np.uint64(0)], np.cumsum(steps, dtype=np.uint64)))
-        size = int(offsets[-1])
-        room = self._window.layout.data_bytes
+        ends = np.concatenate(([np.uint64(0)], np.cumsum(steps[sources.order], dtype=np.uint64)))
+        size, room = int(ends[-1]), self._window.layout.data_bytes
         if size > room:
             raise ValueError(
                 f"{self.path}: the records of block {number} need {size} bytes of window on this "
                 f"root, and its part of the memory budget has {room}: take a smaller batch_size, "
                 "fewer slots, or a larger memory_bytes_max"
             )
+        offsets = np.empty_like(ends[:-1])
+        offsets[sources.order] = ends[:-1]
         slot = number % self._window.layout.slots
         self._window.reserve(slot, size)
         address = self._window.fill_addresses[slot]
-        first = schedule.start + number * schedule.block_iterations * schedule.batch_size
-        return _Filled(number, first, records.view(np.int64), lengths, offsets[:-1], size, address)
+        own = deque(np.flatnonzero(sources.roots == self._team).tolist())
+        block = _Filled(
+            number, sources, lengths, offsets, size, address, own, None, [], np.empty(0, np.int64)
+        )
+        self._ask(block, ends[sources.begins])
+        return block
 
-    def _copy(self, block: _Filled, window: _Window) -> None:
-        """Copy the rows that come from a window, the first one; give up its memory after its last.
+    def _ask(self, block: _Filled, begins: U64) -> None:
+        """Ask other roots for their rows of a block.
 
-        A team that is alone takes the places of a block one after the other, so its rows are in
-        the order of windows.
+        Args:
+            begins: where each run of rows begins in the slot's data, and the end of the last.
         """
+        sources, exchange = block.sources, self._exchange
+        is_other, is_empty = sources.roots != self._team, begins[1:] == begins[:-1]
+        others = np.flatnonzero(is_other & ~is_empty)
+        for run in np.flatnonzero(is_other & is_empty).tolist():  # all of it is here
+            self._counter.sourced("own", block.lengths[block.rows(run)])
+        if exchange is None or not len(others):
+            return
+        known = exchange.peers()[sources.roots[others]]
+        if not exchange.is_open:
+            known[:] = _core.Exchange.GONE
+        is_asked = known & (_core.Exchange.GONE | _core.Exchange.OWES) == 0
+        asked, rest = others[is_asked], others[~is_asked]
+        if len(rest):
+            is_gone = known[~is_asked] & _core.Exchange.GONE != 0
+            missed: tuple[tuple[Missed, I64], ...]
+            missed = ("gone", rest[is_gone]), ("late", rest[~is_gone])
+            for why, runs in missed:
+                self._counter.missed(why, sum(len(block.rows(run)) for run in runs.tolist()))
+            exchange.skip(block.number, np.unique(sources.roots[rest]))
+            block.missing = np.concatenate([block.rows(run) for run in rest.tolist()])
+        if len(asked):
+            rooms = np.zeros(len(asked), _core.ASKING)
+            rooms["peer"] = sources.roots[asked]
+            rooms["into"] = begins[asked] + np.uint64(self._data(block))
+            rooms["bytes"] = begins[asked + 1] - begins[asked]
+            block.rooms = [block.rows(run) for run in asked.tolist()]
+            block.arrival = exchange.ask(block.number, rooms)
+
+    def _data(self, block: _Filled) -> int:
+        return block.address + self._window.layout.table_bytes
+
+    def _copy(self, block: _Filled, window: Window) -> None:
+        """Copy the next rows that come from this root's own windows."""
         begun = monotonic_ns()
-        first, end = block.first + block.copied, block.first + len(block.records)
-        rows = slice(block.copied, block.copied + min(end, window.round.end) - first)
-        places = np.searchsorted(window.records, block.records[rows])
-        assert np.array_equal(window.records[places], block.records[rows])
-        base = np.uint64(block.address + self._window.layout.table_bytes)
-        _core.copy_rows(window.addresses[places], block.lengths[rows], block.offsets[rows] + base)
-        block.copied = rows.stop
+        rows = block.rows(block.own.popleft())
+        places = np.searchsorted(window.uses.records, block.sources.records[rows])
+        targets = block.offsets[rows] + np.uint64(self._data(block))
+        _core.copy_rows(window.addresses[places], block.lengths[rows], targets)
+        window.own_left -= len(rows)
         self._counter.submitted(begun)
-        if window.round.end <= end:
-            self._loaded.popleft()
-            if window.past:
-                self._source.direct_path.record(window.size, window.ticket.times)
-            window.ticket.close()
-            self._spare.append(window.memory)
-            self._load()
+        self._counter.sourced("own", block.lengths[rows])
 
     def submit(self, pending: PendingBlock) -> Flight:
-        """Return a block whose rows are all in its slot."""
+        """Return a block whose own rows are all in its slot."""
         block = self._filled
         assert block is not None and block.number == pending.number
-        now = monotonic_ns() / 1e9
+        rows = Rows(
+            block.arrival,
+            block.rooms,
+            block.missing,
+            block.sources.records,
+            block.lengths,
+            block.offsets + np.uint64(self._data(block)),
+            self._read_rows,
+            max(PATIENCE_SECONDS_MIN, PATIENCE * self._windows.slowest_s),
+            self._counter,
+            self.path,
+        )
         flight = Flight(
             block.number,
-            _Copied((now, now)),
+            rows,
             block.address,
             block.offsets,
             block.lengths,
@@ -291,15 +290,57 @@ class WindowSupply:
         self._filled = None
         return flight
 
+    # --- what other roots wait for
+
+    def tend(self) -> None:
+        """Read windows, and hand on those that have arrived, for other roots too."""
+        if not self._has_left:
+            self._windows.tend()
+        elif self.serves:
+            try:
+                self._windows.tend()
+            except (OSError, Error) as error:
+                tell(f"{self.path}: other roots get no more rows: {error}")
+                self._windows.close()
+                if self._exchange is not None:
+                    self._exchange.end()
+
+    @property
+    def serves(self) -> bool:
+        """Whether another root may need rows of this one."""
+        exchange = self._exchange
+        if exchange is None or not exchange.is_open:
+            return False
+        others = np.delete(exchange.peers(), self._team)
+        return bool((others & _core.Exchange.DONE == 0).any())
+
+    def nap_ms(self) -> int | None:
+        """Return how long to wait at once, ms, while windows are read."""
+        nap_ms = int(1000 * NAP_SHARE * self._windows.slowest_s)
+        return min(max(nap_ms, NAP_MS_MIN), NAP_MS_MAX)
+
     # --- the end
 
     def judge(self, flight: Flight, times: tuple[float, float]) -> None:
         """Nothing: blocks are copied, past no page cache."""
 
     def drop(self, pending: PendingBlock | None) -> None:  # noqa: ARG002 (as of FileSupply)
-        """Give up all reads that are under way."""
-        for window in self._loaded:
-            window.ticket.close()
-        self._loaded.clear()
-        for flight in self.flights:
-            flight.ticket.close()
+        """Give up the blocks that are under way; go on for other roots."""
+        self._has_left = True
+        if self._exchange is not None:
+            self._exchange.done()
+        are_over = [flight.ticket.close() is not False for flight in self.flights]
+        if self._filled is not None and self._filled.arrival is not None:
+            are_over.append(self._filled.arrival.close(END_MS_MAX))
+        if not all(are_over):
+            self._window.keep()  # something is still written to it
+        self._filled = None
+        if self.serves:
+            self._windows.serve_others()
+        else:
+            self._windows.close()
+
+    def leave(self) -> bool:
+        """Return whether no root depends on this one any more."""
+        exchange = self._exchange
+        return exchange is None or not exchange.is_open or exchange.wait_over(0)

@@ -22,6 +22,7 @@ hangs no other. Closing is collective over a node, for its window. Without a com
 process does all and does not import mpi4py.
 """
 
+from lmdbio.share.exchange import Exchange, find_library
 from lmdbio.share.job import (
     LAUNCHED,
     RANKS_PER_NODE,
@@ -55,6 +56,7 @@ from lmdbio.share.window import (
 )
 
 __all__ = [
+    "Exchange",
     "Job",
     "Kind",
     "LAUNCHED",
@@ -76,6 +78,7 @@ __all__ = [
     "describe",
     "failure_letter",
     "failure_of",
+    "find_library",
     "next_number",
     "open_mail",
     "ranks_per_node",

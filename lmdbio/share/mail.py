@@ -20,13 +20,15 @@ import os
 import struct
 import threading
 import time
+import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmdbio import _core
 from lmdbio.share.job import Job
 from lmdbio.share.memory import wait_unused
 
@@ -76,8 +78,9 @@ _HEAD = struct.Struct("<QB")  # number of the Reader, kind
 LETTER_BYTES_MAX = 1 << 20
 #: So many probes find a letter that has come: MPICH looks first, and takes in what has come after.
 PROBES = 2
-#: Every MPI has so many tags (MPI_TAG_UB is at least 32767).
-TAGS = 1 << 15
+#: Every MPI has so many tags (MPI_TAG_UB is at least 32767). Each Reader has one for letters, and
+#: two for rows that roots exchange (``share.exchange``).
+TAGS, TAGS_OF_READER = 1 << 15, 4
 #: The end of the process waits so long for ranks that free a communicator later, or never.
 EXIT_SECONDS_MAX = 1.0
 
@@ -91,6 +94,7 @@ class _Channel:
     Attributes:
         readers: that were numbered.
         users: Readers that have not ended.
+        exchanges: of these; their messages count as letters (``share.exchange``).
     """
 
     def __init__(self, size: int, mpi: Any) -> None:
@@ -106,6 +110,8 @@ class _Channel:
         self._expected = np.zeros(size, np.int64)  # letters that others have sent, once they told
         self._telling: list[Any] = []  # the request of the Ialltoall that tells it
         self._status = mpi.Status()
+        self.exchanges: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._ended: list[_core.Exchange] = []  # exchanges that left something under way
         # The collector may close a Mail at any moment of any thread, so also of one that is here.
         self._lock = threading.RLock()
 
@@ -113,6 +119,32 @@ class _Channel:
     def is_open(self) -> bool:
         """Whether letters can be sent and taken."""
         return not (self._is_closed or _is_over or self.mpi.Is_finalized())
+
+    @property
+    def communicator(self) -> Any:
+        """The duplicate."""
+        return self._made[0]
+
+    def take_over(self, exchange: _core.Exchange, ranks: Sequence[int]) -> None:
+        """Look after what an exchange has left under way, and count its messages.
+
+        Args:
+            exchange: that has ended.
+            ranks: of its roots.
+        """
+        if self.mpi.Is_finalized():
+            return
+        with self._lock:
+            if not exchange.step():
+                self._ended.append(exchange)
+            for counts, own in zip(exchange.messages(), (self._sent, self._received), strict=True):
+                own[list(ranks)] += counts
+
+    def step(self) -> bool:
+        """Carry on what exchanges have left under way; return whether there is none left."""
+        with self._lock:
+            self._ended = [each for each in self._ended if not each.step()]
+            return not self._ended
 
     def send(self, to: int, tag: int, text: bytes) -> None:
         """Send a letter to a rank; return at once. Drop it where the channel is closed."""
@@ -152,7 +184,7 @@ class _Channel:
         if not self._made:
             _keep(self._made, comm.Dup, None)
         while not self.users and self.receive(self.mpi.ANY_TAG) is not None:
-            pass
+            self.step()
         with self._lock:
             self.readers = number + 1
             self.users += 1
@@ -165,6 +197,8 @@ class _Channel:
 
     def close(self) -> None:
         """Send and take no more letters: the user frees the communicator, on all ranks."""
+        for exchange in list(self.exchanges):
+            exchange.close()
         with self._lock:
             if not self.is_open or not self._made:
                 return
@@ -187,7 +221,7 @@ class _Channel:
                     if self._take(self.mpi.ANY_TAG) is None:
                         return False
                 self._forget_sent()
-                if self._sending:
+                if self._sending or not self.step():
                     return False
                 self._made.pop().Free()  # local: the others free theirs when they can
             return True
@@ -232,9 +266,10 @@ def _finish() -> None:
 _before_finalize: list[Callable[[], None]] = []
 
 
-def before_finalize(call: Callable[[], None]) -> None:
-    """Register a call that ends Readers when MPI is finalized, before any part of MPI is gone."""
+def before_finalize(call: Callable[[], None]) -> Callable[[], None]:
+    """Register a call for when MPI is finalized, before any part of MPI is gone; return it."""
     _before_finalize.append(call)
+    return call
 
 
 _keyval: int | None = None
@@ -279,16 +314,25 @@ class Mail:
 
     It closes when nothing refers to it any more, if not before.
 
+    Attributes:
+        channel: they travel over it.
+
     Args:
         number: of the Reader among those of the communicator; the same on all ranks.
     """
 
     def __init__(self, comm: Any, mpi: Any, number: int) -> None:
         self._closed = True  # until it is open
-        self._number, self._tag = number, number % TAGS
-        self._channel = _channel(comm, mpi)
-        self._channel.begin(comm, number)
+        self._number = number
+        self._tag = number % (TAGS // TAGS_OF_READER) * TAGS_OF_READER
+        self.channel = _channel(comm, mpi)
+        self.channel.begin(comm, number)
         self._closed = False
+
+    @property
+    def exchange_tags(self) -> tuple[int, int]:
+        """Tags of what roots tell each other about rows, and of the rows."""
+        return self._tag + 1, self._tag + 2
 
     def __del__(self) -> None:
         self.close()
@@ -298,13 +342,13 @@ class Mail:
         text = _HEAD.pack(self._number, kind) + body
         if len(text) > LETTER_BYTES_MAX:
             raise RuntimeError(f"a letter of {len(text)} bytes")
-        if not self._closed and self._channel.is_open:
-            self._channel.send(to, self._tag, text)
+        if not self._closed and self.channel.is_open:
+            self.channel.send(to, self._tag, text)
 
     def receive(self) -> Letter | None:
         """Return a letter that has come, None if there is none."""
-        while not self._closed and self._channel.is_open:
-            found = self._channel.receive(self._tag)
+        while not self._closed and self.channel.is_open:
+            found = self.channel.receive(self._tag)
             if found is None:
                 return None
             sender, text = found
@@ -318,13 +362,13 @@ class Mail:
     @property
     def is_open(self) -> bool:
         """Whether letters can still come."""
-        return not self._closed and self._channel.is_open
+        return not self._closed and self.channel.is_open
 
     def close(self) -> None:
         """Send and receive no more. Never blocks; may be called twice."""
         if not self._closed:
             self._closed = True
-            self._channel.leave()
+            self.channel.leave()
 
 
 def next_number(job: Job) -> int:

@@ -9,18 +9,22 @@ from __future__ import annotations
 import itertools
 import sys
 
+import numpy as np
 from data import MIXED, mixed_value
 from mpi4py import MPI
 
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.planning.sources import Sources
 from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
 
 EPOCHS, SEED = 2, 11
 #: Of one's own: each record's mirror image.
 MIRROR = Shuffle.given(range(MIXED - 1, -1, -1))
+#: The words of a Reader whose roots read whole windows.
+EXCHANGES = "each byte is read once an epoch"
 SHUFFLES = (None, True, "groups:16", "windows:5x4", "runs:7", "group", "window", MIRROR)
 
 
@@ -73,6 +77,34 @@ def check(comm: MPI.Intracomm, shares: list[list[int]], rdr: Reader) -> None:
         assert sorted(every) == sorted([*range(MIXED)] * EPOCHS)
 
 
+def check_traffic(comm: MPI.Intracomm, rdr: Reader) -> int:
+    """Compare what roots sent and received with each other, and with what the orders say.
+
+    Returns:
+        Bytes that went from root to root.
+    """
+    schedule, stats = rdr.schedule, comm.allreduce(rdr.stats())
+    assert stats.own_records + stats.peer_records + stats.file_records == stats.records
+    assert not stats.late_records and not stats.gone_records
+    if rdr.windows.text != EXCHANGES:
+        assert stats.file_records == stats.records
+        assert not stats.peer_bytes and not stats.served_bytes
+        return 0
+    own, moved, rows = 0, 0, Sources(schedule)
+    for block in range(schedule.blocks or 0):
+        for team in range(len(schedule.teams)):
+            found = rows.block(block, team)
+            counts = np.diff(found.begins)
+            sizes = np.array([-(-len(mixed_value(i)) // 8) * 8 for i in found.records.tolist()])
+            total = sizes[found.order].sum() if len(sizes) else 0
+            here = np.repeat(found.roots == team, counts)
+            own += int(sizes[found.order][here].sum()) if len(sizes) else 0
+            moved += int(total) - int(sizes[found.order][here].sum()) if len(sizes) else 0
+    assert stats.own_bytes == own
+    assert stats.served_bytes == stats.peer_bytes == moved
+    return moved
+
+
 def resumes(comm: MPI.Intracomm, path: str, shuffle: object, per_node: int) -> None:
     """Go on in the middle of an epoch, of a group and of a window, with fewer ranks."""
     words = {"batch_size": 3, "shuffle": shuffle, "epochs": EPOCHS, "ranks_per_node": per_node}
@@ -94,7 +126,7 @@ def main() -> None:
     )  # fmt: skip
     sizes = itertools.cycle([comm.size + 1, 16, 1, 4 * comm.size, MIXED + 9])
     starts = itertools.cycle([0, 0, 13, MIXED + 5])
-    cases = 0
+    cases = exchanged = 0
     for per_node in sorted({comm.size, -(-comm.size // 2)}):
         for shuffle, assignment in itertools.product(SHUFFLES, ("strided", "blocked")):
             # Windows of this small data set are read whole in every other case.
@@ -111,9 +143,11 @@ def main() -> None:
                 ranks_per_node=per_node,
             )
             check(comm, shares, rdr)
+            exchanged += check_traffic(comm, rdr) > 0
             cases += 1
         for shuffle in (GLOBAL, "groups:16", "windows:5x4"):
             resumes(comm, path, shuffle, per_node)
+    assert exchanged >= 3 or comm.size == 1, exchanged
     if comm.rank == 0:
         print(f"{cases} cases")
 

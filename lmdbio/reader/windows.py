@@ -1,0 +1,207 @@
+"""Windows: a root reads its slice of each window of a shuffled order once, into memory of its own.
+
+    round -> records of this root's slice -> large requests, in the order of the file -> memory
+          -> own rows are copied out of it, other roots' are handed to the exchange -> next round
+
+A window's memory is free when the last of its rows is copied or packed. Meanwhile the next one is
+read.
+
+Source: DeepIO (Zhu et al.), section III-C: two buffers, of which one is read while the other is
+shuffled in memory; asynchronous I/O (Lee et al.), section III-B.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from time import monotonic_ns
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core, share
+from lmdbio.observe.stats import StageCounter
+from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.planning.rounds import Round
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import RoundUses, Sources
+from lmdbio.reader.roots import RootSource
+
+__all__ = ["Window", "Windows"]
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class Window:
+    """A window that is read, or under way.
+
+    Attributes:
+        number: of the round, counted from the first epoch's first.
+        uses: its records, and who uses them.
+        addresses, lengths: of each record in memory.
+        ticket: of its reads.
+        memory: that they fill.
+        size: bytes that are read.
+        past: by the page cache.
+        own_left: rows that this root's team has not taken yet.
+        shipment: rows that other roots have not got yet; None: there are none.
+        has_arrived: it has been handed on.
+    """
+
+    number: int
+    uses: RoundUses
+    addresses: U64
+    lengths: U64
+    ticket: _core.Ticket
+    memory: _core.Memory
+    size: int
+    past: bool
+    own_left: int
+    shipment: _core.Shipment | None = None
+    has_arrived: bool = False
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nobody needs a row of it any more."""
+        is_shipped = self.shipment is None or not self.shipment.left
+        return self.has_arrived and not self.own_left and is_shipped
+
+
+class Windows:
+    """The windows of one root, in the order of their rounds.
+
+    Args:
+        source: what the root reads with, and from; borrowed.
+        schedule: of the job.
+        sources: who brings what, by that schedule.
+        team: of the root.
+        request_bytes_max: bytes per request.
+        buffers: windows in memory at a time.
+        buffer_bytes: of each.
+        exchange: takes rows to other roots; None: this is the only one.
+        counter: counts what is located, planned and submitted.
+
+    Attributes:
+        slowest_s: how long a window took that took longest lately.
+    """
+
+    def __init__(
+        self,
+        source: RootSource,
+        schedule: Schedule,
+        sources: Sources,
+        team: int,
+        request_bytes_max: int,
+        buffers: int,
+        buffer_bytes: int,
+        exchange: share.Exchange | None,
+        counter: StageCounter,
+    ) -> None:
+        self._source, self._sources, self._team = source, sources, team
+        self._exchange, self._counter = exchange, counter
+        self._buffers, self._buffer_bytes = buffers, buffer_bytes
+        self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
+        self._rounds: Iterator[Round] = sources.sequence.from_place(schedule.start)
+        self._end = None if schedule.end is None else schedule.start + schedule.end
+        self._of_epoch = len(sources.sequence.rounds(0))
+        self._loaded: deque[Window] = deque()
+        self._spare: list[_core.Memory] = []
+        self._has_ended = False
+        self._is_for_others = False  # this root's own team needs no more
+        self.slowest_s = 0.0
+
+    def find(self, number: int) -> Window | None:
+        """Return the window of a round; None: it is not under way yet."""
+        for window in self._loaded:
+            if window.number == number:
+                return window
+        return None
+
+    def tend(self) -> None:
+        """Hand on windows that have arrived, and read more where there is memory for them.
+
+        Raises:
+            OSError, Error: a window cannot be read.
+        """
+        for window in self._loaded:  # other roots expect rows in the order of rounds
+            if not window.has_arrived:
+                if not window.ticket.poll():
+                    break
+                self._hand_on(window)
+        while self._loaded and self._loaded[0].is_used_up:
+            window = self._loaded.popleft()
+            window.ticket.close()
+            self._spare.append(window.memory)
+        while len(self._loaded) < self._buffers and not self._has_ended:
+            following = next(self._rounds)
+            if self._end is not None and following.begin >= self._end:
+                self._has_ended = True
+                return
+            self._loaded.append(self._read(following))
+
+    def serve_others(self) -> None:
+        """Note that this root's own team needs no more rows."""
+        self._is_for_others = True
+        for window in self._loaded:
+            window.own_left = 0
+
+    def close(self) -> None:
+        """Give up what is under way, and all windows."""
+        self._has_ended = True
+        for window in self._loaded:
+            window.ticket.close()
+        self._loaded.clear()
+
+    def _read(self, following: Round) -> Window:
+        """Start to read a window into memory of its own."""
+        begun = monotonic_ns()
+        uses = self._sources.uses(following, self._team)
+        extents = self._source.index.extents(uses.records.view(np.uint64))
+        begun = self._counter.located(begun, len(uses.records))
+        plan = plan_reads(
+            extents,
+            self._options,
+            alignment=self._source.read_alignment,
+            room_bytes=self._buffer_bytes,
+        )
+        begun = self._counter.planned(begun, plan.totals)
+        size = plan.totals.buffer_bytes
+        if size > self._buffer_bytes:
+            raise RuntimeError(
+                f"{self._source.index.path}: a window of {len(uses.records)} records needs {size} "
+                f"bytes, and its buffer has {self._buffer_bytes}"
+            )
+        memory = self._spare.pop() if self._spare else _core.Memory(self._buffer_bytes)
+        past = self._source.direct_path.engine(size)
+        ticket = (past or self._source.engine).submit_plan(plan, memory.address, memory)
+        self._counter.submitted(begun)
+        return Window(
+            number=following.epoch * self._of_epoch + following.number,
+            uses=uses,
+            addresses=plan.slices + np.uint64(memory.address),
+            lengths=np.ascontiguousarray(extents["length"], np.uint64),
+            ticket=ticket,
+            memory=memory,
+            size=size,
+            past=past is not None,
+            own_left=0 if self._is_for_others else uses.own,
+        )
+
+    def _hand_on(self, window: Window) -> None:
+        """Hand the rows of a window that has arrived to the exchange."""
+        window.has_arrived = True
+        begun, ended = window.ticket.times
+        self.slowest_s = max(ended - begun, 0.9 * self.slowest_s)
+        if window.past:
+            self._source.direct_path.record(window.size, (begun, ended))
+        uses = window.uses
+        if self._exchange is None or not len(uses.teams):
+            return
+        parts = np.zeros(len(uses.teams), _core.SERVING)
+        parts["peer"], parts["block"] = uses.teams, uses.blocks
+        parts["first"], parts["count"] = uses.begins[:-1], np.diff(uses.begins)
+        addresses, lengths = window.addresses[uses.order], window.lengths[uses.order]
+        window.shipment = self._exchange.serve(parts, addresses, lengths)
