@@ -22,6 +22,10 @@ BYTES_MIN = 160 * 2**20
 ORDER = (PY_LMDB, "lmm", "dm", "dio", "prov", "coal", "stag")
 #: A mode may be so much slower than the one before it and still count as not slower.
 TIE = 1.05
+#: Orders that come in windows, the ranks with which they are judged (on 4 nodes), and how many times
+#: as fast they are as an order in which records may lie anywhere.
+GLOBAL, WINDOWED, SHUFFLED_RANKS = "global", ("group", "window"), (8, 16)
+FASTER = {"3k": 20.0, "110k": 2.0}
 #: A computation hides reading if it takes so many times as long; then so much may still show.
 COMPUTES_MIN, EXPOSED_MAX = 1.2, 0.01
 
@@ -87,6 +91,29 @@ def traffic(made: CellResult) -> Iterator[Verdict]:
     if base is not None:
         note = f"the paper's R x B: up to {made.cell.shape.nodes}, one page cache a node"
         yield Verdict(f"{words}, LMDB", where, base.median("amplified"), note=note)
+
+
+def shuffled(made: CellResult) -> Iterator[Verdict]:
+    """Judge orders that come in windows against the file's own order, and against any order."""
+    cell, where = made.cell, str(made.cell)
+    is_bounded = is_large(cell) and cell.shape.ranks in SHUFFLED_RANKS and cell.shape.nodes == 4
+    for name in WINDOWED:
+        lane = made.lane(name)
+        if lane is None or not lane.runs:
+            continue
+        reads = judged(
+            f"{name}, bytes read over bytes of the file's records", where,
+            lane.median("amplified"), most=1.02 if is_bounded else None,
+        )  # fmt: skip
+        yield reads
+        for words, over, least in (
+            ("rate over STAG's", "stag", 0.90),
+            ("times as fast as global order without a cache", GLOBAL, FASTER.get(cell.dataset)),
+        ):  # fmt: skip
+            figure = made.ratio(name, over, "rate")
+            if figure is not None:
+                bound = least if is_bounded else None
+                yield judged(f"{name}, {words}", where, figure, least=bound, note=why(made, over))
 
 
 def switches(made: CellResult) -> Iterator[Verdict]:
@@ -191,7 +218,8 @@ def agreement(made: CellResult) -> Iterator[Verdict]:
 
 
 RULES: Sequence[Callable[[CellResult], Iterator[Verdict]]] = (
-    agreement, speed, traffic, switches, own_lmdb, speculation, large_records, order, overlap,
+    agreement, speed, traffic, shuffled, switches, own_lmdb, speculation, large_records, order,
+    overlap,
 )  # fmt: skip
 
 

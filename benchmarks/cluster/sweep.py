@@ -20,7 +20,9 @@ KIB, MIB = 2**10, 2**20
 
 #: Everybody who reads records, as asked for on the command line, in the paper's order.
 PY_LMDB, PLAIN = "py-lmdb", "plain"
-MODES = (PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", PLAIN)
+#: Shuffles of a Reader in mode "auto".
+SHUFFLES = ("global", "group", "window")
+MODES = (PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", *SHUFFLES, PLAIN)
 SCALINGS = ("strong", "weak")
 
 
@@ -48,6 +50,8 @@ SETS = {
     for one in (
         # Datum messages of raw 3 x 32 x 32 images.
         DataSet("3k", "CIFAR10-Large-like, 3 KB", "cifar", 3088, 64),
+        # ImageNet's files, on average.
+        DataSet("110k", "ImageNet-like, 110 KB", "fixed", 112_640, 32),
         # 256 x 256 x 3, raw, as the paper's ImageNet was converted.
         DataSet("192k", "ImageNet-like, 192 KB", "fixed", 196_608, 16),
     )
@@ -88,6 +92,7 @@ class Lane:
         mode: of a Reader.
         tokens: of a Reader in mode "stag"; 0: as the mode says.
         engine: of a Reader; "": the mode's.
+        shuffle: of a Reader; "": none.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -108,6 +113,7 @@ class Lane:
     processes: int = 0
     depth: int = 1
     direct: bool = False
+    shuffle: str = ""
 
     @property
     def reads_records(self) -> bool:
@@ -124,7 +130,8 @@ class Cell:
         scaling: "strong" or "weak".
         assignment: of a Reader; py-lmdb has Caffe's, which is "strided".
         batch: records of an iteration, over all ranks.
-        iterations: of a run.
+        iterations: of a run, the last of which may be short.
+        count: records of a run: one epoch. 0: as many as full iterations have.
         factor: of the store's usual cost of a request out of order.
         compute_ms: that a rank sleeps after each iteration.
     """
@@ -137,10 +144,11 @@ class Cell:
     iterations: int
     factor: float = 1.0
     compute_ms: float = 0.0
+    count: int = 0
 
     @property
     def records(self) -> int:
-        return self.batch * self.iterations
+        return self.count or self.batch * self.iterations
 
     def __str__(self) -> str:
         text = (
@@ -211,8 +219,8 @@ def cells(
             size = min(size, count)
             for assignment in assignments:
                 yield Cell(
-                    dataset.name, shape, scaling, assignment, size, count // size, factor,
-                    compute_ms,
+                    dataset.name, shape, scaling, assignment, size, -(-count // size), factor,
+                    compute_ms, count,
                 )  # fmt: skip
 
 
@@ -242,7 +250,9 @@ def mode_lanes(
         iterations = block_iterations if mode in EXPLICIT[2:] else 0
         for engine in engines if mode in EXPLICIT else ("",):
             for count in tokens if mode == "stag" else (0,):
-                if mode not in (PY_LMDB, PLAIN):
+                if mode in SHUFFLES:
+                    made.append(Lane(mode, "reader", "auto", shuffle=mode))
+                elif mode not in (PY_LMDB, PLAIN):
                     name = f"{mode}/{count} {engine}" if count else f"{mode} {engine}"
                     made.append(Lane(name.rstrip(), "reader", mode, count, engine, iterations))
     return made

@@ -149,11 +149,12 @@ class CaffePattern:
 
     def read(self, look: Look | None) -> None:
         task, cursor, account = self.task, self.cursor, self.account
-        share = split_share(task.cell["batch"], task.comm.size, task.comm.rank)
+        size, count = task.cell["batch"], task.cell["count"] or self.count
         cursor.first()
         place = 0
-        for iteration in range(task.cell["iterations"]):
-            first = iteration * task.cell["batch"] + share.start
+        for begin in range(0, count, size):
+            share = split_share(min(size, count - begin), task.comm.size, task.comm.rank)
+            first = begin + share.start
             begun = perf_counter()
             for _ in range(first - place):
                 self._next()
@@ -197,20 +198,19 @@ class ByReader:
 
     def open(self) -> None:
         task = self.task
-        mode = Mode.named(task.lane["mode"])
-        if task.lane["tokens"]:
-            mode = replace(mode, tokens=task.lane["tokens"])
-        if task.lane["engine"]:
-            mode = replace(mode, engine=task.lane["engine"])
-        if task.lane["block_iterations"]:
-            mode = replace(mode, block_iterations=task.lane["block_iterations"])
+        fields = ("tokens", "engine", "block_iterations")
+        other = {name: task.lane[name] for name in fields if task.lane[name]}
+        mode = task.lane["mode"]
+        if other:
+            mode = replace(Mode.named(mode), **other)
         self.reader = Reader(
             task.path,
             task.cell["batch"],
             comm=task.comm,
             mode=mode,
             assignment=task.cell["assignment"],
-            iterations=task.cell["iterations"],
+            shuffle=task.lane["shuffle"] or None,
+            epochs=1,
             ranks_per_node=task.ranks_per_node,
             **task.options,
         )

@@ -1,7 +1,7 @@
 /* pfs: shows a folder at one or more mount points, as slow as the modelled store is.
  *
  *     pfs SERVERS STRIPE_KIB SERVER_MB_S REQUEST_MS OUT_OF_ORDER_MS CLIENT_MB_S READAHEAD_KIB
- *         IN_FLIGHT FOLDER MOUNT...
+ *         IN_FLIGHT PAGE_CACHE FOLDER MOUNT...
  *
  * The constants are those of model.conf in its order, which pfs.py has checked and passes;
  * run.py is the command to use. Paths are absolute.
@@ -51,6 +51,7 @@ enum {
     CLIENT_MB_S,
     READAHEAD_KIB,
     IN_FLIGHT,
+    PAGE_CACHE,
     FOLDER,
     FIRST_MOUNT
 };
@@ -68,6 +69,7 @@ typedef struct {
 struct server {
     pfs_constants constants;
     uint32_t readahead_bytes, in_flight;
+    bool has_page_cache;
     pfs_store *store;
     pfs_tree *tree;
     int stop;  /* eventfd: receivers are to end */
@@ -130,6 +132,7 @@ static void on_open(fuse_req_t request, fuse_ino_t number, struct fuse_file_info
         return;
     }
     file->keep_cache = 1; /* cold at mount, and from then on as any file system's */
+    file->direct_io = !server_of(request)->has_page_cache;
     file->noflush = 1;
     (void)fuse_reply_open(request, file);
 }
@@ -390,6 +393,7 @@ static bool read_constants(char *const *words, server *all)
                                          (uint64_t)(values[OUT_OF_ORDER_MS] * 1e6 + 0.5)};
     all->readahead_bytes = (uint32_t)values[READAHEAD_KIB] * 1024;
     all->in_flight = (uint32_t)values[IN_FLIGHT];
+    all->has_page_cache = values[PAGE_CACHE] > 0;
     return all->constants.servers > 0 && all->constants.servers <= SERVERS_MAX &&
            all->constants.stripe_bytes > 0 && values[SERVER_MB_S] > 0 &&
            values[CLIENT_MB_S] > 0 && all->in_flight > 0;

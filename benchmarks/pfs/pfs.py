@@ -35,7 +35,7 @@ CONSTANTS = HERE / "model.conf"
 RANGES: Mapping[str, tuple[float, float]] = {
     "servers": (1, 32), "stripe_kib": (4, 1 << 20), "server_mb_s": (0.01, 1e6),
     "request_ms": (0.0, 1e4), "out_of_order_ms": (0.0, 1e4), "client_mb_s": (0.01, 1e6),
-    "readahead_kib": (0, 1 << 20), "in_flight": (1, 256),
+    "readahead_kib": (0, 1 << 20), "in_flight": (1, 256), "page_cache": (0, 1),
 }  # fmt: skip
 #: The extended attribute of a mount point that holds the counters.
 COUNTERS = "user.pfs"

@@ -68,6 +68,7 @@ from lmdbio._core.extents import (
 from lmdbio._core.format import (
     Database,
     Layout,
+    Look,
     Meta,
     look,
     look_whole,
@@ -144,6 +145,7 @@ __all__ = [
     "KeyRun",
     "LEAF",
     "Layout",
+    "Look",
     "LeafItems",
     "Leaves",
     "Memory",

@@ -8,9 +8,12 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
+
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
-from lmdbio._core.status import NEWEST, Status
+from lmdbio._core.memory import Memory
+from lmdbio._core.status import NEWEST, READ, Status
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,31 @@ def look(engine: Engine, meta: Meta) -> tuple[int, bool]:
     another file that has counted as far may have been written over it.
     """
     return look_whole(engine, meta)[:2]
+
+
+class Look:
+    """The same as ``look``, without waiting for it.
+
+    Attributes:
+        ticket: of the read of both meta pages.
+    """
+
+    def __init__(self, engine: Engine, meta: Meta) -> None:
+        self._path, self._meta = engine.path, meta
+        size = 2 * meta.layout.page_size
+        span = -(-size // engine.alignment) * engine.alignment
+        self._memory = Memory(span)
+        reads = np.array([(0, span, size, self._memory.address)], READ)
+        self.ticket = engine.submit(reads, self._memory)
+
+    def found(self) -> tuple[int, bool]:
+        """Return what ``look`` does, once the ticket has ended."""
+        meta, out, status = self._meta, ffi.new("uint64_t *"), Status(self._path)
+        pages = ffi.cast("uint8_t *", self._memory.address)
+        layout = layout_to_c(meta.layout)
+        status.check(lib.lio_meta_txnid(layout, pages, out, status.error))
+        at = meta.slot * meta.layout.page_size + meta.layout.header_size
+        return int(out[0]), int(lib.lio_meta_mark(pages + at)) == meta.mark
 
 
 def look_whole(engine: Engine, meta: Meta) -> tuple[int, bool, bytes]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import mmap
 import os
 import platform
@@ -152,10 +153,22 @@ def machine(path: Path) -> Machine:
 
 
 def resident_share(path: Path) -> float:
-    """The share of a file that is in the page cache, 0 to 1 (mincore; touches nothing)."""
+    """The share of a file that is in the page cache, 0 to 1 (mincore; touches nothing).
+
+    A file system whose files cannot be mapped (ENODEV) reads them past the page cache.
+    """
     size = path.stat().st_size
     if size == 0:
         return 0.0
+    try:
+        return _mapped_share(path, size)
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+        return 0.0
+
+
+def _mapped_share(path: Path, size: int) -> float:
     pages = -(-size // mmap.PAGESIZE)
     seen = np.ones(pages, np.uint8)
     libc = ctypes.CDLL(None, use_errno=True)

@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from lmdbio import _core
 from lmdbio.errors import CorruptedError, Error, ShortReadError
 
-__all__ = ["OpenDatabase", "OpenFile", "guard_state", "opening"]
+__all__ = ["Guarding", "OpenDatabase", "OpenFile", "guard_state", "opening"]
 
 AnyOpen = TypeVar("AnyOpen", bound="OpenDatabase")
 
@@ -66,6 +66,10 @@ class OpenDatabase:
             Error: the file has moved on.
         """
         guard_state(self._pages, self.meta)
+
+    def begin_guard(self) -> Guarding:
+        """Begin to make sure of the same, without waiting for it."""
+        return Guarding(self._pages, self.meta)
 
     def guard_mapped(self) -> None:
         """Guard what is lent from a mapping.
@@ -149,13 +153,40 @@ def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
         raise
 
 
+class Guarding:
+    """A look at the meta pages that is under way: ``guard_state`` without waiting.
+
+    Args:
+        pages, meta: of ``guard_state``.
+
+    Attributes:
+        ticket: of its read.
+    """
+
+    def __init__(self, pages: _core.Engine, meta: _core.Meta) -> None:
+        self._pages, self._meta = pages, meta
+        self._look = _core.Look(pages, meta)
+        self.ticket = self._look.ticket
+
+    def poll(self) -> bool:
+        """Return whether it is made sure; raise as ``guard_state``."""
+        if not self.ticket.poll():
+            return False
+        _judge(self._pages, self._meta, self._look.found())
+        return True
+
+
 def guard_state(pages: _core.Engine, meta: _core.Meta) -> None:
     """Make sure that the file has not moved past the transaction after ``meta``'s.
 
     Raises:
         Error: it has, or ``meta`` is no more in it.
     """
-    now, is_there = _core.look(pages, meta)
+    _judge(pages, meta, _core.look(pages, meta))
+
+
+def _judge(pages: _core.Engine, meta: _core.Meta, looked: tuple[int, bool]) -> None:
+    now, is_there = looked
     if not (is_there and meta.txnid <= now <= meta.txnid + 1):
         raise Error(
             f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "

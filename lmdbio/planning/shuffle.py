@@ -41,7 +41,7 @@ I64 = npt.NDArray[np.int64]
 
 #: Where no size is given: a group takes a few large requests, and a window has so many parts of
 #: the file, each of them worth a request of its own.
-GROUP_BYTES, CHUNK_BYTES, WINDOW_CHUNKS = 16 << 20, 4 << 20, 64
+GROUP_BYTES, CHUNK_BYTES, WINDOW_CHUNKS = 64 << 20, 8 << 20, 32
 
 
 @dataclass(frozen=True, slots=True)

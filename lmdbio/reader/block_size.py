@@ -35,9 +35,12 @@ BLOCKS_AHEAD = 3
 #: so many.
 SLOTS_MAX = 16
 #: Whole windows in a root's memory: one is used while the next one is read.
-WINDOW_BUFFERS = 2
+WINDOW_BUFFERS = 3
 #: Smaller windows are read with others of their block, of which they are a small part.
 WINDOW_BYTES_MIN = 2 * 2**20
+#: The same where blocks are copied out of windows: the sooner a block is there, the less of a
+#: window is left when its last byte has come.
+COPIED_BLOCK_BYTES_TARGET = 4 * 2**20
 #: Of messages between roots, packed.
 MESSAGE_BYTES = _core.Exchange.MESSAGE_BYTES
 #: A slot may be so much larger than the bound, for gaps that a root reads over.
@@ -154,7 +157,9 @@ class Sizing:
         size = self._rounded(int(least * GAP_ALLOWANCE))
         if roots * size < WINDOW_BYTES_MIN:
             return
-        buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * self._target // size)), size)
+        target, self._target = self._target, COPIED_BLOCK_BYTES_TARGET
+        self._ahead = BLOCKS_AHEAD * self._target
+        buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * target // size)), size)
         self._take_windows(buffers)
         if not self._fits(k):
             self.drop_windows()

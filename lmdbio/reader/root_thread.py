@@ -266,8 +266,8 @@ class RootThread(threading.Thread):
         """Hear and tell of failures while other nodes still read, though this root does not."""
         while self._mail.watches or self._supply.serves:
             self._check_alive()
-            self._mail.leave(self._check_alive)
             self._supply.tend()
+            self._mail.leave(self._check_alive)
             if self._window.control.wait_end(left=True, timeout_ms=self._slice_ms()):
                 return
 
@@ -308,16 +308,16 @@ class RootThread(threading.Thread):
             if not self._window.reserve_more():
                 self._slot_is_free(pending.number, timeout_ms)
         elif pending is not None and (
-            not self._mail.may_read(pending.number) or self._mail.awaits_cursor
+            pending.is_held_up
+            or not self._mail.may_read(pending.number)
+            or self._mail.awaits_cursor
         ):
             self._begin_rest("turn")
             time.sleep(timeout_ms / 1000)
 
     def _slice_ms(self) -> int:
         """Return how long to wait at once, ms."""
-        nap_ms = self._supply.nap_ms()
-        slice_ms = self._mail.slice_ms()
-        return slice_ms if nap_ms is None else min(slice_ms, nap_ms)
+        return min(self._mail.slice_ms(), self._supply.nap_ms())
 
     def _await_begun(self, timeout_ms: int) -> None:
         """Wait until a turn's requests have begun, or the oldest block has landed."""

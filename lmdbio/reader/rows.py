@@ -50,13 +50,14 @@ class FileRows:
         self._memory = _core.Memory(max(1, plan.totals.buffer_bytes))
         self._addresses = plan.slices + np.uint64(self._memory.address)
         self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
-        self._targets = targets[order]
+        self._targets, self._guard = targets[order], source.index.guard
         self.ticket = source.engine.submit_plan(plan, self._memory.address, self._memory)
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether all rows are in their places."""
         if not self.ticket.poll(timeout_ms):
             return False
+        self._guard()
         _core.copy_rows(self._addresses, self._lengths, self._targets)
         return True
 

@@ -56,6 +56,7 @@ class PendingBlock:
         plan: of its reads; None: not made yet.
         speculated: reads that began before the supply knew where the records lie.
         is_guessed: the supply has tried to guess.
+        is_held_up: until other roots go on.
     """
 
     number: int
@@ -64,6 +65,7 @@ class PendingBlock:
     plan: _core.Plan | None = None
     speculated: _Speculated | None = None
     is_guessed: bool = False
+    is_held_up: bool = False
 
     def has_arrived(self, timeout_ms: int = 0) -> bool:
         """Return whether reads that the block waits for, if there are any, have arrived."""
@@ -102,8 +104,8 @@ class Supply(Protocol):
     def serves(self) -> bool:
         """Whether another root may need rows of this one."""
 
-    def nap_ms(self) -> int | None:
-        """Return how long the root may wait at once, ms; None: as long as it likes."""
+    def nap_ms(self) -> int:
+        """Return how long the root may wait at once, ms, at most."""
 
     def leave(self) -> bool:
         """Return whether no root depends on this one, which reads no more for itself."""
@@ -311,9 +313,9 @@ class FileSupply:
     def tend(self) -> None:
         """Nothing: each root reads for itself."""
 
-    def nap_ms(self) -> int | None:
-        """Return None: only letters of other roots come unawaited."""
-        return None
+    def nap_ms(self) -> int:
+        """Return a whole slice: only letters of other roots come unawaited."""
+        return _core.SLICE_MS
 
     def leave(self) -> bool:
         """Return True: no root depends on this one's rows."""

@@ -101,7 +101,7 @@ class WindowSupply:
 
     Attributes:
         path: of the file.
-        guard: raises Error where the file has changed since the records were found.
+        guard: nothing, for windows are guarded before their rows are copied or sent.
         flights: blocks that are filled, oldest first; the root's thread takes them out.
     """
 
@@ -125,8 +125,7 @@ class WindowSupply:
             self._sources,
             team,
             request_bytes_max,
-            buffers.count,
-            buffers.size,
+            buffers,
             exchange,
             counter,
         )
@@ -134,7 +133,7 @@ class WindowSupply:
         self._read_rows = partial(FileRows, source, options)
         self._filled: _Filled | None = None
         self._has_left = False
-        self.path, self.guard = source.index.path, source.index.guard
+        self.path, self.guard = source.index.path, _is_guarded
         self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
@@ -176,13 +175,14 @@ class WindowSupply:
             block = self._filled = self._begin(pending.number)
         while block.own:
             window = self._windows.find(int(block.sources.rounds[block.own[0]]))
-            pending.awaited = None if window is None else window.ticket
+            pending.awaited = None if window is None else window.awaited
+            pending.is_held_up = pending.awaited is None
             if window is None or not window.has_arrived:
                 return False
             self._copy(block, window)
             self._windows.tend()
             alive()
-        pending.awaited = None
+        pending.awaited, pending.is_held_up = None, False
         return True
 
     def _begin(self, number: int) -> _Filled:
@@ -314,7 +314,7 @@ class WindowSupply:
         others = np.delete(exchange.peers(), self._team)
         return bool((others & _core.Exchange.DONE == 0).any())
 
-    def nap_ms(self) -> int | None:
+    def nap_ms(self) -> int:
         """Return how long to wait at once, ms, while windows are read."""
         nap_ms = int(1000 * NAP_SHARE * self._windows.slowest_s)
         return min(max(nap_ms, NAP_MS_MIN), NAP_MS_MAX)
@@ -344,3 +344,7 @@ class WindowSupply:
         """Return whether no root depends on this one any more."""
         exchange = self._exchange
         return exchange is None or not exchange.is_open or exchange.wait_over(0)
+
+
+def _is_guarded() -> None:
+    """Nothing: all rows of a block are of windows, and rows, that were guarded."""

@@ -21,11 +21,13 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
+from lmdbio.locate.open_database import Guarding
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import RoundUses, Sources
+from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.roots import RootSource
 
 __all__ = ["Window", "Windows"]
@@ -47,6 +49,7 @@ class Window:
         size: bytes that are read.
         past: by the page cache.
         own_left: rows that this root's team has not taken yet.
+        guard: makes sure, after the reads, that the file has not changed; None: not begun.
         shipment: rows that other roots have not got yet; None: there are none.
         has_arrived: it has been handed on.
     """
@@ -60,14 +63,26 @@ class Window:
     size: int
     past: bool
     own_left: int
+    guard: Guarding | None = None
     shipment: _core.Shipment | None = None
     has_arrived: bool = False
+
+    @property
+    def awaited(self) -> _core.Ticket:
+        """The reads that are under way, those of the guard among them."""
+        return self.ticket if self.guard is None else self.guard.ticket
 
     @property
     def is_used_up(self) -> bool:
         """Whether nobody needs a row of it any more."""
         is_shipped = self.shipment is None or not self.shipment.left
         return self.has_arrived and not self.own_left and is_shipped
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self.ticket.close()
+        if self.guard is not None:
+            self.guard.ticket.close()
 
 
 class Windows:
@@ -79,8 +94,7 @@ class Windows:
         sources: who brings what, by that schedule.
         team: of the root.
         request_bytes_max: bytes per request.
-        buffers: windows in memory at a time.
-        buffer_bytes: of each.
+        buffers: memory for windows.
         exchange: takes rows to other roots; None: this is the only one.
         counter: counts what is located, planned and submitted.
 
@@ -95,14 +109,13 @@ class Windows:
         sources: Sources,
         team: int,
         request_bytes_max: int,
-        buffers: int,
-        buffer_bytes: int,
+        buffers: WindowBuffers,
         exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
         self._source, self._sources, self._team = source, sources, team
         self._exchange, self._counter = exchange, counter
-        self._buffers, self._buffer_bytes = buffers, buffer_bytes
+        self._buffers = buffers
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
         self._rounds: Iterator[Round] = sources.sequence.from_place(schedule.start)
         self._end = None if schedule.end is None else schedule.start + schedule.end
@@ -114,7 +127,7 @@ class Windows:
         self.slowest_s = 0.0
 
     def find(self, number: int) -> Window | None:
-        """Return the window of a round; None: it is not under way yet."""
+        """Return the window of a round; None: there is no memory for it yet."""
         for window in self._loaded:
             if window.number == number:
                 return window
@@ -127,20 +140,17 @@ class Windows:
             OSError, Error: a window cannot be read.
         """
         for window in self._loaded:  # other roots expect rows in the order of rounds
-            if not window.has_arrived:
-                if not window.ticket.poll():
-                    break
-                self._hand_on(window)
+            if not window.has_arrived and not self._land(window):
+                break
         while self._loaded and self._loaded[0].is_used_up:
             window = self._loaded.popleft()
-            window.ticket.close()
+            window.close()
             self._spare.append(window.memory)
-        while len(self._loaded) < self._buffers and not self._has_ended:
+        while len(self._loaded) < self._buffers.count and not self._has_ended:
             following = next(self._rounds)
-            if self._end is not None and following.begin >= self._end:
-                self._has_ended = True
-                return
-            self._loaded.append(self._read(following))
+            self._has_ended = self._end is not None and following.begin >= self._end
+            if not self._has_ended:
+                self._loaded.append(self._read(following))
 
     def serve_others(self) -> None:
         """Note that this root's own team needs no more rows."""
@@ -152,8 +162,10 @@ class Windows:
         """Give up what is under way, and all windows."""
         self._has_ended = True
         for window in self._loaded:
-            window.ticket.close()
+            window.close()
         self._loaded.clear()
+
+    # --- reading
 
     def _read(self, following: Round) -> Window:
         """Start to read a window into memory of its own."""
@@ -165,16 +177,16 @@ class Windows:
             extents,
             self._options,
             alignment=self._source.read_alignment,
-            room_bytes=self._buffer_bytes,
+            room_bytes=self._buffers.size,
         )
         begun = self._counter.planned(begun, plan.totals)
         size = plan.totals.buffer_bytes
-        if size > self._buffer_bytes:
+        if size > self._buffers.size:
             raise RuntimeError(
                 f"{self._source.index.path}: a window of {len(uses.records)} records needs {size} "
-                f"bytes, and its buffer has {self._buffer_bytes}"
+                f"bytes, and its buffer has {self._buffers.size}"
             )
-        memory = self._spare.pop() if self._spare else _core.Memory(self._buffer_bytes)
+        memory = self._spare.pop() if self._spare else _core.Memory(self._buffers.size)
         past = self._source.direct_path.engine(size)
         ticket = (past or self._source.engine).submit_plan(plan, memory.address, memory)
         self._counter.submitted(begun)
@@ -190,13 +202,28 @@ class Windows:
             own_left=0 if self._is_for_others else uses.own,
         )
 
+    def _land(self, window: Window) -> bool:
+        """Take in a window that has arrived; return whether it has, and the file is as it was.
+
+        The guard is a read of its own, which waits behind those of later windows in the storage;
+        so nobody waits for it at once.
+        """
+        if window.guard is None:
+            if not window.ticket.poll():
+                return False
+            window.guard = self._source.index.begin_guard()
+        if not window.guard.poll():
+            return False
+        begun_s, ended_s = window.ticket.times
+        self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
+        if window.past:
+            self._source.direct_path.record(window.size, (begun_s, ended_s))
+        self._hand_on(window)
+        return True
+
     def _hand_on(self, window: Window) -> None:
         """Hand the rows of a window that has arrived to the exchange."""
         window.has_arrived = True
-        begun, ended = window.ticket.times
-        self.slowest_s = max(ended - begun, 0.9 * self.slowest_s)
-        if window.past:
-            self._source.direct_path.record(window.size, (begun, ended))
         uses = window.uses
         if self._exchange is None or not len(uses.teams):
             return

@@ -241,12 +241,12 @@ def test_a_shuffle_has_a_name(text: str, shuffle: Shuffle) -> None:
 
 def test_groups_and_windows_without_sizes_suit_the_records() -> None:
     group = Shuffle.named("group", 4096.0, 256)
-    assert group.chunk == 4096 and group.is_grouped
+    assert group.chunk == 16384 and group.is_grouped
     # However large the records are, a group is a whole number of batches, and a chunk a record.
     assert Shuffle.named("group", 1e9, 96).chunk == 96
     assert Shuffle.named("group", 5000.0, 96).chunk % 96 == 0
     window = Shuffle.named("window", 4096.0)
-    assert (window.chunk, window.window) == (1024, 64) and not window.is_grouped
+    assert (window.chunk, window.window) == (2048, 32) and not window.is_grouped
     assert Shuffle.named("window", 1e9).chunk == 1
 
 
