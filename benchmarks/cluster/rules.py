@@ -22,8 +22,8 @@ BYTES_MIN = 160 * 2**20
 ORDER = (PY_LMDB, "lmm", "dm", "dio", "prov", "coal", "stag")
 #: A mode may be so much slower than the one before it and still count as not slower.
 TIE = 1.05
-#: Orders that come in windows, the ranks with which they are judged (on 4 nodes), and how many times
-#: as fast they are as an order in which records may lie anywhere.
+#: Orders that come in windows, the ranks with which they are judged (on 4 nodes), and how many
+#: times as fast they are as an order in which records may lie anywhere.
 GLOBAL, WINDOWED, SHUFFLED_RANKS = "global", ("group", "window"), (8, 16)
 FASTER = {"3k": 20.0, "110k": 2.0}
 #: A computation hides reading if it takes so many times as long; then so much may still show.
