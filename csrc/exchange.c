@@ -66,6 +66,7 @@ static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
             return;
         }
         *heard = (word){.peer = from, .said = {said[0], said[1]}};
+        p->heard = said[1] + 1;
         if (p->words == NULL)
             p->words = heard;
         else

@@ -8,7 +8,7 @@
  *   asks for block b  --control-->  holder: rows of block b, packed
  *   room for block b  <----data---  in messages of LIO_MESSAGE_BYTES, the last one shorter
  *
- * Both sides know the size of each answer, and rows begin at multiples of LIO_ROW_ALIGNMENT. The
+ * Both sides know the size of each answer; one of no bytes says that the rows are missing. Rows begin at multiples of LIO_ROW_ALIGNMENT. The
  * thread knows no Python: it goes on while the interpreter runs something else. It calls functions
  * of MPI that it is handed as addresses, and needs neither its headers nor its library.
  *
@@ -61,7 +61,7 @@ typedef struct {
 enum lio_answer {
     LIO_ANSWER_AWAITED = 0,
     LIO_ANSWER_ARRIVED = 1,
-    LIO_ANSWER_LATE = 2, /* it was given up */
+    LIO_ANSWER_LATE = 2, /* it was given up, or the rows were taken back before */
     LIO_ANSWER_GONE = 3  /* the root has ended, and sends no more */
 };
 
@@ -101,6 +101,10 @@ int lio_exchange_serve(lio_exchange *exchange, const lio_serving *parts, size_t 
 
 /* Rows that are not packed yet, in parts; 0 as well where nobody wants them any more. */
 size_t lio_shipment_left(const lio_shipment *shipment);
+
+/* Takes back parts that nobody has asked for yet: roots that are so far behind hear that these are
+ * missing, when they ask, and so do they of later ones until they have caught up. */
+void lio_shipment_expire(lio_shipment *shipment);
 
 /* Takes back what is not packed. NULL is fine. */
 void lio_shipment_close(lio_shipment *shipment);

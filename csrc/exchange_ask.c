@@ -67,10 +67,14 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
     void *into;
     if (!lio_exchange_make_place(x))
         return false;
-    if (r != NULL && bytes != message_bytes(r->left)) {
+    if (r != NULL && bytes != 0 && bytes != message_bytes(r->left)) {
         lio_exchange_fail(x, LIO_ERR_CORRUPT, "a root has sent a message of another length",
                           bytes);
         return false;
+    }
+    if (r != NULL && bytes == 0) { /* the rows are missing: this was all of the answer */
+        lio_exchange_settle(x, r, LIO_ANSWER_LATE);
+        r->left = 0;
     }
     if (r != NULL && r->answer == LIO_ANSWER_AWAITED) {
         taken.kind = FILLS_ROOM;

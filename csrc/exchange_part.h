@@ -27,6 +27,7 @@ typedef struct part {
     struct part *next;
     lio_shipment *shipment;
     uint64_t block;
+    bool is_missing, has_begun;
     const uint64_t *from, *lengths; /* of the row that is packed next */
     uint64_t packed;                /* bytes of it, and of what follows up to the alignment */
     uint64_t left;                  /* bytes of the part */
@@ -56,7 +57,8 @@ typedef struct {
     word *words, *last_word; /* that it has said about blocks */
     room *rooms, *last_room;
     uint32_t in_flight; /* messages to it */
-    bool is_done, has_ended, is_gone, is_told_end, is_told_done;
+    bool is_done, has_ended, is_gone, is_told_end, is_told_done, is_behind;
+    uint64_t heard;    /* one after the last block that it has said something about */
     uint64_t promised; /* data messages in all, once it has ended */
     uint64_t sent, taken;
     int64_t all_sent, all_taken; /* control messages too */

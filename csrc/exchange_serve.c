@@ -18,7 +18,8 @@ static void drop_part(lio_exchange *x, peer *p)
 {
     part *first = p->parts;
     p->parts = first->next;
-    first->shipment->left--;
+    if (!first->is_missing)
+        first->shipment->left--;
     free(first);
     (void)pthread_cond_broadcast(&x->moved);
 }
@@ -102,11 +103,12 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
     peer *p = &x->peer[to];
     bool moved = false;
     while (x->error.code == LIO_OK && is_wanted(x, p) && p->in_flight < x->in_flight_max) {
-        int bytes = message_bytes(p->parts->left);
+        int bytes = p->parts->is_missing ? 0 : message_bytes(p->parts->left);
         void *buffer = lio_exchange_make_place(x) ? take_buffer(x) : NULL;
         if (buffer == NULL)
             break;
         pack(p->parts, buffer, (uint64_t)bytes);
+        p->parts->has_begun = true;
         int code = lio_mpi_isend(&x->mpi, buffer, bytes, p->rank, x->data_tag,
                                  lio_exchange_next_request(x));
         if (code != 0) {
@@ -120,11 +122,18 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
         p->all_sent++;
         x->counts.sent_messages++;
         x->counts.sent_bytes += (uint64_t)bytes;
-        if (p->parts->left == 0)
+        if (p->parts->left == 0 || p->parts->is_missing)
             drop_part(x, p);
         moved = true;
     }
     return moved;
+}
+
+/* The rows of a part are taken back; who asks for them hears so. */
+static void miss(part *one)
+{
+    one->is_missing = true;
+    one->shipment->left--;
 }
 
 static void append_part(peer *p, part *one)
@@ -156,8 +165,11 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
                        : lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, given->peer, "no such root");
             break;
         }
-        *one = (part){made, shipment, given->block, from + given->first, lengths + given->first,
-                      0,    0};
+        *one = (part){.next = made,
+                      .shipment = shipment,
+                      .block = given->block,
+                      .from = from + given->first,
+                      .lengths = lengths + given->first};
         for (uint64_t row = 0; row < given->count; row++)
             one->left += rounded(one->lengths[row]);
         made = one;
@@ -167,12 +179,15 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
         part *one = made;
         made = one->next;
         one->next = NULL;
-        const peer *p = &x->peer[parts[i].peer];
+        peer *p = &x->peer[parts[i].peer];
+        p->is_behind = p->is_behind && p->heard <= one->block;
         if (one->left == 0 || p->is_done || p->is_told_end) { /* nobody asks for it */
             shipment->left--;
             free(one);
         } else {
-            append_part(&x->peer[parts[i].peer], one);
+            append_part(p, one);
+            if (p->is_behind)
+                miss(one);
         }
     }
     (void)pthread_cond_signal(&x->work);
@@ -207,6 +222,23 @@ size_t lio_shipment_left(const lio_shipment *shipment)
     size_t left = shipment->left;
     lio_exchange_leave(x);
     return left;
+}
+
+void lio_shipment_expire(lio_shipment *shipment)
+{
+    lio_exchange *x = shipment->exchange;
+    lio_exchange_enter(x);
+    for (uint32_t i = 0; i < x->peers && shipment->left > 0; i++) {
+        peer *p = &x->peer[i];
+        for (part *one = p->parts; one != NULL; one = one->next) {
+            if (one->shipment != shipment || one->is_missing || one->has_begun ||
+                p->heard > one->block)
+                continue;
+            miss(one);
+            p->is_behind = true;
+        }
+    }
+    lio_exchange_leave(x);
 }
 
 void lio_shipment_close(lio_shipment *shipment)

@@ -261,6 +261,10 @@ class Shipment:
         """Parts of them that are not packed yet."""
         return int(lib.lio_shipment_left(self._owner))
 
+    def expire(self) -> None:
+        """Take back parts that nobody has asked for yet, of roots that are so far behind."""
+        lib.lio_shipment_expire(self._owner)
+
 
 class Arrival:
     """Rows of a block that other roots were asked for."""

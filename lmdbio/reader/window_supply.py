@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from time import monotonic_ns
+from time import monotonic, monotonic_ns
 
 import numpy as np
 import numpy.typing as npt
@@ -133,6 +133,7 @@ class WindowSupply:
         self._read_rows = partial(FileRows, source, options)
         self._filled: _Filled | None = None
         self._has_left = False
+        self._held_up_s: float | None = None  # since when this root lacks memory for a window
         self.path, self.guard = source.index.path, _is_guarded
         self.flights: deque[Flight] = deque()
 
@@ -177,13 +178,33 @@ class WindowSupply:
             window = self._windows.find(int(block.sources.rounds[block.own[0]]))
             pending.awaited = None if window is None else window.awaited
             pending.is_held_up = pending.awaited is None
+            if window is None:
+                self._hold_up()
             if window is None or not window.has_arrived:
                 return False
+            self._held_up_s = None
             self._copy(block, window)
             self._windows.tend()
             alive()
         pending.awaited, pending.is_held_up = None, False
         return True
+
+    @property
+    def _patience_s(self) -> float:
+        """How long this root waits for another one, seconds."""
+        return max(PATIENCE_SECONDS_MIN, PATIENCE * self._windows.slowest_s)
+
+    def _hold_up(self) -> None:
+        """Note that windows are full of rows that other roots have not asked for.
+
+        Not for ever: those that are so far behind read them from the file.
+        """
+        now_s = monotonic()
+        if self._held_up_s is None:
+            self._held_up_s = now_s
+        if now_s - self._held_up_s > self._patience_s:
+            tell(f"{self.path}: rows for roots that are far behind are taken back")
+            self._windows.take_back()
 
     def _begin(self, number: int) -> _Filled:
         """Make room for a block's rows in its slot, and ask other roots for theirs."""
@@ -271,7 +292,7 @@ class WindowSupply:
             block.lengths,
             block.offsets + np.uint64(self._data(block)),
             self._read_rows,
-            max(PATIENCE_SECONDS_MIN, PATIENCE * self._windows.slowest_s),
+            self._patience_s,
             self._counter,
             self.path,
         )

@@ -152,6 +152,11 @@ class Windows:
             if not self._has_ended:
                 self._loaded.append(self._read(following))
 
+    def take_back(self) -> None:
+        """Take rows back that roots far behind have not asked for: their memory is needed."""
+        if self._loaded and self._loaded[0].shipment is not None:
+            self._loaded[0].shipment.expire()
+
     def serve_others(self) -> None:
         """Note that this root's own team needs no more rows."""
         self._is_for_others = True

@@ -1,0 +1,123 @@
+"""Program: roots exchange rows while ranks leave, lag, run ahead and keep Python busy.
+
+Arguments: a set of data.fixed_value, and the sizes of nodes to try. Whatever one rank does, all
+others get every record of theirs, with the right bytes, and nobody waits for ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import time
+from collections.abc import Callable
+
+from data import FIXED, fixed_value
+from mpi4py import MPI
+
+from lmdbio.observe.stats import Stats
+from lmdbio.planning.mode import Mode
+from lmdbio.reader import block_size, root_thread, window_supply
+from lmdbio.reader.reader import Reader
+
+COMM = MPI.COMM_WORLD
+RANK, SIZE = COMM.rank, COMM.size
+PATH = sys.argv[1]
+EPOCHS, BATCH = 2, 2 * SIZE
+#: The batch after which it happens: windows are under way, and most are left.
+AT = 5
+#: A root of this job waits so long for another one's rows, seconds.
+PATIENCE = 0.3
+#: No case takes longer, seconds.
+CASE_SECONDS_MAX = 30
+
+#: Windows of this small data set are read whole, and no more of them at a time than of large ones.
+block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
+window_supply.PATIENCE_SECONDS_MIN = PATIENCE
+
+
+class Left(Exception):
+    """The rank has left its loop."""
+
+
+def goes_on(t: int) -> None:
+    pass
+
+
+def leaves(t: int) -> None:
+    if t == AT:
+        raise Left
+
+
+def sleeps(t: int) -> None:
+    if t == AT:
+        time.sleep(6 * PATIENCE)
+
+
+def dawdles(t: int) -> None:
+    time.sleep(0.002)
+
+
+def computes(t: int) -> None:
+    """Keep Python's lock, but for what the interpreter takes by itself."""
+    end = time.monotonic() + 0.005
+    while time.monotonic() < end:
+        pass
+
+
+def read(acts: Callable[[int], None], shuffle: str, per_node: int, assignment: str) -> Stats:
+    """Read two epochs, or as far as ``acts`` lets; compare every record."""
+    with Reader(
+        PATH, BATCH, comm=COMM, shuffle=shuffle, seed=3, epochs=EPOCHS, assignment=assignment,
+        ranks_per_node=per_node, slots=2, mode=Mode(block_iterations=2),
+    ) as rdr:  # fmt: skip
+        assert rdr.windows.text == "each byte is read once an epoch", rdr.windows
+        schedule, t = rdr.schedule, 0
+        try:
+            for t, batch in enumerate(rdr):
+                indices = batch.indices.tolist()
+                assert indices == schedule.records(t, RANK).tolist(), (RANK, t)
+                for i, index in enumerate(indices):
+                    assert bytes(batch[i]) == fixed_value(index), (RANK, t, index)
+                del batch
+                acts(t)
+        except Left:
+            return rdr.stats()
+        assert t == schedule.iterations - 1
+    return rdr.stats()
+
+
+def case(one: Callable[[int], None], others: Callable[[int], None], per_node: int) -> Stats:
+    """One rank does one thing, all others another; what all roots did."""
+    begun = time.monotonic()
+    number = sum(map(ord, one.__name__))
+    acts = one if number % SIZE == RANK else others
+    shuffle, assignment = ("groups:64", "strided") if number % 2 else ("windows:9x8", "blocked")
+    stats = COMM.allreduce(read(acts, shuffle, per_node, assignment))
+    assert time.monotonic() - begun < CASE_SECONDS_MAX, (one, others)
+    return stats
+
+
+def main() -> None:
+    cases = 0
+    for per_node, (one, others) in itertools.product(
+        map(int, sys.argv[2:]),
+        [(goes_on, dawdles), (dawdles, goes_on), (leaves, goes_on), (leaves, leaves),
+         (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles)],
+    ):  # fmt: skip
+        # A root that is left behind serves others on, or here in one case not at all.
+        is_abrupt = (one, others) == (leaves, dawdles)
+        root_thread.GOODBYE_SECONDS_MAX = 0.0 if is_abrupt else 10.0
+        stats = case(one, others, per_node)
+        # Of a node with other ranks the root stays as long as they do.
+        assert (stats.gone_records > 0) == (is_abrupt and per_node == 1), stats
+        if one is sleeps:
+            assert stats.late_records > 0, stats
+        if others is not leaves and one is not leaves:
+            assert stats.records == EPOCHS * FIXED
+        assert stats.peer_records > 0
+        cases += 1
+    if RANK == 0:
+        print(f"{cases} cases")
+
+
+main()
