@@ -3,10 +3,10 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
 
-#include "buffer.h"
 #include "exchange_part.h"
 
 enum { STACK_BYTES = 256 * 1024 };
@@ -226,6 +226,11 @@ static int start(lio_exchange *x, lio_error *error)
     return LIO_OK;
 }
 
+static size_t memory_bytes(const lio_exchange *x)
+{
+    return (size_t)x->buffers_max * LIO_MESSAGE_BYTES;
+}
+
 int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, uint32_t own,
                       int32_t control_tag, int32_t data_tag, uint32_t messages_max,
                       lio_exchange **out, lio_error *error)
@@ -259,7 +264,11 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
     (void)pthread_cond_init(&x->work, &clock);
     (void)pthread_cond_init(&x->moved, &clock);
     (void)pthread_condattr_destroy(&clock);
-    int code = start(x, error);
+    x->memory = mmap(NULL, memory_bytes(x), PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    int code = x->memory == MAP_FAILED ? lio_fail(error, LIO_ERR_NOMEM, 0, memory_bytes(x), 0,
+                                                  "no memory for messages")
+                                       : start(x, error);
     if (code != LIO_OK) {
         lio_exchange_close(x);
         return code;
@@ -310,8 +319,8 @@ void lio_exchange_close(lio_exchange *x)
         x->outbox = out->next;
         free(out);
     }
-    for (int i = 0; i < x->buffers; i++)
-        lio_buffer_close(x->buffer[i]);
+    if (x->memory != MAP_FAILED && x->operations == 0)
+        (void)munmap(x->memory, memory_bytes(x));
     (void)pthread_cond_destroy(&x->work);
     (void)pthread_cond_destroy(&x->moved);
     (void)pthread_mutex_destroy(&x->lock);

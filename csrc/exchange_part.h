@@ -90,6 +90,7 @@ struct lio_exchange {
     int *index;
     void *buffer[LIO_MESSAGES_MAX]; /* that are free */
     int buffers, buffers_made, buffers_max;
+    uint8_t *memory; /* of all buffers: pages of its own, which go back to the kernel */
     lio_exchanged counts;
     peer peer[];
 };

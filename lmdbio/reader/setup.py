@@ -122,7 +122,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         k, modes = _agree_block(job, sizing, source, roots_here=here)
         schedule = replace(plain, block_iterations=k)
         # Over the job, 1 MEETING, and a Dup.
-        moves = library is not None  # rows, from root to root
+        moves = windows.are_read and len(plain.teams) > 1  # rows, from root to root
         mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=moves)
         served = modes[teams.root]
         assert served is not None
@@ -321,7 +321,7 @@ def _agree_windows(
         roots_here: on this machine.
 
     Returns:
-        The MPI library that carries the rows; None: no row goes from root to root.
+        On roots the MPI library that carries rows; None: no row goes from root to root.
     """
     if schedule.epochs is None or not schedule.epochs.shuffle.has_windows:
         return None, _Windows(False, Reason("facts", "records come in no windows"))

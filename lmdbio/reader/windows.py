@@ -45,7 +45,7 @@ class Window:
         uses: its records, and who uses them.
         addresses, lengths: of each record in memory.
         ticket: of its reads.
-        memory: that they fill.
+        address: of the memory that they fill.
         size: bytes that are read.
         past: by the page cache.
         own_left: rows that this root's team has not taken yet.
@@ -59,7 +59,7 @@ class Window:
     addresses: U64
     lengths: U64
     ticket: _core.Ticket
-    memory: _core.Memory
+    address: int
     size: int
     past: bool
     own_left: int
@@ -121,7 +121,9 @@ class Windows:
         self._end = None if schedule.end is None else schedule.start + schedule.end
         self._of_epoch = len(sources.sequence.rounds(0))
         self._loaded: deque[Window] = deque()
-        self._spare: list[_core.Memory] = []
+        self._memory = _core.Memory(buffers.count * buffers.size)
+        first, end = self._memory.address, self._memory.address + self._memory.size
+        self._spare = list(range(first, end - buffers.size + 1, buffers.size))
         self._has_ended = False
         self._is_for_others = False  # this root's own team needs no more
         self.slowest_s = 0.0
@@ -145,8 +147,8 @@ class Windows:
         while self._loaded and self._loaded[0].is_used_up:
             window = self._loaded.popleft()
             window.close()
-            self._spare.append(window.memory)
-        while len(self._loaded) < self._buffers.count and not self._has_ended:
+            self._spare.append(window.address)
+        while self._spare and not self._has_ended:
             following = next(self._rounds)
             self._has_ended = self._end is not None and following.begin >= self._end
             if not self._has_ended:
@@ -191,17 +193,17 @@ class Windows:
                 f"{self._source.index.path}: a window of {len(uses.records)} records needs {size} "
                 f"bytes, and its buffer has {self._buffers.size}"
             )
-        memory = self._spare.pop() if self._spare else _core.Memory(self._buffers.size)
+        address = self._spare.pop()
         past = self._source.direct_path.engine(size)
-        ticket = (past or self._source.engine).submit_plan(plan, memory.address, memory)
+        ticket = (past or self._source.engine).submit_plan(plan, address, self._memory)
         self._counter.submitted(begun)
         return Window(
             number=following.epoch * self._of_epoch + following.number,
             uses=uses,
-            addresses=plan.slices + np.uint64(memory.address),
+            addresses=plan.slices + np.uint64(address),
             lengths=np.ascontiguousarray(extents["length"], np.uint64),
             ticket=ticket,
-            memory=memory,
+            address=address,
             size=size,
             past=past is not None,
             own_left=0 if self._is_for_others else uses.own,

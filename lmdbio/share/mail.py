@@ -184,7 +184,8 @@ class _Channel:
         if not self._made:
             _keep(self._made, comm.Dup, None)
         while not self.users and self.receive(self.mpi.ANY_TAG) is not None:
-            self.step()
+            pass
+        self.step()
         with self._lock:
             self.readers = number + 1
             self.users += 1

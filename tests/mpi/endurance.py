@@ -37,7 +37,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import lent, root_thread, roots, supply
+from lmdbio.reader import block_size, lent, root_thread, roots, supply, windows
 from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
@@ -69,6 +69,11 @@ MODES = [
 ]
 
 
+#: Windows of these small data sets are read whole, and their rows exchanged.
+block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
+block_size.TURN_BLOCK_BYTES_TARGET = 1
+
+
 @dataclass(frozen=True)
 class Cycle:
     """One Reader's life, the same on all ranks of its communicator."""
@@ -83,6 +88,7 @@ class Cycle:
     per_node: int
     iterations: int | None  # None: until it fails
     end: str  # "close", "leave", "forget" or "view"
+    shuffle: str | None = None
     own: bool = False  # its communicator is made for it, and freed after it
 
     def arguments(self) -> dict[str, Any]:
@@ -94,25 +100,34 @@ class Cycle:
             "slots": self.slots,
             "ranks_per_node": self.per_node,
             "iterations": self.iterations,
+            "shuffle": self.shuffle,
         }
 
     def make(self) -> Reader:
         return Reader(SETS[self.set][0], self.batch_size, **self.arguments())
 
 
+def is_seeking(mode: Mode | str) -> bool:
+    """Whether a cursor finds the records, so that they cannot be shuffled."""
+    return Mode.resolve(mode, provenance=False).locate in ("seek", "speculate")
+
+
 def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
     number = chance.randrange(len(SETS))
+    mode = chance.choice(MODES[:-3] if number else MODES)
+    shuffle = None if is_seeking(mode) else chance.choice([None, "groups:16", "windows:5x4"])
     return Cycle(
         set=number,
         comm=chance.choice(comms),
         batch_size=chance.choice([1, SIZE - 1, 2 * SIZE, 5 * SIZE + 1]) or 1,
-        mode=chance.choice(MODES[:-3] if number else MODES),
+        mode=mode,
         assignment=chance.choice(["strided", "blocked"]),
-        start=chance.choice([0, 1, -7, 10**9]),
+        start=chance.choice([0, 1, 7 if shuffle else -7, 10**9]),
         slots=chance.choice([2, 3]),
         per_node=chance.choice([SIZE, 2, 1]),
         iterations=chance.choice([1, 2, 6, 15]),
         end=chance.choice(["close", "close", "leave", "forget", "view"]),
+        shuffle=shuffle,
         own=chance.choice([False, False, True]),
     )
 
@@ -190,8 +205,13 @@ def while_launching(count: int) -> contextlib.AbstractContextManager[None]:
     return replaced(root_thread.RootThread, "launch", at(0, broken, launch))
 
 
-def while_planning(count: int) -> contextlib.AbstractContextManager[None]:
-    return replaced(supply.FileSupply, "_plan", at(count, broken, supply.FileSupply._plan))
+@contextlib.contextmanager
+def while_planning(count: int) -> Iterator[None]:
+    """Of a block, or of a window."""
+    block, window = supply.FileSupply._plan, windows.Windows._read
+    with replaced(supply.FileSupply, "_plan", at(count, broken, block)):
+        with replaced(windows.Windows, "_read", at(count, broken, window)):
+            yield
 
 
 def while_reading(count: int) -> contextlib.AbstractContextManager[None]:
@@ -273,14 +293,15 @@ def fail(cycle: Cycle) -> str:
 def strike(chance: random.Random, number: int) -> Counter[str]:
     """One failure; what all ranks raised."""
     kind, by_root = KINDS[number % len(KINDS)]
-    per_node = chance.choice([SIZE, 2, 1])
+    per_node, mode = chance.choice([SIZE, 2, 1]), chance.choice(MODES[1:])
     # The first rank of every node is a root, whatever the mode.
     struck = chance.randrange(SIZE) // (per_node if by_root else 1) * (per_node if by_root else 1)
     cycle = Cycle(
         set=0,
         comm=WORLD,
         batch_size=2 * SIZE,
-        mode=chance.choice(MODES[1:]),
+        mode=mode,
+        shuffle=None if is_seeking(mode) else chance.choice([None, "groups:16"]),
         assignment=chance.choice(["strided", "blocked"]),
         start=number,
         slots=chance.choice([2, 3]),
