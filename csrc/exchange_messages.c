@@ -83,7 +83,10 @@ void lio_exchange_under_way(lio_exchange *x, operation done)
 
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number)
 {
-    word *out = malloc(sizeof *out);
+    word *out;
+    if (x->is_stopping) /* the communicator may be gone */
+        return;
+    out = malloc(sizeof *out);
     if (out == NULL) {
         lio_exchange_fail(x, LIO_ERR_NOMEM, "no memory for a message", 0);
         return;

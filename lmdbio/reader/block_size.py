@@ -34,13 +34,11 @@ BLOCKS_AHEAD = 3
 #: Small blocks get more slots, so that a root reads as much ahead as with large ones; at most
 #: so many.
 SLOTS_MAX = 16
-#: Whole windows in a root's memory: one is used while the next one is read.
+#: Whole windows in a root's memory: one is used, one is read, and between them one is guarded, or
+#: the rest of it is on its way to other roots. With two, the storage waited an eighth of the time.
 WINDOW_BUFFERS = 3
 #: Smaller windows are read with others of their block, of which they are a small part.
 WINDOW_BYTES_MIN = 2 * 2**20
-#: The same where blocks are copied out of windows: the sooner a block is there, the less of a
-#: window is left when its last byte has come.
-COPIED_BLOCK_BYTES_TARGET = 4 * 2**20
 #: Of messages between roots, packed.
 MESSAGE_BYTES = _core.Exchange.MESSAGE_BYTES
 #: A slot may be so much larger than the bound, for gaps that a root reads over.
@@ -157,9 +155,10 @@ class Sizing:
         size = self._rounded(int(least * GAP_ALLOWANCE))
         if roots * size < WINDOW_BYTES_MIN:
             return
-        target, self._target = self._target, COPIED_BLOCK_BYTES_TARGET
-        self._ahead = BLOCKS_AHEAD * self._target
-        buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * target // size)), size)
+        if roots > 1:
+            self._target = TURN_BLOCK_BYTES_TARGET
+            self._ahead = BLOCKS_AHEAD * self._target
+        buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * self._target // size)), size)
         self._take_windows(buffers)
         if not self._fits(k):
             self.drop_windows()

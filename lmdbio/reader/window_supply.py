@@ -315,6 +315,8 @@ class WindowSupply:
 
     def tend(self) -> None:
         """Read windows, and hand on those that have arrived, for other roots too."""
+        if self._exchange is not None and not self._exchange.is_open:
+            self._exchange.step()  # rows that had begun to come when its communicator was freed
         if not self._has_left:
             self._windows.tend()
         elif self.serves:

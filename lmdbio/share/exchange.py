@@ -128,11 +128,16 @@ class Exchange(_core.Exchange):
         """Whether rows can still be sent and taken."""
         return not self._is_closed and self._channel.is_open
 
+    def step(self) -> bool:
+        """Carry on what was under way at the end; return whether all of it has ended."""
+        return self._channel.mpi.Is_finalized() or super().step()
+
     def close(self) -> None:
         """End the thread; leave what is under way to the communicator. May be called twice."""
         with self._closing:
             if not self._is_closed:
                 self._is_closed = True
+                self.done()
                 self.end()
                 self.stop()
                 self._channel.take_over(self, self._ranks)

@@ -32,6 +32,7 @@ CASE_SECONDS_MAX = 30
 
 #: Windows of this small data set are read whole, and no more of them at a time than of large ones.
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
+block_size.TURN_BLOCK_BYTES_TARGET = 1
 window_supply.PATIENCE_SECONDS_MIN = PATIENCE
 
 

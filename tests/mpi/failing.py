@@ -20,6 +20,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -63,6 +64,10 @@ def the_roots_thread(rdr: Reader) -> None:
         del batch
 
 
+#: In this mode records are shuffled, and roots exchange them.
+WINDOWS = Mode(block_iterations=2)
+block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
+block_size.TURN_BLOCK_BYTES_TARGET = 1
 #: Set where the engine of this root's thread is to fail.
 BROKEN = threading.Event()
 MANNERS: dict[Callable[[Reader], None], str] = {
@@ -110,7 +115,10 @@ def case(manner: Callable[[Reader], None], failing: int, per_node: int, mode: Mo
     noted: list[float] = []
     told = ""
     try:
-        with Reader(PATH, 2 * SIZE, comm=COMM, mode=mode, slots=2, ranks_per_node=per_node) as rdr:
+        with Reader(
+            PATH, 2 * SIZE, comm=COMM, mode=mode, slots=2, ranks_per_node=per_node,
+            shuffle="groups:64" if mode == WINDOWS else None,
+        ) as rdr:  # fmt: skip
             read(rdr, failing, manner, noted)
     except PeerError as error:
         noted.append(time.monotonic())
@@ -142,6 +150,7 @@ def main() -> None:
             "lmdb",
             Mode(ALL_RANKS, block_iterations=2, tokens=1),
             "dm",
+            WINDOWS,
         ]
     )
     last, cases = SIZE - 1, 0

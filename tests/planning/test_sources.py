@@ -1,0 +1,100 @@
+"""Goal: root and reader find by themselves, and alike, which rows go from one to the other.
+
+Method: small schedules of every kind. For each pair of teams, the rows that the one asks for,
+block by block, are the rows that the other is to send, in the same order.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from lmdbio.planning.order import Epochs
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.sources import Sources, seats
+
+SHUFFLES = st.one_of(
+    st.integers(2, 40).map(Shuffle.groups),
+    st.tuples(st.integers(2, 9), st.integers(1, 9)).map(lambda sizes: Shuffle.windows(*sizes)),
+)
+
+
+@st.composite
+def schedules(draw: st.DrawFn) -> Schedule:
+    """Teams of every size, ends in mid-batch, starts in mid-epoch."""
+    count, ranks = draw(st.integers(1, 200)), draw(st.integers(1, 6))
+    cuts = sorted(draw(st.sets(st.integers(1, ranks))) | {0, ranks})
+    teams = tuple(tuple(range(a, b)) for a, b in itertools.pairwise(cuts))
+    start = draw(st.sampled_from([0, 7, count + 3]))
+    length = draw(st.one_of(st.none(), st.just(max(0, 2 * count - start))))
+    return Schedule(
+        count,
+        draw(st.integers(1, 40)),
+        teams,
+        assignment=draw(st.sampled_from(["strided", "blocked"])),
+        block_iterations=draw(st.integers(1, 4)),
+        start=start,
+        iterations=draw(st.integers(0, 12)) if length is None else None,
+        length=length,
+        epochs=Epochs(count, 5, draw(SHUFFLES)),
+    )
+
+
+@given(schedules())
+@settings(max_examples=200, deadline=None)
+def test_each_row_is_sent_as_it_is_asked_for(schedule: Schedule) -> None:
+    sources, teams = Sources(schedule), range(len(schedule.teams))
+    asked: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
+    own = 0
+    for block, team in itertools.product(range(schedule.blocks or 0), teams):
+        rows = sources.block(block, team)
+        assert np.array_equal(rows.records, schedule.team_records(block, team).view(np.int64))
+        assert sorted(rows.order.tolist()) == list(range(len(rows.records)))
+        for run, (first, end) in enumerate(itertools.pairwise(rows.begins.tolist())):
+            records = rows.records[rows.order[first:end]].tolist()
+            if rows.roots[run] == team:
+                own += len(records)
+            else:
+                part = block, int(rows.rounds[run]), records
+                asked.setdefault((int(rows.roots[run]), team), []).append(part)
+    sent: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
+    kept, per_epoch = 0, len(sources.sequence.rounds(0))
+    for one in sources.sequence.from_place(schedule.start):
+        if one.begin >= schedule.start + (schedule.end or 0):
+            break
+        for root in teams:
+            uses = sources.uses(one, root)
+            assert (np.diff(uses.records) > 0).all()
+            kept += uses.own
+            for run, (first, end) in enumerate(itertools.pairwise(uses.begins.tolist())):
+                records = uses.records[uses.order[first:end]].tolist()
+                part = int(uses.blocks[run]), one.epoch * per_epoch + one.number, records
+                sent.setdefault((root, int(uses.teams[run])), []).append(part)
+    assert asked == sent
+    assert own == kept
+
+
+@given(schedules())
+@settings(max_examples=200, deadline=None)
+def test_a_place_has_the_seat_that_the_schedule_gives_it(schedule: Schedule) -> None:
+    for block, team in itertools.product(range(schedule.blocks or 0), range(len(schedule.teams))):
+        places = schedule.team_places(block, team)
+        assert (np.diff(places) > 0).all()
+        found = seats(schedule, places)
+        assert (found[0] == team).all() and (found[1] == block).all()
+
+
+@pytest.mark.parametrize("assignment", ["strided", "blocked"])
+def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
+    schedule = Schedule(
+        100, 10, ((0,), (1, 2)), assignment=assignment, block_iterations=3,
+        epochs=Epochs(100, 0, Shuffle.groups(16)),
+    )  # fmt: skip
+    for team in (0, 1):
+        places = schedule.team_places(10**6, team)
+        found = seats(schedule, places)
+        assert (found[0] == team).all() and (found[1] == 10**6).all()
