@@ -148,9 +148,11 @@ class Sizing:
         shuffle, roots = schedule.epochs.shuffle, len(schedule.teams)
         mixed = shuffle.window_records(schedule.count)
         rows = -(-mixed // roots)
-        # A slice takes whole chunks where it has no neighbours, else parts of two more.
-        chunks = -(-mixed // shuffle.chunk) if roots == 1 else (rows - 2) // shuffle.chunk + 2
-        chunks = min(max(chunks, 1), -(-mixed // shuffle.chunk))
+        # A slice takes whole chunks where it has no neighbours; else parts of two more, and the
+        # file's last chunk may be a short one between them.
+        most = -(-mixed // shuffle.chunk)
+        parts = (rows - 2) // shuffle.chunk + 2 + (schedule.count % shuffle.chunk > 0)
+        chunks = most if roots == 1 else min(max(parts, 1), most)
         least = min(bound.total, chunks * bound.run(min(shuffle.chunk, rows)))
         size = self._rounded(int(least * GAP_ALLOWANCE))
         if roots * size < WINDOW_BYTES_MIN:
