@@ -1,7 +1,7 @@
 """Program: roots exchange rows while ranks leave, lag, run ahead and keep Python busy.
 
-Arguments: a set of data.fixed_value, and the sizes of nodes to try. All ranks but the one that acts
-get every record of theirs, with the right bytes, and nobody waits for ever.
+Arguments: a set of data.fixed_value, and the sizes of nodes to try. All ranks but the one that
+acts get every record of theirs, with the right bytes, and nobody waits for ever.
 """
 
 from __future__ import annotations
