@@ -197,7 +197,8 @@ static void *carry(void *argument)
             (void)pthread_mutex_lock(&x->lock);
             continue;
         }
-        bool is_idle = x->error.code != LIO_OK || (x->operations == 0 && x->awaited == 0);
+        bool is_idle = x->error.code != LIO_OK ||
+                       (x->operations == 0 && x->awaited == 0 && x->parts == 0);
         uint64_t now = lio_exchange_now_ns(), nap = (now - moved_ns) / NAP_PART;
         uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
         nap = nap < NAP_NS_MIN ? NAP_NS_MIN : nap > most ? most : nap;
@@ -349,6 +350,10 @@ void lio_exchange_peers(lio_exchange *x, uint8_t *out)
 
 void lio_exchange_counts(lio_exchange *x, lio_exchanged *out)
 {
+    if (x->pid != getpid()) { /* in a forked child the thread may hold the lock for ever */
+        *out = (lio_exchanged){0};
+        return;
+    }
     lio_exchange_enter(x);
     *out = x->counts;
     lio_exchange_leave(x);

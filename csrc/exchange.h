@@ -136,6 +136,7 @@ void lio_arrival_drop(lio_arrival *arrival);
 /* enum lio_peer of each root. */
 void lio_exchange_peers(lio_exchange *exchange, uint8_t *out);
 
+/* In a forked child: nothing. */
 void lio_exchange_counts(lio_exchange *exchange, lio_exchanged *out);
 
 /* Messages of all kinds sent to each root, and taken from it. */

@@ -132,21 +132,20 @@ int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, s
     for (size_t i = 0; i < count; i++) {
         room *r = &arrival->rooms[i];
         peer *p = &x->peer[r->peer];
-        bool is_first = true; /* of the block, at this root */
         if (p->is_gone || x->is_done) {
             lio_exchange_settle(x, r, p->is_gone ? LIO_ANSWER_GONE : LIO_ANSWER_LATE);
             continue;
         }
-        for (size_t j = 0; j < i; j++)
-            is_first &= rooms[j].peer != r->peer;
         if (p->rooms == NULL)
             p->rooms = r;
         else
             p->last_room->next = r;
         p->last_room = r;
         r->is_queued = true;
-        if (is_first)
+        if (p->asked <= block) { /* once for all of its rooms */
+            p->asked = block + 1;
             lio_exchange_say(x, r->peer, ASK, block);
+        }
     }
     lio_exchange_leave(x);
     *out = arrival;

@@ -58,6 +58,7 @@ typedef struct {
     room *rooms, *last_room;
     uint32_t in_flight; /* messages to it */
     bool is_done, has_ended, is_gone, is_told_end, is_told_done, is_behind;
+    uint64_t asked;    /* one after the last block that it was asked for */
     uint64_t heard;    /* one after the last block that it has said something about */
     uint64_t promised; /* data messages in all, once it has ended */
     uint64_t sent, taken;
@@ -77,13 +78,14 @@ struct lio_exchange {
     uint32_t peers, own, in_flight_max;
     pid_t pid;
     pthread_t thread;
-    bool has_thread, is_stopping, is_done, has_ended;
+    bool has_thread, is_stopping, is_done;
     pthread_mutex_t lock;
     _Atomic uint32_t callers; /* that wait for the lock */
     pthread_cond_t work, moved;
     lio_error error; /* what ended it */
     word *outbox, *last_out;
     size_t awaited; /* rooms */
+    size_t parts;   /* that other roots may ask for */
     int operations, operations_max;
     operation *operation;
     uint8_t *request, *status;
@@ -99,7 +101,7 @@ struct lio_exchange {
 void lio_exchange_enter(lio_exchange *x);
 void lio_exchange_leave(lio_exchange *x);
 
-/* Ends the exchange: whoever waits hears of it. */
+/* Ends the exchange: the callers that wait hear of it. */
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
 
 uint64_t lio_exchange_deadline_after(int timeout_ms);

@@ -18,6 +18,7 @@ static void drop_part(lio_exchange *x, peer *p)
 {
     part *first = p->parts;
     p->parts = first->next;
+    x->parts--;
     if (!first->is_missing)
         first->shipment->left--;
     free(first);
@@ -131,8 +132,9 @@ static void miss(part *one)
     one->shipment->left--;
 }
 
-static void append_part(peer *p, part *one)
+static void append_part(lio_exchange *x, peer *p, part *one)
 {
+    x->parts++;
     if (p->parts == NULL)
         p->parts = one;
     else
@@ -180,7 +182,7 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
             shipment->left--;
             free(one);
         } else {
-            append_part(p, one);
+            append_part(x, p, one);
             if (p->is_behind)
                 miss(one);
         }
@@ -202,7 +204,6 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
 void lio_exchange_end(lio_exchange *x)
 {
     lio_exchange_enter(x);
-    x->has_ended = true;
     for (uint32_t i = 0; i < x->peers; i++) {
         lio_exchange_drop_parts(x, &x->peer[i]);
         lio_exchange_tell_end(x, i);

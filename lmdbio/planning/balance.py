@@ -1,4 +1,4 @@
-"""balance: who takes which places of a batch, near to where their records are held. Pure.
+"""balance: which teams take which places of a batch, near where their records are held. Pure.
 
     holder of each place --deal--> places of each learner
 

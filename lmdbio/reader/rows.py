@@ -125,17 +125,19 @@ class Rows:
         answers = arrival.answers()
         arrival.close()
         self._arrival = None
-        came = [rows for rows, answer in zip(self._rooms, answers, strict=True) if answer == 1]
+        came = self._answered(answers, arrival.ARRIVED)
         self._counter.came(self._begun_ns, sum(map(len, came)))
         kinds: tuple[tuple[int, Missed], ...] = ((arrival.LATE, "late"), (arrival.GONE, "gone"))
         for answer, why in kinds:
-            rows = [
-                rows for rows, given in zip(self._rooms, answers, strict=True) if given == answer
-            ]
+            rows = self._answered(answers, answer)
             if rows:
                 self._counter.missed(why, sum(map(len, rows)))
                 tell(f"{self._path}: rows of roots that are {why} are read from the file")
                 self._take_from_file(np.concatenate(rows))
+
+    def _answered(self, answers: npt.NDArray[np.uint8], answer: int) -> list[I64]:
+        """Return the rows of all rooms whose answer was this one."""
+        return [rows for rows, one in zip(self._rooms, answers, strict=True) if one == answer]
 
     def _take_from_file(self, rows: I64) -> None:
         if len(rows):

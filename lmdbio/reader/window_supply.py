@@ -140,7 +140,6 @@ class WindowSupply:
     def close(self) -> None:
         """Close what the root reads with, and its part in the exchange."""
         if self._exchange is not None:
-            self._exchange.end()
             self._exchange.close()
         self._windows.close()
         self._source.close()
@@ -159,6 +158,8 @@ class WindowSupply:
     def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
         """Copy the block's own rows out of windows that have arrived; return whether all came.
 
+        The root's thread has tended the windows right before.
+
         Args:
             pending: the block.
             alive: called between two windows; may raise.
@@ -168,7 +169,6 @@ class WindowSupply:
             ValueError: the block does not fit its slot.
             OSError, Error: a window cannot be read.
         """
-        self._windows.tend()
         if not may_read:
             return False
         block = self._filled
@@ -176,7 +176,7 @@ class WindowSupply:
             block = self._filled = self._begin(pending.number)
         while block.own:
             window = self._windows.find(int(block.sources.rounds[block.own[0]]))
-            pending.awaited = None if window is None else window.awaited
+            pending.awaited = self._windows.awaited
             pending.is_held_up = pending.awaited is None
             if window is None:
                 self._hold_up()

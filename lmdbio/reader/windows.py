@@ -69,7 +69,7 @@ class Window:
 
     @property
     def awaited(self) -> _core.Ticket:
-        """The reads that are under way, those of the guard among them."""
+        """The reads that are under way; after them, the guard's."""
         return self.ticket if self.guard is None else self.guard.ticket
 
     @property
@@ -91,7 +91,7 @@ class Windows:
     Args:
         source: what the root reads with, and from; borrowed.
         schedule: of the job.
-        sources: who brings what, by that schedule.
+        sources: says which root brings which rows, by that schedule.
         team: of the root.
         request_bytes_max: bytes per request.
         buffers: memory for windows.
@@ -134,6 +134,11 @@ class Windows:
             if window.number == number:
                 return window
         return None
+
+    @property
+    def awaited(self) -> _core.Ticket | None:
+        """The reads of the window that is handed on next; None: none is under way."""
+        return next((one.awaited for one in self._loaded if not one.has_arrived), None)
 
     def tend(self) -> None:
         """Hand on windows that have arrived, and read more where there is memory for them.

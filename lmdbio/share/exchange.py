@@ -11,6 +11,7 @@ which looks after them whenever a Reader is made, and when MPI ends.
 from __future__ import annotations
 
 import ctypes
+import os
 import sys
 import threading
 import weakref
@@ -85,15 +86,14 @@ def find_library(job: Job) -> tuple[_core.MpiLibrary | None, str]:
     return library, ""
 
 
-#: Those whose threads run.
-_open: weakref.WeakSet[Exchange] = weakref.WeakSet()
+_known: weakref.WeakSet[Exchange] = weakref.WeakSet()
 
 
 @before_finalize
 def _stop_all() -> None:
-    """End all threads that call MPI, before MPI ends."""
-    for exchange in list(_open):
-        exchange.close()
+    """End all that calls MPI, before MPI ends."""
+    for exchange in list(_known):
+        exchange.finish()
 
 
 class Exchange(_core.Exchange):
@@ -118,10 +118,11 @@ class Exchange(_core.Exchange):
         self._channel, self._ranks = mail.channel, tuple(ranks)
         communicator = _handle(self._channel.mpi, self._channel.communicator)
         super().__init__(library, communicator, self._ranks, own, mail.exchange_tags, messages_max)
-        self._is_closed = False
+        self._is_closed = self._is_finished = False
+        self._pid = os.getpid()
         self._closing = threading.Lock()
         self._channel.exchanges.add(self)
-        _open.add(self)
+        _known.add(self)
 
     @property
     def is_open(self) -> bool:
@@ -130,14 +131,24 @@ class Exchange(_core.Exchange):
 
     def step(self) -> bool:
         """Carry on what was under way at the end; return whether all of it has ended."""
-        return self._channel.mpi.Is_finalized() or super().step()
+        with self._closing:
+            return self._is_finished or super().step()
 
     def close(self) -> None:
         """End the thread; leave what is under way to the communicator. May be called twice."""
+        if self._pid != os.getpid():  # the thread is the parent's
+            return
         with self._closing:
             if not self._is_closed:
                 self._is_closed = True
                 self.done()
                 self.end()
                 self.stop()
-                self._channel.take_over(self, self._ranks)
+                self._channel.take_over(self, self._ranks, super().step)
+
+    def finish(self) -> None:
+        """Call MPI no more: it is about to end."""
+        self.close()
+        if self._pid == os.getpid():
+            with self._closing:
+                self._is_finished = True

@@ -125,17 +125,20 @@ class _Channel:
         """The duplicate."""
         return self._made[0]
 
-    def take_over(self, exchange: _core.Exchange, ranks: Sequence[int]) -> None:
+    def take_over(
+        self, exchange: _core.Exchange, ranks: Sequence[int], step: Callable[[], bool]
+    ) -> None:
         """Look after what an exchange has left under way, and count its messages.
 
         Args:
-            exchange: that has ended.
+            exchange: that ends.
             ranks: of its roots.
+            step: carries on what is under way; returns whether nothing is any more.
         """
         if self.mpi.Is_finalized():
             return
         with self._lock:
-            if not exchange.step():
+            if not step():
                 self._ended.append(exchange)
             for counts, own in zip(exchange.messages(), (self._sent, self._received), strict=True):
                 own[list(ranks)] += counts

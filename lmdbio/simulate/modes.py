@@ -47,7 +47,7 @@ class ModeOutcome:
         block_iterations: k.
         tokens: roots that read at a time; 0: whoever can, reads.
         seek_seconds: of all seconds, before records are read, to find them.
-        walked_bytes: of seek, that all readers walk over, whoever shares them.
+        walked_bytes: of seek, that all readers walk over, also where several share them.
         out_of_order: share of the pieces for which a server moved; 0 for closed forms.
         bound: what most of the time goes to: a name of ``walks``, or of events "moves", "bytes",
             "link" or "waits": for answers, turns, or the slowest root.

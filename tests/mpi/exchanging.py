@@ -7,6 +7,7 @@ acts get every record of theirs, with the right bytes, and nobody waits for ever
 from __future__ import annotations
 
 import itertools
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -65,6 +66,17 @@ def computes(t: int) -> None:
         pass
 
 
+def forks(t: int) -> None:
+    """Make a child, which counts anew, whatever the parent's threads are at."""
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    end = time.monotonic() + CASE_SECONDS_MAX
+    while os.waitpid(child, os.WNOHANG)[0] == 0:
+        assert time.monotonic() < end, "the child hangs"
+        time.sleep(0.0005)
+
+
 def read(acts: Callable[[int], None], shuffle: str, per_node: int, assignment: str) -> Stats:
     """Read two epochs, or as far as ``acts`` lets; compare every record."""
     with Reader(
@@ -103,7 +115,8 @@ def main() -> None:
     for per_node, (one, others) in itertools.product(
         map(int, sys.argv[2:]),
         [(goes_on, dawdles), (dawdles, goes_on), (leaves, goes_on), (leaves, leaves),
-         (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles)],
+         (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles),
+         (forks, forks)],
     ):  # fmt: skip
         # A root that is left behind serves others on, or here in one case not at all.
         is_abrupt = (one, others) == (leaves, dawdles)
