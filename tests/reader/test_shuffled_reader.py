@@ -20,6 +20,7 @@ import pytest
 from lmdbio.errors import Error
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.order import Epoch
+from lmdbio.planning.randomness import randomness
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
@@ -184,3 +185,42 @@ def test_a_window_that_cannot_be_read_is_an_error_that_names_the_file(
             drain(rdr)
         with pytest.raises((Error, OSError), match=r"data\.mdb"):
             next(rdr)
+
+
+def delivered_randomness(path: Path, count: int, shuffle: str) -> tuple[float, float]:
+    """The randomisation level of what a Reader delivers in 3,000 epochs, and by the formula.
+
+    Of each place: the different records that came there after the same windows before, less those
+    that had come of the window by then.
+    """
+    came: dict[tuple[int, frozenset[int]], set[int]] = {}
+    with Reader(path, count, shuffle=shuffle, epochs=3000, seed=1) as reader:
+        assert reader.schedule.epochs is not None
+        order = reader.schedule.epochs.shuffle
+        size = order.window_records(count)
+        for batch in reader:
+            records = batch.indices.tolist()
+            for place, record in enumerate(records):
+                before = frozenset(records[: place // size * size])
+                came.setdefault((place, before), set()).add(record)
+    found = whole = 0.0
+    for place in range(count):
+        several = [len(records) for (at, _), records in came.items() if at == place]
+        choices = np.mean(several) * (1 - place % size / size)
+        found += np.log2(choices) / (count - place)
+        whole += np.log2(count - place) / (count - place)
+    return found / whole, randomness(order, count)
+
+
+@pytest.mark.parametrize(
+    ("count", "shuffle"),
+    [(5, "global"), (6, "groups:2"), (6, "groups:3"), (8, "groups:4"), (8, "windows:2x2")],
+)
+def test_what_is_delivered_has_the_chance_that_the_formula_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, shuffle: str
+) -> None:
+    """DeepIO, equations 1 to 5."""
+    monkeypatch.setattr(block_size, "WINDOW_BYTES_MIN", 1)
+    path = write(tmp_path / "db", [value(i) for i in range(count)])
+    measured, said = delivered_randomness(path, count, shuffle)
+    assert measured == pytest.approx(said, abs=1e-12)
