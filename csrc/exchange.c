@@ -1,5 +1,3 @@
-#include <errno.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,18 +14,12 @@ enum { STACK_BYTES = 256 * 1024 };
 enum { NAP_PART = 8, PROBES = 2 };
 static const uint64_t NAP_NS_MIN = 20000, NAP_NS_MAX = 2000000, NAP_NS_IDLE = 20000000;
 
-static void yield_to_callers(lio_exchange *x)
-{
-    for (int i = 0; i < 100 && atomic_load_explicit(&x->callers, memory_order_relaxed) > 0; i++)
-        (void)sched_yield();
-}
-
 /* --- words: what roots tell each other --------------------------------------------------- */
 
 static bool send_words(lio_exchange *x)
 {
     bool moved = x->outbox != NULL;
-    while (x->outbox != NULL && x->error.code == LIO_OK) {
+    while (x->outbox != NULL && !x->has_failed) {
         word *out = x->outbox;
         peer *p = &x->peer[out->peer];
         if (!lio_exchange_make_place(x))
@@ -53,6 +45,7 @@ static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
     peer *p = &x->peer[from];
     if (said[0] == DONE) {
         p->is_done = true;
+        lio_exchange_note(p, LIO_PEER_DONE);
         lio_exchange_drop_parts(x, p);
         lio_exchange_tell_end(x, from);
     } else if (said[0] == END) {
@@ -73,7 +66,7 @@ static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
             p->last_word->next = heard;
         p->last_word = heard;
     }
-    (void)pthread_cond_broadcast(&x->moved);
+    x->has_news = true;
 }
 
 /* The root of a rank; `peers` if there is none. */
@@ -162,50 +155,129 @@ static bool end_requests(lio_exchange *x)
         kept++;
     }
     x->operations = kept;
-    (void)pthread_cond_broadcast(&x->moved);
+    x->has_news = true;
     return true;
 }
 
 /* --- the thread ---------------------------------------------------------------------------- */
 
+static void carry_out(lio_exchange *x, const order *one)
+{
+    switch (one->kind) {
+    case SERVES:
+        lio_exchange_take_parts(x, one->subject);
+        break;
+    case TAKES_BACK:
+        lio_exchange_take_back(x, one->subject);
+        break;
+    case ENDS_SHIPMENT:
+        lio_exchange_end_shipment(x, one->subject);
+        break;
+    case ASKS:
+        lio_exchange_ask_for(x, one->subject);
+        break;
+    case GIVES_UP:
+        lio_exchange_give_up(x, one->subject);
+        break;
+    case ENDS_ARRIVAL:
+        lio_exchange_end_arrival(x, one->subject);
+        break;
+    case SKIPS:
+        lio_exchange_skip_block(x, one->subject);
+        break;
+    case IS_DONE:
+        lio_exchange_take_no_more(x);
+        break;
+    case ENDS:
+        lio_exchange_end_all(x);
+        break;
+    case STOPS:
+        x->is_stopping = true;
+        break;
+    }
+}
+
+/* Carries out what callers have left, in their turn; returns whether there was anything. */
+static bool take_orders(lio_exchange *x)
+{
+    (void)pthread_mutex_lock(&x->lock);
+    order *first = x->orders;
+    x->orders = NULL;
+    (void)pthread_mutex_unlock(&x->lock);
+    for (order *one = first, *next; one != NULL; one = next) {
+        next = one->next; /* the order may be freed, or left again */
+        carry_out(x, one);
+    }
+    return first != NULL;
+}
+
+/* Whether no root takes any more rows from this one, nor this one from others. */
+static bool is_over(const lio_exchange *x)
+{
+    for (uint32_t i = 0; i < x->peers; i++) {
+        const peer *p = &x->peer[i];
+        if (i != x->own && !(p->is_gone && p->is_told_end && p->is_told_done && p->is_done))
+            return false;
+    }
+    return x->operations == 0 && x->outbox == NULL;
+}
+
 /* Does whatever can be done; returns whether anything moved. */
 static bool go_on(lio_exchange *x)
 {
     bool moved = send_words(x);
-    while (x->error.code == LIO_OK && take_message(x, x->control_tag))
+    while (!x->has_failed && take_message(x, x->control_tag))
         moved = true;
-    while (x->error.code == LIO_OK && take_message(x, x->data_tag))
+    while (!x->has_failed && take_message(x, x->data_tag))
         moved = true;
     for (uint32_t i = 0; i < x->peers; i++)
         if (x->peer[i].parts != NULL)
             moved |= lio_exchange_send_rows(x, i);
-    if (x->error.code == LIO_OK)
+    if (!x->has_failed)
         moved |= end_requests(x);
     return moved | send_words(x);
+}
+
+static void tell_callers(lio_exchange *x)
+{
+    if (!x->has_news)
+        return;
+    x->has_news = false;
+    atomic_store(&x->open, !is_over(x));
+    (void)pthread_mutex_lock(&x->lock);
+    (void)pthread_cond_broadcast(&x->moved);
+    (void)pthread_mutex_unlock(&x->lock);
+}
+
+/* Sleeps until a caller leaves an order, at most for a part of the time since anything moved;
+ * returns whether one has. */
+static bool nap(lio_exchange *x, uint64_t moved_ns)
+{
+    bool is_idle = x->has_failed || (x->operations == 0 && x->awaited == 0 && x->parts == 0);
+    uint64_t now = lio_exchange_now_ns(), nap_ns = (now - moved_ns) / NAP_PART;
+    uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
+    nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > most ? most : nap_ns;
+    (void)pthread_mutex_lock(&x->lock);
+    if (x->orders == NULL)
+        (void)lio_exchange_wait_until(&x->work, &x->lock, now + nap_ns);
+    bool has_orders = x->orders != NULL;
+    (void)pthread_mutex_unlock(&x->lock);
+    return has_orders;
 }
 
 static void *carry(void *argument)
 {
     lio_exchange *x = argument;
     uint64_t moved_ns = lio_exchange_now_ns();
-    (void)pthread_mutex_lock(&x->lock);
-    while (!x->is_stopping) {
-        if (x->error.code == LIO_OK && go_on(x)) {
-            moved_ns = lio_exchange_now_ns();
-            (void)pthread_mutex_unlock(&x->lock);
-            yield_to_callers(x);
-            (void)pthread_mutex_lock(&x->lock);
-            continue;
-        }
-        bool is_idle = x->error.code != LIO_OK ||
-                       (x->operations == 0 && x->awaited == 0 && x->parts == 0);
-        uint64_t now = lio_exchange_now_ns(), nap = (now - moved_ns) / NAP_PART;
-        uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
-        nap = nap < NAP_NS_MIN ? NAP_NS_MIN : nap > most ? most : nap;
-        if (lio_exchange_wait_until(&x->work, &x->lock, now + nap))
+    for (;;) {
+        bool moved = take_orders(x);
+        if (x->is_stopping)
+            break;
+        moved |= !x->has_failed && go_on(x);
+        tell_callers(x);
+        if (moved || nap(x, moved_ns))
             moved_ns = lio_exchange_now_ns();
     }
-    lio_exchange_leave(x);
     return NULL;
 }
 
@@ -221,9 +293,9 @@ static int start(lio_exchange *x, lio_error *error)
     int problem = pthread_create(&x->thread, &attributes, carry, x);
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    x->has_thread = problem == 0;
     if (problem != 0)
         return lio_fail_errno(error, problem, 0, 0, "cannot start a thread for messages");
-    x->has_thread = true;
     return LIO_OK;
 }
 
@@ -257,6 +329,7 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
     x->in_flight_max = peers > 1 ? (uint32_t)x->buffers_max / (peers - 1) : 1;
     x->in_flight_max = x->in_flight_max < 2 ? 2 : x->in_flight_max;
     x->pid = getpid();
+    atomic_init(&x->open, 1);
     for (uint32_t i = 0; i < peers; i++)
         x->peer[i].rank = ranks[i];
     (void)pthread_mutex_init(&x->lock, NULL);
@@ -282,24 +355,19 @@ void lio_exchange_stop(lio_exchange *x)
 {
     if (!x->has_thread || x->pid != getpid()) /* a forked child has no such thread */
         return;
-    lio_exchange_enter(x);
-    x->is_stopping = true;
-    (void)pthread_cond_signal(&x->work);
-    lio_exchange_leave(x);
+    lio_exchange_order(x, &x->stops, STOPS, NULL);
     (void)pthread_join(x->thread, NULL);
     x->has_thread = false;
 }
 
 int lio_exchange_step(lio_exchange *x)
 {
-    lio_exchange_enter(x);
-    if (x->error.code == LIO_OK) {
+    (void)take_orders(x);
+    if (!x->has_failed) {
         (void)send_words(x);
         (void)end_requests(x);
     }
-    int is_over = x->operations == 0 && (x->outbox == NULL || x->error.code != LIO_OK);
-    lio_exchange_leave(x);
-    return is_over;
+    return x->operations == 0 && (x->outbox == NULL || x->has_failed);
 }
 
 void lio_exchange_close(lio_exchange *x)
@@ -307,13 +375,14 @@ void lio_exchange_close(lio_exchange *x)
     if (x == NULL || x->pid != getpid())
         return;
     lio_exchange_stop(x);
+    (void)take_orders(x);
     for (uint32_t i = 0; i < x->peers; i++) {
         peer *p = &x->peer[i];
         lio_exchange_drop_parts(x, p);
         while (p->words != NULL)
             lio_exchange_drop_word(p);
         while (p->rooms != NULL)
-            lio_exchange_leave_queue(p);
+            lio_exchange_leave_queue(x, p);
     }
     while (x->outbox != NULL) {
         word *out = x->outbox;
@@ -332,79 +401,39 @@ void lio_exchange_close(lio_exchange *x)
     free(x);
 }
 
-/* --- the end ----------------------------------------------------------------------------- */
+/* --- callers ------------------------------------------------------------------------------ */
 
 void lio_exchange_peers(lio_exchange *x, uint8_t *out)
 {
-    lio_exchange_enter(x);
-    for (uint32_t i = 0; i < x->peers; i++) {
-        const peer *p = &x->peer[i];
-        bool owes = false;
-        for (const room *r = p->rooms; r != NULL && !owes; r = r->next)
-            owes = r->answer == LIO_ANSWER_LATE;
-        out[i] = (uint8_t)((p->is_done ? LIO_PEER_DONE : 0) | (p->is_gone ? LIO_PEER_GONE : 0) |
-                           (owes ? LIO_PEER_OWES : 0));
-    }
-    lio_exchange_leave(x);
+    for (uint32_t i = 0; i < x->peers; i++)
+        out[i] = atomic_load(&x->peer[i].known);
 }
 
 void lio_exchange_counts(lio_exchange *x, lio_exchanged *out)
 {
-    if (x->pid != getpid()) { /* in a forked child the thread may hold the lock for ever */
-        *out = (lio_exchanged){0};
-        return;
-    }
-    lio_exchange_enter(x);
-    *out = x->counts;
-    lio_exchange_leave(x);
+    *out = (lio_exchanged){0};
+    if (x->pid == getpid()) /* a forked child has sent nothing */
+        *out = (lio_exchanged){x->sent_bytes, x->received_bytes, x->sent_messages,
+                               x->received_messages};
 }
 
 void lio_exchange_messages(lio_exchange *x, int64_t *sent, int64_t *received)
 {
-    lio_exchange_enter(x);
     for (uint32_t i = 0; i < x->peers; i++) {
         sent[i] = x->peer[i].all_sent;
         received[i] = x->peer[i].all_taken;
     }
-    lio_exchange_leave(x);
 }
 
 void lio_exchange_done(lio_exchange *x)
 {
-    lio_exchange_enter(x);
-    x->is_done = true;
-    for (uint32_t i = 0; i < x->peers; i++) {
-        peer *p = &x->peer[i];
-        for (room *r = p->rooms; r != NULL; r = r->next)
-            lio_exchange_settle(x, r, LIO_ANSWER_LATE);
-        if (i != x->own && !p->is_told_done) {
-            p->is_told_done = true;
-            lio_exchange_say(x, i, DONE, 0);
-        }
-    }
-    lio_exchange_leave(x);
-}
-
-static bool is_over(const lio_exchange *x)
-{
-    for (uint32_t i = 0; i < x->peers; i++) {
-        const peer *p = &x->peer[i];
-        if (i != x->own && !(p->is_gone && p->is_told_end && p->is_told_done && p->is_done))
-            return false;
-    }
-    return x->operations == 0 && x->outbox == NULL;
+    if (!atomic_exchange(&x->is_done_ordered, true))
+        lio_exchange_order(x, &x->done, IS_DONE, NULL);
 }
 
 int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)
 {
-    uint64_t deadline = lio_exchange_deadline_after(timeout_ms);
-    lio_exchange_enter(x);
-    bool in_time = true;
-    while (!is_over(x) && x->error.code == LIO_OK && in_time)
-        in_time = timeout_ms > 0 && lio_exchange_wait_until(&x->moved, &x->lock, deadline);
-    int code = is_over(x) ? LIO_OK : x->error.code != LIO_OK ? x->error.code : LIO_PENDING;
-    if (code != LIO_OK && code != LIO_PENDING)
-        *error = x->error;
-    lio_exchange_leave(x);
-    return code;
+    if (lio_exchange_wait_none(x, &x->open, true, timeout_ms))
+        return LIO_OK;
+    return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
 }

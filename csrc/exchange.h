@@ -92,12 +92,12 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
                       int32_t control_tag, int32_t data_tag, uint32_t messages_max,
                       lio_exchange **out, lio_error *error);
 
-/* Hands over the rows that other roots will ask for, of each root in the order of its blocks, and
- * behind those handed over before. Rows stay where they are, and so do the arrays `from` and
- * `lengths`, until lio_shipment_left() is 0. */
+/* Hands over `rows` rows that other roots will ask for, of each root in the order of its blocks, and
+ * behind those handed over before. They stay where they are until lio_shipment_left() is 0, or the
+ * thread has ended. */
 int lio_exchange_serve(lio_exchange *exchange, const lio_serving *parts, size_t count,
-                       const uint64_t *from, const uint64_t *lengths, lio_shipment **out,
-                       lio_error *error);
+                       const uint64_t *from, const uint64_t *lengths, size_t rows,
+                       lio_shipment **out, lio_error *error);
 
 /* Rows that are not packed yet, in parts; 0 as well where nobody wants them any more. */
 size_t lio_shipment_left(const lio_shipment *shipment);
@@ -120,7 +120,7 @@ int lio_exchange_skip(lio_exchange *exchange, uint64_t block, const uint32_t *pe
 /* Waits until no answer is awaited. LIO_PENDING: time is up. */
 int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error);
 
-/* Gives up what is awaited; messages that have begun to come still do. */
+/* Gives up what is awaited, soon; messages that have begun to come still do. */
 void lio_arrival_give_up(lio_arrival *arrival);
 
 /* enum lio_answer of each room. */
@@ -139,7 +139,7 @@ void lio_exchange_peers(lio_exchange *exchange, uint8_t *out);
 /* In a forked child: nothing. */
 void lio_exchange_counts(lio_exchange *exchange, lio_exchanged *out);
 
-/* Messages of all kinds sent to each root, and taken from it. */
+/* Messages of all kinds sent to each root, and taken from it; after lio_exchange_stop(). */
 void lio_exchange_messages(lio_exchange *exchange, int64_t *sent, int64_t *received);
 
 /* This root takes no more rows. */

@@ -1,40 +1,50 @@
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "exchange_part.h"
 
-void lio_exchange_settle(lio_exchange *x, room *r, uint8_t answer)
+/* Says how an answer ended, if it is awaited. */
+static void settle(lio_exchange *x, room *r, uint8_t answer)
 {
-    if (r->answer == LIO_ANSWER_AWAITED) {
-        r->answer = answer;
-        x->awaited--;
-        (void)pthread_cond_broadcast(&x->moved);
+    peer *p = &x->peer[r->peer];
+    if (r->answer != LIO_ANSWER_AWAITED)
+        return;
+    x->awaited--;
+    if (answer == LIO_ANSWER_LATE && r->is_queued && p->late++ == 0)
+        lio_exchange_note(p, LIO_PEER_OWES);
+    r->answer = answer; /* callers read it, and then what is known of the root */
+    x->has_news = true;
+}
+
+static void free_unused(lio_arrival *arrival)
+{
+    bool is_used = !arrival->is_closed;
+    for (size_t i = 0; i < arrival->count && !is_used; i++)
+        is_used = arrival->rooms[i].is_queued || arrival->rooms[i].under_way > 0;
+    if (!is_used)
+        free(arrival);
+}
+
+/* After a room has changed: tells callers that nothing is written to it any more. */
+static void look_after(lio_exchange *x, room *r)
+{
+    if (r->is_open && r->answer != LIO_ANSWER_AWAITED && r->under_way == 0) {
+        r->is_open = false;
+        (void)atomic_fetch_sub(&r->arrival->open, 1);
+        x->has_news = true;
     }
 }
 
-static bool is_settled(const lio_arrival *arrival)
-{
-    for (size_t i = 0; i < arrival->count; i++)
-        if (arrival->rooms[i].answer == LIO_ANSWER_AWAITED || arrival->rooms[i].under_way > 0)
-            return false;
-    return true;
-}
-
-static bool is_unused(const lio_arrival *arrival)
-{
-    for (size_t i = 0; i < arrival->count; i++)
-        if (arrival->rooms[i].is_queued || arrival->rooms[i].under_way > 0)
-            return false;
-    return arrival->is_closed;
-}
-
-void lio_exchange_leave_queue(peer *p)
+void lio_exchange_leave_queue(lio_exchange *x, peer *p)
 {
     room *first = p->rooms;
     p->rooms = first->next;
     first->is_queued = false;
-    if (is_unused(first->arrival))
-        free(first->arrival);
+    if (first->answer == LIO_ANSWER_LATE && --p->late == 0)
+        (void)atomic_fetch_and(&p->known, (uint8_t)~LIO_PEER_OWES);
+    look_after(x, first);
+    free_unused(first->arrival);
 }
 
 void lio_exchange_find_gone(lio_exchange *x, peer *p)
@@ -42,21 +52,21 @@ void lio_exchange_find_gone(lio_exchange *x, peer *p)
     if (!p->has_ended || p->is_gone || p->taken != p->promised)
         return;
     p->is_gone = true;
+    lio_exchange_note(p, LIO_PEER_GONE);
     while (p->rooms != NULL) {
-        lio_exchange_settle(x, p->rooms, LIO_ANSWER_GONE);
-        lio_exchange_leave_queue(p);
+        settle(x, p->rooms, LIO_ANSWER_GONE);
+        lio_exchange_leave_queue(x, p);
     }
-    (void)pthread_cond_broadcast(&x->moved);
+    x->has_news = true;
 }
 
 void lio_exchange_room_filled(lio_exchange *x, room *r)
 {
     r->under_way--;
     if (r->under_way == 0 && r->left == 0)
-        lio_exchange_settle(x, r, LIO_ANSWER_ARRIVED);
-    (void)pthread_cond_broadcast(&x->moved);
-    if (is_unused(r->arrival))
-        free(r->arrival);
+        settle(x, r, LIO_ANSWER_ARRIVED);
+    look_after(x, r);
+    free_unused(r->arrival);
 }
 
 bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handle *message)
@@ -73,7 +83,7 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
         return false;
     }
     if (r != NULL && bytes == 0) { /* the rows are missing: this was all of the answer */
-        lio_exchange_settle(x, r, LIO_ANSWER_LATE);
+        settle(x, r, LIO_ANSWER_LATE);
         r->left = 0;
     }
     if (r != NULL && r->answer == LIO_ANSWER_AWAITED) {
@@ -96,44 +106,30 @@ bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handl
     lio_exchange_under_way(x, taken);
     p->taken++;
     p->all_taken++;
-    x->counts.received_messages++;
-    x->counts.received_bytes += (uint64_t)bytes;
+    x->received_messages++;
+    x->received_bytes += (uint64_t)bytes;
     if (r != NULL) {
         r->under_way += taken.kind == FILLS_ROOM;
         r->into += bytes;
         r->left -= (uint64_t)bytes;
         if (r->left == 0)
-            lio_exchange_leave_queue(p);
+            lio_exchange_leave_queue(x, p);
     }
     lio_exchange_find_gone(x, p);
     return true;
 }
 
-int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, size_t count,
-                     lio_arrival **out, lio_error *error)
+/* --- what callers want ---------------------------------------------------------------------- */
+
+void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival)
 {
-    lio_arrival *arrival = calloc(1, sizeof *arrival + count * sizeof arrival->rooms[0]);
-    if (arrival == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for answers");
-    arrival->exchange = x;
-    arrival->count = count;
-    for (size_t i = 0; i < count; i++) {
-        if (rooms[i].peer >= x->peers || rooms[i].peer == x->own || rooms[i].bytes == 0) {
-            free(arrival);
-            return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, rooms[i].peer, "no such root");
-        }
-        arrival->rooms[i] = (room){.arrival = arrival,
-                                   .peer = rooms[i].peer,
-                                   .into = (uint8_t *)(uintptr_t)rooms[i].into,
-                                   .left = rooms[i].bytes};
-    }
-    lio_exchange_enter(x);
-    x->awaited += count;
-    for (size_t i = 0; i < count; i++) {
+    x->awaited += arrival->count;
+    for (size_t i = 0; i < arrival->count; i++) {
         room *r = &arrival->rooms[i];
         peer *p = &x->peer[r->peer];
         if (p->is_gone || x->is_done) {
-            lio_exchange_settle(x, r, p->is_gone ? LIO_ANSWER_GONE : LIO_ANSWER_LATE);
+            settle(x, r, p->is_gone ? LIO_ANSWER_GONE : LIO_ANSWER_LATE);
+            look_after(x, r);
             continue;
         }
         if (p->rooms == NULL)
@@ -142,12 +138,77 @@ int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, s
             p->last_room->next = r;
         p->last_room = r;
         r->is_queued = true;
-        if (p->asked <= block) { /* once for all of its rooms */
-            p->asked = block + 1;
-            lio_exchange_say(x, r->peer, ASK, block);
+        if (p->asked <= arrival->block) { /* once for all of its rooms */
+            p->asked = arrival->block + 1;
+            lio_exchange_say(x, r->peer, ASK, arrival->block);
         }
     }
-    lio_exchange_leave(x);
+}
+
+void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival)
+{
+    for (size_t i = 0; i < arrival->count; i++) {
+        settle(x, &arrival->rooms[i], LIO_ANSWER_LATE);
+        look_after(x, &arrival->rooms[i]);
+    }
+}
+
+void lio_exchange_end_arrival(lio_exchange *x, lio_arrival *arrival)
+{
+    lio_exchange_give_up(x, arrival);
+    arrival->is_closed = true;
+    free_unused(arrival);
+}
+
+void lio_exchange_skip_block(lio_exchange *x, skipping *one)
+{
+    for (size_t i = 0; i < one->count; i++)
+        if (!x->peer[one->peers[i]].has_ended && !x->is_done)
+            lio_exchange_say(x, one->peers[i], SKIP, one->block);
+    free(one);
+}
+
+void lio_exchange_take_no_more(lio_exchange *x)
+{
+    x->is_done = true;
+    for (uint32_t i = 0; i < x->peers; i++) {
+        peer *p = &x->peer[i];
+        for (room *r = p->rooms; r != NULL; r = r->next) {
+            settle(x, r, LIO_ANSWER_LATE);
+            look_after(x, r);
+        }
+        if (i != x->own && !p->is_told_done) {
+            p->is_told_done = true;
+            lio_exchange_say(x, i, DONE, 0);
+        }
+    }
+}
+
+/* --- callers -------------------------------------------------------------------------------- */
+
+int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, size_t count,
+                     lio_arrival **out, lio_error *error)
+{
+    lio_arrival *arrival = calloc(1, sizeof *arrival + count * sizeof arrival->rooms[0]);
+    if (arrival == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for answers");
+    arrival->exchange = x;
+    arrival->block = block;
+    arrival->count = count;
+    atomic_init(&arrival->open, count);
+    for (size_t i = 0; i < count; i++) {
+        room *r = &arrival->rooms[i];
+        if (rooms[i].peer >= x->peers || rooms[i].peer == x->own || rooms[i].bytes == 0) {
+            free(arrival);
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, rooms[i].peer, "no such root");
+        }
+        r->arrival = arrival;
+        r->peer = rooms[i].peer;
+        r->is_open = true;
+        r->into = (uint8_t *)(uintptr_t)rooms[i].into;
+        r->left = rooms[i].bytes;
+    }
+    lio_exchange_order(x, &arrival->asks, ASKS, arrival);
     *out = arrival;
     return LIO_OK;
 }
@@ -155,77 +216,50 @@ int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, s
 int lio_exchange_skip(lio_exchange *x, uint64_t block, const uint32_t *peers, size_t count,
                       lio_error *error)
 {
+    skipping *one;
     for (size_t i = 0; i < count; i++)
         if (peers[i] >= x->peers || peers[i] == x->own)
             return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, peers[i], "no such root");
-    lio_exchange_enter(x);
-    for (size_t i = 0; i < count; i++)
-        if (!x->peer[peers[i]].has_ended && !x->is_done)
-            lio_exchange_say(x, peers[i], SKIP, block);
-    lio_exchange_leave(x);
+    one = malloc(sizeof *one + count * sizeof one->peers[0]);
+    if (one == NULL)
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for a message");
+    one->block = block;
+    one->count = count;
+    memcpy(one->peers, peers, count * sizeof one->peers[0]);
+    lio_exchange_order(x, &one->order, SKIPS, one);
     return LIO_OK;
 }
 
 int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error)
 {
     lio_exchange *x = arrival->exchange;
-    uint64_t deadline = lio_exchange_deadline_after(timeout_ms);
-    lio_exchange_enter(x);
-    bool in_time = true;
-    while (!is_settled(arrival) && x->error.code == LIO_OK && in_time)
-        in_time = timeout_ms > 0 && lio_exchange_wait_until(&x->moved, &x->lock, deadline);
-    int code = is_settled(arrival)       ? LIO_OK
-               : x->error.code != LIO_OK ? x->error.code
-                                         : LIO_PENDING;
-    if (code != LIO_OK && code != LIO_PENDING)
-        *error = x->error;
-    lio_exchange_leave(x);
-    return code;
-}
-
-static void give_up(lio_exchange *x, lio_arrival *arrival)
-{
-    for (size_t i = 0; i < arrival->count; i++)
-        lio_exchange_settle(x, &arrival->rooms[i], LIO_ANSWER_LATE);
+    if (lio_exchange_wait_none(x, &arrival->open, true, timeout_ms))
+        return LIO_OK;
+    return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
 }
 
 void lio_arrival_give_up(lio_arrival *arrival)
 {
-    lio_exchange *x = arrival->exchange;
-    lio_exchange_enter(x);
-    give_up(x, arrival);
-    lio_exchange_leave(x);
+    if (!arrival->is_given_up)
+        lio_exchange_order(arrival->exchange, &arrival->gives_up, GIVES_UP, arrival);
+    arrival->is_given_up = true;
 }
 
 void lio_arrival_answers(const lio_arrival *arrival, uint8_t *out)
 {
-    lio_exchange *x = arrival->exchange;
-    lio_exchange_enter(x);
     for (size_t i = 0; i < arrival->count; i++)
-        out[i] = arrival->rooms[i].answer;
-    lio_exchange_leave(x);
+        out[i] = atomic_load(&arrival->rooms[i].answer);
 }
 
 int lio_arrival_close(lio_arrival *arrival, int timeout_ms)
 {
-    lio_exchange *x;
-    if (arrival == NULL)
+    bool is_over;
+    if (arrival == NULL || arrival->exchange->pid != getpid())
         return LIO_OK;
-    x = arrival->exchange;
-    if (x->pid != getpid())
-        return LIO_OK;
-    uint64_t deadline = lio_exchange_deadline_after(timeout_ms);
-    bool in_time = true;
-    lio_exchange_enter(x);
-    give_up(x, arrival);
-    while (!is_settled(arrival) && x->has_thread && x->error.code == LIO_OK && in_time)
-        in_time = timeout_ms > 0 && lio_exchange_wait_until(&x->moved, &x->lock, deadline);
-    int code = is_settled(arrival) ? LIO_OK : LIO_PENDING;
-    arrival->is_closed = true;
-    if (is_unused(arrival))
-        free(arrival);
-    lio_exchange_leave(x);
-    return code;
+    lio_arrival_give_up(arrival);
+    is_over = lio_exchange_wait_none(arrival->exchange, &arrival->open, false, timeout_ms);
+    lio_exchange_order(arrival->exchange, &arrival->ends, ENDS_ARRIVAL, arrival);
+    return is_over ? LIO_OK : LIO_PENDING;
 }
 
 void lio_arrival_drop(lio_arrival *arrival)

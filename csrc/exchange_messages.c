@@ -4,23 +4,26 @@
 
 #include "exchange_part.h"
 
-void lio_exchange_enter(lio_exchange *x)
-{
-    (void)atomic_fetch_add_explicit(&x->callers, 1, memory_order_relaxed);
-    (void)pthread_mutex_lock(&x->lock);
-    (void)atomic_fetch_sub_explicit(&x->callers, 1, memory_order_relaxed);
-}
-
-void lio_exchange_leave(lio_exchange *x)
-{
-    (void)pthread_mutex_unlock(&x->lock);
-}
-
 uint64_t lio_exchange_now_ns(void)
 {
     struct timespec now;
     (void)clock_gettime(CLOCK_MONOTONIC, &now);
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+/* --- callers and the thread ---------------------------------------------------------------- */
+
+void lio_exchange_order(lio_exchange *x, order *one, int kind, void *subject)
+{
+    *one = (order){.kind = kind, .subject = subject};
+    (void)pthread_mutex_lock(&x->lock);
+    if (x->orders == NULL)
+        x->orders = one;
+    else
+        x->last_order->next = one;
+    x->last_order = one;
+    (void)pthread_cond_signal(&x->work);
+    (void)pthread_mutex_unlock(&x->lock);
 }
 
 bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64_t deadline_ns)
@@ -35,11 +38,42 @@ uint64_t lio_exchange_deadline_after(int timeout_ms)
     return lio_exchange_now_ns() + (timeout_ms < 0 ? 0 : (uint64_t)timeout_ms) * 1000000u;
 }
 
+bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,
+                            int timeout_ms)
+{
+    uint64_t deadline;
+    bool in_time = true;
+    if (atomic_load(counter) == 0 || timeout_ms <= 0)
+        return atomic_load(counter) == 0;
+    deadline = lio_exchange_deadline_after(timeout_ms);
+    (void)pthread_mutex_lock(&x->lock);
+    while (in_time && atomic_load(counter) > 0 && atomic_load(&x->has_thread) &&
+           !(heeds_failure && atomic_load(&x->has_failed)))
+        in_time = lio_exchange_wait_until(&x->moved, &x->lock, deadline);
+    (void)pthread_mutex_unlock(&x->lock);
+    return atomic_load(counter) == 0;
+}
+
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason)
 {
-    if (x->error.code == LIO_OK)
+    if (!atomic_load(&x->has_failed)) {
         (void)lio_fail(&x->error, code, 0, 0, 0, "%s (%d)", what, reason);
-    (void)pthread_cond_broadcast(&x->moved);
+        atomic_store(&x->has_failed, true);
+    }
+    x->has_news = true;
+}
+
+bool lio_exchange_has_failed(lio_exchange *x, lio_error *error)
+{
+    bool has_failed = atomic_load(&x->has_failed);
+    if (has_failed)
+        *error = x->error;
+    return has_failed;
+}
+
+void lio_exchange_note(peer *p, uint8_t fact)
+{
+    (void)atomic_fetch_or(&p->known, fact);
 }
 
 /* --- requests under way ---------------------------------------------------------------- */
@@ -97,5 +131,4 @@ void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t numb
     else
         x->last_out->next = out;
     x->last_out = out;
-    (void)pthread_cond_signal(&x->work);
 }

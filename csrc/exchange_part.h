@@ -1,5 +1,12 @@
-/* exchange_part: what the files of the room `exchange` share. All but `callers` is used under the
- * lock. */
+/* exchange_part: what the files of the room `exchange` share.
+ *
+ *   callers  --orders, in their turn-->  the thread, which alone changes what is sent and taken
+ *   callers  <--counters and answers---  read without waiting for it
+ *
+ * So no caller waits while the thread calls MPI or copies rows: the lock is held for moments, and a
+ * caller may keep Python's lock meanwhile. After the thread has ended, whoever holds the exchange
+ * carries its orders out (lio_exchange_step, lio_exchange_close).
+ */
 #ifndef LIO_EXCHANGE_PART_H
 #define LIO_EXCHANGE_PART_H
 
@@ -8,6 +15,24 @@
 #include <sys/types.h>
 
 #include "exchange_mpi.h"
+
+/* What a caller wants done. It lies in what it is about, or in memory of its own. */
+typedef struct order {
+    struct order *next;
+    enum {
+        SERVES,     /* the parts of a shipment */
+        TAKES_BACK, /* those that nobody has asked for yet */
+        ENDS_SHIPMENT,
+        ASKS, /* for what an arrival has room for */
+        GIVES_UP,
+        ENDS_ARRIVAL,
+        SKIPS, /* a block */
+        IS_DONE,
+        ENDS,
+        STOPS /* the thread */
+    } kind;
+    void *subject;
+} order;
 
 /* The first word of a control message; the second one is the number behind it. */
 enum { ASK = 1, SKIP = 2, DONE = 3, END = 4 };
@@ -20,12 +45,17 @@ typedef struct word {
 
 struct lio_shipment {
     lio_exchange *exchange;
-    size_t left;
+    _Atomic size_t left;       /* parts */
+    atomic_bool is_asked_back; /* `takes_back` is an order that waits */
+    order serves, takes_back, ends;
+    struct part *made; /* by the caller, in the order given; the thread takes them over */
+    uint64_t *rows;    /* their addresses, and behind these their lengths */
 };
 
 typedef struct part {
     struct part *next;
     lio_shipment *shipment;
+    uint32_t peer;
     uint64_t block;
     bool is_missing, has_begun;
     const uint64_t *from, *lengths; /* of the row that is packed next */
@@ -37,19 +67,31 @@ typedef struct room {
     struct room *next; /* of those that wait for their first, or next, message */
     lio_arrival *arrival;
     uint32_t peer;
-    uint8_t answer; /* enum lio_answer */
-    bool is_queued;
-    uint32_t under_way; /* messages */
+    _Atomic uint8_t answer;  /* enum lio_answer */
+    bool is_queued, is_open; /* it counts among the arrival's open rooms */
+    uint32_t under_way;      /* messages */
     uint8_t *into;
     uint64_t left; /* bytes that no message has begun to bring */
 } room;
 
 struct lio_arrival {
     lio_exchange *exchange;
+    uint64_t block;
+    _Atomic size_t open; /* rooms that are awaited, or written to */
+    bool is_given_up;    /* the caller has said so */
     bool is_closed;
+    order asks, gives_up, ends;
     size_t count;
     room rooms[];
 };
+
+/* Roots whose rows of a block are not needed. */
+typedef struct {
+    order order;
+    uint64_t block;
+    size_t count;
+    uint32_t peers[];
+} skipping;
 
 typedef struct {
     int rank;
@@ -63,6 +105,8 @@ typedef struct {
     uint64_t promised; /* data messages in all, once it has ended */
     uint64_t sent, taken;
     int64_t all_sent, all_taken; /* control messages too */
+    uint32_t late;               /* rooms in its queue that were given up */
+    _Atomic uint8_t known;       /* enum lio_peer, for callers */
 } peer;
 
 typedef struct {
@@ -78,11 +122,24 @@ struct lio_exchange {
     uint32_t peers, own, in_flight_max;
     pid_t pid;
     pthread_t thread;
-    bool has_thread, is_stopping, is_done;
+    atomic_bool has_thread;
+
+    /* under the lock */
     pthread_mutex_t lock;
-    _Atomic uint32_t callers; /* that wait for the lock */
     pthread_cond_t work, moved;
-    lio_error error; /* what ended it */
+    order *orders, *last_order;
+
+    /* of callers, and for them */
+    atomic_bool is_done_ordered, is_end_ordered; /* the orders `done` and `ends` were left */
+    atomic_bool has_failed;
+    _Atomic size_t open; /* 1 until nobody takes or sends any more */
+    lio_error error;     /* what ended it, once it has failed */
+    _Atomic uint64_t sent_bytes, received_bytes, sent_messages, received_messages;
+
+    /* the thread's own */
+    order done, ends, stops;
+    bool is_stopping, is_done;
+    bool has_news; /* callers may wait for what has changed in this round */
     word *outbox, *last_out;
     size_t awaited; /* rooms */
     size_t parts;   /* that other roots may ask for */
@@ -93,21 +150,27 @@ struct lio_exchange {
     void *buffer[LIO_MESSAGES_MAX]; /* that are free */
     int buffers, buffers_made, buffers_max;
     uint8_t *memory; /* of all buffers: pages of its own, which go back to the kernel */
-    lio_exchanged counts;
     peer peer[];
 };
 
-/* Takes the lock soon, though the thread is busy; gives it back. */
-void lio_exchange_enter(lio_exchange *x);
-void lio_exchange_leave(lio_exchange *x);
+/* Leaves an order to the thread. */
+void lio_exchange_order(lio_exchange *x, order *one, int kind, void *subject);
 
 /* Ends the exchange: the callers that wait hear of it. */
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
 
+/* Whether it has failed, for callers; `error` says how. */
+bool lio_exchange_has_failed(lio_exchange *x, lio_error *error);
+
 uint64_t lio_exchange_deadline_after(int timeout_ms);
 
-/* Returns false at the deadline. */
+/* Waits for what may have changed, under the lock. Returns false at the deadline. */
 bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64_t deadline_ns);
+
+/* Waits until `counter` is 0, or, if the caller heeds that, the exchange has failed; returns whether
+ * it is 0. */
+bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,
+                            int timeout_ms);
 
 /* Makes sure of room for one more request; false: the exchange has failed. */
 bool lio_exchange_make_place(lio_exchange *x);
@@ -118,8 +181,17 @@ void lio_exchange_under_way(lio_exchange *x, operation done);
 
 uint64_t lio_exchange_now_ns(void);
 
+/* Notes a fact about a root. */
+void lio_exchange_note(peer *p, uint8_t fact);
+
 /* Sends a control message. */
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number);
+
+/* Orders about rows that this root sends. */
+void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment);
+void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment);
+void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment);
+void lio_exchange_end_all(lio_exchange *x);
 
 /* Sends what a root has asked for, as far as buffers allow; returns whether there was any. */
 bool lio_exchange_send_rows(lio_exchange *x, uint32_t to);
@@ -130,6 +202,13 @@ void lio_exchange_tell_end(lio_exchange *x, uint32_t to);
 void lio_exchange_drop_parts(lio_exchange *x, peer *p);
 void lio_exchange_drop_word(peer *p);
 
+/* Orders about rows that this root takes. */
+void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival);
+void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival);
+void lio_exchange_end_arrival(lio_exchange *x, lio_arrival *arrival);
+void lio_exchange_skip_block(lio_exchange *x, skipping *one);
+void lio_exchange_take_no_more(lio_exchange *x);
+
 /* Begins to receive a message into the first room of its sender, or to drop it. */
 bool lio_exchange_take_rows(lio_exchange *x, uint32_t from, int bytes, lio_handle *message);
 
@@ -139,11 +218,8 @@ void lio_exchange_room_filled(lio_exchange *x, room *r);
 /* After a root has ended, and all that it has sent has begun to come. */
 void lio_exchange_find_gone(lio_exchange *x, peer *p);
 
-/* Says how an answer ended, if it is awaited. */
-void lio_exchange_settle(lio_exchange *x, room *r, uint8_t answer);
-
 /* Takes the first room of a root out of its queue. */
-void lio_exchange_leave_queue(peer *p);
+void lio_exchange_leave_queue(lio_exchange *x, peer *p);
 
 static inline int message_bytes(uint64_t left)
 {

@@ -20,9 +20,9 @@ static void drop_part(lio_exchange *x, peer *p)
     p->parts = first->next;
     x->parts--;
     if (!first->is_missing)
-        first->shipment->left--;
+        (void)atomic_fetch_sub(&first->shipment->left, 1);
     free(first);
-    (void)pthread_cond_broadcast(&x->moved);
+    x->has_news = true;
 }
 
 void lio_exchange_drop_parts(lio_exchange *x, peer *p)
@@ -98,7 +98,7 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
 {
     peer *p = &x->peer[to];
     bool moved = false;
-    while (x->error.code == LIO_OK && is_wanted(x, p) && p->in_flight < x->in_flight_max) {
+    while (!x->has_failed && is_wanted(x, p) && p->in_flight < x->in_flight_max) {
         int bytes = p->parts->is_missing ? 0 : message_bytes(p->parts->left);
         void *buffer = lio_exchange_make_place(x) ? take_buffer(x) : NULL;
         if (buffer == NULL)
@@ -116,8 +116,8 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
         p->in_flight++;
         p->sent++;
         p->all_sent++;
-        x->counts.sent_messages++;
-        x->counts.sent_bytes += (uint64_t)bytes;
+        x->sent_messages++;
+        x->sent_bytes += (uint64_t)bytes;
         if (p->parts->left == 0 || p->parts->is_missing)
             drop_part(x, p);
         moved = true;
@@ -125,15 +125,18 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
     return moved;
 }
 
-/* The rows of a part are taken back; who asks for them hears so. */
+/* --- what callers want ---------------------------------------------------------------------- */
+
+/* The rows of a part are taken back; a root that asks for them hears so. */
 static void miss(part *one)
 {
     one->is_missing = true;
-    one->shipment->left--;
+    (void)atomic_fetch_sub(&one->shipment->left, 1);
 }
 
 static void append_part(lio_exchange *x, peer *p, part *one)
 {
+    one->next = NULL;
     x->parts++;
     if (p->parts == NULL)
         p->parts = one;
@@ -142,44 +145,15 @@ static void append_part(lio_exchange *x, peer *p, part *one)
     p->last_part = one;
 }
 
-int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
-                       const uint64_t *from, const uint64_t *lengths, lio_shipment **out,
-                       lio_error *error)
+void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment)
 {
-    int code = LIO_OK;
-    part *made = NULL;
-    lio_shipment *shipment = malloc(sizeof *shipment);
-    if (shipment == NULL)
-        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for rows to send");
-    *shipment = (lio_shipment){x, count};
-    for (size_t i = count; i > 0 && code == LIO_OK; i--) { /* the first one ends up in front */
-        const lio_serving *given = &parts[i - 1];
-        part *one = malloc(sizeof *one);
-        if (one == NULL || given->peer >= x->peers || given->peer == x->own) {
-            free(one);
-            code = one == NULL
-                       ? lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for rows to send")
-                       : lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, given->peer, "no such root");
-            break;
-        }
-        *one = (part){.next = made,
-                      .shipment = shipment,
-                      .block = given->block,
-                      .from = from + given->first,
-                      .lengths = lengths + given->first};
-        for (uint64_t row = 0; row < given->count; row++)
-            one->left += rounded(one->lengths[row]);
-        made = one;
-    }
-    lio_exchange_enter(x);
-    for (size_t i = 0; i < count && code == LIO_OK; i++) {
-        part *one = made;
-        made = one->next;
-        one->next = NULL;
-        peer *p = &x->peer[parts[i].peer];
+    while (shipment->made != NULL) {
+        part *one = shipment->made;
+        peer *p = &x->peer[one->peer];
+        shipment->made = one->next;
         p->is_behind = p->is_behind && p->heard <= one->block;
         if (one->left == 0 || p->is_done || p->is_told_end) { /* nobody asks for it */
-            shipment->left--;
+            (void)atomic_fetch_sub(&shipment->left, 1);
             free(one);
         } else {
             append_part(x, p, one);
@@ -187,43 +161,12 @@ int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
                 miss(one);
         }
     }
-    (void)pthread_cond_signal(&x->work);
-    lio_exchange_leave(x);
-    while (made != NULL) {
-        part *one = made;
-        made = one->next;
-        free(one);
-    }
-    if (code != LIO_OK)
-        free(shipment);
-    else
-        *out = shipment;
-    return code;
+    x->has_news = true;
 }
 
-void lio_exchange_end(lio_exchange *x)
+void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment)
 {
-    lio_exchange_enter(x);
-    for (uint32_t i = 0; i < x->peers; i++) {
-        lio_exchange_drop_parts(x, &x->peer[i]);
-        lio_exchange_tell_end(x, i);
-    }
-    lio_exchange_leave(x);
-}
-
-size_t lio_shipment_left(const lio_shipment *shipment)
-{
-    lio_exchange *x = shipment->exchange;
-    lio_exchange_enter(x);
-    size_t left = shipment->left;
-    lio_exchange_leave(x);
-    return left;
-}
-
-void lio_shipment_expire(lio_shipment *shipment)
-{
-    lio_exchange *x = shipment->exchange;
-    lio_exchange_enter(x);
+    atomic_store(&shipment->is_asked_back, false);
     for (uint32_t i = 0; i < x->peers && shipment->left > 0; i++) {
         peer *p = &x->peer[i];
         for (part *one = p->parts; one != NULL; one = one->next) {
@@ -234,14 +177,115 @@ void lio_shipment_expire(lio_shipment *shipment)
             p->is_behind = true;
         }
     }
-    lio_exchange_leave(x);
+    x->has_news = true;
+}
+
+void lio_exchange_end_all(lio_exchange *x)
+{
+    for (uint32_t i = 0; i < x->peers; i++) {
+        lio_exchange_drop_parts(x, &x->peer[i]);
+        lio_exchange_tell_end(x, i);
+    }
+}
+
+static void free_shipment(lio_shipment *shipment)
+{
+    while (shipment->made != NULL) {
+        part *one = shipment->made;
+        shipment->made = one->next;
+        free(one);
+    }
+    free(shipment->rows);
+    free(shipment);
+}
+
+void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment)
+{
+    if (shipment->left > 0)
+        lio_exchange_end_all(x);
+    free_shipment(shipment);
+}
+
+/* --- callers -------------------------------------------------------------------------------- */
+
+static uint64_t bytes_of(const uint64_t *lengths, uint64_t count)
+{
+    uint64_t bytes = 0;
+    for (uint64_t row = 0; row < count; row++)
+        bytes += rounded(lengths[row]);
+    return bytes;
+}
+
+/* Makes the parts of a shipment, in their order. */
+static int make_parts(const lio_exchange *x, lio_shipment *shipment, const lio_serving *parts,
+                      size_t count, size_t rows, lio_error *error)
+{
+    part **end = &shipment->made;
+    for (size_t i = 0; i < count; i++) {
+        const lio_serving *given = &parts[i];
+        const uint64_t *lengths = shipment->rows + rows + given->first;
+        if (given->peer >= x->peers || given->peer == x->own)
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, given->peer, "no such root");
+        *end = malloc(sizeof **end);
+        if (*end == NULL)
+            return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for rows to send");
+        **end = (part){.shipment = shipment,
+                       .peer = given->peer,
+                       .block = given->block,
+                       .from = shipment->rows + given->first,
+                       .lengths = lengths,
+                       .left = bytes_of(lengths, given->count)};
+        end = &(*end)->next;
+    }
+    return LIO_OK;
+}
+
+int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
+                       const uint64_t *from, const uint64_t *lengths, size_t rows,
+                       lio_shipment **out, lio_error *error)
+{
+    int code;
+    lio_shipment *shipment = calloc(1, sizeof *shipment);
+    if (shipment != NULL)
+        shipment->rows = malloc(2 * rows * sizeof *shipment->rows + 1);
+    if (shipment == NULL || shipment->rows == NULL) {
+        free(shipment);
+        return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for rows to send");
+    }
+    memcpy(shipment->rows, from, rows * sizeof *from);
+    memcpy(shipment->rows + rows, lengths, rows * sizeof *lengths);
+    shipment->exchange = x;
+    atomic_init(&shipment->left, count);
+    code = make_parts(x, shipment, parts, count, rows, error);
+    if (code != LIO_OK) {
+        free_shipment(shipment);
+        return code;
+    }
+    lio_exchange_order(x, &shipment->serves, SERVES, shipment);
+    *out = shipment;
+    return LIO_OK;
+}
+
+void lio_exchange_end(lio_exchange *x)
+{
+    if (!atomic_exchange(&x->is_end_ordered, true))
+        lio_exchange_order(x, &x->ends, ENDS, NULL);
+}
+
+size_t lio_shipment_left(const lio_shipment *shipment)
+{
+    return atomic_load(&shipment->left);
+}
+
+void lio_shipment_expire(lio_shipment *shipment)
+{
+    if (!atomic_exchange(&shipment->is_asked_back, true))
+        lio_exchange_order(shipment->exchange, &shipment->takes_back, TAKES_BACK, shipment);
 }
 
 void lio_shipment_close(lio_shipment *shipment)
 {
     if (shipment == NULL || shipment->exchange->pid != getpid())
         return;
-    if (lio_shipment_left(shipment) > 0)
-        lio_exchange_end(shipment->exchange);
-    free(shipment);
+    lio_exchange_order(shipment->exchange, &shipment->ends, ENDS_SHIPMENT, shipment);
 }

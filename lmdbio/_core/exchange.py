@@ -169,11 +169,12 @@ class Exchange:
             len(parts),
             pointer_to(addresses, "uint64_t *"),
             pointer_to(lengths, "uint64_t *"),
+            len(lengths),
             out,
             self._status.error,
         )
         self._status.check(code)
-        return Shipment(self, out[0], (addresses, lengths))
+        return Shipment(self, out[0])
 
     def ask(self, block: int, rooms: npt.NDArray[Any]) -> Arrival:
         """Ask for rows of a block.
@@ -253,8 +254,8 @@ class Shipment:
 
     __slots__ = ("_owner",)
 
-    def __init__(self, exchange: Exchange, pointer: Any, keep: object) -> None:
-        self._owner = owned(pointer, lib.lio_shipment_close, (exchange.pointer, keep))
+    def __init__(self, exchange: Exchange, pointer: Any) -> None:
+        self._owner = owned(pointer, lib.lio_shipment_close, exchange.pointer)
 
     @property
     def left(self) -> int:
