@@ -29,11 +29,13 @@ GLUE = [
         "names.h",
         "transaction.h",
         "position.h",
+        "brief.h",
     )
 ]
 
 #: Those of them that no other includes.
-USED = ("glue/items.h", "glue/values.h", "glue/transaction.h", "glue/position.h")
+#: The last one is about what cffi makes after it.
+USED = ("glue/items.h", "glue/values.h", "glue/transaction.h", "glue/position.h", "glue/brief.h")
 
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)

@@ -138,6 +138,9 @@ int lio_engine_populate(lio_engine *engine, const lio_extent *ranges, size_t cou
  * again. Else the first error; what was not yet begun is not read any more. */
 int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error);
 
+/* The same without waiting. */
+int lio_ticket_poll(lio_ticket *ticket, lio_error *error);
+
 /* Waits until no request of the ticket is left to begin, though some may be under way. LIO_PENDING:
  * not yet; time is up, or `older`, NULL or another ticket of the engine, has ended before. */
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error);

@@ -521,6 +521,11 @@ int lio_ticket_wait(lio_ticket *ticket, int timeout_ms, lio_error *error)
     return code;
 }
 
+int lio_ticket_poll(lio_ticket *ticket, lio_error *error)
+{
+    return lio_ticket_wait(ticket, 0, error);
+}
+
 int lio_ticket_wait_begun(lio_ticket *ticket, lio_ticket *older, int timeout_ms, lio_error *error)
 {
     lio_queue *owner = ticket->owner;

@@ -161,7 +161,7 @@ static bool end_requests(lio_exchange *x)
 
 /* --- the thread ---------------------------------------------------------------------------- */
 
-static void carry_out(lio_exchange *x, const order *one)
+static void carry_out(lio_exchange *x, const errand *one)
 {
     switch (one->kind) {
     case SERVES:
@@ -198,14 +198,14 @@ static void carry_out(lio_exchange *x, const order *one)
 }
 
 /* Carries out what callers have left, in their turn; returns whether there was anything. */
-static bool take_orders(lio_exchange *x)
+static bool take_errands(lio_exchange *x)
 {
     (void)pthread_mutex_lock(&x->lock);
-    order *first = x->orders;
-    x->orders = NULL;
+    errand *first = x->errands;
+    x->errands = NULL;
     (void)pthread_mutex_unlock(&x->lock);
-    for (order *one = first, *next; one != NULL; one = next) {
-        next = one->next; /* the order may be freed, or left again */
+    for (errand *one = first, *next; one != NULL; one = next) {
+        next = one->next; /* the errand may be freed, or left again */
         carry_out(x, one);
     }
     return first != NULL;
@@ -249,7 +249,7 @@ static void tell_callers(lio_exchange *x)
     (void)pthread_mutex_unlock(&x->lock);
 }
 
-/* Sleeps until a caller leaves an order, at most for a part of the time since anything moved;
+/* Sleeps until a caller leaves an errand, at most for a part of the time since anything moved;
  * returns whether one has. */
 static bool nap(lio_exchange *x, uint64_t moved_ns)
 {
@@ -258,11 +258,11 @@ static bool nap(lio_exchange *x, uint64_t moved_ns)
     uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
     nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > most ? most : nap_ns;
     (void)pthread_mutex_lock(&x->lock);
-    if (x->orders == NULL)
+    if (x->errands == NULL)
         (void)lio_exchange_wait_until(&x->work, &x->lock, now + nap_ns);
-    bool has_orders = x->orders != NULL;
+    bool has_errands = x->errands != NULL;
     (void)pthread_mutex_unlock(&x->lock);
-    return has_orders;
+    return has_errands;
 }
 
 static void *carry(void *argument)
@@ -270,7 +270,7 @@ static void *carry(void *argument)
     lio_exchange *x = argument;
     uint64_t moved_ns = lio_exchange_now_ns();
     for (;;) {
-        bool moved = take_orders(x);
+        bool moved = take_errands(x);
         if (x->is_stopping)
             break;
         moved |= !x->has_failed && go_on(x);
@@ -355,14 +355,14 @@ void lio_exchange_stop(lio_exchange *x)
 {
     if (!x->has_thread || x->pid != getpid()) /* a forked child has no such thread */
         return;
-    lio_exchange_order(x, &x->stops, STOPS, NULL);
+    lio_exchange_leave(x, &x->stops, STOPS, NULL);
     (void)pthread_join(x->thread, NULL);
     x->has_thread = false;
 }
 
 int lio_exchange_step(lio_exchange *x)
 {
-    (void)take_orders(x);
+    (void)take_errands(x);
     if (!x->has_failed) {
         (void)send_words(x);
         (void)end_requests(x);
@@ -375,7 +375,7 @@ void lio_exchange_close(lio_exchange *x)
     if (x == NULL || x->pid != getpid())
         return;
     lio_exchange_stop(x);
-    (void)take_orders(x);
+    (void)take_errands(x);
     for (uint32_t i = 0; i < x->peers; i++) {
         peer *p = &x->peer[i];
         lio_exchange_drop_parts(x, p);
@@ -427,8 +427,8 @@ void lio_exchange_messages(lio_exchange *x, int64_t *sent, int64_t *received)
 
 void lio_exchange_done(lio_exchange *x)
 {
-    if (!atomic_exchange(&x->is_done_ordered, true))
-        lio_exchange_order(x, &x->done, IS_DONE, NULL);
+    if (!atomic_exchange(&x->is_done_left, true))
+        lio_exchange_leave(x, &x->done, IS_DONE, NULL);
 }
 
 int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)

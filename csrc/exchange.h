@@ -21,12 +21,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "rows.h"
 #include "status.h"
 
 enum {
     LIO_MESSAGE_BYTES = 1048576, /* of rows, at most; one that is packed takes a buffer as large */
     LIO_MESSAGES_MAX = 32,       /* packed ones at a time */
-    LIO_ROW_ALIGNMENT = 8,
     LIO_HANDLE_BYTES_MAX = 8,
     LIO_STATUS_BYTES_MAX = 64
 };
@@ -92,15 +92,19 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
                       int32_t control_tag, int32_t data_tag, uint32_t messages_max,
                       lio_exchange **out, lio_error *error);
 
-/* Hands over `rows` rows that other roots will ask for, of each root in the order of its blocks, and
- * behind those handed over before. They stay where they are until lio_shipment_left() is 0, or the
- * thread has ended. */
+/* Hands over rows that other roots will ask for, of each root in the order of its blocks, and behind
+ * those handed over before. They are records that are loaded, `rows` of them, whose places are in
+ * `order`; `extents` says how long each is. They stay where they are until lio_shipment_left() is 0,
+ * or the thread has ended. */
 int lio_exchange_serve(lio_exchange *exchange, const lio_serving *parts, size_t count,
-                       const uint64_t *from, const uint64_t *lengths, size_t rows,
-                       lio_shipment **out, lio_error *error);
+                       const lio_loaded *loaded, const lio_extent *extents, const int64_t *order,
+                       size_t rows, lio_shipment **out, lio_error *error);
 
 /* Rows that are not packed yet, in parts; 0 as well where nobody wants them any more. */
 size_t lio_shipment_left(const lio_shipment *shipment);
+
+/* Waits until none is left. LIO_PENDING: time is up. */
+int lio_shipment_wait(lio_shipment *shipment, int timeout_ms, lio_error *error);
 
 /* Takes back parts that nobody has asked for yet: roots that are so far behind hear that these are
  * missing, when they ask, and so do they of later ones until they have caught up. */
@@ -120,6 +124,9 @@ int lio_exchange_skip(lio_exchange *exchange, uint64_t block, const uint32_t *pe
 /* Waits until no answer is awaited. LIO_PENDING: time is up. */
 int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error);
 
+/* The same without waiting. */
+int lio_arrival_poll(lio_arrival *arrival, lio_error *error);
+
 /* Gives up what is awaited, soon; messages that have begun to come still do. */
 void lio_arrival_give_up(lio_arrival *arrival);
 
@@ -130,7 +137,7 @@ void lio_arrival_answers(const lio_arrival *arrival, uint8_t *out);
  * in time, and may still be written. The arrival is freed all the same. */
 int lio_arrival_close(lio_arrival *arrival, int timeout_ms);
 
-/* The same without waiting. */
+/* Gives it up, and waits for nothing. */
 void lio_arrival_drop(lio_arrival *arrival);
 
 /* enum lio_peer of each root. */

@@ -208,7 +208,7 @@ int lio_exchange_ask(lio_exchange *x, uint64_t block, const lio_asking *rooms, s
         r->into = (uint8_t *)(uintptr_t)rooms[i].into;
         r->left = rooms[i].bytes;
     }
-    lio_exchange_order(x, &arrival->asks, ASKS, arrival);
+    lio_exchange_leave(x, &arrival->asks, ASKS, arrival);
     *out = arrival;
     return LIO_OK;
 }
@@ -226,7 +226,7 @@ int lio_exchange_skip(lio_exchange *x, uint64_t block, const uint32_t *peers, si
     one->block = block;
     one->count = count;
     memcpy(one->peers, peers, count * sizeof one->peers[0]);
-    lio_exchange_order(x, &one->order, SKIPS, one);
+    lio_exchange_leave(x, &one->errand, SKIPS, one);
     return LIO_OK;
 }
 
@@ -238,10 +238,15 @@ int lio_arrival_wait(lio_arrival *arrival, int timeout_ms, lio_error *error)
     return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
 }
 
+int lio_arrival_poll(lio_arrival *arrival, lio_error *error)
+{
+    return lio_arrival_wait(arrival, 0, error);
+}
+
 void lio_arrival_give_up(lio_arrival *arrival)
 {
     if (!arrival->is_given_up)
-        lio_exchange_order(arrival->exchange, &arrival->gives_up, GIVES_UP, arrival);
+        lio_exchange_leave(arrival->exchange, &arrival->gives_up, GIVES_UP, arrival);
     arrival->is_given_up = true;
 }
 
@@ -258,7 +263,7 @@ int lio_arrival_close(lio_arrival *arrival, int timeout_ms)
         return LIO_OK;
     lio_arrival_give_up(arrival);
     is_over = lio_exchange_wait_none(arrival->exchange, &arrival->open, false, timeout_ms);
-    lio_exchange_order(arrival->exchange, &arrival->ends, ENDS_ARRIVAL, arrival);
+    lio_exchange_leave(arrival->exchange, &arrival->ends, ENDS_ARRIVAL, arrival);
     return is_over ? LIO_OK : LIO_PENDING;
 }
 

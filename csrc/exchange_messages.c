@@ -13,15 +13,15 @@ uint64_t lio_exchange_now_ns(void)
 
 /* --- callers and the thread ---------------------------------------------------------------- */
 
-void lio_exchange_order(lio_exchange *x, order *one, int kind, void *subject)
+void lio_exchange_leave(lio_exchange *x, errand *one, int kind, void *subject)
 {
-    *one = (order){.kind = kind, .subject = subject};
+    *one = (errand){.kind = kind, .subject = subject};
     (void)pthread_mutex_lock(&x->lock);
-    if (x->orders == NULL)
-        x->orders = one;
+    if (x->errands == NULL)
+        x->errands = one;
     else
-        x->last_order->next = one;
-    x->last_order = one;
+        x->last_errand->next = one;
+    x->last_errand = one;
     (void)pthread_cond_signal(&x->work);
     (void)pthread_mutex_unlock(&x->lock);
 }

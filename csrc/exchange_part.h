@@ -1,11 +1,11 @@
 /* exchange_part: what the files of the room `exchange` share.
  *
- *   callers  --orders, in their turn-->  the thread, which alone changes what is sent and taken
+ *   callers  --errands, in their turn-->  the thread, which alone changes what is sent and taken
  *   callers  <--counters and answers---  read without waiting for it
  *
  * So no caller waits while the thread calls MPI or copies rows: the lock is held for moments, and a
  * caller may keep Python's lock meanwhile. After the thread has ended, whoever holds the exchange
- * carries its orders out (lio_exchange_step, lio_exchange_close).
+ * carries its errands out (lio_exchange_step, lio_exchange_close).
  */
 #ifndef LIO_EXCHANGE_PART_H
 #define LIO_EXCHANGE_PART_H
@@ -16,9 +16,9 @@
 
 #include "exchange_mpi.h"
 
-/* What a caller wants done. It lies in what it is about, or in memory of its own. */
-typedef struct order {
-    struct order *next;
+/* Something that a caller wants done. It lies in what it is about, or in memory of its own. */
+typedef struct errand {
+    struct errand *next;
     enum {
         SERVES,     /* the parts of a shipment */
         TAKES_BACK, /* those that nobody has asked for yet */
@@ -32,7 +32,7 @@ typedef struct order {
         STOPS /* the thread */
     } kind;
     void *subject;
-} order;
+} errand;
 
 /* The first word of a control message; the second one is the number behind it. */
 enum { ASK = 1, SKIP = 2, DONE = 3, END = 4 };
@@ -46,8 +46,8 @@ typedef struct word {
 struct lio_shipment {
     lio_exchange *exchange;
     _Atomic size_t left;       /* parts */
-    atomic_bool is_asked_back; /* `takes_back` is an order that waits */
-    order serves, takes_back, ends;
+    atomic_bool is_asked_back; /* `takes_back` is an errand that waits */
+    errand serves, takes_back, ends;
     struct part *made; /* by the caller, in the order given; the thread takes them over */
     uint64_t *rows;    /* their addresses, and behind these their lengths */
 };
@@ -80,14 +80,14 @@ struct lio_arrival {
     _Atomic size_t open; /* rooms that are awaited, or written to */
     bool is_given_up;    /* the caller has said so */
     bool is_closed;
-    order asks, gives_up, ends;
+    errand asks, gives_up, ends;
     size_t count;
     room rooms[];
 };
 
 /* Roots whose rows of a block are not needed. */
 typedef struct {
-    order order;
+    errand errand;
     uint64_t block;
     size_t count;
     uint32_t peers[];
@@ -127,17 +127,17 @@ struct lio_exchange {
     /* under the lock */
     pthread_mutex_t lock;
     pthread_cond_t work, moved;
-    order *orders, *last_order;
+    errand *errands, *last_errand;
 
     /* of callers, and for them */
-    atomic_bool is_done_ordered, is_end_ordered; /* the orders `done` and `ends` were left */
+    atomic_bool is_done_left, is_end_left; /* the errands `done` and `ends` were left */
     atomic_bool has_failed;
     _Atomic size_t open; /* 1 until nobody takes or sends any more */
     lio_error error;     /* what ended it, once it has failed */
     _Atomic uint64_t sent_bytes, received_bytes, sent_messages, received_messages;
 
     /* the thread's own */
-    order done, ends, stops;
+    errand done, ends, stops;
     bool is_stopping, is_done;
     bool has_news; /* callers may wait for what has changed in this round */
     word *outbox, *last_out;
@@ -153,8 +153,8 @@ struct lio_exchange {
     peer peer[];
 };
 
-/* Leaves an order to the thread. */
-void lio_exchange_order(lio_exchange *x, order *one, int kind, void *subject);
+/* Leaves an errand to the thread. */
+void lio_exchange_leave(lio_exchange *x, errand *one, int kind, void *subject);
 
 /* Ends the exchange: the callers that wait hear of it. */
 void lio_exchange_fail(lio_exchange *x, int code, const char *what, int reason);
@@ -187,7 +187,7 @@ void lio_exchange_note(peer *p, uint8_t fact);
 /* Sends a control message. */
 void lio_exchange_say(lio_exchange *x, uint32_t to, uint64_t what, uint64_t number);
 
-/* Orders about rows that this root sends. */
+/* Errands about rows that this root sends. */
 void lio_exchange_take_parts(lio_exchange *x, lio_shipment *shipment);
 void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment);
 void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment);
@@ -202,7 +202,7 @@ void lio_exchange_tell_end(lio_exchange *x, uint32_t to);
 void lio_exchange_drop_parts(lio_exchange *x, peer *p);
 void lio_exchange_drop_word(peer *p);
 
-/* Orders about rows that this root takes. */
+/* Errands about rows that this root takes. */
 void lio_exchange_ask_for(lio_exchange *x, lio_arrival *arrival);
 void lio_exchange_give_up(lio_exchange *x, lio_arrival *arrival);
 void lio_exchange_end_arrival(lio_exchange *x, lio_arrival *arrival);

@@ -47,17 +47,12 @@ static void *take_buffer(lio_exchange *x)
     return x->memory + (size_t)x->buffers_made++ * LIO_MESSAGE_BYTES;
 }
 
-static uint64_t rounded(uint64_t length)
-{
-    return (length + LIO_ROW_ALIGNMENT - 1) / LIO_ROW_ALIGNMENT * LIO_ROW_ALIGNMENT;
-}
-
 /* Packs the next `bytes` of a part. */
 static void pack(part *p, uint8_t *into, uint64_t bytes)
 {
     p->left -= bytes;
     while (bytes > 0) {
-        uint64_t length = *p->lengths, whole = rounded(length), here = whole - p->packed;
+        uint64_t length = *p->lengths, whole = lio_row_room(length), here = whole - p->packed;
         here = here < bytes ? here : bytes;
         uint64_t of_row = p->packed < length ? length - p->packed : 0;
         of_row = of_row < here ? of_row : here;
@@ -208,14 +203,6 @@ void lio_exchange_end_shipment(lio_exchange *x, lio_shipment *shipment)
 
 /* --- callers -------------------------------------------------------------------------------- */
 
-static uint64_t bytes_of(const uint64_t *lengths, uint64_t count)
-{
-    uint64_t bytes = 0;
-    for (uint64_t row = 0; row < count; row++)
-        bytes += rounded(lengths[row]);
-    return bytes;
-}
-
 /* Makes the parts of a shipment, in their order. */
 static int make_parts(const lio_exchange *x, lio_shipment *shipment, const lio_serving *parts,
                       size_t count, size_t rows, lio_error *error)
@@ -226,6 +213,8 @@ static int make_parts(const lio_exchange *x, lio_shipment *shipment, const lio_s
         const uint64_t *lengths = shipment->rows + rows + given->first;
         if (given->peer >= x->peers || given->peer == x->own)
             return lio_fail(error, LIO_ERR_ARGUMENT, 0, 0, given->peer, "no such root");
+        if (given->first > rows || given->count > rows - given->first)
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, rows, given->count, "no such rows");
         *end = malloc(sizeof **end);
         if (*end == NULL)
             return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory for rows to send");
@@ -234,42 +223,55 @@ static int make_parts(const lio_exchange *x, lio_shipment *shipment, const lio_s
                        .block = given->block,
                        .from = shipment->rows + given->first,
                        .lengths = lengths,
-                       .left = bytes_of(lengths, given->count)};
+                       .left = lio_rows_room(lengths, (size_t)given->count)};
         end = &(*end)->next;
     }
     return LIO_OK;
 }
 
+/* Notes where rows lie, and how long they are. */
+static int find_rows(lio_shipment *shipment, const lio_loaded *loaded, const lio_extent *extents,
+                     const int64_t *order, size_t rows, lio_error *error)
+{
+    for (size_t i = 0; i < rows; i++) {
+        if (order[i] < 0 || (uint64_t)order[i] >= loaded->count)
+            return lio_fail(error, LIO_ERR_ARGUMENT, 0, loaded->count, i, "no such row");
+        shipment->rows[i] = loaded->base + loaded->slices[order[i]];
+        shipment->rows[rows + i] = extents[order[i]].length;
+    }
+    return LIO_OK;
+}
+
 int lio_exchange_serve(lio_exchange *x, const lio_serving *parts, size_t count,
-                       const uint64_t *from, const uint64_t *lengths, size_t rows,
-                       lio_shipment **out, lio_error *error)
+                       const lio_loaded *loaded, const lio_extent *extents, const int64_t *order,
+                       size_t rows, lio_shipment **out, lio_error *error)
 {
     int code;
     lio_shipment *shipment = calloc(1, sizeof *shipment);
     if (shipment != NULL)
-        shipment->rows = malloc(2 * rows * sizeof *shipment->rows + 1);
+        shipment->rows = calloc(2 * rows + 1, sizeof *shipment->rows);
     if (shipment == NULL || shipment->rows == NULL) {
         free(shipment);
         return lio_fail(error, LIO_ERR_NOMEM, 0, count, 0, "no memory for rows to send");
     }
-    memcpy(shipment->rows, from, rows * sizeof *from);
-    memcpy(shipment->rows + rows, lengths, rows * sizeof *lengths);
     shipment->exchange = x;
     atomic_init(&shipment->left, count);
-    code = make_parts(x, shipment, parts, count, rows, error);
+    code = find_rows(shipment, loaded, extents, order, rows, error);
+    if (code == LIO_OK)
+        code = make_parts(x, shipment, parts, count, rows, error);
     if (code != LIO_OK) {
         free_shipment(shipment);
         return code;
     }
-    lio_exchange_order(x, &shipment->serves, SERVES, shipment);
+    lio_exchange_leave(x, &shipment->serves, SERVES, shipment);
     *out = shipment;
     return LIO_OK;
 }
 
 void lio_exchange_end(lio_exchange *x)
 {
-    if (!atomic_exchange(&x->is_end_ordered, true))
-        lio_exchange_order(x, &x->ends, ENDS, NULL);
+    if (!atomic_exchange(&x->is_end_left, true))
+        lio_exchange_leave(x, &x->ends, ENDS, NULL);
 }
 
 size_t lio_shipment_left(const lio_shipment *shipment)
@@ -277,15 +279,23 @@ size_t lio_shipment_left(const lio_shipment *shipment)
     return atomic_load(&shipment->left);
 }
 
+int lio_shipment_wait(lio_shipment *shipment, int timeout_ms, lio_error *error)
+{
+    lio_exchange *x = shipment->exchange;
+    if (lio_exchange_wait_none(x, &shipment->left, true, timeout_ms))
+        return LIO_OK;
+    return lio_exchange_has_failed(x, error) ? error->code : LIO_PENDING;
+}
+
 void lio_shipment_expire(lio_shipment *shipment)
 {
     if (!atomic_exchange(&shipment->is_asked_back, true))
-        lio_exchange_order(shipment->exchange, &shipment->takes_back, TAKES_BACK, shipment);
+        lio_exchange_leave(shipment->exchange, &shipment->takes_back, TAKES_BACK, shipment);
 }
 
 void lio_shipment_close(lio_shipment *shipment)
 {
     if (shipment == NULL || shipment->exchange->pid != getpid())
         return;
-    lio_exchange_order(shipment->exchange, &shipment->ends, ENDS_SHIPMENT, shipment);
+    lio_exchange_leave(shipment->exchange, &shipment->ends, ENDS_SHIPMENT, shipment);
 }

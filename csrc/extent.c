@@ -16,6 +16,17 @@ size_t lio_extents_find(const lio_extent *table, size_t records, const int64_t *
     return count;
 }
 
+size_t lio_extents_take(const lio_extent *table, size_t records, const uint64_t *numbers,
+                        size_t count, lio_extent *out)
+{
+    for (size_t i = 0; i < count; i++) {
+        if (numbers[i] >= records)
+            return i;
+        out[i] = table[numbers[i]];
+    }
+    return count;
+}
+
 uint64_t lio_extents_pack(const lio_extent *extents, size_t count, uint64_t *lengths,
                           uint64_t *offsets, uint64_t *room)
 {

@@ -18,6 +18,10 @@ enum { LIO_PACK_ALIGNMENT = 16 };
 size_t lio_extents_find(const lio_extent *table, size_t records, const int64_t *numbers,
                         size_t count, uint64_t *places, lio_extent *out);
 
+/* The same by numbers that are in the table, or not: returns how many, from the first on, are. */
+size_t lio_extents_take(const lio_extent *table, size_t records, const uint64_t *numbers,
+                        size_t count, lio_extent *out);
+
 /* Places extents one after another: their lengths, and where they begin. Returns the sum of their
  * lengths; `room` is what they need. Both saturate. */
 uint64_t lio_extents_pack(const lio_extent *extents, size_t count, uint64_t *lengths,

@@ -187,6 +187,12 @@ int lio_window_wait_released(void *control, uint32_t root, uint32_t first, uint3
     }
 }
 
+int lio_window_is_released(void *control, uint32_t root, uint32_t first, uint32_t count,
+                           uint64_t released)
+{
+    return lio_window_wait_released(control, root, first, count, released, 0);
+}
+
 int lio_window_wait_published(void *control, uint32_t root, uint64_t block, int timeout_ms)
 {
     desk *at = desk_of(control, root);

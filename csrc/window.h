@@ -55,6 +55,10 @@ void lio_window_publish(void *control, uint32_t root, uint64_t published);
 int lio_window_wait_released(void *control, uint32_t root, uint32_t first, uint32_t count,
                              uint64_t released, int timeout_ms);
 
+/* The same without waiting. */
+int lio_window_is_released(void *control, uint32_t root, uint32_t first, uint32_t count,
+                           uint64_t released);
+
 /* Rank: waits until more than `block` blocks are published. LIO_PENDING as above. */
 int lio_window_wait_published(void *control, uint32_t root, uint64_t block, int timeout_ms);
 

@@ -31,6 +31,7 @@ from lmdbio._core.codec import (
     encode_block,
     encode_leaves,
 )
+from lmdbio._core.copier import Copier, Copying
 from lmdbio._core.cursor import (
     WANT_KEY,
     WANT_VALUE,
@@ -64,6 +65,7 @@ from lmdbio._core.extents import (
     mark_extents,
     pack_extents,
     split_rows,
+    take_extents,
 )
 from lmdbio._core.format import (
     Database,
@@ -98,7 +100,17 @@ from lmdbio._core.order import Shuffling
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
 from lmdbio._core.prefetch import Prefetch
+from lmdbio._core.rows import (
+    ROW_ALIGNMENT,
+    TABLE_ROW_BYTES,
+    LaidOut,
+    Loaded,
+    lay_out,
+    rows_room,
+    write_table,
+)
 from lmdbio._core.scan import Items, Scan
+from lmdbio._core.sources import RoundTable, Seats, find_block_sources, find_round_uses
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.trace import SpanKind, Traced, ring
@@ -127,6 +139,8 @@ __all__ = [
     "BlockForm",
     "DEPTH_MAX",
     "Chunk",
+    "Copier",
+    "Copying",
     "Counters",
     "Cursor",
     "Database",
@@ -210,7 +224,19 @@ __all__ = [
     "meta_bytes",
     "newest_txnid",
     "pack_extents",
+    "LaidOut",
+    "Loaded",
+    "ROW_ALIGNMENT",
+    "TABLE_ROW_BYTES",
+    "RoundTable",
+    "Seats",
     "Shuffling",
+    "find_block_sources",
+    "lay_out",
+    "rows_room",
+    "take_extents",
+    "write_table",
+    "find_round_uses",
     "CLOCK_FLAGS",
     "SOURCES",
     "run_clock",

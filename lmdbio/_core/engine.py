@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.memory import Memory, lend
 from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
@@ -103,7 +104,10 @@ class Ticket:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """True when every byte is there; raises the first error."""
-        code = lib.lio_ticket_wait(self.out[0], timeout_ms, self._status.error)
+        if timeout_ms:
+            code = lib.lio_ticket_wait(self.out[0], timeout_ms, self._status.error)
+        else:
+            code = lib.lio_ticket_poll(self.out[0], self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)
@@ -371,8 +375,11 @@ class Engine:
         reads = np.ascontiguousarray(reads, READ)
         ticket = Ticket(self, keep)
         status = Status(self.path)
+        # Bytes that the page cache holds are copied at once.
+        size = int(reads[0]["length"]) if len(reads) == 1 else BYTES_MAX + 1
+        submit = brief_up_to("lio_engine_submit", size, BYTES_MAX)
         status.check(
-            lib.lio_engine_submit(
+            submit(
                 self.pointer, pointer_to(reads, "lio_read *"), len(reads), ticket.out, status.error
             )
         )

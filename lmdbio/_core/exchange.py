@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import brief_up_to
 from lmdbio._core.owner import owned
+from lmdbio._core.rows import Loaded
 from lmdbio._core.status import SLICE_MS, Status, pointer_to
 
 __all__ = [
@@ -40,8 +42,6 @@ ASKING = np.dtype(
         "itemsize": 24,
     }
 )
-
-U64 = npt.NDArray[np.uint64]
 
 
 class Exchanged(NamedTuple):
@@ -120,7 +120,6 @@ class Exchange:
 
     MESSAGE_BYTES = int(lib.LIO_MESSAGE_BYTES)
     MESSAGES_MAX = int(lib.LIO_MESSAGES_MAX)
-    ROW_ALIGNMENT = int(lib.LIO_ROW_ALIGNMENT)
     DONE, GONE, OWES = int(lib.LIO_PEER_DONE), int(lib.LIO_PEER_GONE), int(lib.LIO_PEER_OWES)
 
     def __init__(
@@ -149,27 +148,27 @@ class Exchange:
         self._status.check(code)
         self.pointer = owned(out[0], lib.lio_exchange_close)
 
-    def serve(self, parts: npt.NDArray[Any], addresses: U64, lengths: U64) -> Shipment:
+    def serve(
+        self, parts: npt.NDArray[Any], loaded: Loaded, order: npt.NDArray[np.int64]
+    ) -> Shipment:
         """Hand over rows that other roots will ask for.
 
         Args:
             parts: of dtype ``SERVING``; of each root in the order of its blocks.
-            addresses, lengths: of the rows, shape (n,). The caller owns the rows until
-                ``Shipment.left`` is 0.
+            loaded: the rows are among these records. The caller owns their memory until
+                ``Shipment.left`` is 0, or ``stop``.
+            order: places of the rows among them, shape (n,).
         """
-        addresses = np.ascontiguousarray(addresses, np.uint64)
-        lengths = np.ascontiguousarray(lengths, np.uint64)
-        ends = parts["first"] + parts["count"]
-        if len(addresses) != len(lengths) or (len(ends) and int(ends.max()) > len(lengths)):
-            raise ValueError(f"{len(addresses)} rows, {len(lengths)} lengths, parts to {ends}")
+        order = np.ascontiguousarray(order, np.int64)
         out = ffi.new("lio_shipment **")
-        code = lib.lio_exchange_serve(
+        code = brief_up_to("lio_exchange_serve", len(order))(
             self.pointer,
             pointer_to(np.ascontiguousarray(parts), "lio_serving *"),
             len(parts),
-            pointer_to(addresses, "uint64_t *"),
-            pointer_to(lengths, "uint64_t *"),
-            len(lengths),
+            loaded.pointer,
+            pointer_to(loaded.extents, "lio_extent *"),
+            pointer_to(order, "int64_t *"),
+            len(order),
             out,
             self._status.error,
         )
@@ -252,15 +251,26 @@ class Exchange:
 class Shipment:
     """Rows that were handed over to be sent."""
 
-    __slots__ = ("_owner",)
+    __slots__ = ("_owner", "_status")
 
     def __init__(self, exchange: Exchange, pointer: Any) -> None:
         self._owner = owned(pointer, lib.lio_shipment_close, exchange.pointer)
+        self._status = Status("messages between roots")
 
     @property
     def left(self) -> int:
         """Parts of them that are not packed yet."""
         return int(lib.lio_shipment_left(self._owner))
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether all are packed, after ``timeout_ms`` at most."""
+        if not timeout_ms:
+            return not self.left
+        code = lib.lio_shipment_wait(self._owner, timeout_ms, self._status.error)
+        if code == lib.LIO_PENDING:
+            return False
+        self._status.check(code)
+        return True
 
     def expire(self) -> None:
         """Take back parts that nobody has asked for yet, of roots that are so far behind."""
@@ -282,7 +292,10 @@ class Arrival:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether no answer is awaited, after ``timeout_ms`` at most."""
-        code = lib.lio_arrival_wait(self._owner, timeout_ms, self._status.error)
+        if timeout_ms:
+            code = lib.lio_arrival_wait(self._owner, timeout_ms, self._status.error)
+        else:
+            code = lib.lio_arrival_poll(self._owner, self._status.error)
         if code == lib.LIO_PENDING:
             return False
         self._status.check(code)
@@ -300,5 +313,10 @@ class Arrival:
 
     def close(self, timeout_ms: int = 0) -> bool:
         """Give up what is awaited; return whether nothing comes into its rooms any more."""
+        if timeout_ms:
+            ffi.gc(self._owner, None)
+            return bool(lib.lio_arrival_close(self._owner, timeout_ms) == lib.LIO_OK)
+        is_over = lib.lio_arrival_poll(self._owner, self._status.error) == lib.LIO_OK
         ffi.gc(self._owner, None)
-        return bool(lib.lio_arrival_close(self._owner, timeout_ms) == lib.LIO_OK)
+        lib.lio_arrival_drop(self._owner)
+        return bool(is_over)

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import brief_up_to
 from lmdbio._core.status import EXTENT, U64, Extents, pointer_to
 
 
@@ -51,6 +52,30 @@ def find_extents(table: Extents, indices: npt.NDArray[np.int64]) -> tuple[U64, E
         pointer_to(found, "lio_extent *"),
     )
     return (places, found) if inside == count else None
+
+
+def take_extents(table: Extents, indices: U64, path: str) -> Extents:
+    """Takes records out of a table of all, dtype ``EXTENT``. Pure.
+
+    Args:
+        indices: uint64, shape (n,).
+        path: of the file, for the error.
+
+    Raises:
+        IndexError: one is not below the table's length.
+    """
+    indices = np.ascontiguousarray(indices, np.uint64)
+    found = np.empty(len(indices), EXTENT)
+    inside = brief_up_to("lio_extents_take", len(indices))(
+        pointer_to(table, "lio_extent *"),
+        len(table),
+        pointer_to(indices, "uint64_t *"),
+        len(indices),
+        pointer_to(found, "lio_extent *"),
+    )
+    if inside < len(indices):
+        raise IndexError(f"{path}: record {indices[inside]} of {len(table)}")
+    return found
 
 
 def pack_extents(extents: Extents) -> Packed:

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.owner import owned
 from lmdbio._core.status import pointer_to
 
@@ -31,7 +32,7 @@ class Memory:
     __slots__ = ("_owner", "address", "size")
 
     def __init__(self, size: int) -> None:
-        pointer = lib.lio_buffer_open(size)
+        pointer = brief_up_to("lio_buffer_open", size, BYTES_MAX)(size)
         if pointer == ffi.NULL:
             raise MemoryError(f"no memory for a buffer of {size} bytes")
         self._owner = owned(pointer, lib.lio_buffer_close)

@@ -36,12 +36,12 @@ class Shuffling:
         inner_keys: U64,
         keeps_inner: bool,
     ) -> None:
-        self._shuffle: Any = ffi.new("lio_shuffle *")
-        self._count = self._shuffle.count = count
-        self._shuffle.chunk, self._shuffle.window = chunk, window
-        self._shuffle.chunk_keys = chunk_keys.tolist()
-        self._shuffle.inner_keys = inner_keys.tolist()
-        self._shuffle.keeps_inner = keeps_inner
+        self.pointer: Any = ffi.new("lio_shuffle *")
+        self._count = self.pointer.count = count
+        self.pointer.chunk, self.pointer.window = chunk, window
+        self.pointer.chunk_keys = chunk_keys.tolist()
+        self.pointer.inner_keys = inner_keys.tolist()
+        self.pointer.keeps_inner = keeps_inner
 
     def records(self, numbers: U64) -> None:
         """Replaces places by the records there.
@@ -53,12 +53,12 @@ class Shuffling:
             IndexError: one is not below the count.
         """
         self._check(numbers)
-        lib.lio_shuffle_records(self._shuffle, pointer_to(numbers, "uint64_t *"), len(numbers))
+        lib.lio_shuffle_records(self.pointer, pointer_to(numbers, "uint64_t *"), len(numbers))
 
     def places(self, numbers: U64) -> None:
         """Replaces records by their places; as ``records``."""
         self._check(numbers)
-        lib.lio_shuffle_places(self._shuffle, pointer_to(numbers, "uint64_t *"), len(numbers))
+        lib.lio_shuffle_places(self.pointer, pointer_to(numbers, "uint64_t *"), len(numbers))
 
     def _check(self, numbers: U64) -> None:
         if len(numbers) and int(numbers.max()) >= self._count:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import brief_up_to
 from lmdbio._core.status import EXTENT, REQUEST, U64, Extents, Status, pointer_to
 
 
@@ -57,21 +58,17 @@ def make_plan(
     )
     out = ffi.new("lio_plan **")
     status = Status()
+    make = brief_up_to("lio_plan_make", len(extents))
     status.check(
-        lib.lio_plan_make(
-            pointer_to(extents, "lio_extent *"), len(extents), options, out, status.error
-        )
+        make(pointer_to(extents, "lio_extent *"), len(extents), options, out, status.error)
     )
     owner = ffi.gc(out[0], lib.lio_plan_free)
     totals = ffi.new("lio_plan_totals *")
     lib.lio_plan_get_totals(owner, totals)
     count = int(totals.requests)
-    requests = np.frombuffer(
-        ffi.buffer(lib.lio_plan_requests(owner), count * REQUEST.itemsize), REQUEST
-    ).copy()
-    slices = np.frombuffer(
-        ffi.buffer(lib.lio_plan_slices(owner), len(extents) * 8), np.uint64
-    ).copy()
+    requests, slices = np.empty(count, REQUEST), np.empty(len(extents), np.uint64)
+    ffi.memmove(requests, lib.lio_plan_requests(owner), requests.nbytes)
+    ffi.memmove(slices, lib.lio_plan_slices(owner), slices.nbytes)
     return Plan(
         requests, slices, PlanTotals(*(int(getattr(totals, name)) for name in _TOTALS_FIELDS))
     )

@@ -50,9 +50,11 @@ class Window:
         Returns:
             True when it has, False when it has not yet, None when all of the team have left.
         """
-        code = lib.lio_window_wait_released(
-            self._control, root, team.start, len(team), released, timeout_ms
-        )
+        given = self._control, root, team.start, len(team), released
+        if timeout_ms:
+            code = lib.lio_window_wait_released(*given, timeout_ms)
+        else:
+            code = lib.lio_window_is_released(*given)
         return None if code == lib.LIO_NOTFOUND else bool(code == lib.LIO_OK)
 
     def wait_published(self, root: int, block: int) -> bool:

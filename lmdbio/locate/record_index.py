@@ -72,16 +72,17 @@ class RecordIndex(OpenDatabase):
             ProvenanceError, CorruptedError: a block of the provenance file, or a leaf, is damaged.
             Error: the file has moved on.
         """
+        if self._table is None and len(indices):
+            last = int(indices.max())
+            if last >= self.count:
+                raise IndexError(f"{self.path}: record {last} of {self.count}")
+            records = indices if self._order is None else self._order[indices]
+            if self._is_table_due(records):
+                self._make_table()
+        if self._table is not None:
+            return _core.take_extents(self._table, indices, self.path)
         if not len(indices):
             return np.empty(0, _core.EXTENT)
-        last = int(indices.max())
-        if last >= self.count:
-            raise IndexError(f"{self.path}: record {last} of {self.count}")
-        records = indices if self._order is None else self._order[indices]
-        if self._table is None and self._is_table_due(records):
-            self._make_table()
-        if self._table is not None:
-            return self._table[indices]
         assert self._section is not None
         try:
             return self._section.locate(records)

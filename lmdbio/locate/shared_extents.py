@@ -27,7 +27,7 @@ class SharedExtents(OpenDatabase):
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
         """Return the extents (dtype ``EXTENT``) of records, in the order asked."""
-        return self._table[indices]
+        return _core.take_extents(self._table, indices, self.path)
 
     def run(self, start: int, stop: int) -> _core.Extents:
         """Return the extents of records ``start`` to ``stop`` (exclusive); never write to them."""

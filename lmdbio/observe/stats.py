@@ -35,7 +35,6 @@ Source: TypeAlias = Literal["own", "file"]
 #: Why another root has not sent a row: it came too late, or that root has ended.
 Missed: TypeAlias = Literal["late", "gone"]
 #: Rows begin at multiples of it.
-ROUNDED = np.uint64(8)
 _RESTS: dict[Rest, str] = {
     "reads": "wait for reads",
     "idle": "idle, no free slot",
@@ -392,11 +391,10 @@ class StageCounter:
             self.guessed_bytes += size
             self.guessed_records += hits
 
-    def sourced(self, source: Source, lengths: npt.NDArray[np.uint64]) -> None:
-        """Count rows of a block, whose lengths these are, by where they came from."""
-        size = int((-(-lengths // ROUNDED) * ROUNDED).sum())
+    def sourced(self, source: Source, records: int, size: int) -> None:
+        """Count rows of a block by where they came from, and the bytes that they take there."""
         with self._lock:
-            self.source_records[source] += len(lengths)
+            self.source_records[source] += records
             self.source_bytes[source] += size
 
     def came(self, begun: int, records: int) -> None:

@@ -101,7 +101,7 @@ class Epoch:
         if self.seed is not None and self.shuffle.held:
             return self._mixed(given)
         if self.seed is not None and len(given):
-            self._shuffling().records(given.view(np.uint64))
+            self.shuffling.records(given.view(np.uint64))
         return given
 
     def places(self, samples: npt.ArrayLike) -> I64:
@@ -120,7 +120,7 @@ class Epoch:
         if self.seed is not None and self.shuffle.held:
             return self._unmixed(given)
         if self.seed is not None and len(given):
-            self._shuffling().places(given.view(np.uint64))
+            self.shuffling.places(given.view(np.uint64))
         return given
 
     def mixed_epochs(self) -> tuple[Epoch, Epoch]:
@@ -160,8 +160,15 @@ class Epoch:
             raise IndexError(f"a {what} lies outside the {self.count} samples")
         return given
 
-    def _shuffling(self) -> _core.Shuffling:
-        assert self.seed is not None
+    @property
+    def shuffling(self) -> _core.Shuffling:
+        """The order, as C computes it; not of a given one, nor of one that mixes.
+
+        Raises:
+            ValueError: there is no seed: samples keep their order.
+        """
+        if self.seed is None:
+            raise ValueError("without a seed, an epoch is not shuffled")
         return _shuffling(self.count, self.seed, self.number, self.shuffle)
 
 

@@ -20,6 +20,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.split import split_share
 
@@ -90,6 +91,12 @@ class Rounds:
         whole = np.minimum(numbers * self._size, self._chunks * self.epoch.shuffle.chunk)
         return np.asarray(whole - lacking * (numbers > short), np.int64)
 
+    @cached_property
+    def table(self) -> _core.RoundTable:
+        """The same, as C computes with it."""
+        short, lacking = self._missing
+        return _core.RoundTable(self.epoch.shuffling, len(self), self._size, short, lacking)
+
     def begin(self, number: int) -> int:
         """Return the first place of a round; of the one after the last, the epoch's end."""
         return int(self._begins[number])
@@ -156,21 +163,6 @@ class RoundSequence:
                 yield Round(epoch, number, first + begin, first + end)
                 number += 1
             epoch, number = epoch + 1, 0
-
-    def holders(self, places: I64, records: I64) -> tuple[I64, I64]:
-        """Return the round of each place, counted from the first epoch's first, and its root.
-
-        Args:
-            places: of the sequence.
-            records: that come there.
-        """
-        numbers, within = np.divmod(places, self.epochs.count)
-        found, roots = np.empty_like(numbers), np.empty_like(numbers)
-        for epoch in np.unique(numbers).tolist():
-            here, rounds = numbers == epoch, self.rounds(epoch)
-            found[here] = epoch * len(rounds) + rounds.of(within[here])
-            roots[here] = rounds.holder(records[here])
-        return found, roots
 
     def rounds(self, epoch: int) -> Rounds:
         """Return those of an epoch."""

@@ -38,6 +38,7 @@ import numpy.typing as npt
 
 from lmdbio.planning.balance import deal
 from lmdbio.planning.order import Epochs
+from lmdbio.planning.places import Places, merged
 from lmdbio.planning.split import split_share
 
 __all__ = ["ASSIGNMENTS", "Run", "Schedule"]
@@ -231,31 +232,23 @@ class Schedule:
         before = self._block_rows(block, self._rows_before[team], self._last_rows_before[team])
         return block * self.block_iterations * self.batch_size + before
 
-    def _places(self, block: int, team: int) -> npt.NDArray[np.int64]:
-        """``strided``: the places of a block's rows."""
-        first, length = block * self.block_iterations, self.block_length(block)
-        full = length - self.is_short(first + length - 1)
-        shares = map(self.share, self.teams[team])
-        positions = np.concatenate([np.arange(s.start, s.stop) for s in shares])
-        steps = (first + np.arange(full)[:, np.newaxis]) * self.batch_size
-        places = (steps + positions).ravel()
-        if full == length:
-            return np.asarray(places, np.int64)
-        last = first + full
-        rest = [self.share(rank, last) for rank in self.teams[team]]
-        begin = last * self.batch_size
-        parts = [np.arange(begin + share.start, begin + share.stop) for share in rest]
-        return np.asarray(np.concatenate([places, *parts]), np.int64)
-
-    def team_places(self, block: int, team: int) -> npt.NDArray[np.int64]:
-        """Return the places of a block's rows: int64, shape (rows,), ascending; not of ``local``.
+    def team_places(self, block: int, team: int) -> tuple[Places, ...]:
+        """Return the places of a block's rows, in their order; not of ``local``.
 
         Counted from the start of the sequence.
         """
         if self.assignment == "blocked":
-            first = self.chunk(block, team)
-            return np.arange(first, first + self._team_rows(block, team))
-        return self._places(block, team)
+            run = range(self._team_rows(block, team))
+            return (Places(self.chunk(block, team), 0, 1, (run,)),)
+        first, length = block * self.block_iterations, self.block_length(block)
+        full = length - self.is_short(first + length - 1)
+        step, last = self.batch_size, first + full
+        shares = merged(self.share(rank) for rank in self.teams[team])
+        places = (Places(first * step, step, full, shares),)
+        if full == length:
+            return places
+        rest = merged(self.share(rank, last) for rank in self.teams[team])
+        return (*places, Places(last * step, step, 1, rest))
 
     # --- records
 
@@ -302,7 +295,8 @@ class Schedule:
             return np.concatenate([self._dealt(iteration)[team] for iteration in iterations])
         if self.assignment == "blocked":
             return self._consecutive(self.chunk(block, team), self._team_rows(block, team))
-        return self._at(self._places(block, team))
+        places = [some.numbers() for some in self.team_places(block, team)]
+        return self._at(np.concatenate(places))
 
     def course(self, block: int) -> tuple[Run, ...]:
         """All records of a block of one iteration, in the order of the sequence, by team."""

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
 from lmdbio.planning.rounds import Round, RoundSequence
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["BlockSources", "RoundUses", "Sources", "seats"]
+__all__ = ["BlockSources", "RoundUses", "Sources"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -73,68 +74,50 @@ class Sources:
 
     def __init__(self, schedule: Schedule) -> None:
         assert schedule.epochs is not None
-        self._schedule, self._epochs = schedule, schedule.epochs
-        self.sequence = RoundSequence(schedule.epochs, len(schedule.teams))
+        self._schedule, self._count = schedule, schedule.epochs.count
+        self._roots = len(schedule.teams)
+        self.sequence = RoundSequence(schedule.epochs, self._roots)
+        self._seats = _seats(schedule)
 
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
-        places = self._schedule.team_places(number, team) + self._schedule.start
-        records = self._epochs.samples(places)
-        rounds, roots = self.sequence.holders(places, records)
-        order = np.lexsort((roots, rounds))
-        begins = _runs(rounds[order], roots[order])
-        first = order[begins[:-1]]
-        return BlockSources(records, order, rounds[first], roots[first], begins)
+        schedule = self._schedule
+        places = [
+            some for some in schedule.team_places(number, team) if some.repeats and some.runs
+        ]
+        places = [some._replace(first=some.first + schedule.start) for some in places]
+        epoch = last = 0
+        if places:
+            epoch = (places[0].first + places[0].runs[0].start) // self._count
+            end = places[-1]
+            last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
+            last //= self._count
+        tables = [self.sequence.rounds(one).table for one in range(epoch, last + 1)]
+        return BlockSources(*_core.find_block_sources(tables, epoch, self._roots, places))
 
     def uses(self, one: Round, root: int) -> RoundUses:
         """Return what becomes of the records that ``root`` reads for a round."""
-        schedule, count = self._schedule, self._epochs.count
-        rounds = self.sequence.rounds(one.epoch)
-        records = rounds.slice(one.number, root)
-        places = rounds.epoch.places(records) + one.epoch * count - schedule.start
-        end = schedule.end
-        used = np.flatnonzero((places >= 0) & (places < (end if end is not None else 2**63 - 1)))
-        teams, blocks = seats(schedule, places[used])
-        order = np.lexsort((places[used], teams))
-        order = order[teams[order] != root]
-        begins = _runs(teams[order], blocks[order])
-        first = order[begins[:-1]]
-        own = len(used) - len(order)
-        return RoundUses(records, own, used[order], teams[first], blocks[first], begins)
+        table = self.sequence.rounds(one.epoch).table
+        found = _core.find_round_uses(table, one.epoch, one.number, root, self._roots, self._seats)
+        return RoundUses(*found)
 
 
-def seats(schedule: Schedule, places: I64) -> tuple[I64, I64]:
-    """Return which team uses each place, and in which block: the inverse of ``team_places``.
-
-    Args:
-        schedule: strided or blocked.
-        places: counted from the start of its sequence, before its end.
-    """
+def _seats(schedule: Schedule) -> _core.Seats:
+    """Return which team uses each place, and in which block."""
+    teams, last = range(len(schedule.teams)), (schedule.blocks or 1) - 1
     size = schedule.block_iterations * schedule.batch_size
-    blocks = places // size
-    if schedule.assignment == "blocked":
-        teams = np.empty_like(places)
-        last = -1 if schedule.blocks is None else schedule.blocks - 1
-        for block in {0, last}:  # all but the last are like the first
-            here = (blocks == last) == (block == last)
-            begins = [schedule.chunk(block, team) for team in range(len(schedule.teams))]
-            within = places[here] - blocks[here] * size
-            teams[here] = np.searchsorted(np.array(begins) - block * size, within, "right") - 1
-        return teams, blocks
-    iterations, positions = np.divmod(places, schedule.batch_size)
-    sizes = np.full(places.shape, schedule.batch_size, np.int64)
-    if schedule.length is not None:
-        sizes = np.minimum(sizes, schedule.length - iterations * schedule.batch_size)
-    ranks = ((positions + 1) * schedule.ranks - 1) // sizes  # as ``split_share`` shares them
-    team_of = np.array([schedule.team_of(rank) for rank in range(schedule.ranks)])
-    return team_of[ranks], blocks
-
-
-def _runs(*keys: I64) -> I64:
-    """Return where runs of equal keys begin, and the end."""
-    changes = np.zeros(max(0, len(keys[0]) - 1), np.bool_)
-    for key in keys:
-        changes |= key[1:] != key[:-1]
-    begins = np.flatnonzero(changes) + 1
-    start = [0] if len(keys[0]) else []
-    return np.concatenate((start, begins, [len(keys[0])])).astype(np.int64)
+    is_blocked = schedule.assignment == "blocked"
+    kinds = (0, last) if is_blocked else ()  # all but the last block are like the first
+    chunks = [schedule.chunk(block, team) - block * size for block in kinds for team in teams]
+    return _core.Seats(
+        start=schedule.start,
+        end=None if schedule.end is None else schedule.start + schedule.end,
+        batch_size=schedule.batch_size,
+        block_iterations=schedule.block_iterations,
+        length=schedule.length,
+        last_block=None if schedule.blocks is None else last,
+        ranks=schedule.ranks,
+        chunks=chunks,
+        team_of=[] if is_blocked else [schedule.team_of(rank) for rank in range(schedule.ranks)],
+        teams=len(teams),
+    )

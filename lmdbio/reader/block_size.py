@@ -11,7 +11,6 @@ from lmdbio.machine.budget import FootprintBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.table import ROW_BYTES
 
 __all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing", "WindowBuffers"]
 
@@ -187,7 +186,7 @@ class Sizing:
         return -(-max(size, 1) // self._alignment) * self._alignment
 
     def _table_bytes(self, k: int) -> int:
-        return self._rounded(k * self._rows * ROW_BYTES)
+        return self._rounded(k * self._rows * _core.TABLE_ROW_BYTES)
 
     def _data_bytes(self, k: int) -> int:
         """Return the bytes that any block of ``k`` iterations needs at most, gaps excluded."""
@@ -197,14 +196,24 @@ class Sizing:
         if schedule.epochs is not None:
             rows = k * self._rows
             if self.window_buffers.count:
-                # Rows are copied, also those of one record, which comes in each epoch.
-                whole, rows = divmod(rows, schedule.count)
-                return self._rounded(whole * bound.total + 2 * bound.any(-(-rows // 2)))
+                return self._rounded(self._copied_bytes(k, rows))
             return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
         if schedule.assignment == "blocked":
             return self._rounded(bound.run(k * self._rows))
         scattered = bound.runs(schedule.runs(self._team), k)
         return self._rounded(min(scattered, bound.run(k * schedule.batch_size)))
+
+    def _copied_bytes(self, k: int, rows: int) -> int:
+        """Return the bytes of ``rows`` that are copied, one behind the other.
+
+        Among them a record may be as often as there are epochs in a block; with any shares of
+        these, rows need most where all shares are as large.
+        """
+        schedule = self._schedule
+        span = rows if schedule.assignment == "blocked" else k * schedule.batch_size
+        epochs = max(1, min(-(-(span - 1) // schedule.count) + 1, rows))
+        rounding = rows * (_core.ROW_ALIGNMENT - 1)
+        return epochs * self._bound.any(-(-rows // epochs)) + rounding
 
     def _chunks_bytes(self, rows: int) -> int:
         """Return the bytes of all chunks that ``rows`` neighbours in a shuffled order lie in."""

@@ -12,7 +12,6 @@ from typing import Any
 from lmdbio import _core, share
 from lmdbio.batch import Batch
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.table import ROW_BYTES
 
 __all__ = ["LentBatches"]
 
@@ -56,7 +55,9 @@ class LentBatches:
         if self._schedule.is_short(iteration):
             first = self._schedule.rows(iteration, self._rank).start
         slot = window.addresses[block % window.layout.slots]
-        rows = _core.split_rows(slot + first * ROW_BYTES, len(indices), window.layout.data_bytes)
+        rows = _core.split_rows(
+            slot + first * _core.TABLE_ROW_BYTES, len(indices), window.layout.data_bytes
+        )
         if rows is None:
             raise RuntimeError(f"the table of block {block} points outside its slot")
         offsets, lengths, low, size = rows

@@ -16,7 +16,6 @@ from lmdbio.observe.stats import Rest, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
-from lmdbio.reader.table import write_table
 
 __all__ = ["RootThread", "uncaught"]
 
@@ -246,7 +245,7 @@ class RootThread(threading.Thread):
         self._mail.landed(times[1] - times[0])
         flight.ticket.close()
         self._supply.guard()
-        write_table(flight.address, flight.offsets, flight.lengths)
+        _core.write_table(flight.address, flight.offsets, flight.lengths)
         self._window.control.publish(self._window.root, flight.number + 1)
         self._counter.filled(begun, times, flight.bytes)
         if flight.past:
@@ -308,9 +307,7 @@ class RootThread(threading.Thread):
             if not self._window.reserve_more():
                 self._slot_is_free(pending.number, timeout_ms)
         elif pending is not None and (
-            pending.is_held_up
-            or not self._mail.may_read(pending.number)
-            or self._mail.awaits_cursor
+            not self._mail.may_read(pending.number) or self._mail.awaits_cursor
         ):
             self._begin_rest("turn")
             time.sleep(timeout_ms / 1000)

@@ -27,6 +27,8 @@ __all__ = ["END_MS_MAX", "FileRows", "Rows"]
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
+#: Gaps that are read over take memory: no more than so many times the records' bytes.
+ROOM_FACTOR = 2
 #: How long messages that have begun to come may take at the end, ms.
 END_MS_MAX = 2000
 
@@ -46,10 +48,11 @@ class FileRows:
     ) -> None:
         order = np.argsort(records)
         extents = source.index.extents(records[order].view(np.uint64))
-        plan = plan_reads(extents, options, alignment=source.read_alignment)
+        self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
+        room = int(ROOM_FACTOR * self._lengths.sum())
+        plan = plan_reads(extents, options, alignment=source.read_alignment, room_bytes=room)
         self._memory = _core.Memory(max(1, plan.totals.buffer_bytes))
         self._addresses = plan.slices + np.uint64(self._memory.address)
-        self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
         self._targets, self._guard = targets[order], source.index.guard
         self.ticket = source.engine.submit_plan(plan, self._memory.address, self._memory)
 
@@ -63,14 +66,15 @@ class FileRows:
 
 
 class Rows:
-    """The rows of a block that its root's own windows do not bring (``flight.Arrival``).
+    """The rows of a block, on their way from everywhere (``flight.Arrival``).
 
     Args:
+        copies: of the others, out of these windows.
         arrival: of those that other roots were asked for; None: none was.
         rooms: of these, for each root: rows in ``records``.
         missing: rows that no root was asked for, for these have ended, or are late.
-        records, lengths: of all rows of the block.
-        targets: the addresses of all rows.
+        records, laid: of all rows of the block.
+        data: address of the slot's data.
         read: starts to read rows from the file.
         patience_s: how long to wait for other roots.
         counter: counts rows by where they came from.
@@ -79,26 +83,27 @@ class Rows:
 
     def __init__(
         self,
+        copies: list[_core.Copying],
         arrival: _core.Arrival | None,
         rooms: list[I64],
         missing: I64,
         records: I64,
-        lengths: U64,
-        targets: U64,
+        laid: _core.LaidOut,
+        data: int,
         read: Callable[[I64, U64], FileRows],
         patience_s: float,
         counter: StageCounter,
         path: str,
     ) -> None:
-        self._arrival, self._rooms = arrival, rooms
-        self._records, self._lengths = records, lengths
-        self._targets, self._read = targets, read
+        self._copies, self._arrival, self._rooms = copies, arrival, rooms
+        self._records, self._laid = records, laid
+        self._data, self._read = data, read
         self._counter, self._path = counter, path
         self._deadline_s = monotonic() + patience_s
         self._begun_ns = monotonic_ns()
         self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
-        self._from_file: list[FileRows] = []
-        self._take_from_file(missing)
+        self._to_read: list[I64] = [missing] if len(missing) else []  # from the file
+        self._reading: FileRows | None = None
 
     @property
     def times(self) -> tuple[float, float]:
@@ -113,10 +118,12 @@ class Rows:
                     self._arrival.give_up()
                 return False
             self._settle(self._arrival)
-        while self._from_file:
-            if not self._from_file[-1].poll(timeout_ms):
+        while self._copies:
+            if not self._copies[-1].poll(timeout_ms):
                 return False
-            self._from_file.pop()
+            self._copies.pop()
+        if not self._read_missing(timeout_ms):
+            return False
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
 
@@ -133,16 +140,28 @@ class Rows:
             if rows:
                 self._counter.missed(why, sum(map(len, rows)))
                 tell(f"{self._path}: rows of roots that are {why} are read from the file")
-                self._take_from_file(np.concatenate(rows))
+                self._to_read.append(np.concatenate(rows))
 
     def _answered(self, answers: npt.NDArray[np.uint8], answer: int) -> list[I64]:
         """Return the rows of all rooms whose answer was this one."""
         return [rows for rows, one in zip(self._rooms, answers, strict=True) if one == answer]
 
-    def _take_from_file(self, rows: I64) -> None:
-        if len(rows):
-            self._counter.sourced("file", self._lengths[rows])
-            self._from_file.append(self._read(self._records[rows], self._targets[rows]))
+    def _read_missing(self, timeout_ms: int) -> bool:
+        """Read rows from the file; return whether all are there.
+
+        Of the oldest block alone, which is the one that is polled: they take memory besides.
+        """
+        while self._reading is not None or self._to_read:
+            if self._reading is None:
+                rows = self._to_read.pop()
+                size = _core.rows_room(self._laid.lengths[rows])
+                self._counter.sourced("file", len(rows), size)
+                targets = self._laid.offsets[rows] + np.uint64(self._data)
+                self._reading = self._read(self._records[rows], targets)
+            if not self._reading.poll(timeout_ms):
+                return False
+            self._reading = None
+        return True
 
     def poll_begun(self, timeout_ms: int = 0, older: Any = None) -> bool:  # noqa: ARG002
         """Return True: a turn does not last until messages have come."""
@@ -156,7 +175,9 @@ class Rows:
         """Give up what is awaited; return whether nothing comes into the slot any more."""
         is_over = self._arrival is None or self._arrival.close(END_MS_MAX)
         self._arrival = None
-        for each in self._from_file:
-            each.ticket.close()
-        self._from_file.clear()
+        self._copies.clear()
+        self._to_read.clear()
+        if self._reading is not None:
+            self._reading.ticket.close()
+            self._reading = None
         return is_over

@@ -51,24 +51,23 @@ class PendingBlock:
     """The block that the root reads next.
 
     Attributes:
-        awaited: reads that must arrive before it can be submitted; None: there are none.
+        awaited: reads that must arrive before it can be submitted, or what other roots must take
+            before; None: there is nothing.
         extents: of its records; None: not known yet.
         plan: of its reads; None: not made yet.
         speculated: reads that began before the supply knew where the records lie.
         is_guessed: the supply has tried to guess.
-        is_held_up: until other roots go on.
     """
 
     number: int
-    awaited: _core.Ticket | None = None
+    awaited: _core.Ticket | _core.Shipment | None = None
     extents: _core.Extents | None = None
     plan: _core.Plan | None = None
     speculated: _Speculated | None = None
     is_guessed: bool = False
-    is_held_up: bool = False
 
     def has_arrived(self, timeout_ms: int = 0) -> bool:
-        """Return whether reads that the block waits for, if there are any, have arrived."""
+        """Return whether the block waits for nothing any more."""
         return self.awaited is None or self.awaited.poll(timeout_ms)
 
 
@@ -249,7 +248,7 @@ class FileSupply:
         if speculated is not None:
             self._counter.planned(monotonic_ns(), totals)
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
-        self._counter.sourced("file", lengths)
+        self._counter.sourced("file", len(lengths), _core.rows_room(lengths))
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
         past = self._source.direct_path.engine(totals.buffer_bytes)

@@ -41,8 +41,6 @@ from lmdbio.system.log import tell
 
 __all__ = ["WindowSupply"]
 
-#: Rows begin at multiples of this in a slot: they take no more than their nodes in a leaf do.
-ROW_ALIGNMENT = _core.Exchange.ROW_ALIGNMENT
 #: A root waits for rows of others so many times as long as it has read a window itself, and at
 #: least so long; then it reads them from the file.
 PATIENCE, PATIENCE_SECONDS_MIN = 8, 1.0
@@ -60,10 +58,11 @@ class _Filled:
     Attributes:
         number: of the block.
         sources: of its rows.
-        lengths, offsets: of each row, bytes; in the slot's data.
-        size: bytes of all rows.
+        laid: its rows, in the slot's data.
         address: of the slot.
+        data: of the slot's data.
         own: runs of rows (of ``sources``) that this root's windows bring, and have not yet.
+        copies: of those that they have brought.
         arrival: of what other roots were asked for; None: nothing.
         rooms: rows of each answer.
         missing: rows that no root was asked for.
@@ -71,11 +70,11 @@ class _Filled:
 
     number: int
     sources: BlockSources
-    lengths: U64
-    offsets: U64
-    size: int
+    laid: _core.LaidOut
     address: int
+    data: int
     own: deque[int]
+    copies: list[_core.Copying]
     arrival: _core.Arrival | None
     rooms: list[I64]
     missing: I64
@@ -118,7 +117,7 @@ class WindowSupply:
     ) -> None:
         self._source, self._team, self._window = source, team, window
         self._counter, self._exchange = counter, exchange
-        self._sources = Sources(schedule)
+        self._sources, self._copier = Sources(schedule), _core.Copier()
         self._windows = Windows(
             source,
             schedule,
@@ -142,6 +141,7 @@ class WindowSupply:
         if self._exchange is not None:
             self._exchange.close()
         self._windows.close()
+        self._copier.close()
         self._source.close()
 
     def engines(self) -> Stats:
@@ -177,8 +177,8 @@ class WindowSupply:
         while block.own:
             window = self._windows.find(int(block.sources.rounds[block.own[0]]))
             pending.awaited = self._windows.awaited
-            pending.is_held_up = pending.awaited is None
             if window is None:
+                pending.awaited = pending.awaited or self._windows.oldest_shipment
                 self._hold_up()
             if window is None or not window.has_arrived:
                 return False
@@ -186,7 +186,7 @@ class WindowSupply:
             self._copy(block, window)
             self._windows.tend()
             alive()
-        pending.awaited, pending.is_held_up = None, False
+        pending.awaited = None
         return True
 
     @property
@@ -210,39 +210,32 @@ class WindowSupply:
         """Make room for a block's rows in its slot, and ask other roots for theirs."""
         sources = self._sources.block(number, self._team)
         extents = self._source.index.extents(sources.records.view(np.uint64))
-        lengths = np.ascontiguousarray(extents["length"], np.uint64)
-        steps = -(-lengths // np.uint64(ROW_ALIGNMENT)) * np.uint64(ROW_ALIGNMENT)
-        ends = np.concatenate(([np.uint64(0)], np.cumsum(steps[sources.order], dtype=np.uint64)))
-        size, room = int(ends[-1]), self._window.layout.data_bytes
+        laid = _core.lay_out(extents, sources.order, sources.begins)
+        size, room = int(laid.run_offsets[-1]), self._window.layout.data_bytes
         if size > room:
             raise ValueError(
                 f"{self.path}: the records of block {number} need {size} bytes of window on this "
                 f"root, and its part of the memory budget has {room}: take a smaller batch_size, "
                 "fewer slots, or a larger memory_bytes_max"
             )
-        offsets = np.empty_like(ends[:-1])
-        offsets[sources.order] = ends[:-1]
         slot = number % self._window.layout.slots
         self._window.reserve(slot, size)
         address = self._window.fill_addresses[slot]
         own = deque(np.flatnonzero(sources.roots == self._team).tolist())
+        data = address + self._window.layout.table_bytes
         block = _Filled(
-            number, sources, lengths, offsets, size, address, own, None, [], np.empty(0, np.int64)
+            number, sources, laid, address, data, own, [], None, [], np.empty(0, np.int64)
         )
-        self._ask(block, ends[sources.begins])
+        self._ask(block)
         return block
 
-    def _ask(self, block: _Filled, begins: U64) -> None:
-        """Ask other roots for their rows of a block.
-
-        Args:
-            begins: where each run of rows begins in the slot's data, and the end of the last.
-        """
-        sources, exchange = block.sources, self._exchange
+    def _ask(self, block: _Filled) -> None:
+        """Ask other roots for their rows of a block."""
+        sources, exchange, begins = block.sources, self._exchange, block.laid.run_offsets
         is_other, is_empty = sources.roots != self._team, begins[1:] == begins[:-1]
         others = np.flatnonzero(is_other & ~is_empty)
         for run in np.flatnonzero(is_other & is_empty).tolist():  # all of it is here
-            self._counter.sourced("own", block.lengths[block.rows(run)])
+            self._counter.sourced("own", len(block.rows(run)), 0)
         if exchange is None or not len(others):
             return
         known = exchange.peers()[sources.roots[others]]
@@ -261,36 +254,37 @@ class WindowSupply:
         if len(asked):
             rooms = np.zeros(len(asked), _core.ASKING)
             rooms["peer"] = sources.roots[asked]
-            rooms["into"] = begins[asked] + np.uint64(self._data(block))
+            rooms["into"] = begins[asked] + np.uint64(block.data)
             rooms["bytes"] = begins[asked + 1] - begins[asked]
             block.rooms = [block.rows(run) for run in asked.tolist()]
             block.arrival = exchange.ask(block.number, rooms)
 
-    def _data(self, block: _Filled) -> int:
-        return block.address + self._window.layout.table_bytes
-
     def _copy(self, block: _Filled, window: Window) -> None:
-        """Copy the next rows that come from this root's own windows."""
-        begun = monotonic_ns()
-        rows = block.rows(block.own.popleft())
-        places = np.searchsorted(window.uses.records, block.sources.records[rows])
-        targets = block.offsets[rows] + np.uint64(self._data(block))
-        _core.copy_rows(window.addresses[places], block.lengths[rows], targets)
+        """Start to copy the next rows that come from this root's own windows."""
+        begun, run = monotonic_ns(), block.own.popleft()
+        rows = block.rows(run)
+        copying = self._copier.start(
+            window.loaded, rows, block.sources.records, block.laid, block.data
+        )
+        block.copies.append(copying)
+        window.copies.append(copying)
         window.own_left -= len(rows)
         self._counter.submitted(begun)
-        self._counter.sourced("own", block.lengths[rows])
+        size = block.laid.run_offsets[run + 1] - block.laid.run_offsets[run]
+        self._counter.sourced("own", len(rows), int(size))
 
     def submit(self, pending: PendingBlock) -> Flight:
         """Return a block whose own rows are all in its slot."""
         block = self._filled
         assert block is not None and block.number == pending.number
         rows = Rows(
+            block.copies,
             block.arrival,
             block.rooms,
             block.missing,
             block.sources.records,
-            block.lengths,
-            block.offsets + np.uint64(self._data(block)),
+            block.laid,
+            block.data,
             self._read_rows,
             self._patience_s,
             self._counter,
@@ -300,9 +294,9 @@ class WindowSupply:
             block.number,
             rows,
             block.address,
-            block.offsets,
-            block.lengths,
-            block.size,
+            block.laid.offsets,
+            block.laid.lengths,
+            int(block.laid.run_offsets[-1]),
             past=False,
             requests=0,
             depth=1,

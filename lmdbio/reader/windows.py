@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic_ns
 
 import numpy as np
-import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.locate.open_database import Guarding
@@ -32,9 +31,6 @@ from lmdbio.reader.roots import RootSource
 
 __all__ = ["Window", "Windows"]
 
-I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
-
 
 @dataclass(slots=True)
 class Window:
@@ -43,12 +39,13 @@ class Window:
     Attributes:
         number: of the round, counted from the first epoch's first.
         uses: its records, and who uses them.
-        addresses, lengths: of each record in memory.
+        loaded: the records in memory.
         ticket: of its reads.
         address: of the memory that they fill.
         size: bytes that are read.
         past: by the page cache.
         own_left: rows that this root's team has not taken yet.
+        copies: of those that it has, as far as they are not over.
         guard: makes sure, after the reads, that the file has not changed; None: not begun.
         shipment: rows that other roots have not got yet; None: there are none.
         has_arrived: it has been handed on.
@@ -56,13 +53,13 @@ class Window:
 
     number: int
     uses: RoundUses
-    addresses: U64
-    lengths: U64
+    loaded: _core.Loaded
     ticket: _core.Ticket
     address: int
     size: int
     past: bool
     own_left: int
+    copies: list[_core.Copying] = field(default_factory=list)
     guard: Guarding | None = None
     shipment: _core.Shipment | None = None
     has_arrived: bool = False
@@ -75,11 +72,15 @@ class Window:
     @property
     def is_used_up(self) -> bool:
         """Whether nobody needs a row of it any more."""
+        if not self.has_arrived or self.own_left:
+            return False
+        self.copies = [one for one in self.copies if not one.poll()]
         is_shipped = self.shipment is None or not self.shipment.left
-        return self.has_arrived and not self.own_left and is_shipped
+        return is_shipped and not self.copies
 
     def close(self) -> None:
         """Give up what is under way."""
+        self.copies.clear()
         self.ticket.close()
         if self.guard is not None:
             self.guard.ticket.close()
@@ -139,6 +140,11 @@ class Windows:
     def awaited(self) -> _core.Ticket | None:
         """The reads of the window that is handed on next; None: none is under way."""
         return next((one.awaited for one in self._loaded if not one.has_arrived), None)
+
+    @property
+    def oldest_shipment(self) -> _core.Shipment | None:
+        """The rows of the oldest window that others have not got yet; None: there are none."""
+        return self._loaded[0].shipment if self._loaded else None
 
     def tend(self) -> None:
         """Hand on windows that have arrived, and read more where there is memory for them.
@@ -205,8 +211,7 @@ class Windows:
         return Window(
             number=following.epoch * self._of_epoch + following.number,
             uses=uses,
-            addresses=plan.slices + np.uint64(address),
-            lengths=np.ascontiguousarray(extents["length"], np.uint64),
+            loaded=_core.Loaded(uses.records, extents, plan.slices, address),
             ticket=ticket,
             address=address,
             size=size,
@@ -242,5 +247,4 @@ class Windows:
         parts = np.zeros(len(uses.teams), _core.SERVING)
         parts["peer"], parts["block"] = uses.teams, uses.blocks
         parts["first"], parts["count"] = uses.begins[:-1], np.diff(uses.begins)
-        addresses, lengths = window.addresses[uses.order], window.lengths[uses.order]
-        window.shipment = self._exchange.serve(parts, addresses, lengths)
+        window.shipment = self._exchange.serve(parts, window.loaded, uses.order)

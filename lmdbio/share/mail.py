@@ -24,6 +24,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,6 +86,9 @@ TAGS, TAGS_OF_READER = 1 << 15, 4
 EXIT_SECONDS_MAX = 1.0
 
 
+_channels: weakref.WeakSet[_Channel] = weakref.WeakSet()
+
+
 class _Channel:
     """The duplicate of one communicator, over which the letters of all its Readers travel.
 
@@ -114,6 +118,7 @@ class _Channel:
         self._ended: list[_core.Exchange] = []  # exchanges that left something under way
         # The collector may close a Mail at any moment of any thread, so also of one that is here.
         self._lock = threading.RLock()
+        _channels.add(self)
 
     @property
     def is_open(self) -> bool:
@@ -211,6 +216,11 @@ class _Channel:
         _closed.append(self)
         free_closed()
 
+    def await_calls(self) -> None:
+        """Wait until no thread is inside MPI for this channel."""
+        with self._lock:
+            pass
+
     def end(self) -> bool:
         """Free the duplicate if no letter is under way. Never waits.
 
@@ -279,11 +289,45 @@ def before_finalize(call: Callable[[], None]) -> Callable[[], None]:
 _keyval: int | None = None
 
 
+def _end_all() -> None:
+    """End all that calls MPI."""
+    for call in _before_finalize:
+        call()
+    wait_unused()  # its windows end with MPI
+    _finish()
+    for channel in list(_channels):
+        channel.await_calls()
+
+
+def _end_all_before_finalize(mpi: Any) -> None:
+    """See to it that all that calls MPI ends before MPI does.
+
+    MPICH 5.0 stops locking as soon as it is in MPI_Finalize, before it calls anybody: a thread
+    that is inside MPI then never comes out, or aborts the job. So it must end before the call.
+    The attribute is for programs that call MPI_Finalize by another name: it deletes those of
+    COMM_SELF first of all.
+    """
+    finalize = mpi.Finalize
+
+    @wraps(finalize)
+    def finalize_after_all() -> None:
+        if mpi.Is_initialized() and not mpi.Is_finalized():
+            _end_all()
+        finalize()
+
+    mpi.Finalize = finalize_after_all
+
+    def finalized(_comm: Any, _key: int, _nothing: object) -> None:
+        _end_all()
+
+    mpi.COMM_SELF.Set_attr(mpi.Comm.Create_keyval(None, finalized), None)
+
+
 def _register(mpi: Any) -> int:
     """Return the key under which a communicator holds its channel.
 
-    The first call registers with MPI what ends channels: when the user frees their communicator,
-    and when MPI is finalized.
+    The first call registers what ends channels: when the user frees their communicator, and when
+    MPI is finalized.
     """
     global _keyval
     if _keyval is None:
@@ -291,14 +335,7 @@ def _register(mpi: Any) -> int:
         def freed(_comm: Any, _key: int, channel: _Channel) -> None:
             channel.close()
 
-        def finalized(_comm: Any, _key: int, _nothing: object) -> None:
-            for call in _before_finalize:
-                call()
-            wait_unused()  # its windows end with MPI
-            _finish()
-
-        # MPI_Finalize deletes the attributes of COMM_SELF before it does anything else.
-        mpi.COMM_SELF.Set_attr(mpi.Comm.Create_keyval(None, finalized), None)
+        _end_all_before_finalize(mpi)
         _keyval = int(mpi.Comm.Create_keyval(None, freed))
     return _keyval
 

@@ -49,9 +49,12 @@ C_ROOMS = (
     "insertion",
     "items",
     "order",
+    "sources",
     "clock",
     "transfer",
     "traffic",
+    "rows",
+    "copier",
     "window",
     "exchange",
 )

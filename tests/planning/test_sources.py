@@ -15,7 +15,7 @@ from hypothesis import given, settings, strategies as st
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.planning.sources import Sources, seats
+from lmdbio.planning.sources import Sources
 
 SHUFFLES = st.one_of(
     st.integers(2, 40).map(Shuffle.groups),
@@ -80,21 +80,57 @@ def test_each_row_is_sent_as_it_is_asked_for(schedule: Schedule) -> None:
 
 @given(schedules())
 @settings(max_examples=200, deadline=None)
-def test_a_place_has_the_seat_that_the_schedule_gives_it(schedule: Schedule) -> None:
+def test_rows_come_in_the_round_and_from_the_root_of_their_records(schedule: Schedule) -> None:
+    sources, per_epoch = Sources(schedule), 0
     for block, team in itertools.product(range(schedule.blocks or 0), range(len(schedule.teams))):
-        places = schedule.team_places(block, team)
-        assert (np.diff(places) > 0).all()
-        found = seats(schedule, places)
-        assert (found[0] == team).all() and (found[1] == block).all()
+        rows = sources.block(block, team)
+        places = [some.numbers() for some in schedule.team_places(block, team)]
+        numbers, within = np.divmod(np.concatenate(places) + schedule.start, schedule.count)
+        expected = []
+        for row, epoch in enumerate(numbers.tolist()):
+            rounds = sources.sequence.rounds(epoch)
+            per_epoch = len(rounds)
+            (one,) = rounds.of(within[[row]]).tolist()
+            (root,) = rounds.holder(rows.records[[row]]).tolist()
+            expected.append((epoch * per_epoch + one, root, row))
+        runs = np.repeat(np.arange(len(rows.roots)), np.diff(rows.begins))
+        pairs = zip(rows.rounds[runs].tolist(), rows.roots[runs].tolist(), strict=True)
+        found = [(*pair, row) for pair, row in zip(pairs, rows.order.tolist(), strict=True)]
+        assert found == sorted(expected)
+        assert len(set(zip(rows.rounds.tolist(), rows.roots.tolist(), strict=True))) == len(
+            rows.roots
+        )
+
+
+@given(schedules())
+@settings(max_examples=100, deadline=None)
+def test_a_slice_is_that_of_the_rounds(schedule: Schedule) -> None:
+    sources, teams = Sources(schedule), range(len(schedule.teams))
+    for one in itertools.islice(sources.sequence.from_place(schedule.start), 12):
+        for root in teams:
+            expected = sources.sequence.rounds(one.epoch).slice(one.number, root)
+            assert np.array_equal(sources.uses(one, root).records, expected)
 
 
 @pytest.mark.parametrize("assignment", ["strided", "blocked"])
 def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
+    far = 10**9
     schedule = Schedule(
-        100, 10, ((0,), (1, 2)), assignment=assignment, block_iterations=3,
+        100, 10, ((0,), (1, 2)), assignment=assignment, block_iterations=3, start=4,
         epochs=Epochs(100, 0, Shuffle.groups(16)),
     )  # fmt: skip
-    for team in (0, 1):
-        places = schedule.team_places(10**6, team)
-        found = seats(schedule, places)
-        assert (found[0] == team).all() and (found[1] == 10**6).all()
+    sources, sent, own = Sources(schedule), dict[tuple[int, int], list[int]](), {0: 0, 1: 0}
+    rounds = sources.sequence.from_place(far * 30 + 4 - 100)
+    for one in itertools.takewhile(lambda one: one.begin < far * 30 + 104, rounds):
+        for root in (0, 1):
+            uses = sources.uses(one, root)
+            own[root] += uses.own
+            for run, (first, end) in enumerate(itertools.pairwise(uses.begins.tolist())):
+                key = int(uses.teams[run]), int(uses.blocks[run])
+                sent.setdefault(key, []).extend(uses.records[uses.order[first:end]].tolist())
+    for block in (far, far + 1, far + 2):
+        for team in (0, 1):
+            rows = sources.block(block, team)
+            others = np.repeat(rows.roots, np.diff(rows.begins)) != team
+            assert sent[team, block] == rows.records[rows.order[others]].tolist()
+    assert all(own.values())

@@ -1,0 +1,72 @@
+/* sources: which root brings each row of a block, where an epoch comes in windows. Pure.
+ *
+ *   place -> round                  a run of places; its records are those of one window
+ *   round, root -> records          a slice of them, which the root reads
+ *   record -> root                  that reads it in its round
+ *   place -> team, block            that use it
+ *
+ * lmdbio/planning/sources.py says what for. The numbers of rounds and places go on over all epochs;
+ * `scratch` is memory for the caller to give.
+ */
+#ifndef LIO_SOURCES_H
+#define LIO_SOURCES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "order.h"
+
+/* The rounds of one epoch. The last chunk of the file may be shorter than others, and with it the
+ * round in which it comes. */
+typedef struct {
+    lio_shuffle shuffle;
+    uint64_t rounds, size;         /* of the epoch; places of a round that is full */
+    uint64_t short_round, lacking; /* as many as there are: none is short; places that it lacks */
+} lio_rounds;
+
+/* Places that recur: runs (first and length, from the beginning) that begin anew `repeats` times,
+ * `step` places apart. */
+typedef struct {
+    uint64_t first, step, repeats;
+    const uint64_t *runs;
+    size_t count;
+} lio_places;
+
+/* The team, and the block, that use each place. */
+typedef struct {
+    uint64_t start, end; /* places that are used; they count from `start` */
+    uint64_t batch_size, block_iterations;
+    uint64_t length; /* of all places from `start` on: the last batch may be short */
+    uint64_t last_block;
+    uint32_t ranks, teams;
+    const uint64_t
+        *chunks; /* blocked: where each team's begins in a block, then in the last one */
+    const uint32_t *team_of; /* strided: of each rank; NULL: blocked */
+} lio_seats;
+
+size_t lio_places_count(const lio_places *places, size_t count);
+
+/* Finds the rows of a block: `records` in the order of their places; and `order`, the rows by round
+ * and root, within them in the order of their places. Of each run of one round and root: `rounds`,
+ * `roots`, and where it `begins` in `order`, and the end. All have room for one number a row and one
+ * more; `scratch` for 4 a row. `epochs` are those of the places, from number `epoch` on. Returns the
+ * number of runs. */
+size_t lio_sources_block(const lio_rounds *epochs, uint64_t epoch, uint32_t root_count,
+                         const lio_places *places, size_t places_count, int64_t *records,
+                         int64_t *order, int64_t *rounds, int64_t *roots, int64_t *begins,
+                         uint64_t *scratch);
+
+/* How many records a root reads for a round of an epoch. */
+size_t lio_sources_slice(const lio_rounds *rounds, uint64_t round, uint32_t root,
+                         uint32_t root_count);
+
+/* Finds them, ascending, and what becomes of them: `order` are the places in `records` of those that
+ * other teams use, by team and then by place. Of each run of one team and block: `teams`, `blocks`,
+ * and where it `begins` in `order`, and the end; `used` is how many its own team uses. All have room
+ * for one number a record and one more; `scratch` for 5 a record. Returns the number of runs. */
+size_t lio_sources_uses(const lio_rounds *rounds, uint64_t epoch, uint64_t round, uint32_t root,
+                        uint32_t root_count, const lio_seats *seats, int64_t *records,
+                        int64_t *order, int64_t *teams, int64_t *blocks, int64_t *begins,
+                        uint64_t *used, uint64_t *scratch);
+
+#endif

@@ -1,0 +1,84 @@
+"""Rows that a thread of C's copies to their places in a slot (csrc/copier.h)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import brief_up_to
+from lmdbio._core.owner import owned
+from lmdbio._core.rows import LaidOut, Loaded
+from lmdbio._core.status import Status, pointer_to
+
+__all__ = ["Copier", "Copying"]
+
+I64 = npt.NDArray[np.int64]
+
+
+class Copier:
+    """The thread. It ends after ``close``, with the last copy that was started.
+
+    Raises:
+        MemoryError, OSError: it cannot be started.
+    """
+
+    def __init__(self) -> None:
+        self._status = Status("rows that are copied")
+        out = ffi.new("lio_copier **")
+        self._status.check(lib.lio_copier_open(out, self._status.error))
+        self._pointer = owned(out[0], lib.lio_copier_close)
+
+    def start(self, loaded: Loaded, rows: I64, records: I64, laid: LaidOut, data: int) -> Copying:
+        """Starts to copy rows of a block to their places in a slot.
+
+        Args:
+            loaded: the rows are among these records.
+            rows: of the block, shape (n,).
+            records, laid: of all rows of the block.
+            data: address of the slot's data. The caller owns it, and the records' memory, until
+                the copy is over.
+
+        Raises:
+            ValueError: a record is not loaded.
+        """
+        if self._pointer is None:
+            raise ValueError("the thread that copies has ended")
+        out = ffi.new("lio_copying **")
+        code = brief_up_to("lio_copier_start", len(rows))(
+            self._pointer,
+            loaded.pointer,
+            pointer_to(rows, "int64_t *"),
+            len(rows),
+            pointer_to(records, "int64_t *"),
+            pointer_to(laid.lengths, "uint64_t *"),
+            pointer_to(laid.offsets, "uint64_t *"),
+            data,
+            out,
+            self._status.error,
+        )
+        self._status.check(code)
+        return Copying(self._pointer, out[0])
+
+    def close(self) -> None:
+        """Start no more. May be called twice."""
+        self._pointer = None
+
+
+class Copying:
+    """Rows that are copied; given up, or waited for, when nothing refers to them any more."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, copier: Any, pointer: Any) -> None:
+        self._owner = owned(pointer, lib.lio_copying_close, copier)
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether all rows are in their places, after ``timeout_ms`` at most."""
+        if timeout_ms:
+            code = lib.lio_copying_wait(self._owner, timeout_ms)
+        else:
+            code = lib.lio_copying_poll(self._owner)
+        return bool(code == lib.LIO_OK)

@@ -1,0 +1,152 @@
+"""Sources of the rows of a block, in epochs that come in windows (csrc/sources.h). Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.brief import brief_up_to
+from lmdbio._core.order import Shuffling
+from lmdbio._core.status import pointer_to
+
+__all__ = ["RoundTable", "Seats", "find_block_sources", "find_round_uses"]
+
+I64 = npt.NDArray[np.int64]
+
+#: More places than any sequence has.
+ENDLESS = 2**64 - 1
+
+#: ``planning.places.Places``: first, step, repeats, runs.
+Recurring = tuple[int, int, int, tuple[range, ...]]
+
+
+class RoundTable:
+    """The rounds of an epoch.
+
+    Args:
+        shuffling: of the epoch.
+        rounds: of it.
+        size: places of a round that is full.
+        short_round, lacking: the round that is not, or ``rounds``; and places that it lacks.
+    """
+
+    def __init__(
+        self, shuffling: Shuffling, rounds: int, size: int, short_round: int, lacking: int
+    ) -> None:
+        self.pointer: Any = ffi.new("lio_rounds *")
+        self.pointer.shuffle = shuffling.pointer[0]
+        self.pointer.rounds, self.pointer.size = rounds, size
+        self.pointer.short_round, self.pointer.lacking = short_round, lacking
+
+
+class Seats:
+    """Says which team uses each place, and in which block.
+
+    Args:
+        start, end: of the places that are used; None: no end.
+        batch_size, block_iterations: of each batch, and of a block.
+        length: places in all, of which the last batch may lack some; None: endless.
+        last_block: None: there is none.
+        ranks, teams: how many.
+        chunks: "blocked": where each team's begins in a block, and then in the last one.
+        team_of: "strided": of each rank.
+    """
+
+    def __init__(
+        self,
+        *,
+        start: int,
+        end: int | None,
+        batch_size: int,
+        block_iterations: int,
+        length: int | None,
+        last_block: int | None,
+        ranks: int,
+        teams: int,
+        chunks: Sequence[int],
+        team_of: Sequence[int],
+    ) -> None:
+        self.pointer: Any = ffi.new("lio_seats *")
+        self._chunks, self._team_of = ffi.new("uint64_t[]", chunks), ffi.new("uint32_t[]", team_of)
+        self.pointer.start, self.pointer.end = start, ENDLESS if end is None else end
+        self.pointer.batch_size = batch_size
+        self.pointer.block_iterations = block_iterations
+        self.pointer.length = ENDLESS if length is None else length
+        self.pointer.last_block = ENDLESS if last_block is None else last_block
+        self.pointer.ranks, self.pointer.teams = ranks, teams
+        self.pointer.chunks = self._chunks
+        self.pointer.team_of = self._team_of if team_of else ffi.NULL
+
+
+def find_block_sources(
+    tables: Sequence[RoundTable], epoch: int, roots: int, places: Sequence[Recurring]
+) -> tuple[I64, I64, I64, I64, I64]:
+    """Returns which root brings each row of a block, and for which round.
+
+    Args:
+        tables: of the epochs of the places, from number ``epoch`` on.
+        roots: how many.
+        places: of the rows, ascending.
+
+    Returns:
+        ``planning.sources.BlockSources``: int64 each.
+    """
+    epochs = ffi.new("lio_rounds[]", [one.pointer[0] for one in tables])
+    kept, rows = [], ffi.new("lio_places[]", len(places))
+    for row, (first, step, repeats, runs) in zip(rows, places, strict=True):
+        bounds = [number for run in runs for number in (run.start, len(run))]
+        kept.append(ffi.new("uint64_t[]", bounds))
+        row.first, row.step, row.repeats = first, step, repeats
+        row.runs, row.count = kept[-1], len(runs)
+    count = int(lib.lio_places_count(rows, len(rows)))
+    out = [np.empty(count + 1, np.int64) for _ in range(5)]
+    scratch = np.empty(4 * count, np.uint64)
+    found = brief_up_to("lio_sources_block", count)(
+        epochs,
+        epoch,
+        roots,
+        rows,
+        len(rows),
+        *(pointer_to(one, "int64_t *") for one in out),
+        pointer_to(scratch, "uint64_t *"),
+    )
+    records, order, rounds, holders, begins = out
+    return records[:count], order[:count], rounds[:found], holders[:found], begins[: found + 1]
+
+
+def find_round_uses(
+    table: RoundTable, epoch: int, number: int, root: int, roots: int, seats: Seats
+) -> tuple[I64, int, I64, I64, I64, I64]:
+    """Returns what becomes of the records that a root reads for a round of an epoch.
+
+    Returns:
+        ``planning.sources.RoundUses``: int64 each, and a number.
+    """
+    count = int(lib.lio_sources_slice(table.pointer, number, root, roots))
+    out = [np.empty(count + 1, np.int64) for _ in range(5)]
+    scratch, used = np.empty(5 * count, np.uint64), ffi.new("uint64_t *")
+    found = brief_up_to("lio_sources_uses", count)(
+        table.pointer,
+        epoch,
+        number,
+        root,
+        roots,
+        seats.pointer,
+        *(pointer_to(one, "int64_t *") for one in out),
+        used,
+        pointer_to(scratch, "uint64_t *"),
+    )
+    records, order, teams, blocks, begins = out
+    others = int(begins[found])
+    return (
+        records[:count],
+        int(used[0]),
+        order[:others],
+        teams[:found],
+        blocks[:found],
+        begins[: found + 1],
+    )
