@@ -37,7 +37,7 @@ SAMPLE_RECORDS_MAX = 4096
 NAP_SECONDS_MIN, NAP_SECONDS_MAX = 0.001, 0.05
 #: The same share where the root expects the cursor, which comes by once in each iteration.
 CURSOR_NAP_SHARE = 1 / 6
-#: A root that expects no letter looks so often for one that tells of a failure.
+#: A root that expects no letter looks so many seconds apart for one that tells of a failure.
 LOOK_SECONDS = 0.1
 #: A root asks for the cursor when it has waited so long for it, and seeks alone after so long.
 DEMAND_SECONDS, CURSOR_SECONDS_MAX = 0.02, 1.0
@@ -86,7 +86,6 @@ class RootMail:
         self._ticket: Arrival | None = None  # requests that the engine begins in this turn
         self._has_read_all = False
         self._active_s = time.monotonic()  # when a letter last went, or an expected one came
-        self._looked_s = 0.0  # when this root last looked for a letter that it did not expect
         self._flow = FlowControl()
         self._no_turn_s: float | None = None  # since when this root waits for a turn
         self._no_cursor_s: float | None = None  # since when it waits for the cursor
@@ -128,7 +127,9 @@ class RootMail:
 
     def read(self) -> None:
         """Take in all letters that have come."""
-        while (letter := self._receive()) is not None:
+        is_expected = self.awaits_turn or self.awaits_wish or self.awaits_cursor
+        apart_s = 0.0 if is_expected else LOOK_SECONDS
+        while self.mail is not None and (letter := self.mail.receive(apart_s)) is not None:
             if self._concerns(letter.kind):
                 self._active_s = time.monotonic()
             if letter.kind == share.Kind.ABORT:
@@ -142,20 +143,6 @@ class RootMail:
                 self.relay.come(letter.body)
             elif letter.kind == share.Kind.DEMAND and self.relay is not None:
                 self.relay.hear(letter.body)
-
-    def _receive(self) -> share.Letter | None:
-        """Return a letter; None: none has come, or it is too early to look for one.
-
-        To look is to call MPI; beside a busy interpreter, that takes 5 ms to get its lock back.
-        """
-        if self.mail is None:
-            return None
-        if not (self.awaits_turn or self.awaits_wish or self.awaits_cursor):
-            now_s = time.monotonic()
-            if now_s - self._looked_s < LOOK_SECONDS:
-                return None
-            self._looked_s = now_s
-        return self.mail.receive()
 
     def _concerns(self, kind: share.Kind) -> bool:
         """Return whether this root expected such a letter, and the next one may come soon."""

@@ -364,6 +364,7 @@ class Mail:
 
     def __init__(self, comm: Any, mpi: Any, number: int) -> None:
         self._closed = True  # until it is open
+        self._looked_s = 0.0  # when a look was last in vain
         self._number = number
         self._tag = number % (TAGS // TAGS_OF_READER) * TAGS_OF_READER
         self.channel = _channel(comm, mpi)
@@ -386,11 +387,20 @@ class Mail:
         if not self._closed and self.channel.is_open:
             self.channel.send(to, self._tag, text)
 
-    def receive(self) -> Letter | None:
-        """Return a letter that has come, None if there is none."""
+    def receive(self, apart_s: float = 0.0) -> Letter | None:
+        """Return a letter that has come; None: there is none, or it is too early to look again.
+
+        To look is to call MPI; beside a busy interpreter, it takes 5 ms to get Python's lock back.
+
+        Args:
+            apart_s: seconds from one look in vain to the next.
+        """
+        if time.monotonic() < self._looked_s + apart_s:
+            return None
         while not self._closed and self.channel.is_open:
             found = self.channel.receive(self._tag)
             if found is None:
+                self._looked_s = time.monotonic()
                 return None
             sender, text = found
             if len(text) < _HEAD.size:

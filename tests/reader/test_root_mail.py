@@ -55,7 +55,7 @@ class Mail:
         if kind == Kind.TOKEN:
             self.post.tokens.append((now_s, to))
 
-    def receive(self) -> Letter | None:
+    def receive(self, apart_s: float = 0.0) -> Letter | None:
         box = self.post.boxes[self.root]
         return box.popleft()[1] if box and box[0][0] <= now_s else None
 
