@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 
@@ -132,6 +133,22 @@ def main() -> None:
         cases += 1
     if RANK == 0:
         print(f"{cases} cases")
+    end_of_mpi()
+
+
+def end_of_mpi() -> None:
+    """MPI ends in mid-epoch, on each rank at another time, while roots exchange rows."""
+    rdr = Reader(PATH, BATCH, comm=COMM, shuffle="groups:64", epochs=EPOCHS, ranks_per_node=1)
+    for _ in range(AT + 3 * RANK):
+        next(rdr)
+    MPI.Finalize()
+    assert MPI.Is_finalized()
+    names = [thread.name for thread in threading.enumerate() if thread.name == "lmdbio-root"]
+    begun = time.monotonic()
+    while names and time.monotonic() < begun + CASE_SECONDS_MAX:
+        time.sleep(0.01)
+        names = [one.name for one in threading.enumerate() if one.name == "lmdbio-root"]
+    assert not names, "a root's thread outlives MPI"
 
 
 main()

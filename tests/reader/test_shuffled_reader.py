@@ -144,6 +144,34 @@ def test_a_reader_of_windows_may_begin_and_stop_anywhere(mixed: Path) -> None:
 
 
 @pytest.mark.usefixtures("small_windows")
+@pytest.mark.parametrize(
+    ("count", "batch_size", "start"), [(8, 8, 4), (8, 8, 0), (8, 24, 3), (1, 5, 2), (8, 3, 7)]
+)
+def test_a_slot_has_room_for_the_largest_record_of_each_epoch_in_a_block(
+    tmp_path: Path, count: int, batch_size: int, start: int
+) -> None:
+    values = [bytes([i]) * (300_000 if i == 0 else 100) for i in range(count)]
+    write(tmp_path, values)
+    for seed in range(6):
+        with Reader(
+            tmp_path, batch_size, shuffle="windows:2x2", seed=seed, start=start, epochs=30
+        ) as rdr:
+            assert len(drain(rdr, values)) == 30 * count - start
+
+
+def test_a_slot_has_room_for_values_without_nodes(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path), map_size=1 << 28, max_dbs=2) as env:
+        numbers = env.open_db(b"numbers", dupsort=True, dupfixed=True)
+        with env.begin(write=True, db=numbers) as txn:
+            for key in range(20):
+                values = [(b"%02d" % key, i.to_bytes(2, "big")) for i in range(60_000)]
+                txn.cursor().putmulti(values, dupdata=True, append=True)
+    with Reader(tmp_path, 1_100_000, db=b"numbers", shuffle="groups:900000", epochs=1) as rdr:
+        read = [int.from_bytes(batch[0], "big") for batch in rdr]
+        assert len(read) == 2 and rdr.stats().records == 1_200_000
+
+
+@pytest.mark.usefixtures("small_windows")
 def test_windows_without_room_are_read_block_by_block(fixed: Path) -> None:
     values = [bytes([i % 251]) * 3001 for i in range(500)]
     requests = []
