@@ -108,9 +108,13 @@ def extents(path: str) -> npt.NDArray[Any]:
 
 
 def page_bytes(path: str, indices: npt.NDArray[np.uint64]) -> int:
-    """Return bytes of the pages that hold these records."""
-    found = extents(path)[np.unique(indices)]
-    return trials.page_bytes(found["offset"], np.maximum(found["length"], 1))
+    """Return bytes of the pages that hold these records, again in each epoch that has them."""
+    found, (records, times) = extents(path), np.unique(indices, return_counts=True)
+    size = 0
+    for epoch in range(int(times.max())):
+        again = found[records[times > epoch]]
+        size += trials.page_bytes(again["offset"], np.maximum(again["length"], 1))
+    return size
 
 
 # --- one run -------------------------------------------------------------------------------

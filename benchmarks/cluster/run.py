@@ -121,6 +121,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--compute-ms", type=float, default=0.0, metavar="MS",
         help="ranks sleep so long after each iteration, as training would (0); what reading still "
         "shows of itself is judged")
+    add("--epochs", type=int, default=1, metavar="N", help="that a run reads (1)")
     add("--barrier", action="store_true", help="ranks wait for one another after each iteration")
     add("--rounds", type=int, metavar="N", help="timed runs of each (3)")
     add("--mib", type=int, metavar="N", help="size of each data set's file (256)")
@@ -180,8 +181,8 @@ def settle(asked: argparse.Namespace) -> None:
         "slots": asked.slots,
     }
     asked.reader = {name: value for name, value in reader.items() if value is not None}
-    if min(asked.rounds, asked.mib, asked.share) < 1 or asked.limit_seconds <= 0:
-        raise ValueError("--rounds, --mib, --share and --limit-seconds are above 0")
+    if min(asked.rounds, asked.mib, asked.share, asked.epochs) < 1 or asked.limit_seconds <= 0:
+        raise ValueError("--rounds, --mib, --share, --epochs and --limit-seconds are above 0")
 
 
 # --- data sets -----------------------------------------------------------------------------
@@ -215,6 +216,7 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
             batch=asked.batch,
             factor=factor,
             compute_ms=asked.compute_ms,
+            epochs=asked.epochs,
         )
     ]
 

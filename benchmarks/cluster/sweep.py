@@ -131,9 +131,10 @@ class Cell:
         assignment: of a Reader; py-lmdb has Caffe's, which is "strided".
         batch: records of an iteration, over all ranks.
         iterations: of a run, the last of which may be short.
-        count: records of a run: one epoch. 0: as many as full iterations have.
+        count: records of a run: whole epochs. 0: as many as full iterations have.
         factor: of the store's usual cost of a request out of order.
         compute_ms: that a rank sleeps after each iteration.
+        epochs: of a run.
     """
 
     dataset: str
@@ -145,6 +146,7 @@ class Cell:
     factor: float = 1.0
     compute_ms: float = 0.0
     count: int = 0
+    epochs: int = 1
 
     @property
     def records(self) -> int:
@@ -197,6 +199,7 @@ def cells(
     batch: int = 0,
     factor: float = 1.0,
     compute_ms: float = 0.0,
+    epochs: int = 1,
 ) -> Iterator[Cell]:
     """Every cell of a data set, in the order of its shapes.
 
@@ -210,6 +213,7 @@ def cells(
         batch: of strong scaling; 0: so many that a run has the data set's iterations.
         factor: of the cost of a request out of order.
         compute_ms: that a rank sleeps after each iteration.
+        epochs: of a run.
     """
     for shape in shapes:
         for scaling in scalings:
@@ -219,8 +223,8 @@ def cells(
             size = min(size, count)
             for assignment in assignments:
                 yield Cell(
-                    dataset.name, shape, scaling, assignment, size, -(-count // size), factor,
-                    compute_ms, count,
+                    dataset.name, shape, scaling, assignment, size, -(-epochs * count // size),
+                    factor, compute_ms, epochs * count, epochs,
                 )  # fmt: skip
 
 

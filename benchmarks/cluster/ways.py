@@ -210,7 +210,7 @@ class ByReader:
             mode=mode,
             assignment=task.cell["assignment"],
             shuffle=task.lane["shuffle"] or None,
-            epochs=1,
+            epochs=task.cell["epochs"],
             ranks_per_node=task.ranks_per_node,
             **task.options,
         )
