@@ -1,6 +1,7 @@
 """Writes a data set to learn from, as Caffe's convert_imageset would.
 
     python make_data.py train_lmdb
+    python make_data.py --sorted train_lmdb      one class after the other, as folders often lie
 
 Ten classes of small coloured pictures: each has a pattern of its own, moved about, brighter or
 darker, under noise. Keys are "00000042_class3.png", values are Datum messages, a transaction is
@@ -29,12 +30,13 @@ COLOUR, NOISE = 35.0, 80.0
 MOVES = 5
 
 
-def pictures(count: int, seed: int) -> Iterator[tuple[bytes, int]]:
-    """Pixels and class of each; the classes come by chance."""
+def pictures(count: int, seed: int, *, in_order: bool) -> Iterator[tuple[bytes, int]]:
+    """Pixels and class of each; the classes come by chance, or one after the other."""
     rng = np.random.default_rng(seed)
     coarse = rng.uniform(-COLOUR, COLOUR, (CLASSES, SHAPE[0], 4, 4))
     patterns = coarse.repeat(8, axis=2).repeat(8, axis=3)
-    for label in rng.integers(0, CLASSES, count).tolist():
+    labels = rng.integers(0, CLASSES, count)
+    for label in np.sort(labels).tolist() if in_order else labels.tolist():
         down, right = rng.integers(-MOVES, MOVES + 1, 2).tolist()
         moved = np.roll(patterns[label], (down, right), axis=(1, 2))
         light = 128 + rng.uniform(-30, 30)
@@ -42,12 +44,12 @@ def pictures(count: int, seed: int) -> Iterator[tuple[bytes, int]]:
         yield noisy.clip(0, 255).astype(np.uint8).tobytes(), label
 
 
-def write(path: Path, count: int, seed: int = 1) -> Path:
+def write(path: Path, count: int, seed: int = 1, *, in_order: bool = False) -> Path:
     """Writes ``count`` records into the new environment ``path``, and its provenance file."""
     path.mkdir(parents=True)
     with lmdb.open(str(path), map_size=(1 << 28) + count * 16384, sync=False) as env:
         txn = env.begin(write=True)
-        for index, (pixels, label) in enumerate(pictures(count, seed)):
+        for index, (pixels, label) in enumerate(pictures(count, seed, in_order=in_order)):
             key = b"%08d_class%d.png" % (index, label)
             txn.put(key, datum(pixels, label, encoded=False, shape=SHAPE))
             if (index + 1) % COMMIT_PUTS == 0:
@@ -66,13 +68,14 @@ def main() -> None:
     )
     parser.add_argument("path", type=Path, help="the folder to make; it must not be there")
     parser.add_argument("--records", type=int, default=20_000, help="default %(default)s")
+    parser.add_argument("--sorted", action="store_true", help="one class after the other")
     parser.add_argument("--seed", type=int, default=1, help="default %(default)s")
     asked = parser.parse_args()
     if asked.records < 1:
         parser.error("--records must be at least 1")
     if asked.path.exists():
         parser.error(f"{asked.path} is there already")
-    sidecar = write(asked.path, asked.records, asked.seed)
+    sidecar = write(asked.path, asked.records, asked.seed, in_order=asked.sorted)
     print(f"{asked.path}: {asked.records:,} records; {sidecar}: where each of them lies")
 
 

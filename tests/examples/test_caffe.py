@@ -289,6 +289,27 @@ def test_two_ranks_learn_what_one_does(
 
 
 @pytest.mark.mpi
+def test_two_ranks_train_by_epochs_in_each_order(
+    mpi: launch.Mpi, images: Path, tmp_path: Path
+) -> None:
+    file, page = tmp_path / "orders.json", tmp_path / "orders.html"
+    orders = ("file", "groups:50", "windows:10x8", "global")
+    out = mpi.run(
+        2, str(EXAMPLE / "orders.py"), images, "--epochs", 3, "--batch-size", 64,
+        "--orders", *orders, "--json", file, "--html", page,
+    )  # fmt: skip
+    runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+    assert [run["order"] for run in runs] == list(orders)
+    for run in runs:
+        assert len(run["seconds"]) == len(run["waited"]) == len(run["accuracies"]) == 3
+        assert all(0 < a < b for a, b in zip(run["waited"], run["seconds"], strict=True))
+        assert run["accuracies"][-1] > 0.6, out  # chance is 0.1
+        assert run["order"] in out
+    drawn = page.read_text(encoding="utf-8")
+    assert drawn.count("<svg") == 2 and all(order in drawn for order in orders)
+
+
+@pytest.mark.mpi
 def test_what_a_batch_is_made_of_shows_in_the_fingerprint(
     mpi: launch.Mpi, images: Path, tmp_path: Path
 ) -> None:
