@@ -178,7 +178,8 @@ class WindowSupply:
             window = self._windows.find(int(block.sources.rounds[block.own[0]]))
             pending.awaited = self._windows.awaited
             if window is None:
-                pending.awaited = pending.awaited or self._windows.oldest_shipment
+                if pending.awaited is None and not self.flights:  # for which ranks wait
+                    pending.awaited = self._windows.oldest_shipment
                 self._hold_up()
             if window is None or not window.has_arrived:
                 return False
