@@ -1,8 +1,8 @@
 """A short run under ThreadSanitizer; ``make tsan`` runs it for longer, and Python's tests too.
 
 Goal: what threads and processes share in csrc/ is ordered by locks and atomics. Method: many of
-them meet at one engine, the pages of one snapshot and one window (tests/tsan). The random seed
-is today's and is printed.
+them meet at one engine, the pages of one snapshot and one window, and roots exchange rows over an
+MPI that is made up (tests/tsan). The random seed is today's and is printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ int main(void) { pthread_t t; return pthread_create(&t, 0, run, 0) || pthread_jo
 """
 
 
-def test_no_race_where_threads_forks_and_windows_meet(tmp_path):
+def test_no_race_where_threads_forks_windows_and_roots_meet(tmp_path):
     tsan = scripts.load("tsan")
     source, program = tmp_path / "probe.c", tmp_path / "probe"
     source.write_text(PROBE)

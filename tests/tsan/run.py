@@ -2,9 +2,10 @@
 
     python tests/tsan/run.py [--seconds N] [--seed S] [--no-python]
 
-First stress.c over csrc/ alone, then the tests of threads, in a Python that has the sanitizer
-preloaded and a build of the extension of its own. The interpreter itself is not instrumented: of
-its own memory nothing is seen, and its lock orders what runs under it; csrc/ runs without.
+First stress.c and exchange.c over csrc/ alone, then the tests of threads, in a Python that has the
+sanitizer preloaded and a build of the extension of its own. The interpreter itself is not
+instrumented: of its own memory nothing is seen, and its lock orders what runs under it; csrc/ runs
+without.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ TESTS += ("provenance/test_file", "dropin/test_environment", "reader/test_reader
 TESTS += ("surfaces/test_lifetimes",)
 CHOSEN = "(thread or fork or child or window or image or under or flight) and not communicator"
 REPORT = "WARNING: ThreadSanitizer"
+#: Programs over csrc/ alone, and whether they read a database.
+PROGRAMS = {"stress": True, "exchange": False}
 
 
 def unrandomised() -> list[str]:
@@ -43,26 +46,18 @@ def unrandomised() -> list[str]:
     return [found, platform.machine(), "-R"] if found else []
 
 
-def build(folder: Path, compiler: str = "cc") -> Path:
-    """Compiles csrc/ and stress.c; ``subprocess.CalledProcessError`` where that is not known."""
-    program = folder / "stress"
-    command = [
-        *compiler.split(),
-        "-std=c11",
-        "-D_GNU_SOURCE",
-        *FLAGS,
-        "-Wall",
-        "-Wextra",
-        "-Werror",
-        f"-I{ROOT / 'csrc'}",
-        str(HERE / "stress.c"),
-        *map(str, sorted((ROOT / "csrc").glob("*.c"))),
-        "-o",
-        str(program),
-        "-pthread",
-    ]
-    subprocess.run(command, check=True)
-    return program
+def build(folder: Path, compiler: str = "cc") -> None:
+    """Compiles csrc/ once, and the programs; ``subprocess.CalledProcessError`` where it fails."""
+    objects = folder / "objects"
+    objects.mkdir()
+    command = [*compiler.split(), "-std=c11", "-D_GNU_SOURCE", *FLAGS]
+    command += ["-Wall", "-Wextra", "-Werror", f"-I{ROOT / 'csrc'}"]
+    sources = map(str, sorted((ROOT / "csrc").glob("*.c")))
+    subprocess.run([*command, "-c", *sources], cwd=objects, check=True)
+    made = [*map(str, sorted(objects.glob("*.o"))), "-pthread"]
+    for name in PROGRAMS:
+        target = ["-o", str(folder / name)]
+        subprocess.run([*command, str(HERE / f"{name}.c"), *made, *target], check=True)
 
 
 def database(folder: Path) -> Path:
@@ -78,20 +73,31 @@ def database(folder: Path) -> Path:
 
 
 def stress(folder: Path, seed: int, seconds: float, compiler: str = "cc") -> tuple[bool, str]:
-    """Whether stress.c found nothing, and what it said."""
-    command = [*unrandomised(), str(build(folder, compiler)), str(database(folder))]
-    done = subprocess.run(
-        [*command, str(seed), str(seconds)],
-        env={**os.environ, "TSAN_OPTIONS": OPTIONS},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        timeout=60 + 20 * seconds,
-        check=False,
-    )
-    good = done.returncode == 0 and "no race" in done.stdout and REPORT not in done.stdout
-    return good, f"exit status {done.returncode}\n{done.stdout}"
+    """Whether the programs found nothing in their shares of the time, and what they said."""
+    build(folder, compiler)
+    all_good, told = True, ""
+    for name, reads in PROGRAMS.items():
+        arguments = [str(database(folder))] if reads else []
+        done = subprocess.run(
+            [
+                *unrandomised(),
+                str(folder / name),
+                *arguments,
+                str(seed),
+                str(seconds / len(PROGRAMS)),
+            ],
+            env={**os.environ, "TSAN_OPTIONS": OPTIONS},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=60 + 20 * seconds,
+            check=False,
+        )
+        good = done.returncode == 0 and "no race" in done.stdout and REPORT not in done.stdout
+        all_good = all_good and good
+        told += f"{name}.c: exit status {done.returncode}\n{done.stdout}"
+    return all_good, told
 
 
 def runtime(compiler: str) -> Path | None:
@@ -148,9 +154,9 @@ def python(folder: Path, compiler: str) -> tuple[bool, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=60, help="of stress.c (60)")
+    parser.add_argument("--seconds", type=float, default=60, help="of the programs in C (60)")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32, help="random seed")
-    parser.add_argument("--no-python", action="store_true", help="stress.c alone")
+    parser.add_argument("--no-python", action="store_true", help="the programs in C alone")
     parser.add_argument("--cc", default=os.environ.get("CC", "cc"), help="compiler (cc)")
     asked = parser.parse_args()
     print(f"seed {asked.seed}, compiler {asked.cc}", flush=True)
