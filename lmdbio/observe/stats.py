@@ -34,7 +34,6 @@ Rest: TypeAlias = Literal["reads", "idle", "turn"]
 Source: TypeAlias = Literal["own", "file"]
 #: Why another root has not sent a row: it came too late, or that root has ended.
 Missed: TypeAlias = Literal["late", "gone"]
-#: Rows begin at multiples of it.
 _RESTS: dict[Rest, str] = {
     "reads": "wait for reads",
     "idle": "idle, no free slot",

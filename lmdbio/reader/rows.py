@@ -1,5 +1,6 @@
-"""Rows of a block on their way into its slot: from other roots, and from the file where need be.
+"""Rows of a block on their way into its slot: from windows, other roots, the file where need be.
 
+    of windows -> copied
     asked for -> arrived                                           at their place in the slot
               -> late, or the root has ended -> read from the file -> copied to their place
 
@@ -9,7 +10,9 @@ time and changes no byte.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from time import monotonic, monotonic_ns
 from typing import Any
 
@@ -19,10 +22,11 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.observe.stats import Missed, StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.planning.sources import BlockSources
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
-__all__ = ["END_MS_MAX", "FileRows", "Rows"]
+__all__ = ["END_MS_MAX", "Assembly", "FileRows", "Rows"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -31,6 +35,40 @@ U64 = npt.NDArray[np.uint64]
 ROOM_FACTOR = 2
 #: How long messages that have begun to come may take at the end, ms.
 END_MS_MAX = 2000
+
+
+@dataclass(slots=True)
+class Assembly:
+    """A block whose rows are being brought together.
+
+    Attributes:
+        number: of the block.
+        sources: of its rows.
+        laid: its rows, in the slot's data.
+        address: of the slot.
+        data: of the slot's data.
+        own: runs of rows (of ``sources``) that this root's windows bring, and have not yet.
+        copies: of those that they have brought.
+        arrival: of what other roots were asked for; None: nothing.
+        rooms: rows of each answer.
+        missing: rows that no root was asked for.
+    """
+
+    number: int
+    sources: BlockSources
+    laid: _core.LaidOut
+    address: int
+    data: int
+    own: deque[int]
+    copies: list[_core.Copying]
+    arrival: _core.Arrival | None
+    rooms: list[I64]
+    missing: I64
+
+    def rows(self, run: int) -> I64:
+        """Return the rows of a run."""
+        begins = self.sources.begins
+        return self.sources.order[begins[run] : begins[run + 1]]
 
 
 class FileRows:
@@ -69,12 +107,7 @@ class Rows:
     """The rows of a block, on their way from everywhere (``flight.Arrival``).
 
     Args:
-        copies: of the others, out of these windows.
-        arrival: of those that other roots were asked for; None: none was.
-        rooms: of these, for each root: rows in ``records``.
-        missing: rows that no root was asked for, for these have ended, or are late.
-        records, laid: of all rows of the block.
-        data: address of the slot's data.
+        block: its rows, and where each is to come from.
         read: starts to read rows from the file.
         patience_s: how long to wait for other roots.
         counter: counts rows by where they came from.
@@ -83,26 +116,18 @@ class Rows:
 
     def __init__(
         self,
-        copies: list[_core.Copying],
-        arrival: _core.Arrival | None,
-        rooms: list[I64],
-        missing: I64,
-        records: I64,
-        laid: _core.LaidOut,
-        data: int,
+        block: Assembly,
         read: Callable[[I64, U64], FileRows],
         patience_s: float,
         counter: StageCounter,
         path: str,
     ) -> None:
-        self._copies, self._arrival, self._rooms = copies, arrival, rooms
-        self._records, self._laid = records, laid
-        self._data, self._read = data, read
+        self._block, self._read = block, read
         self._counter, self._path = counter, path
         self._deadline_s = monotonic() + patience_s
         self._begun_ns = monotonic_ns()
         self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
-        self._to_read: list[I64] = [missing] if len(missing) else []  # from the file
+        self._to_read: list[I64] = [block.missing] if len(block.missing) else []  # from the file
         self._reading: FileRows | None = None
 
     @property
@@ -112,16 +137,17 @@ class Rows:
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether all rows are in the slot, after ``timeout_ms`` at most."""
-        if self._arrival is not None:
-            if not self._arrival.poll(timeout_ms):
+        block = self._block
+        if block.arrival is not None:
+            if not block.arrival.poll(timeout_ms):
                 if monotonic() > self._deadline_s:
-                    self._arrival.give_up()
+                    block.arrival.give_up()
                 return False
-            self._settle(self._arrival)
-        while self._copies:
-            if not self._copies[-1].poll(timeout_ms):
+            self._settle(block.arrival)
+        while block.copies:
+            if not block.copies[-1].poll(timeout_ms):
                 return False
-            self._copies.pop()
+            block.copies.pop()
         if not self._read_missing(timeout_ms):
             return False
         self._times = self._times[0], monotonic_ns() / 1e9
@@ -131,7 +157,7 @@ class Rows:
         """Read from the file what other roots have not sent."""
         answers = arrival.answers()
         arrival.close()
-        self._arrival = None
+        self._block.arrival = None
         came = self._answered(answers, arrival.ARRIVED)
         self._counter.came(self._begun_ns, sum(map(len, came)))
         kinds: tuple[tuple[int, Missed], ...] = ((arrival.LATE, "late"), (arrival.GONE, "gone"))
@@ -144,7 +170,9 @@ class Rows:
 
     def _answered(self, answers: npt.NDArray[np.uint8], answer: int) -> list[I64]:
         """Return the rows of all rooms whose answer was this one."""
-        return [rows for rows, one in zip(self._rooms, answers, strict=True) if one == answer]
+        return [
+            rows for rows, one in zip(self._block.rooms, answers, strict=True) if one == answer
+        ]
 
     def _read_missing(self, timeout_ms: int) -> bool:
         """Read rows from the file; return whether all are there.
@@ -153,11 +181,11 @@ class Rows:
         """
         while self._reading is not None or self._to_read:
             if self._reading is None:
-                rows = self._to_read.pop()
-                size = _core.rows_room(self._laid.lengths[rows])
+                rows, block = self._to_read.pop(), self._block
+                size = _core.rows_room(block.laid.lengths[rows])
                 self._counter.sourced("file", len(rows), size)
-                targets = self._laid.offsets[rows] + np.uint64(self._data)
-                self._reading = self._read(self._records[rows], targets)
+                targets = block.laid.offsets[rows] + np.uint64(block.data)
+                self._reading = self._read(block.sources.records[rows], targets)
             if not self._reading.poll(timeout_ms):
                 return False
             self._reading = None
@@ -173,9 +201,9 @@ class Rows:
 
     def close(self) -> bool:
         """Give up what is awaited; return whether nothing comes into the slot any more."""
-        is_over = self._arrival is None or self._arrival.close(END_MS_MAX)
-        self._arrival = None
-        self._copies.clear()
+        arrival, self._block.arrival = self._block.arrival, None
+        is_over = arrival is None or arrival.close(END_MS_MAX)
+        self._block.copies.clear()
         self._to_read.clear()
         if self._reading is not None:
             self._reading.ticket.close()

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from time import monotonic, monotonic_ns
 
@@ -29,12 +28,12 @@ from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import BlockSources, Sources
+from lmdbio.planning.sources import Sources
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.rows import END_MS_MAX, FileRows, Rows
+from lmdbio.reader.rows import END_MS_MAX, Assembly, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
 from lmdbio.reader.windows import Window, Windows
 from lmdbio.system.log import tell
@@ -49,40 +48,6 @@ NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
-
-
-@dataclass(slots=True)
-class _Filled:
-    """A block whose rows are being brought together.
-
-    Attributes:
-        number: of the block.
-        sources: of its rows.
-        laid: its rows, in the slot's data.
-        address: of the slot.
-        data: of the slot's data.
-        own: runs of rows (of ``sources``) that this root's windows bring, and have not yet.
-        copies: of those that they have brought.
-        arrival: of what other roots were asked for; None: nothing.
-        rooms: rows of each answer.
-        missing: rows that no root was asked for.
-    """
-
-    number: int
-    sources: BlockSources
-    laid: _core.LaidOut
-    address: int
-    data: int
-    own: deque[int]
-    copies: list[_core.Copying]
-    arrival: _core.Arrival | None
-    rooms: list[I64]
-    missing: I64
-
-    def rows(self, run: int) -> I64:
-        """Return the rows of a run."""
-        begins = self.sources.begins
-        return self.sources.order[begins[run] : begins[run + 1]]
 
 
 class WindowSupply:
@@ -130,7 +95,7 @@ class WindowSupply:
         )
         options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
         self._read_rows = partial(FileRows, source, options)
-        self._filled: _Filled | None = None
+        self._filled: Assembly | None = None
         self._has_left = False
         self._held_up_s: float | None = None  # since when this root lacks memory for a window
         self.path, self.guard = source.index.path, _is_guarded
@@ -207,7 +172,7 @@ class WindowSupply:
             tell(f"{self.path}: rows for roots that are far behind are taken back")
             self._windows.take_back()
 
-    def _begin(self, number: int) -> _Filled:
+    def _begin(self, number: int) -> Assembly:
         """Make room for a block's rows in its slot, and ask other roots for theirs."""
         sources = self._sources.block(number, self._team)
         extents = self._source.index.extents(sources.records.view(np.uint64))
@@ -224,13 +189,13 @@ class WindowSupply:
         address = self._window.fill_addresses[slot]
         own = deque(np.flatnonzero(sources.roots == self._team).tolist())
         data = address + self._window.layout.table_bytes
-        block = _Filled(
+        block = Assembly(
             number, sources, laid, address, data, own, [], None, [], np.empty(0, np.int64)
         )
         self._ask(block)
         return block
 
-    def _ask(self, block: _Filled) -> None:
+    def _ask(self, block: Assembly) -> None:
         """Ask other roots for their rows of a block."""
         sources, exchange, begins = block.sources, self._exchange, block.laid.run_offsets
         is_other, is_empty = sources.roots != self._team, begins[1:] == begins[:-1]
@@ -250,7 +215,7 @@ class WindowSupply:
             missed = ("gone", rest[is_gone]), ("late", rest[~is_gone])
             for why, runs in missed:
                 self._counter.missed(why, sum(len(block.rows(run)) for run in runs.tolist()))
-            exchange.skip(block.number, np.unique(sources.roots[rest]))
+            exchange.skip(block.number, sorted(set(sources.roots[rest].tolist())))
             block.missing = np.concatenate([block.rows(run) for run in rest.tolist()])
         if len(asked):
             rooms = np.zeros(len(asked), _core.ASKING)
@@ -260,7 +225,7 @@ class WindowSupply:
             block.rooms = [block.rows(run) for run in asked.tolist()]
             block.arrival = exchange.ask(block.number, rooms)
 
-    def _copy(self, block: _Filled, window: Window) -> None:
+    def _copy(self, block: Assembly, window: Window) -> None:
         """Start to copy the next rows that come from this root's own windows."""
         begun, run = monotonic_ns(), block.own.popleft()
         rows = block.rows(run)
@@ -275,22 +240,10 @@ class WindowSupply:
         self._counter.sourced("own", len(rows), int(size))
 
     def submit(self, pending: PendingBlock) -> Flight:
-        """Return a block whose own rows are all in its slot."""
+        """Return a block whose own rows are all copied, or about to be."""
         block = self._filled
         assert block is not None and block.number == pending.number
-        rows = Rows(
-            block.copies,
-            block.arrival,
-            block.rooms,
-            block.missing,
-            block.sources.records,
-            block.laid,
-            block.data,
-            self._read_rows,
-            self._patience_s,
-            self._counter,
-            self.path,
-        )
+        rows = Rows(block, self._read_rows, self._patience_s, self._counter, self.path)
         flight = Flight(
             block.number,
             rows,
