@@ -295,8 +295,6 @@ def _end_all() -> None:
         call()
     wait_unused()  # its windows end with MPI
     _finish()
-    for channel in list(_channels):
-        channel.await_calls()
 
 
 def _end_all_before_finalize(mpi: Any) -> None:
@@ -313,6 +311,8 @@ def _end_all_before_finalize(mpi: Any) -> None:
     def finalize_after_all() -> None:
         if mpi.Is_initialized() and not mpi.Is_finalized():
             _end_all()
+            for channel in list(_channels):
+                channel.await_calls()
         finalize()
 
     mpi.Finalize = finalize_after_all
