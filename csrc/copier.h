@@ -33,7 +33,7 @@ int lio_copying_wait(lio_copying *copying, int timeout_ms);
 /* Drops it; if it has begun, waits for its end, which takes no longer than a copy. NULL is fine. */
 void lio_copying_close(lio_copying *copying);
 
-/* Ends the thread, after the copy that it makes. */
+/* Ends the thread, after the copy that it makes. All copies have been closed. */
 void lio_copier_close(lio_copier *copier);
 
 #endif

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "exchange_part.h"
+#include "trace.h"
 
 enum { STACK_BYTES = 256 * 1024 };
 
@@ -254,7 +255,7 @@ static void tell_callers(lio_exchange *x)
 static bool nap(lio_exchange *x, uint64_t moved_ns)
 {
     bool is_idle = x->has_failed || (x->operations == 0 && x->awaited == 0 && x->parts == 0);
-    uint64_t now = lio_exchange_now_ns(), nap_ns = (now - moved_ns) / NAP_PART;
+    uint64_t now = lio_now_ns(), nap_ns = (now - moved_ns) / NAP_PART;
     uint64_t most = is_idle ? NAP_NS_IDLE : NAP_NS_MAX;
     nap_ns = nap_ns < NAP_NS_MIN ? NAP_NS_MIN : nap_ns > most ? most : nap_ns;
     (void)pthread_mutex_lock(&x->lock);
@@ -268,7 +269,7 @@ static bool nap(lio_exchange *x, uint64_t moved_ns)
 static void *carry(void *argument)
 {
     lio_exchange *x = argument;
-    uint64_t moved_ns = lio_exchange_now_ns();
+    uint64_t moved_ns = lio_now_ns();
     for (;;) {
         bool moved = take_errands(x);
         if (x->is_stopping)
@@ -276,7 +277,7 @@ static void *carry(void *argument)
         moved |= !x->has_failed && go_on(x);
         tell_callers(x);
         if (moved || nap(x, moved_ns))
-            moved_ns = lio_exchange_now_ns();
+            moved_ns = lio_now_ns();
     }
     return NULL;
 }
@@ -330,6 +331,7 @@ int lio_exchange_open(const lio_mpi *mpi, const int32_t *ranks, uint32_t peers, 
     x->in_flight_max = x->in_flight_max < 2 ? 2 : x->in_flight_max;
     x->pid = getpid();
     atomic_init(&x->open, 1);
+    x->has_news = true; /* a root alone is over at once */
     for (uint32_t i = 0; i < peers; i++)
         x->peer[i].rank = ranks[i];
     (void)pthread_mutex_init(&x->lock, NULL);

@@ -3,13 +3,7 @@
 #include <time.h>
 
 #include "exchange_part.h"
-
-uint64_t lio_exchange_now_ns(void)
-{
-    struct timespec now;
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
-}
+#include "trace.h"
 
 /* --- callers and the thread ---------------------------------------------------------------- */
 
@@ -35,7 +29,7 @@ bool lio_exchange_wait_until(pthread_cond_t *what, pthread_mutex_t *lock, uint64
 
 uint64_t lio_exchange_deadline_after(int timeout_ms)
 {
-    return lio_exchange_now_ns() + (timeout_ms < 0 ? 0 : (uint64_t)timeout_ms) * 1000000u;
+    return lio_now_ns() + (timeout_ms < 0 ? 0 : (uint64_t)timeout_ms) * 1000000u;
 }
 
 bool lio_exchange_wait_none(lio_exchange *x, _Atomic size_t *counter, bool heeds_failure,

@@ -3,9 +3,9 @@
  *   callers  --errands, in their turn-->  the thread, which alone changes what is sent and taken
  *   callers  <--counters and answers---  read without waiting for it
  *
- * So no caller waits while the thread calls MPI or copies rows: the lock is held for moments, and a
- * caller may keep Python's lock meanwhile. After the thread has ended, whoever holds the exchange
- * carries its errands out (lio_exchange_step, lio_exchange_close).
+ * So no caller waits while the thread calls MPI or copies rows: it holds the lock for moments, and a
+ * caller may keep Python's lock meanwhile. After the thread has ended, the exchange's owner carries
+ * its errands out (lio_exchange_step, lio_exchange_close).
  */
 #ifndef LIO_EXCHANGE_PART_H
 #define LIO_EXCHANGE_PART_H
@@ -57,7 +57,7 @@ typedef struct part {
     lio_shipment *shipment;
     uint32_t peer;
     uint64_t block;
-    bool is_missing, has_begun;
+    bool is_missing;
     const uint64_t *from, *lengths; /* of the row that is packed next */
     uint64_t packed;                /* bytes of it, and of what follows up to the alignment */
     uint64_t left;                  /* bytes of the part */
@@ -178,8 +178,6 @@ bool lio_exchange_make_place(lio_exchange *x);
 /* Where the next request goes; once it is there, lio_exchange_under_way() counts it. */
 void *lio_exchange_next_request(lio_exchange *x);
 void lio_exchange_under_way(lio_exchange *x, operation done);
-
-uint64_t lio_exchange_now_ns(void);
 
 /* Notes a fact about a root. */
 void lio_exchange_note(peer *p, uint8_t fact);

@@ -99,7 +99,6 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
         if (buffer == NULL)
             break;
         pack(p->parts, buffer, (uint64_t)bytes);
-        p->parts->has_begun = true;
         int code = lio_mpi_isend(&x->mpi, buffer, bytes, p->rank, x->data_tag,
                                  lio_exchange_next_request(x));
         if (code != 0) {
@@ -165,8 +164,7 @@ void lio_exchange_take_back(lio_exchange *x, lio_shipment *shipment)
     for (uint32_t i = 0; i < x->peers && shipment->left > 0; i++) {
         peer *p = &x->peer[i];
         for (part *one = p->parts; one != NULL; one = one->next) {
-            if (one->shipment != shipment || one->is_missing || one->has_begun ||
-                p->heard > one->block)
+            if (one->shipment != shipment || one->is_missing || p->heard > one->block)
                 continue;
             miss(one);
             p->is_behind = true;

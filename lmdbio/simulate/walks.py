@@ -47,7 +47,7 @@ class Walk:
         seconds: of all iterations.
         bytes: that all nodes ask for.
         requests: windows that they are asked for in.
-        walked_bytes: that all readers walk over, whoever shares them.
+        walked_bytes: that all readers walk over, those counted again that several of them do.
         furthest_bytes: that the last reader walks over.
         bound: what most of the time goes to (the names above).
     """
