@@ -37,9 +37,9 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from models import FRAMEWORKS, Model
+from models import Model
 from ranks import Ranks
-from train import first_shape, floats, forget
+from train import first_shape, floats, forget, parsed
 
 import lmdbio
 from lmdbio.bench.drawing import Chart, Series, chart_svg, legend_html
@@ -172,22 +172,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("--orders", nargs="+", default=ORDERS, metavar="ORDER",
         help="file, or a shuffle of lmdbio.Reader, such as groups:1000; default: all four")
     add("--epochs", type=int, default=3, help="of each run; default %(default)s")
-    add("--batch-size", type=int, default=128, help="over all ranks; default %(default)s")
-    add("--framework", choices=tuple(FRAMEWORKS), default="numpy",
-        help="numpy: a perceptron (default); torch: a convolutional net")
-    add("--hidden", type=int, default=64, metavar="UNITS",
-        help="fewer: less to compute for a byte, as on a faster processor; default %(default)s")
-    add("--classes", type=int, default=10, help="labels are below; default %(default)s")
-    add("--seed", type=int, default=1, help="of weights and orders; default %(default)s")
-    add("--warm", action="store_true", help="leave the file in the page cache")
-    add("--json", type=Path, metavar="FILE", help="write all times and accuracies there")
     add("--html", type=Path, metavar="FILE", help="draw them there")
     # fmt: on
-    asked = parser.parse_args(given)
-    for name in ("epochs", "batch_size", "hidden", "classes"):
-        if getattr(asked, name) < 1:
-            parser.error(f"--{name.replace('_', '-')} must be at least 1")
-    return asked
+    return parsed(parser, given, "epochs")
 
 
 def run(asked: argparse.Namespace, ranks: Ranks) -> None:

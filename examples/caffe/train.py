@@ -180,21 +180,31 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     add("path", help="the LMDB: its folder or file; raw images, all of one shape")
     add("--readers", nargs="+", choices=known, default=known[:-1], metavar="READER",
         help=f"of {', '.join(known)}; default: all but auto, which is one of them")
-    add("--batch-size", type=int, default=128, help="over all ranks; default %(default)s")
     add("--iterations", type=int, default=200, help="of each run; default %(default)s")
     add("--assignment", choices=("strided", "blocked"), default="strided",
         help="strided: Caffe's order (default); blocked: lmdbio's own, for large reads")
+    # fmt: on
+    return parsed(parser, given, "iterations")
+
+
+def parsed(
+    parser: argparse.ArgumentParser, given: Sequence[str] | None, count: str
+) -> argparse.Namespace:
+    """Add what each program that trains here is told, and parse; ``count`` is its own number."""
+    # fmt: off
+    add = parser.add_argument
+    add("--batch-size", type=int, default=128, help="over all ranks; default %(default)s")
     add("--framework", choices=tuple(FRAMEWORKS), default="numpy",
         help="numpy: a perceptron (default); torch: a convolutional net")
     add("--hidden", type=int, default=64, metavar="UNITS",
         help="fewer: less to compute for a byte, as on a faster processor; default %(default)s")
     add("--classes", type=int, default=10, help="labels are below; default %(default)s")
-    add("--seed", type=int, default=1, help="of the first weights; default %(default)s")
+    add("--seed", type=int, default=1, help="of weights and orders; default %(default)s")
     add("--warm", action="store_true", help="leave the file in the page cache")
-    add("--json", type=Path, metavar="FILE", help="write all losses and times there")
+    add("--json", type=Path, metavar="FILE", help="write all figures there")
     # fmt: on
     asked = parser.parse_args(given)
-    for name in ("batch_size", "iterations", "hidden", "classes"):
+    for name in (count, "batch_size", "hidden", "classes"):
         if getattr(asked, name) < 1:
             parser.error(f"--{name.replace('_', '-')} must be at least 1")
     return asked
