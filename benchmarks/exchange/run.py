@@ -25,7 +25,7 @@ from lmdbio.reader.reader import Reader
 COMM = MPI.COMM_WORLD
 #: A batch is a block, as large as a Reader makes it by itself.
 BLOCK_BYTES = 16 * 2**20
-SLOTS = 24
+SLOTS = 64
 #: The part of the time that all slots take in which rows are counted: no root is done by then.
 COUNTED_SHARE = 0.6
 #: All slots are full where no row has come for so long, seconds.
@@ -61,7 +61,7 @@ def open_reader(path: str, shuffle: str) -> Reader:
         shuffle=shuffle,
         ranks_per_node=1,
         slots=SLOTS,
-        memory_bytes_max=COMM.size * (2 * SLOTS * BLOCK_BYTES + 2**30),
+        memory_bytes_max=COMM.size * 4 * SLOTS * BLOCK_BYTES,
     )
 
 
