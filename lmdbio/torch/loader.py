@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping
-from concurrent import futures
 from functools import partial
-from itertools import repeat
 from typing import Any
 
 import torch
@@ -105,7 +103,7 @@ class Loader:
         usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
         self._threads = WorkerThreads(usual if threads is None else threads)
         self._ahead = ahead
-        Prefetcher(self._threads, (), ahead)  # refuses what is none
+        Prefetcher(self._threads, lambda _: None, 0, ahead)  # refuses what is none
         self._collate = Collate(collate_fn, pins=pin_memory)
         self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
         self._cursor = EpochCursor(
@@ -133,10 +131,10 @@ class Loader:
     def _batches(self, going: tuple[EpochSlice, int]) -> Generator[Any, None, None]:
         epoch_slice = going[0]
         self.dataset.records.expect(epoch_slice.expected)
-        jobs = (partial(self._batch, epoch_slice, step) for step in range(len(epoch_slice)))
-        ahead = Prefetcher(self._threads, jobs, self._ahead, inline=True)
+        make, steps = partial(self._batch, epoch_slice), len(epoch_slice)
+        ahead = Prefetcher(self._threads, make, steps, self._ahead, inline=True)
         try:
-            for step in range(len(epoch_slice)):
+            for step in range(steps):
                 batch = ahead.next()
                 if self._latest is going:  # else another one has begun, or a state was loaded
                     self._latest = going = epoch_slice, step + 1
@@ -223,21 +221,19 @@ class ReaderLoader:
         self._kind = memoryview if buffers else bytes
         self._collate = Collate(collate_fn, pins=pin_memory)
         self._taking, self._decoding = WorkerThreads(1), WorkerThreads(threads)
-        self._batches = Prefetcher(self._taking, repeat(self._take), ahead)
-        self._used = reader.iteration
+        self._batches = Prefetcher(self._taking, self._take, None, ahead)
+        self._first = reader.iteration
 
     def __iter__(self) -> ReaderLoader:
         return self
 
     def __next__(self) -> Any:
         try:
-            batch = self._batches.next()
+            return self._batches.next()
         except Ended:
             raise StopIteration from None
-        self._used += 1
-        return batch
 
-    def _take(self) -> Any:
+    def _take(self, _: int) -> Any:
         try:
             batch = next(self._reader)
         except StopIteration:
@@ -245,9 +241,10 @@ class ReaderLoader:
         size = -(-len(batch) // self._decoding.threads) or 1
         parts = [range(at, min(at + size, len(batch))) for at in range(0, len(batch), size)]
         begun = [self._decoding.submit(partial(self._decode, batch, part)) for part in parts]
-        futures.wait(begun)  # all, for they look at the window
+        for task in begun:  # all, for they look at the window
+            task.wait()
         try:
-            return self._collate([one for part in begun for one in part.result()])
+            return self._collate([one for task in begun for one in task.result()])
         except StopIteration as error:  # it would be taken for the end
             raise RuntimeError("transform or collate_fn raised StopIteration") from error
 
@@ -260,7 +257,7 @@ class ReaderLoader:
     def state_dict(self) -> State:
         """``start`` of a Reader that goes on where this one is, with as many ranks as it has."""
         schedule = self._reader.schedule
-        start = schedule.place_after(self._used)
+        start = schedule.place_after(self._first + self._batches.handed_out)
         if schedule.epochs is None and schedule.length is None:
             start %= schedule.count
         return {"lmdbio": STATE_VERSION, "count": schedule.count, "start": start}

@@ -1,19 +1,26 @@
-"""Threads that make the next batches before a caller asks for them."""
+"""Threads that make the next batches before a caller asks for them.
+
+Ctrl-C may strike the caller between any two steps, so each step may be taken again: a job that was
+handed to the threads twice runs once, and a result counts as handed out by one assignment.
+"""
 
 from __future__ import annotations
 
+import atexit
 import operator
 import os
-from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import islice
+import sys
+import weakref
+from collections.abc import Callable
+from functools import partial
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
 from time import monotonic, thread_time
 from typing import Any
 
 from lmdbio.errors import Error
 
-__all__ = ["Prefetcher", "WorkerThreads", "Ended"]
+__all__ = ["Prefetcher", "Task", "WorkerThreads", "Ended"]
 
 #: A thread saves its caller the time of a job, as far as the caller does something else meanwhile.
 #: While it saves less than the first of these, in the mean over some jobs, it costs more; the
@@ -27,6 +34,128 @@ class Ended(Exception):
     """A Reader's last iteration is over."""
 
 
+class Task:
+    """A job that one thread runs, and its result, which another waits for.
+
+    Args:
+        job: returns the result.
+
+    Attributes:
+        seconds: of the processor that it took, or in all if it waited for longer than for
+            Python's lock; 0 before its end.
+    """
+
+    __slots__ = ("_error", "_is_done", "_job", "_result", "_turn", "_under_way", "seconds")
+
+    def __init__(self, job: Callable[[], Any]) -> None:
+        self._job: Callable[[], Any] | None = job
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._turn, self._is_done, self.seconds = Lock(), False, 0.0
+        self._under_way = Lock()
+        self._under_way.acquire()
+
+    def run(self) -> None:
+        """Run the job, unless somebody has begun to or has called it off."""
+        job = self._job
+        if job is None or not self._turn.acquire(blocking=False):
+            return
+        begun, begun_here = monotonic(), thread_time()
+        try:
+            self._result = job()
+        except BaseException as error:
+            # This frame knows the task, which would so know itself and live on.
+            trace = error.__traceback__
+            self._error = error.with_traceback(None if trace is None else trace.tb_next)
+        del job
+        self.seconds = monotonic() - begun
+        if self.seconds < WAITED_SECONDS:
+            self.seconds = thread_time() - begun_here
+        self._end()
+
+    def _end(self) -> None:
+        self._job, self._is_done = None, True
+        self._under_way.release()
+
+    def wait(self) -> None:
+        """Wait until the job is done, or was called off."""
+        if not self._is_done:
+            self._under_way.acquire()  # by one waiter, who needs it once
+
+    def result(self) -> Any:
+        """Return what the job returned, or raise what it raised, once it is done.
+
+        Raises:
+            Error: it was called off.
+        """
+        self.wait()
+        if self._error is None:
+            return self._result
+        try:
+            raise self._error
+        finally:
+            del self  # as in ``run``
+
+    def cancel(self) -> None:
+        """Call the job off if nobody has begun to run it."""
+        if self._turn.acquire(blocking=False):
+            self._error = Error("this loader is closed")
+            self._end()
+
+
+class _InlineTask:
+    """A job that the caller runs when it wants the result, again if Ctrl-C ended it."""
+
+    __slots__ = ("_job", "seconds")
+
+    def __init__(self, job: Callable[[], Any]) -> None:
+        self._job, self.seconds = job, 0.0
+
+    def result(self) -> Any:
+        begun = monotonic()
+        result = self._job()
+        self.seconds = monotonic() - begun
+        return result
+
+    def cancel(self) -> None:
+        """Do nothing: only the caller runs it, when it asks for the result."""
+
+
+class _Crew:
+    """The threads of one process, and the tasks that wait for them.
+
+    Args:
+        count: threads, which ``start`` starts.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.pid, self._count, self._started = os.getpid(), count, 0
+        self.waiting: SimpleQueue[Task | None] = SimpleQueue()
+        self._threads: list[Thread] = []
+
+    def start(self) -> None:
+        """Start those threads that are not there; Ctrl-C in here may leave one too many."""
+        while self._started < self._count:
+            thread = Thread(target=_work, args=(self.waiting,), name="lmdbio-loader", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+            self._started += 1
+
+    def join(self) -> None:
+        """Wait until every thread has ended."""
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+
+
+def _work(waiting: SimpleQueue[Task | None]) -> None:
+    """Run tasks until None comes, which stays for the other threads."""
+    while (task := waiting.get()) is not None:
+        task.run()
+        del task  # nothing is kept while this waits
+    waiting.put(None)
+
+
 class WorkerThreads:
     """Threads of this process that run jobs; a caller waits for what a job returns.
 
@@ -38,20 +167,36 @@ class WorkerThreads:
         self.threads = operator.index(threads)
         if self.threads < 1:
             raise ValueError(f"threads must be at least 1, not {threads}")
-        self._pool: tuple[int, ThreadPoolExecutor] | None = None
+        self._crew: _Crew | None = None
         self._is_closed = False
+        _all_of_this_process.add(self)
 
-    def submit(self, job: Callable[[], Any]) -> Future[Any]:
+    def submit(self, job: Callable[[], Any]) -> Task:
         """Begin a job, on threads that the first job of a process starts.
 
         Raises:
             Error: ``close`` was called.
         """
+        task = Task(job)
+        self.begin(task)
+        return task
+
+    def begin(self, task: Task) -> None:
+        """Have a thread run a task; one that was begun already runs once all the same.
+
+        Raises:
+            Error: ``close`` was called.
+        """
         self.check()
+        crew = self._crew
         # A child that was forked has none of its parent's threads.
-        if self._pool is None or self._pool[0] != os.getpid():
-            self._pool = os.getpid(), ThreadPoolExecutor(self.threads, "lmdbio-loader")
-        return self._pool[1].submit(job)
+        if crew is None or crew.pid != os.getpid():
+            crew = self._crew = _Crew(self.threads)
+            weakref.finalize(self, crew.waiting.put, None).atexit = False
+        crew.start()
+        crew.waiting.put(task)
+        if self._is_closed:  # meanwhile, and may have taken it for one of before
+            task.cancel()
 
     def check(self) -> None:
         """Raise Error if the threads have ended."""
@@ -60,82 +205,63 @@ class WorkerThreads:
 
     def close(self) -> None:
         """End the threads when each has done its job. May be called twice."""
-        pool, self._pool, self._is_closed = self._pool, None, True
-        if pool is not None and pool[0] == os.getpid():
-            pool[1].shutdown(cancel_futures=True)
-
-
-class _Task:
-    """A job that this or another thread runs, and how long it took.
-
-    Args:
-        job: returns the result.
-        threads: that run it; None: the caller does, when it wants the result.
-
-    Attributes:
-        seconds: that it took; on another thread those of the processor, unless it waited for
-            longer than for Python's lock; 0 before its end.
-    """
-
-    __slots__ = ("_job", "_under_way", "seconds")
-
-    def __init__(self, job: Callable[[], Any], threads: WorkerThreads | None) -> None:
-        self._job, self.seconds = job, 0.0
-        self._under_way = None if threads is None else threads.submit(self._run_elsewhere)
-
-    def _run(self) -> Any:
-        begun = monotonic()
+        self._is_closed = True
+        crew = self._crew
+        if crew is None or crew.pid != os.getpid():
+            return
         try:
-            return self._job()
-        finally:
-            self.seconds = monotonic() - begun
+            while True:
+                task = crew.waiting.get_nowait()
+                if task is not None:
+                    task.cancel()
+        except Empty:
+            crew.waiting.put(None)
+        crew.join()
 
-    def _run_elsewhere(self) -> Any:
-        begun = thread_time()
-        try:
-            return self._run()
-        finally:
-            if self.seconds < WAITED_SECONDS:
-                self.seconds = thread_time() - begun
 
-    def result(self) -> Any:
-        """Return what the job returned, or raise what it raised, once it is done."""
-        if self._under_way is None:
-            return self._run()
-        self._under_way.exception()  # waits, in half the time that futures.wait takes
-        return self._under_way.result()
+_all_of_this_process: weakref.WeakSet[WorkerThreads] = weakref.WeakSet()
 
-    def cancel(self) -> None:
-        """Have nobody run it who has not begun to."""
-        if self._under_way is not None:
-            self._under_way.cancel()
+
+@atexit.register
+def _end_all() -> None:
+    """End the threads that are left before what they read from is closed at the process's end."""
+    for threads in list(_all_of_this_process):
+        threads.close()
 
 
 class Prefetcher:
     """Hands out what jobs return, in order; threads run some of them before the caller asks.
 
     Args:
-        ahead: jobs that are done and wait for the caller, beside one for each thread.
+        job: what to do for each number from 0 on.
+        count: of the numbers; None: without end.
+        ahead: results that wait for the caller, beside a job for each thread.
         inline: a caller that comes again at once runs brief jobs itself: to hand one over to a
             thread, and its result back, would take longer.
+
+    Attributes:
+        handed_out: results, and errors of jobs, that the caller has had.
     """
 
     def __init__(
         self,
         threads: WorkerThreads,
-        jobs: Iterable[Callable[[], Any]],
+        job: Callable[[int], Any],
+        count: int | None,
         ahead: int,
         *,
         inline: bool = False,
     ) -> None:
         if ahead < 0:
             raise ValueError(f"ahead must not be negative ({ahead})")
-        self._threads, self._jobs, self._ahead = threads, iter(jobs), ahead
-        self._begun: deque[_Task] = deque()
+        self._threads, self._job, self._ahead = threads, job, ahead
+        self._count = sys.maxsize if count is None else count
+        self._under_way: dict[int, Task | _InlineTask] = {}
         self._pid = os.getpid()
         self._may_inline, self._is_inline = inline, False
         self._saved = SAVED_SECONDS  # by threads, of late
         self._left = monotonic()
+        self._begun = self.handed_out = 0
 
     def next(self) -> Any:
         """Return what the next job returned; after Ctrl-C, the one that was not handed out.
@@ -150,25 +276,34 @@ class Prefetcher:
             raise Error("begun before this process was forked: begin another iteration here")
         away = monotonic() - self._left
         self._begin()
-        if not self._begun:
+        task = self._under_way.get(self.handed_out)
+        if task is None:
             raise Ended
-        task = self._begun[0]
         try:
             result = task.result()
-        except Exception:
-            self._begun.popleft()
+        except Ended:
             raise
-        self._begun.popleft()
+        except Exception:
+            self.handed_out += 1
+            raise
         self._judge(task.seconds, away)
         self._left = monotonic()
+        self.handed_out += 1  # it keeps the result until the next call, in case Ctrl-C comes first
         return result
 
     def _begin(self) -> None:
         """Begin as many jobs as may be under way: on threads, or one here."""
-        threads = None if self._is_inline else self._threads
-        wanted = 1 if threads is None else threads.threads + self._ahead
-        for job in islice(self._jobs, max(0, wanted - len(self._begun))):
-            self._begun.append(_Task(job, threads))
+        self._under_way.pop(self.handed_out - 1, None)
+        wanted = 1 if self._is_inline else self._threads.threads + self._ahead
+        while self._begun < min(self.handed_out + wanted, self._count):
+            job = partial(self._job, self._begun)
+            # The one that is there already, if Ctrl-C came right after this.
+            task = self._under_way.setdefault(
+                self._begun, _InlineTask(job) if self._is_inline else Task(job)
+            )
+            if isinstance(task, Task):
+                self._threads.begin(task)
+            self._begun += 1
 
     def _judge(self, took: float, away: float) -> None:
         """Decide where jobs run from now on, after one that took so long.
@@ -184,8 +319,7 @@ class Prefetcher:
 
     def cancel(self) -> None:
         """Begin no further job, and wait for none: the garbage collector calls this anywhere."""
-        self._jobs = iter(())
-        if self._pid == os.getpid():  # else a thread of the parent's may hold a lock of theirs
-            for task in self._begun:
-                task.cancel()
-        self._begun.clear()
+        self._count = 0
+        for task in self._under_way.values():
+            task.cancel()
+        self._under_way.clear()

@@ -6,13 +6,15 @@ raise, also Ctrl-C.
 
 from __future__ import annotations
 
+import sys
 import threading
-from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import chain
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
+from lmdbio.torch import threads as prefetching
 from lmdbio.torch.threads import (
     INLINE_SECONDS,
     WAITED_SECONDS,
@@ -57,16 +59,24 @@ def who(number: int) -> tuple[int, bool]:
     return number, threading.current_thread() is threading.main_thread()
 
 
-def jobs(
-    count: int, sleep: Callable[[float], None] = lambda _: None, seconds: float = 0.0
-) -> Iterator[Callable[[], tuple[int, bool]]]:
-    """Jobs that each take so many seconds of the clock."""
+def ahead_of(
+    threads: WorkerThreads,
+    job: Callable[[int], Any] = who,
+    count: int = MANY,
+    *,
+    inline: bool = True,
+) -> Prefetcher:
+    return Prefetcher(threads, job, count, 2, inline=inline)
+
+
+def taking(sleep: Callable[[float], None], seconds: float) -> Callable[[int], tuple[int, bool]]:
+    """A job that takes so many seconds of the clock."""
 
     def job(number: int) -> tuple[int, bool]:
         sleep(seconds)
         return who(number)
 
-    return (partial(job, number) for number in range(count))
+    return job
 
 
 def results(
@@ -83,26 +93,25 @@ def results(
 
 
 def test_a_caller_that_comes_at_once_runs_brief_jobs(threads: WorkerThreads) -> None:
-    found = results(Prefetcher(threads, jobs(MANY), 2, inline=True))
+    found = results(ahead_of(threads))
     assert [number for number, _ in found] == list(range(MANY))
     assert not any(inline for _, inline in found[:8])
     assert all(inline for _, inline in found[50:])
 
 
 def test_who_does_not_ask_for_that_has_threads(threads: WorkerThreads) -> None:
-    found = results(Prefetcher(threads, jobs(MANY), 2))
+    found = results(ahead_of(threads, inline=False))
     assert found == [(number, False) for number in range(MANY)]
 
 
 def test_a_caller_with_work_of_its_own_has_threads(clock: Clock, threads: WorkerThreads) -> None:
-    ahead = Prefetcher(threads, jobs(MANY), 2, inline=True)
+    ahead = ahead_of(threads)
     found = results(ahead, clock.sleep, 5 * INLINE_SECONDS)
     assert found == [(number, False) for number in range(MANY)]
 
 
 def test_long_jobs_stay_on_threads(clock: Clock, threads: WorkerThreads) -> None:
-    long = jobs(MANY, clock.sleep, 1.5 * INLINE_SECONDS)
-    found = results(Prefetcher(threads, long, 2, inline=True))
+    found = results(ahead_of(threads, taking(clock.sleep, 1.5 * INLINE_SECONDS)))
     assert found == [(number, False) for number in range(MANY)]
 
 
@@ -110,16 +119,15 @@ def test_jobs_that_wait_stay_on_threads(
     clock: Clock, threads: WorkerThreads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("lmdbio.torch.threads.thread_time", lambda: 0.0)  # no processor needed
-    waiting = jobs(MANY, clock.sleep, 2 * WAITED_SECONDS)
-    found = results(Prefetcher(threads, waiting, 2, inline=True))
+    found = results(ahead_of(threads, taking(clock.sleep, 2 * WAITED_SECONDS)))
     assert found == [(number, False) for number in range(MANY)]
 
 
 def test_jobs_that_become_long_go_back_to_threads(clock: Clock, threads: WorkerThreads) -> None:
-    both = chain(jobs(MANY), jobs(20, clock.sleep, 20 * INLINE_SECONDS))
-    found = results(Prefetcher(threads, both, 2, inline=True))
-    assert [number for number, _ in found] == [*range(MANY), *range(20)]
-    assert found[MANY] == (0, True)
+    long = taking(clock.sleep, 20 * INLINE_SECONDS)
+    found = results(ahead_of(threads, lambda n: who(n) if n < MANY else long(n), MANY + 20))
+    assert [number for number, _ in found] == list(range(MANY + 20))
+    assert found[MANY] == (MANY, True)
     assert not any(inline for _, inline in found[MANY + 1 :])
 
 
@@ -129,7 +137,7 @@ def test_what_a_job_raises_comes_in_its_turn(threads: WorkerThreads) -> None:
             raise ValueError(f"job {number}")
         return number
 
-    ahead = Prefetcher(threads, map(partial(partial, fails), range(MANY)), 2, inline=True)
+    ahead = ahead_of(threads, fails)
     for number in range(MANY):
         if number % 10 == 9:
             with pytest.raises(ValueError, match=f"job {number}$"):
@@ -148,7 +156,7 @@ def test_a_job_that_ctrl_c_ended_runs_again(threads: WorkerThreads) -> None:
             raise KeyboardInterrupt
         return who(number)
 
-    ahead = Prefetcher(threads, map(partial(partial, struck), range(MANY)), 2, inline=True)
+    ahead = ahead_of(threads, struck)
     for number in range(MANY - 1):
         assert ahead.next()[0] == number
     with pytest.raises(KeyboardInterrupt):
@@ -159,9 +167,67 @@ def test_a_job_that_ctrl_c_ended_runs_again(threads: WorkerThreads) -> None:
 
 
 def test_after_cancel_nothing_runs(threads: WorkerThreads) -> None:
-    ahead = Prefetcher(threads, jobs(MANY), 2, inline=True)
+    ahead = ahead_of(threads)
     for _ in range(100):
         ahead.next()
     ahead.cancel()
     with pytest.raises(Ended):
         ahead.next()
+
+
+def struck_at(step: int, call: Callable[[], Any]) -> bool:
+    """Call it; Ctrl-C comes before a step that the prefetcher or its threads take in there.
+
+    Returns: whether it has come; False: there are fewer steps.
+    """
+    left = step
+
+    def trace(frame: FrameType, event: str, _: Any) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != prefetching.__file__:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            left -= 1
+            if left < 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+@pytest.mark.parametrize("inline", [False, True])
+def test_ctrl_c_before_any_step_loses_nothing(inline: bool) -> None:
+    step = 0
+    was_struck = True
+    while was_struck:
+        ran: list[int] = []
+
+        def job(number: int, ran: list[int] = ran) -> int:
+            ran.append(number)
+            return number
+
+        threads = WorkerThreads(2)
+        try:
+            ahead = ahead_of(threads, job, 12, inline=inline)
+            ahead._is_inline = inline
+            was_struck = struck_at(step, ahead.next)
+            first = ahead.handed_out  # 1: Ctrl-C came after the result had been handed out
+            assert first <= 1
+            assert [ahead.next() for _ in range(first, 12)] == list(range(first, 12))
+            with pytest.raises(Ended):
+                ahead.next()
+        finally:
+            threads.close()
+        assert sorted(ran) == list(range(12)) or (inline and sorted(set(ran)) == list(range(12)))
+        step += 1
+    assert step > 100
