@@ -152,6 +152,16 @@ typedef struct {
     uint64_t begin, size, tweak;
 } window;
 
+static uint64_t chunk_at(const layout *l, uint64_t position)
+{
+    return l->shuffle->keeps_chunks ? position : permuted(&l->chunks, 0, position);
+}
+
+static uint64_t position_of_chunk(const layout *l, uint64_t chunk)
+{
+    return l->shuffle->keeps_chunks ? chunk : permuted_back(&l->chunks, 0, chunk);
+}
+
 static layout layout_of(const lio_shuffle *s)
 {
     layout l = {.shuffle = s, .keeps_inner = s->keeps_inner != 0};
@@ -169,7 +179,7 @@ static layout layout_of(const lio_shuffle *s)
     if (rest > 0) {
         l.short_length = rest;
         l.missing = chunk - rest;
-        l.short_position = permuted_back(&l.chunks, 0, chunks - 1);
+        l.short_position = position_of_chunk(&l, chunks - 1);
     }
     return l;
 }
@@ -209,7 +219,7 @@ static uint64_t record_at(layout *l, uint64_t place)
                                &offset);
     }
     if (position != l->position) {
-        l->found = permuted(&l->chunks, 0, position);
+        l->found = chunk_at(l, position);
         l->position = position;
     }
     return l->found * l->chunk.by + offset;
@@ -218,7 +228,7 @@ static uint64_t record_at(layout *l, uint64_t place)
 static uint64_t place_of(layout *l, uint64_t record)
 {
     uint64_t offset, chunk = quotient(record, l->chunk, &offset),
-                     position = permuted_back(&l->chunks, 0, chunk),
+                     position = position_of_chunk(l, chunk),
                      place = begin_of(l, position) + offset;
     if (!l->keeps_inner) {
         window w = window_of(l, position);

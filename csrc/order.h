@@ -17,6 +17,7 @@ typedef struct {
     uint64_t chunk, window;
     uint64_t chunk_keys[LIO_ORDER_ROUNDS], inner_keys[LIO_ORDER_ROUNDS];
     uint32_t keeps_inner;
+    uint32_t keeps_chunks; /* chunks are not permuted: with keeps_inner, no record is */
 } lio_shuffle;
 
 /* Replaces each of `count` places, below shuffle->count, by the record there. */

@@ -22,7 +22,9 @@ KIB, MIB = 2**10, 2**20
 PY_LMDB, PLAIN = "py-lmdb", "plain"
 #: Shuffles of a Reader in mode "auto".
 SHUFFLES = ("global", "group", "window")
-MODES = (PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", *SHUFFLES, PLAIN)
+#: Mode "coal" whose roots read slices in two phases.
+TWO_PHASE = "two-phase"
+MODES = (PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, *SHUFFLES, PLAIN)
 SCALINGS = ("strong", "weak")
 
 
@@ -92,6 +94,7 @@ class Lane:
         mode: of a Reader.
         tokens: of a Reader in mode "stag"; 0: as the mode says.
         engine: of a Reader; "": the mode's.
+        phases: of a Reader; 0: the mode's.
         shuffle: of a Reader; "": none.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
@@ -114,6 +117,7 @@ class Lane:
     depth: int = 1
     direct: bool = False
     shuffle: str = ""
+    phases: int = 0
 
     @property
     def reads_records(self) -> bool:
@@ -256,6 +260,8 @@ def mode_lanes(
             for count in tokens if mode == "stag" else (0,):
                 if mode in SHUFFLES:
                     made.append(Lane(mode, "reader", "auto", shuffle=mode))
+                elif mode == TWO_PHASE:
+                    made.append(Lane(mode, "reader", "coal", phases=2))
                 elif mode not in (PY_LMDB, PLAIN):
                     name = f"{mode}/{count} {engine}" if count else f"{mode} {engine}"
                     made.append(Lane(name.rstrip(), "reader", mode, count, engine, iterations))

@@ -198,7 +198,7 @@ class ByReader:
 
     def open(self) -> None:
         task = self.task
-        fields = ("tokens", "engine", "block_iterations")
+        fields = ("tokens", "engine", "block_iterations", "phases")
         other = {name: task.lane[name] for name in fields if task.lane[name]}
         mode = task.lane["mode"]
         if other:

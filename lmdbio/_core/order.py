@@ -24,6 +24,7 @@ class Shuffling:
         window: chunks whose records are shuffled among each other, 1 or more.
         chunk_keys, inner_keys: of the rounds, ``LIO_ORDER_ROUNDS`` numbers each.
         keeps_inner: records stay in their order inside chunks; ``window`` has no meaning.
+        keeps_chunks: chunks stay in their order too.
     """
 
     def __init__(
@@ -35,13 +36,14 @@ class Shuffling:
         chunk_keys: U64,
         inner_keys: U64,
         keeps_inner: bool,
+        keeps_chunks: bool = False,
     ) -> None:
         self.pointer: Any = ffi.new("lio_shuffle *")
         self._count = self.pointer.count = count
         self.pointer.chunk, self.pointer.window = chunk, window
         self.pointer.chunk_keys = chunk_keys.tolist()
         self.pointer.inner_keys = inner_keys.tolist()
-        self.pointer.keeps_inner = keeps_inner
+        self.pointer.keeps_inner, self.pointer.keeps_chunks = keeps_inner, keeps_chunks
 
     def records(self, numbers: U64) -> None:
         """Replaces places by the records there.

@@ -1,4 +1,4 @@
-"""A mode is a frozen value of five choices; every named mode of the paper is one.
+"""A mode is a frozen value of six choices; every named mode of the paper is one.
 
 | mode    | roots_per_node      | locate     | engine | block_iterations | tokens |
 |---------|---------------------|------------|--------|------------------|--------|
@@ -11,7 +11,8 @@
 | ..-STAG | as LMM              | provenance | auto   | k                | t      |
 
 The paper says of the last four only that they read explicitly, not by which call: "auto" leaves
-that to ``machine/choice`` (pread on a local disk, direct on a far file system, ...).
+that to ``machine/choice`` (pread on a local disk, direct on a far file system, ...). The sixth
+choice, ``phases``, is none of the paper's: its roots read what their own ranks use.
 
 "auto" is no mode but a policy that picks one.
 
@@ -24,12 +25,14 @@ from dataclasses import dataclass, fields, replace
 
 __all__ = ["ALL_RANKS", "AUTO", "USUAL_TOKENS", "Mode"]
 
-#: roots_per_node, block_iterations: to be derived from the job.
+#: roots_per_node, block_iterations, phases: to be derived from the job.
 AUTO = 0
 #: tokens: as many as were measured to be best, else the usual number (``lmdbio.linking``).
 USUAL_TOKENS = -1
 #: roots_per_node: every rank is a root.
 ALL_RANKS = 2**31 - 1
+
+PHASES_MAX = 2
 
 LOCATE = ("seek", "speculate", "scan", "provenance")
 ENGINES = ("auto", "mmap", "pread", "direct", "staged", "uring")
@@ -39,7 +42,7 @@ AHEAD = ("scan", "provenance")
 
 @dataclass(frozen=True, slots=True)
 class Mode:
-    """Five choices that say how a Reader reads, never what it returns.
+    """Six choices that say how a Reader reads, never what it returns.
 
     Attributes:
         roots_per_node: ranks of a node that read; ``AUTO`` (0): 1 up to 16 ranks on the node,
@@ -53,6 +56,10 @@ class Mode:
             same time; 0: whoever can, reads. ``USUAL_TOKENS`` (-1): as many as ``lmdbio tune``
             found to be best on so many nodes, else one for eight roots.
 
+        phases: 1: each root reads what its ranks use; 2: roots read neighbouring slices, and hand
+            each other what they use (two-phase I/O), where MPI can carry that; ``AUTO`` (0): 2
+            where records are shuffled in windows, else 1.
+
     Raises:
         ValueError: a value out of range, or ``block_iterations`` other than 1 with a way of
             locating that does not know the extents ahead.
@@ -63,9 +70,10 @@ class Mode:
     engine: str = "auto"
     block_iterations: int = 1
     tokens: int = 0
+    phases: int = AUTO
 
     def __post_init__(self) -> None:
-        for name in ("roots_per_node", "block_iterations", "tokens"):
+        for name in ("roots_per_node", "block_iterations", "tokens", "phases"):
             value = getattr(self, name)
             least = USUAL_TOKENS if name == "tokens" else 0
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
@@ -77,11 +85,14 @@ class Mode:
                 raise ValueError(
                     f"Mode: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
-        if self.block_iterations != 1 and self.locate not in AHEAD:
-            raise ValueError(
-                "Mode: block_iterations > 1 needs extents known ahead "
-                f"(locate='scan' or 'provenance', not {self.locate!r})"
-            )
+        if self.phases > PHASES_MAX:
+            raise ValueError(f"Mode: phases must be 1, 2 or {AUTO} (auto), not {self.phases}")
+        for name, seeking in (("block_iterations", (1,)), ("phases", (AUTO, 1))):
+            if self.locate not in AHEAD and getattr(self, name) not in seeking:
+                raise ValueError(
+                    f"Mode: {name} > 1 needs extents known ahead "
+                    f"(locate='scan' or 'provenance', not {self.locate!r})"
+                )
 
     @classmethod
     def named(cls, name: str) -> Mode:

@@ -162,13 +162,7 @@ class Epoch:
 
     @property
     def shuffling(self) -> _core.Shuffling:
-        """The order, as C computes it; not of a given one, nor of one that mixes.
-
-        Raises:
-            ValueError: there is no seed: samples keep their order.
-        """
-        if self.seed is None:
-            raise ValueError("without a seed, an epoch is not shuffled")
+        """The order, as C computes it; not of a given one, nor of one that mixes."""
         return _shuffling(self.count, self.seed, self.number, self.shuffle)
 
 
@@ -224,8 +218,8 @@ def _inverse(shuffle: Shuffle) -> I64:
 
 
 @lru_cache(maxsize=16)
-def _shuffling(count: int, seed: int, number: int, shuffle: Shuffle) -> _core.Shuffling:
-    keys = _keys(seed, number)
+def _shuffling(count: int, seed: int | None, number: int, shuffle: Shuffle) -> _core.Shuffling:
+    keys = _keys(seed or 0, number)
     inner = [_mixed(key + _INNER) for key in keys.tolist()]
     return _core.Shuffling(
         count,
@@ -233,7 +227,8 @@ def _shuffling(count: int, seed: int, number: int, shuffle: Shuffle) -> _core.Sh
         shuffle.window,
         chunk_keys=keys,
         inner_keys=np.array(inner, np.uint64),
-        keeps_inner=not shuffle.inner,
+        keeps_inner=not shuffle.inner or seed is None,
+        keeps_chunks=seed is None,
     )
 
 

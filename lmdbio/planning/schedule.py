@@ -170,6 +170,11 @@ class Schedule:
         return self.start + (used if self.length is None else min(used, self.length))
 
     @property
+    def first_place(self) -> int:
+        """The place of the endless sequence of records at which this one begins."""
+        return self.start % self.count if self.epochs is None else self.start
+
+    @property
     def end(self) -> int | None:
         """The number of places in all; None: endless."""
         if self.iterations is None:

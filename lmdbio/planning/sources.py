@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.rounds import Round, RoundSequence
 from lmdbio.planning.schedule import Schedule
 
@@ -63,20 +64,20 @@ class RoundUses(NamedTuple):
 
 
 class Sources:
-    """Says who brings what, for a schedule whose epochs have windows.
+    """Says who brings what, for a schedule whose order roots read window by window.
 
     Args:
         schedule: strided or blocked.
+        epochs: the order of its records; their shuffle has windows.
 
     Attributes:
         sequence: of the rounds.
     """
 
-    def __init__(self, schedule: Schedule) -> None:
-        assert schedule.epochs is not None
-        self._schedule, self._count = schedule, schedule.epochs.count
+    def __init__(self, schedule: Schedule, epochs: Epochs) -> None:
+        self._schedule, self._count = schedule, epochs.count
         self._roots = len(schedule.teams)
-        self.sequence = RoundSequence(schedule.epochs, self._roots)
+        self.sequence = RoundSequence(epochs, self._roots)
         self._seats = _seats(schedule)
 
     def block(self, number: int, team: int) -> BlockSources:
@@ -85,7 +86,7 @@ class Sources:
         places = [
             some for some in schedule.team_places(number, team) if some.repeats and some.runs
         ]
-        places = [some._replace(first=some.first + schedule.start) for some in places]
+        places = [some._replace(first=some.first + schedule.first_place) for some in places]
         epoch = last = 0
         if places:
             epoch = (places[0].first + places[0].runs[0].start) // self._count
@@ -110,8 +111,8 @@ def _seats(schedule: Schedule) -> _core.Seats:
     kinds = (0, last) if is_blocked else ()  # all but the last block are like the first
     chunks = [schedule.chunk(block, team) - block * size for block in kinds for team in teams]
     return _core.Seats(
-        start=schedule.start,
-        end=None if schedule.end is None else schedule.start + schedule.end,
+        start=schedule.first_place,
+        end=None if schedule.end is None else schedule.first_place + schedule.end,
         batch_size=schedule.batch_size,
         block_iterations=schedule.block_iterations,
         length=schedule.length,

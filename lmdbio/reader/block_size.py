@@ -9,6 +9,7 @@ from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.machine.budget import FootprintBound
 from lmdbio.planning.mode import AUTO
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
 
@@ -69,9 +70,11 @@ class Sizing:
         budget: bytes of this root's part of the window.
         apart: bytes of the budget that slots cannot have.
         takes_turns: roots read in turn (``Mode.tokens``).
+        sliced: the order whose windows roots may read in slices; None: they read block by block.
 
     Attributes:
         request_bytes_max: bytes per request; 0 before ``measure``.
+        sliced: as given; None once ``drop_windows`` was called.
         window_buffers: of this root, which is alone or exchanges rows with the others.
     """
 
@@ -84,6 +87,7 @@ class Sizing:
         apart: int,
         *,
         takes_turns: bool,
+        sliced: Epochs | None = None,
     ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
         self._budget, self._apart = budget, apart
@@ -94,12 +98,19 @@ class Sizing:
         self._is_known = True
         self.window_buffers = WindowBuffers()
         self._is_derived = False  # the number of iterations
-        self._target = BLOCK_BYTES_TARGET
-        takes_turns = takes_turns and len(schedule.teams) > 1
-        if takes_turns:
-            self._target = TURN_BLOCK_BYTES_TARGET
+        self._takes_turns, self.sliced = takes_turns and len(schedule.teams) > 1, sliced
+        self._aim()
+
+    def _aim(self) -> None:
+        """Say how large blocks are to be, and how much is to be read ahead."""
+        is_shared = self._takes_turns or self.messages > 0
+        self._target = TURN_BLOCK_BYTES_TARGET if is_shared else BLOCK_BYTES_TARGET
         self._ahead = BLOCKS_AHEAD * self._target
-        if takes_turns and schedule.assignment == "strided":
+        if (
+            self._takes_turns
+            and self._schedule.assignment == "strided"
+            and not self.window_buffers.count
+        ):
             self._target = TURN_BYTES_TARGET
 
     def measure(self, source: RootSource, free: int | None) -> None:
@@ -142,9 +153,9 @@ class Sizing:
         Small windows, or such as have no room, are read block by block.
         """
         schedule, bound = self._schedule, self._bound
-        if schedule.epochs is None or not schedule.epochs.shuffle.has_windows:
+        if self.sliced is None:
             return
-        shuffle, roots = schedule.epochs.shuffle, len(schedule.teams)
+        shuffle, roots = self.sliced.shuffle, len(schedule.teams)
         mixed = shuffle.window_records(schedule.count)
         rows = -(-mixed // roots)
         # A slice takes whole chunks where it has no neighbours; else parts of two more, and the
@@ -156,23 +167,22 @@ class Sizing:
         size = self._rounded(int(least * GAP_ALLOWANCE))
         if roots * size < WINDOW_BYTES_MIN:
             return
-        if roots > 1:
-            self._target = TURN_BLOCK_BYTES_TARGET
-            self._ahead = BLOCKS_AHEAD * self._target
-        buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * self._target // size)), size)
-        self._take_windows(buffers)
+        aim = TURN_BLOCK_BYTES_TARGET if roots > 1 else BLOCK_BYTES_TARGET
+        self._take_windows(WindowBuffers(max(WINDOW_BUFFERS, -(-2 * aim // size)), size))
         if not self._fits(k):
             self.drop_windows()
 
     def _take_windows(self, buffers: WindowBuffers) -> None:
         self.window_buffers = buffers
         self._apart += buffers.count * buffers.size + self.messages * MESSAGE_BYTES
+        self._aim()
 
     def drop_windows(self) -> None:
         """Read block by block: another root has no room for windows, or there is no exchange."""
         self._apart -= self.window_buffers.count * self.window_buffers.size
         self._apart -= self.messages * MESSAGE_BYTES
-        self.window_buffers = WindowBuffers()
+        self.sliced, self.window_buffers = None, WindowBuffers()
+        self._aim()
 
     @property
     def messages(self) -> int:
@@ -193,10 +203,10 @@ class Sizing:
         schedule, bound = self._schedule, self._bound
         if not self._is_known:
             return self._alignment
+        rows = k * self._rows
+        if self.window_buffers.count:
+            return self._rounded(self._copied_bytes(k, rows))
         if schedule.epochs is not None:
-            rows = k * self._rows
-            if self.window_buffers.count:
-                return self._rounded(self._copied_bytes(k, rows))
             return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
         if schedule.assignment == "blocked":
             return self._rounded(bound.run(k * self._rows))
@@ -294,7 +304,8 @@ class Sizing:
             # Where a block begins inside a group, it takes parts of two: both are read whole.
             allowance = min(max(allowance, self._chunks_bytes(k * self._rows) - data), spare)
         data += max(0, allowance) // self._alignment * self._alignment
-        is_bounded = self._is_known and self._schedule.epochs is None
+        is_copied = self.window_buffers.count > 0
+        is_bounded = self._is_known and self._schedule.epochs is None and not is_copied
         return share.Layout(slots, table, data, self._alignment, is_bounded)
 
     def _more_slots(self, k: int, slot_bytes: int) -> int:

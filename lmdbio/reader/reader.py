@@ -73,7 +73,7 @@ class Reader:
         rank, size: of this process in the job.
         mode: that the ranks agreed on, every choice made.
         turns: why ``mode`` has so many tokens (``turns.text``).
-        windows: whether roots read whole windows of a shuffled order, and why (``windows.text``).
+        windows: whether roots read windows of the order in slices, and why (``windows.text``).
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
 
@@ -86,7 +86,7 @@ class Reader:
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
             else by a scan; with coalescing; by an engine that fits the storage
             (``machine.choice``), past the page cache while that is as good
-            (``reading.direct_path``); in turn where several nodes read one file.
+            (``reading.direct_path``); where several nodes read one file in turn, or in two phases.
         assignment: "strided", as Caffe does, or "blocked" (``planning.schedule``).
         start: the first record, any integer; with ``shuffle`` or ``epochs`` a place of the epochs,
             from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at

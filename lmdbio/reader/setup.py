@@ -11,7 +11,7 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
-    agree_windows            the job: 1 MEETING, where records are shuffled in windows
+    agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
     attach_window            the job: 3 MEETINGs; in the second, the ranks of each node allocate
@@ -37,6 +37,7 @@ from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.options import ReaderOptions
+from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
@@ -58,7 +59,7 @@ class Setup:
         rank, size: of the job.
         mode: of this rank's root, every choice made.
         turns: why it has so many tokens.
-        windows: whether roots read whole windows of a shuffled order, and why.
+        windows: whether roots read whole windows of the order in slices, and why.
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
         window: this rank's view of its node's.
@@ -109,13 +110,14 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         source, facts, is_shared = open_roots(
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
-        plain, tokens, turns = _plan(job, options, teams, facts, is_shared=is_shared)
+        plain, tokens, turns, sliced = _plan(job, options, teams, facts, is_shared=is_shared)
         team = plain.team_of(job.rank)
         memory = teams.budget_bytes, teams.apart_bytes
-        sizing = Sizing(plain, team, options.slots, *memory, takes_turns=tokens > 0)
+        slots, takes_turns = options.slots, tokens > 0
+        sizing = Sizing(plain, team, slots, *memory, takes_turns=takes_turns, sliced=sliced.epochs)
         # Over the job, 1 MEETING.
         here = teams.machine_roots
-        library, windows = _agree_windows(job, plain, sizing, source, roots_here=here)
+        library, windows = _agree_windows(job, sliced, sizing, source, roots_here=here)
         if windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
@@ -126,7 +128,13 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=moves)
         served = modes[teams.root]
         assert served is not None
-        mode = replace(served, block_iterations=k, roots_per_node=len(teams.here), tokens=tokens)
+        mode = replace(
+            served,
+            block_iterations=k,
+            roots_per_node=len(teams.here),
+            tokens=tokens,
+            phases=1 + moves,
+        )
         layout = None if source is None else sizing.layout(k)
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
@@ -158,13 +166,15 @@ def _supply(
     counter: StageCounter,
 ) -> Supply:
     """Return what reads this root's blocks: whole windows of the order, or block by block."""
-    size, buffers = sizing.request_bytes_max, sizing.window_buffers
-    if buffers.count:
+    size, buffers, sliced = sizing.request_bytes_max, sizing.window_buffers, sizing.sliced
+    if buffers.count and sliced is not None:
         exchange = None
         if library is not None and mail.mail is not None:
             roots = [ranks[0] for ranks in schedule.teams]
             exchange = share.Exchange(library, mail.mail, roots, team, sizing.messages)
-        return WindowSupply(source, schedule, team, window, size, buffers, exchange, counter)
+        return WindowSupply(
+            source, schedule, sliced, team, window, size, buffers, exchange, counter
+        )
     return FileSupply(source, schedule, team, window, mail, size, counter)
 
 
@@ -250,7 +260,7 @@ def _plan(
     facts: DataSetFacts,
     *,
     is_shared: bool,
-) -> tuple[Schedule, int, Reason]:
+) -> tuple[Schedule, int, Reason, Sliced]:
     """Plan which rank uses which records. The same on all ranks; no rank waits.
 
     Args:
@@ -258,7 +268,8 @@ def _plan(
         is_shared: all roots read one file on storage that nodes share.
 
     Returns:
-        The schedule, with blocks of one iteration; how many tokens there are, and why.
+        The schedule, with blocks of one iteration; how many tokens there are, and why; what roots
+        are to read in slices.
     """
     length = options.length(facts.count)
     schedule = Schedule(
@@ -274,10 +285,12 @@ def _plan(
     if job.rank == 0:
         _warn_of_repeats(options, schedule)
     mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
-    if is_auto and is_shared and len(job.nodes) > 1 and schedule.epochs is None:
+    is_far = is_auto and is_shared and len(job.nodes) > 1 and schedule.epochs is None
+    if is_far:
         # Storage that is far likes to be read in order; a disk here needs no turns.
         mode = replace(mode, tokens=USUAL_TOKENS)
-    return schedule, *count_tokens(job, schedule, mode, facts.staggerings, suggested=is_auto)
+    turns = count_tokens(job, schedule, mode, facts.staggerings, suggested=is_auto)
+    return schedule, *turns, choose_phases(mode, schedule, facts.used_bytes, suggested=is_far)
 
 
 def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
@@ -298,7 +311,7 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
 
 
 class _Windows(NamedTuple):
-    """Whether roots read whole windows of a shuffled order, and why."""
+    """Whether roots read whole windows of the order in slices, and why."""
 
     are_read: bool
     reason: Reason
@@ -306,7 +319,7 @@ class _Windows(NamedTuple):
 
 def _agree_windows(
     job: share.Job,
-    schedule: Schedule,
+    sliced: Sliced,
     sizing: Sizing,
     source: RootSource | None,
     *,
@@ -317,14 +330,15 @@ def _agree_windows(
     All do, or none.
 
     Args:
+        sliced: what they are to read so.
         source: of this root; None where this rank is none.
         roots_here: on this machine.
 
     Returns:
         On roots the MPI library that carries rows; None: no row goes from root to root.
     """
-    if schedule.epochs is None or not schedule.epochs.shuffle.has_windows:
-        return None, _Windows(False, Reason("facts", "records come in no windows"))
+    if sliced.epochs is None:
+        return None, _Windows(False, sliced.reason)
     library: _core.MpiLibrary | None = None
 
     def settle() -> str:
@@ -334,14 +348,14 @@ def _agree_windows(
         _measure(job, sizing, source, roots_here)
         if not sizing.window_buffers.count:
             return "windows are small, or the memory budget has no room for them"
-        if len(schedule.teams) == 1:
+        if not sizing.messages:
             return ""
         library, why = share.find_library(job)
         return why
 
     reasons = {rank: why for rank, why in enumerate(job.together(settle)) if why}
     if not reasons:
-        return library, _Windows(True, Reason("facts", "each byte is read once an epoch"))
+        return library, _Windows(True, sliced.reason)
     sizing.drop_windows()
     rank, why = next(iter(reasons.items()))
     return None, _Windows(False, Reason("facts", f"{why} (rank {rank})"))

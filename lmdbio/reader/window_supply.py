@@ -26,6 +26,7 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import Sources
@@ -56,6 +57,7 @@ class WindowSupply:
     Args:
         source: what the root reads with, and from.
         schedule: says which records a block has.
+        sliced: the order of its records; roots read slices of its windows.
         team: of the root, by its index in the schedule.
         window: whose slots it fills.
         request_bytes_max: bytes per request.
@@ -73,6 +75,7 @@ class WindowSupply:
         self,
         source: RootSource,
         schedule: Schedule,
+        sliced: Epochs,
         team: int,
         window: share.NodeWindow,
         request_bytes_max: int,
@@ -82,7 +85,7 @@ class WindowSupply:
     ) -> None:
         self._source, self._team, self._window = source, team, window
         self._counter, self._exchange = counter, exchange
-        self._sources, self._copier = Sources(schedule), _core.Copier()
+        self._sources, self._copier = Sources(schedule, sliced), _core.Copier()
         self._windows = Windows(
             source,
             schedule,

@@ -118,8 +118,8 @@ class Windows:
         self._exchange, self._counter = exchange, counter
         self._buffers = buffers
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
-        self._rounds: Iterator[Round] = sources.sequence.from_place(schedule.start)
-        self._end = None if schedule.end is None else schedule.start + schedule.end
+        self._rounds: Iterator[Round] = sources.sequence.from_place(schedule.first_place)
+        self._end = None if schedule.end is None else schedule.first_place + schedule.end
         self._of_epoch = len(sources.sequence.rounds(0))
         self._loaded: deque[Window] = deque()
         self._memory = _core.Memory(buffers.count * buffers.size)
@@ -152,6 +152,9 @@ class Windows:
         Raises:
             OSError, Error: a window cannot be read.
         """
+        for window in self._loaded:
+            if window.guard is None and window.ticket.poll():
+                window.guard = self._source.index.begin_guard()
         for window in self._loaded:  # other roots expect rows in the order of rounds
             if not window.has_arrived and not self._land(window):
                 break
@@ -223,13 +226,10 @@ class Windows:
         """Take in a window that has arrived; return whether it has, and the file is as it was.
 
         The guard is a read of its own, which waits behind those of later windows in the storage;
-        so nobody waits for it at once.
+        so nobody waits for it at once. Guards of all windows that have been read are under way
+        together.
         """
-        if window.guard is None:
-            if not window.ticket.poll():
-                return False
-            window.guard = self._source.index.begin_guard()
-        if not window.guard.poll():
+        if window.guard is None or not window.guard.poll():
             return False
         begun_s, ended_s = window.ticket.times
         self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)

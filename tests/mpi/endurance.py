@@ -37,7 +37,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import block_size, lent, root_thread, roots, supply, windows
+from lmdbio.reader import block_size, lent, phases, root_thread, roots, supply, windows
 from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
@@ -63,6 +63,7 @@ MODES = [
     Mode(engine="mmap"),
     Mode(ALL_RANKS, engine="direct", block_iterations=2),
     Mode(ALL_RANKS, block_iterations=2, tokens=1),
+    Mode(2, block_iterations=3, phases=2),
     "prov",
     "coal",
     "stag",
@@ -72,6 +73,7 @@ MODES = [
 #: Windows of these small data sets are read whole, and their rows exchanged.
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
 block_size.TURN_BLOCK_BYTES_TARGET = 1
+phases.SLICE_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)

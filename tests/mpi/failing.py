@@ -20,7 +20,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.errors import PeerError
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import block_size
+from lmdbio.reader import block_size, phases
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -68,6 +68,7 @@ def the_roots_thread(rdr: Reader) -> None:
 WINDOWS = Mode(block_iterations=2)
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
 block_size.TURN_BLOCK_BYTES_TARGET = 1
+phases.SLICE_BYTES = 32 << 10
 #: Set where the engine of this root's thread is to fail.
 BROKEN = threading.Event()
 MANNERS: dict[Callable[[Reader], None], str] = {
@@ -151,6 +152,7 @@ def main() -> None:
             Mode(ALL_RANKS, block_iterations=2, tokens=1),
             "dm",
             WINDOWS,
+            Mode(block_iterations=2, phases=2),
         ]
     )
     last, cases = SIZE - 1, 0

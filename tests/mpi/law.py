@@ -2,8 +2,8 @@
 
 Arguments: a data set of data.mixed_value, with a sidecar; assignment; ranks per node; part; parts.
 
-All that can be composed is: ways of locating, engines, blocks, roots, tokens. Every part-th
-of the cases is run here, in an order drawn from the arguments. Each record is compared with the
+All that can be composed is: ways of locating, engines, blocks, roots, tokens, phases. Every part-
+th of the cases is run here, in an order drawn from the arguments. Each record is compared with the
 value that was written, and each rank's sequence with the one of the case before. In every fourth
 case reads arrive late and in any order, so that nothing may lean on their being there.
 """
@@ -21,7 +21,7 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.planning.mode import AHEAD, ALL_RANKS, ENGINES, LOCATE, USUAL_TOKENS, Mode
-from lmdbio.reader import roots
+from lmdbio.reader import block_size, phases, roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -34,7 +34,9 @@ def modes() -> Iterator[Mode]:
     roots, tokens = (1, 2, ALL_RANKS), (0, 1, 2, USUAL_TOKENS)
     for choice in itertools.product(roots, LOCATE, ENGINES, BLOCKS, tokens):
         if choice[1] in AHEAD or choice[3] == 1:
-            yield Mode(*choice)
+            yield Mode(*choice, phases=1)
+        if choice[1] in AHEAD and choice[4] < 2:
+            yield Mode(*choice, phases=2)
 
 
 class Late:
@@ -78,11 +80,17 @@ def read(path: str, mode: Mode, assignment: str, per_node: int) -> tuple[list[in
             for i, index in enumerate(batch.indices.tolist()):
                 assert bytes(batch[i]) == mixed_value(index), (COMM.rank, index, mode)
             told += batch.indices.tolist()
-        return told, rdr.mode
+    if mode.phases == 2:
+        stats, several = COMM.allreduce(rdr.stats()), len(rdr.schedule.teams) > 1
+        assert stats.file_records == (0 if several else stats.records), (mode, rdr.windows, stats)
+        assert (stats.peer_records > 0) is several, mode
+    return told, rdr.mode
 
 
 def main() -> None:
     path, assignment = sys.argv[1], sys.argv[2]
+    # So that this small data set has many slices.
+    block_size.WINDOW_BYTES_MIN, phases.SLICE_BYTES = 1, 4096
     per_node, part, parts = map(int, sys.argv[3:])
     cases = list(modes())
     random.Random(f"{assignment} {per_node} {COMM.size}").shuffle(cases)

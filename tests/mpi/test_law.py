@@ -26,7 +26,7 @@ def test_every_mode_gives_every_rank_the_same(number: int, mpi: launch.Mpi, mixe
     (ranks, per_node), assignment = LAUNCHES[number]
     part, parts = launch.NAMES.index(mpi.name) * len(LAUNCHES) + number, 2 * len(LAUNCHES)
     out = mpi.run(ranks, "law.py", mixed, assignment, per_node, part, parts)
-    assert f"{len(range(part, 432, parts))} of 432 cases" in out
+    assert f"{len(range(part, 648, parts))} of 648 cases" in out
 
 
 @pytest.mark.parametrize("mode", ["turns", "dm"])

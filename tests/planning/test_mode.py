@@ -31,13 +31,13 @@ def test_every_mode_has_a_full_and_a_short_name_in_any_case(short: str, full: st
 def test_the_named_modes_are_the_papers_table() -> None:
     table = {name: dataclasses.astuple(mode) for name, mode in NAMED.items()}
     assert table == {
-        "LMDB": (ALL_RANKS, "seek", "mmap", 1, 0),
-        "LMM": (AUTO, "seek", "mmap", 1, 0),
-        "LMM-DM": (AUTO, "speculate", "mmap", 1, 0),
-        "LMM-DIO": (AUTO, "scan", "auto", 1, 0),
-        "LMM-DIO-PROV": (AUTO, "provenance", "auto", 1, 0),
-        "LMM-DIO-PROV-COAL": (AUTO, "provenance", "auto", AUTO, 0),
-        "LMM-DIO-PROV-COAL-STAG": (AUTO, "provenance", "auto", AUTO, USUAL_TOKENS),
+        "LMDB": (ALL_RANKS, "seek", "mmap", 1, 0, AUTO),
+        "LMM": (AUTO, "seek", "mmap", 1, 0, AUTO),
+        "LMM-DM": (AUTO, "speculate", "mmap", 1, 0, AUTO),
+        "LMM-DIO": (AUTO, "scan", "auto", 1, 0, AUTO),
+        "LMM-DIO-PROV": (AUTO, "provenance", "auto", 1, 0, AUTO),
+        "LMM-DIO-PROV-COAL": (AUTO, "provenance", "auto", AUTO, 0, AUTO),
+        "LMM-DIO-PROV-COAL-STAG": (AUTO, "provenance", "auto", AUTO, USUAL_TOKENS, AUTO),
     }
 
 
@@ -52,6 +52,14 @@ def test_an_unknown_name_is_refused_and_the_known_ones_are_listed(name: str) -> 
 def test_coalescing_needs_extents_known_ahead(locate: str, k: int) -> None:
     with pytest.raises(ValueError, match="known ahead"):
         Mode(locate=locate, block_iterations=k)
+
+
+@pytest.mark.parametrize("locate", ["seek", "speculate"])
+def test_two_phases_need_extents_known_ahead(locate: str) -> None:
+    with pytest.raises(ValueError, match="phases > 1 needs extents known ahead"):
+        Mode(locate=locate, phases=2)
+    assert Mode(locate=locate, phases=1).phases == 1
+    assert Mode(locate="scan", phases=2).phases == 2
 
 
 @pytest.mark.parametrize("locate", ["scan", "provenance"])

@@ -24,14 +24,15 @@ SHUFFLES = st.one_of(
 
 
 @st.composite
-def schedules(draw: st.DrawFn) -> Schedule:
-    """Teams of every size, ends in mid-batch, starts in mid-epoch."""
+def schedules(draw: st.DrawFn) -> tuple[Schedule, Epochs]:
+    """Teams of every size, ends in mid-batch, starts in mid-epoch; also the order of the file."""
     count, ranks = draw(st.integers(1, 200)), draw(st.integers(1, 6))
     cuts = sorted(draw(st.sets(st.integers(1, ranks))) | {0, ranks})
     teams = tuple(tuple(range(a, b)) for a, b in itertools.pairwise(cuts))
     start = draw(st.sampled_from([0, 7, count + 3]))
     length = draw(st.one_of(st.none(), st.just(max(0, 2 * count - start))))
-    return Schedule(
+    shuffled = Epochs(count, draw(st.sampled_from([None, 5])), draw(SHUFFLES))
+    schedule = Schedule(
         count,
         draw(st.integers(1, 40)),
         teams,
@@ -40,14 +41,16 @@ def schedules(draw: st.DrawFn) -> Schedule:
         start=start,
         iterations=draw(st.integers(0, 12)) if length is None else None,
         length=length,
-        epochs=Epochs(count, 5, draw(SHUFFLES)),
+        epochs=None if shuffled.seed is None else shuffled,
     )
+    return schedule, shuffled
 
 
 @given(schedules())
 @settings(max_examples=200, deadline=None)
-def test_each_row_is_sent_as_it_is_asked_for(schedule: Schedule) -> None:
-    sources, teams = Sources(schedule), range(len(schedule.teams))
+def test_each_row_is_sent_as_it_is_asked_for(drawn: tuple[Schedule, Epochs]) -> None:
+    schedule, epochs = drawn
+    sources, teams = Sources(schedule, epochs), range(len(schedule.teams))
     asked: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
     own = 0
     for block, team in itertools.product(range(schedule.blocks or 0), teams):
@@ -63,8 +66,8 @@ def test_each_row_is_sent_as_it_is_asked_for(schedule: Schedule) -> None:
                 asked.setdefault((int(rows.roots[run]), team), []).append(part)
     sent: dict[tuple[int, int], list[tuple[int, int, list[int]]]] = {}
     kept, per_epoch = 0, len(sources.sequence.rounds(0))
-    for one in sources.sequence.from_place(schedule.start):
-        if one.begin >= schedule.start + (schedule.end or 0):
+    for one in sources.sequence.from_place(schedule.first_place):
+        if one.begin >= schedule.first_place + (schedule.end or 0):
             break
         for root in teams:
             uses = sources.uses(one, root)
@@ -80,12 +83,15 @@ def test_each_row_is_sent_as_it_is_asked_for(schedule: Schedule) -> None:
 
 @given(schedules())
 @settings(max_examples=200, deadline=None)
-def test_rows_come_in_the_round_and_from_the_root_of_their_records(schedule: Schedule) -> None:
-    sources, per_epoch = Sources(schedule), 0
+def test_rows_come_in_the_round_and_from_the_root_of_their_records(
+    drawn: tuple[Schedule, Epochs],
+) -> None:
+    schedule, epochs = drawn
+    sources, per_epoch = Sources(schedule, epochs), 0
     for block, team in itertools.product(range(schedule.blocks or 0), range(len(schedule.teams))):
         rows = sources.block(block, team)
         places = [some.numbers() for some in schedule.team_places(block, team)]
-        numbers, within = np.divmod(np.concatenate(places) + schedule.start, schedule.count)
+        numbers, within = np.divmod(np.concatenate(places) + schedule.first_place, schedule.count)
         expected = []
         for row, epoch in enumerate(numbers.tolist()):
             rounds = sources.sequence.rounds(epoch)
@@ -104,9 +110,10 @@ def test_rows_come_in_the_round_and_from_the_root_of_their_records(schedule: Sch
 
 @given(schedules())
 @settings(max_examples=100, deadline=None)
-def test_a_slice_is_that_of_the_rounds(schedule: Schedule) -> None:
-    sources, teams = Sources(schedule), range(len(schedule.teams))
-    for one in itertools.islice(sources.sequence.from_place(schedule.start), 12):
+def test_a_slice_is_that_of_the_rounds(drawn: tuple[Schedule, Epochs]) -> None:
+    schedule, epochs = drawn
+    sources, teams = Sources(schedule, epochs), range(len(schedule.teams))
+    for one in itertools.islice(sources.sequence.from_place(schedule.first_place), 12):
         for root in teams:
             expected = sources.sequence.rounds(one.epoch).slice(one.number, root)
             assert np.array_equal(sources.uses(one, root).records, expected)
@@ -115,11 +122,16 @@ def test_a_slice_is_that_of_the_rounds(schedule: Schedule) -> None:
 @pytest.mark.parametrize("assignment", ["strided", "blocked"])
 def test_an_endless_schedule_has_seats_far_out(assignment: str) -> None:
     far = 10**9
+    epochs = Epochs(100, 0, Shuffle.groups(16))
     schedule = Schedule(
         100, 10, ((0,), (1, 2)), assignment=assignment, block_iterations=3, start=4,
-        epochs=Epochs(100, 0, Shuffle.groups(16)),
+        epochs=epochs,
     )  # fmt: skip
-    sources, sent, own = Sources(schedule), dict[tuple[int, int], list[int]](), {0: 0, 1: 0}
+    sources, sent, own = (
+        Sources(schedule, epochs),
+        dict[tuple[int, int], list[int]](),
+        {0: 0, 1: 0},
+    )
     rounds = sources.sequence.from_place(far * 30 + 4 - 100)
     for one in itertools.takewhile(lambda one: one.begin < far * 30 + 104, rounds):
         for root in (0, 1):

@@ -1,0 +1,84 @@
+"""phases: whether roots read what their own ranks use, or slices that they share out. Pure.
+
+    one phase     root -> the rows of its own ranks                      tokens keep roots in order
+    two phases    root -> a slice of the next records -> whoever uses each    the exchange
+
+Records that follow one another go to all ranks in turn. Where a rank's part of a batch is small,
+its root finds its rows in small pieces, and the store serves many small requests, each of them out
+of order; in two phases, requests are as large as a slice, whatever the ranks do with it.
+
+Source: two-phase I/O (del Rosario, Bordawekar, Choudhary, 1993; Thakur, Gropp, Lusk, ROMIO, 1999).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lmdbio.machine.choice import Reason
+from lmdbio.planning.mode import AUTO, Mode
+from lmdbio.planning.order import Epochs
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import Shuffle
+
+__all__ = ["Sliced", "choose_phases"]
+
+#: Of a root, each time. With 8 MiB the store served an eighth less, with 32 MiB no more.
+SLICE_BYTES = 16 * 2**20
+#: Roots that find their rows in larger pieces read these about as fast, and send nothing.
+PIECE_BYTES_MAX = 2 * 2**20
+
+
+class Sliced(NamedTuple):
+    """The order that roots read in slices, and why.
+
+    Attributes:
+        epochs: the order whose windows roots read in slices; None: each reads its own rows.
+        reason: for it.
+    """
+
+    epochs: Epochs | None
+    reason: Reason
+
+
+def choose_phases(mode: Mode, schedule: Schedule, bytes_used: int, *, suggested: bool) -> Sliced:
+    """Return the order whose windows roots are to read in slices, if they are.
+
+    Args:
+        mode: that the caller asked for.
+        schedule: of all ranks.
+        bytes_used: of the file, by its records.
+        suggested: the caller left the mode to us, and roots are on several nodes, of which the
+            storage is far.
+    """
+    epochs, roots = schedule.epochs, len(schedule.teams)
+    if epochs is not None and not epochs.shuffle.has_windows:
+        return Sliced(None, Reason("facts", "records come in no windows"))
+    if mode.phases == 1 and roots > 1:
+        return Sliced(None, Reason("keyword", "one phase, as the mode says"))
+    if epochs is not None:
+        return Sliced(epochs, Reason("facts", "each byte is read once an epoch"))
+    if roots == 1:
+        return Sliced(None, Reason("facts", "one root reads all records"))
+    record_bytes = bytes_used / schedule.count
+    piece_bytes = int(max(map(max, _pieces(schedule))) * record_bytes)
+    in_file_order = _in_file_order(schedule.count, int(roots * SLICE_BYTES / record_bytes))
+    if mode.phases != AUTO:
+        return Sliced(in_file_order, Reason("keyword", "two phases, as the mode says"))
+    if not suggested or schedule.assignment != "strided" or in_file_order is None:
+        return Sliced(None, Reason("facts", "each root reads the rows of its own ranks"))
+    if piece_bytes > PIECE_BYTES_MAX:
+        why = f"a root finds its rows in pieces of {piece_bytes >> 20} MiB"
+        return Sliced(None, Reason("facts", why))
+    why = f"a root would find its rows in pieces of {piece_bytes >> 10} KiB"
+    return Sliced(in_file_order, Reason("facts", why))
+
+
+def _pieces(schedule: Schedule) -> list[tuple[int, ...]]:
+    """Return the lengths of each root's pieces of a batch, in records."""
+    return [schedule.runs(team) or (0,) for team in range(len(schedule.teams))]
+
+
+def _in_file_order(count: int, window: int) -> Epochs | None:
+    """Return the order of the file, as windows of so many records; None: there are too few."""
+    size = min(max(window, 2), count)
+    return Epochs(count, None, Shuffle.windows(size, 1)) if size > 1 else None
