@@ -169,6 +169,22 @@ class Schedule:
         used = iterations * self.batch_size
         return self.start + (used if self.length is None else min(used, self.length))
 
+    def start_after(self, iterations: int) -> int:
+        """Return ``start`` of a schedule that goes on after so many iterations, with any teams.
+
+        Raises:
+            ValueError: each team is in the middle of a chunk of its own: what is left begins at no
+                one place.
+        """
+        block, into = self.block_of(iterations)
+        has_chunks = self.assignment != "strided" and len(self.teams) > 1
+        if has_chunks and into and iterations != self.iterations:
+            raise ValueError(
+                f"{self.assignment!r} goes on only where a block of {self.block_iterations} "
+                f"iterations ends, which is after {self.block_length(block) - into} more"
+            )
+        return self.place_after(iterations)
+
     @property
     def first_place(self) -> int:
         """The place of the endless sequence of records at which this one begins."""

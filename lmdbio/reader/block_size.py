@@ -76,6 +76,7 @@ class Sizing:
         request_bytes_max: bytes per request; 0 before ``measure``.
         sliced: as given; None once ``drop_windows`` was called.
         window_buffers: of this root, which is alone or exchanges rows with the others.
+        why_no_windows: it has none, where the order would have them.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Sizing:
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
         self._is_known = True
-        self.window_buffers = WindowBuffers()
+        self.window_buffers, self.why_no_windows = WindowBuffers(), ""
         self._is_derived = False  # the number of iterations
         self._takes_turns, self.sliced = takes_turns and len(schedule.teams) > 1, sliced
         self._aim()
@@ -166,10 +167,13 @@ class Sizing:
         least = min(bound.total, chunks * bound.run(min(shuffle.chunk, rows)))
         size = self._rounded(int(least * GAP_ALLOWANCE))
         if roots * size < WINDOW_BYTES_MIN:
+            self.why_no_windows = f"windows of {roots * size >> 10} KiB are small"
             return
         aim = TURN_BLOCK_BYTES_TARGET if roots > 1 else BLOCK_BYTES_TARGET
         self._take_windows(WindowBuffers(max(WINDOW_BUFFERS, -(-2 * aim // size)), size))
         if not self._fits(k):
+            need = self.window_buffers.count * size >> 20
+            self.why_no_windows = f"the memory budget has no room for {need} MiB of windows"
             self.drop_windows()
 
     def _take_windows(self, buffers: WindowBuffers) -> None:

@@ -319,8 +319,13 @@ class Reader:
 
     @property
     def place(self) -> int:
-        """``start`` of what is left; with "blocked" only where a block ends."""
-        return self.schedule.place_after(self._next)
+        """``start`` of what is left.
+
+        Raises:
+            ValueError: with "blocked", in the middle of a block of several roots: what is left
+                begins at no one place. ``mode.block_iterations`` says how long blocks are.
+        """
+        return self.schedule.start_after(self._next)
 
     @property
     def launched_s(self) -> float | None:

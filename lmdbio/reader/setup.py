@@ -347,7 +347,7 @@ def _agree_windows(
             return ""
         _measure(job, sizing, source, roots_here)
         if not sizing.window_buffers.count:
-            return "windows are small, or the memory budget has no room for them"
+            return sizing.why_no_windows
         if not sizing.messages:
             return ""
         library, why = share.find_library(job)

@@ -255,9 +255,13 @@ class ReaderLoader:
         return [transform(kind(batch[i])) for i in part]
 
     def state_dict(self) -> State:
-        """``start`` of a Reader that goes on where this one is, with as many ranks as it has."""
+        """``start`` of a Reader that goes on where this one is, with as many ranks as it has.
+
+        Raises:
+            ValueError: as ``Reader.place``.
+        """
         schedule = self._reader.schedule
-        start = schedule.place_after(self._first + self._batches.handed_out)
+        start = schedule.start_after(self._first + self._batches.handed_out)
         if schedule.epochs is None and schedule.length is None:
             start %= schedule.count
         return {"lmdbio": STATE_VERSION, "count": schedule.count, "start": start}

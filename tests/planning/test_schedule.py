@@ -117,6 +117,29 @@ def test_blocked_gives_each_team_one_chunk_iteration_first_then_rank(schedule: S
         assert list(itertools.chain(*chunks)) == sequence(schedule, first, last)
 
 
+@settings(max_examples=300, deadline=None)
+@given(schedules(), st.integers(0, 20))
+def test_what_was_used_ends_where_another_job_is_told_to_begin(
+    schedule: Schedule, done: int
+) -> None:
+    assert schedule.iterations is not None
+    done = min(done, schedule.iterations)
+    used = [
+        int(i)
+        for t in range(done)
+        for rank in range(schedule.ranks)
+        for i in schedule.records(t, rank)
+    ]
+    try:
+        start = schedule.start_after(done)
+    except ValueError as error:
+        assert schedule.assignment == "blocked" and "goes on only where a block" in str(error)
+        assert done % schedule.block_iterations and len(schedule.teams) > 1
+        return
+    assert start - schedule.start == len(used)
+    assert sorted(used) == sorted(sequence(schedule, 0, done))
+
+
 @pytest.mark.parametrize("ranks", range(1, 9))
 @pytest.mark.parametrize("batch_size", [1, 3, 8, 12, 256])
 def test_shares_are_floors_as_documented_and_leave_nothing_out(

@@ -9,6 +9,7 @@ whole where a test says so. Jobs of several ranks are in tests/mpi.
 from __future__ import annotations
 
 import os
+import re
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -127,6 +128,13 @@ def test_each_byte_is_read_once_an_epoch_wherever_blocks_begin(
     pages = 500 * 4096
     assert 4 * pages <= stats.read_bytes <= 1.02 * 4 * pages
     assert stats.requests <= 4 * (500 // 10 + 2), "a chunk is read at once"
+
+
+def test_a_reader_says_why_it_reads_no_windows(mixed: Path, fixed: Path) -> None:
+    with Reader(mixed, 10, shuffle="windows:7x5") as rdr:
+        assert re.search(r"windows of [0-9]+ KiB are small", rdr.windows.text)
+    with Reader(fixed, 10, shuffle="windows:100x5", memory_bytes_max="4M") as rdr:
+        assert "the memory budget has no room for " in rdr.windows.text
 
 
 @pytest.mark.usefixtures("small_windows")
