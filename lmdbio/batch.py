@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import operator
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, SupportsIndex
 
 import numpy as np
@@ -61,12 +61,11 @@ class Batch:
     )
 
     def __init__(self, exporter: Any, *, indices: U64, offsets: U64, lengths: U64) -> None:
-        self._indices = np.array(indices, np.uint64)
+        numbers = np.array(indices, np.uint64)
+        self._indices: U64 | Callable[[], U64] = numbers
         self._offsets = np.array(offsets, np.uint64)
         self._lengths = np.array(lengths, np.uint64)
-        if self._indices.ndim != 1 or not (
-            self._indices.shape == self._offsets.shape == self._lengths.shape
-        ):
+        if numbers.ndim != 1 or not numbers.shape == self._offsets.shape == self._lengths.shape:
             raise ValueError("indices, offsets and lengths must be one-dimensional and alike")
         self._check_places(0 if exporter is None else len(exporter))
         self._exporter = exporter
@@ -93,14 +92,27 @@ class Batch:
 
     @classmethod
     def of_slot(
-        cls, address: int, size: int, *, indices: U64, offsets: U64, lengths: U64, keep: object
+        cls,
+        address: int,
+        size: int,
+        *,
+        indices: Callable[[], U64],
+        offsets: U64,
+        lengths: U64,
+        keep: object,
     ) -> Batch:
-        """A batch over memory that will be filled again. Arguments as for ``over``."""
+        """A batch over memory that will be filled again. Arguments as for ``over``.
+
+        Args:
+            indices: returns them, when somebody asks: few do, and to shuffle takes time.
+        """
         exporter = _core.lend(address, size, keep) if size else None
         return cls._of(exporter, indices, offsets, lengths)
 
     @classmethod
-    def _of(cls, exporter: Any, indices: U64, offsets: U64, lengths: U64) -> Batch:
+    def _of(
+        cls, exporter: Any, indices: U64 | Callable[[], U64], offsets: U64, lengths: U64
+    ) -> Batch:
         batch = cls.__new__(cls)
         batch._exporter = exporter
         batch._indices, batch._offsets, batch._lengths = indices, offsets, lengths
@@ -111,7 +123,7 @@ class Batch:
         bad = _core.count_inside(self._offsets, self._lengths, size)
         if bad < len(self._offsets):
             raise ValueError(
-                f"record {int(self._indices[bad])}: {int(self._lengths[bad])} bytes at "
+                f"record {int(self._numbers()[bad])}: {int(self._lengths[bad])} bytes at "
                 f"{int(self._offsets[bad])} do not lie in a buffer of {size} bytes"
             )
 
@@ -163,7 +175,12 @@ class Batch:
     @property
     def indices(self) -> U64:
         """Record indices in the data set: uint64, shape (len,). Stays valid."""
-        return _frozen(self._indices)
+        return _frozen(self._numbers())
+
+    def _numbers(self) -> U64:
+        if callable(self._indices):
+            self._indices = self._indices()
+        return self._indices
 
     @property
     def offsets(self) -> U64:
@@ -242,7 +259,7 @@ class Batch:
         if len(short):
             bad = int(short[0])
             raise ValueError(
-                f"record {int(self._indices[bad])} has {int(self._lengths[bad])} bytes; "
+                f"record {int(self._numbers()[bad])} has {int(self._lengths[bad])} bytes; "
                 f"{kind} of shape {inner} at offset {offset} needs {wanted}"
             )
         if not len(self) or wanted == offset:
@@ -286,7 +303,7 @@ class Batch:
         if not size:
             return Batch(
                 None,
-                indices=self._indices,
+                indices=self._numbers(),
                 offsets=np.zeros(len(self), np.uint64),
                 lengths=self._lengths,
             )
@@ -298,7 +315,7 @@ class Batch:
             self._offsets.tolist(), starts.tolist(), self._lengths.tolist(), strict=True
         ):
             into[to : to + length] = view[start : start + length]
-        return Batch(exporter, indices=self._indices, offsets=starts, lengths=self._lengths)
+        return Batch(exporter, indices=self._numbers(), offsets=starts, lengths=self._lengths)
 
     def __repr__(self) -> str:
         state = "" if self._valid else ", no longer valid"

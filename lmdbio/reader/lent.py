@@ -7,6 +7,7 @@ views made from an earlier batch are alive.
 from __future__ import annotations
 
 import weakref
+from functools import partial
 from typing import Any
 
 from lmdbio import _core, share
@@ -34,6 +35,7 @@ class LentBatches:
     ) -> None:
         self._window, self._schedule, self._slots = window, schedule, slots
         self._rank, self._first = rank, schedule.rows(0, rank).start
+        self._count = len(schedule.share(rank))
         self._team_rows = schedule.team_rows(schedule.team_of(rank))
         self._batch: Batch | None = None  # the current one
         self._block = self._released = 0
@@ -50,13 +52,13 @@ class LentBatches:
         """
         window = self._window
         lender = window.lender  # first: the memory that is read below must not end meanwhile
-        indices = self._schedule.records(iteration, self._rank)
-        first = self._first + step * self._team_rows
+        first, count = self._first + step * self._team_rows, self._count
         if self._schedule.is_short(iteration):
-            first = self._schedule.rows(iteration, self._rank).start
+            own = self._schedule.rows(iteration, self._rank)
+            first, count = own.start, len(own)
         slot = window.addresses[block % window.layout.slots]
         rows = _core.split_rows(
-            slot + first * _core.TABLE_ROW_BYTES, len(indices), window.layout.data_bytes
+            slot + first * _core.TABLE_ROW_BYTES, count, window.layout.data_bytes
         )
         if rows is None:
             raise RuntimeError(f"the table of block {block} points outside its slot")
@@ -67,6 +69,7 @@ class LentBatches:
             lender = _core.Memory(size)
             _core.lend(lender.address, size)[:] = _core.lend(address, size)[:]
             address = lender.address
+        indices = partial(self._schedule.records, iteration, self._rank)
         self._batch = Batch.of_slot(
             address, size, indices=indices, offsets=offsets, lengths=lengths, keep=lender
         )
