@@ -24,7 +24,10 @@ PY_LMDB, PLAIN = "py-lmdb", "plain"
 SHUFFLES = ("global", "group", "window")
 #: Mode "coal" whose roots read slices in two phases.
 TWO_PHASE = "two-phase"
-MODES = (PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, *SHUFFLES, PLAIN)
+MODES = (
+    PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, "auto", *SHUFFLES,
+    PLAIN,
+)  # fmt: skip
 SCALINGS = ("strong", "weak")
 
 

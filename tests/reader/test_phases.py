@@ -38,7 +38,7 @@ def test_large_pieces_are_read_by_those_who_use_them() -> None:
     most = 4 * (PIECE_BYTES_MAX // RECORD)
     assert choose(most).epochs is not None
     epochs, reason = choose(most + 8)
-    assert epochs is None and reason.text == "a root finds its rows in pieces of 2 MiB"
+    assert epochs is None and reason.text == "a root finds its rows in pieces of 1 MiB"
 
 
 @pytest.mark.parametrize("more", [{"suggested": False}, {"assignment": "blocked"}])
