@@ -40,10 +40,14 @@ def mpiexec() -> str | None:
 
 
 def inherited() -> dict[str, str]:
-    """Our environment, with which a child sees this very package."""
+    """Our environment, with which a child sees this very package.
+
+    Not the one in the current folder, which may be a clone that was never compiled (from Python
+    3.11 on).
+    """
     package = str(Path(__file__).resolve().parents[2])
     path = os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
-    return {**os.environ, "PYTHONPATH": path}
+    return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1"}
 
 
 def descendants(pid: int) -> dict[int, int]:

@@ -20,6 +20,7 @@ import lmdb
 import pytest
 from rich.console import Console
 
+import lmdbio
 from lmdbio.bench import demo, measure, micro, processes, readers
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.bench.demo import Demonstration
@@ -255,6 +256,19 @@ def test_a_contestant_that_dies_is_told_with_its_last_words(
     row.work = replace(row.work, path="/nowhere")
     with pytest.raises(processes.RunFailed, match=r"py-lmdb.*nowhere"):
         Workplace(tmp_path).start(row)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no safe path")
+def test_a_contestant_is_not_that_of_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lmdbio").mkdir()
+    (tmp_path / "lmdbio" / "__init__.py").write_text("raise ImportError('a clone')")
+    monkeypatch.chdir(tmp_path)
+    tell = "import json, lmdbio; print(json.dumps({'file': lmdbio.__file__}))"
+    command = [sys.executable, "-c", tell]
+    found = processes.call(command, "lmdbio", processes.inherited(), 60.0)
+    assert found == {"file": lmdbio.__file__}
 
 
 def test_a_contestant_that_hangs_is_ended() -> None:
