@@ -34,6 +34,10 @@ class Ended(Exception):
     """A Reader's last iteration is over."""
 
 
+class _CalledOffError(Error):
+    """Nobody has run the job, and nobody will."""
+
+
 class Task:
     """A job that one thread runs, and its result, which another waits for.
 
@@ -80,7 +84,7 @@ class Task:
     def wait(self) -> None:
         """Wait until the job is done, or was called off."""
         if not self._is_done:
-            self._under_way.acquire()  # by one waiter, who needs it once
+            self._under_way.acquire()  # nobody else waits for this task, so it need not be free
 
     def result(self) -> Any:
         """Return what the job returned, or raise what it raised, once it is done.
@@ -99,7 +103,7 @@ class Task:
     def cancel(self) -> None:
         """Call the job off if nobody has begun to run it."""
         if self._turn.acquire(blocking=False):
-            self._error = Error("this loader is closed")
+            self._error = _CalledOffError("this loader is closed")
             self._end()
 
 
@@ -281,7 +285,7 @@ class Prefetcher:
             raise Ended
         try:
             result = task.result()
-        except Ended:
+        except (Ended, _CalledOffError):
             raise
         except Exception:
             self.handed_out += 1

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
 import pytest
 
+from lmdbio.errors import Error
 from lmdbio.torch import threads as prefetching
 from lmdbio.torch.threads import (
     INLINE_SECONDS,
@@ -173,6 +175,25 @@ def test_after_cancel_nothing_runs(threads: WorkerThreads) -> None:
     ahead.cancel()
     with pytest.raises(Ended):
         ahead.next()
+
+
+def test_what_closing_calls_off_was_not_handed_out() -> None:
+    threads, goes_on = WorkerThreads(1), threading.Event()
+    threads.submit(goes_on.wait)  # the only thread has no time for the others
+    ahead = ahead_of(threads, inline=False)
+
+    def close() -> None:
+        while not ahead._begun:
+            time.sleep(0.001)
+        threads.close()
+
+    closing = threading.Thread(target=close)
+    closing.start()
+    with pytest.raises(Error, match="closed"):
+        ahead.next()
+    assert ahead.handed_out == 0
+    goes_on.set()
+    closing.join()
 
 
 def struck_at(step: int, call: Callable[[], Any]) -> bool:
