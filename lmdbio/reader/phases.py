@@ -61,22 +61,20 @@ def choose_phases(mode: Mode, schedule: Schedule, bytes_used: int, *, suggested:
     if roots == 1:
         return Sliced(None, Reason("facts", "one root reads all records"))
     record_bytes = bytes_used / schedule.count
-    piece_bytes = int(max(map(max, _pieces(schedule))) * record_bytes)
+    piece = max(max(schedule.runs(team), default=0) for team in range(roots))
+    piece_bytes = int(piece * record_bytes)
     in_file_order = _in_file_order(schedule.count, int(roots * SLICE_BYTES / record_bytes))
+    if in_file_order is None:
+        return Sliced(None, Reason("facts", "one record has no slices"))
     if mode.phases != AUTO:
         return Sliced(in_file_order, Reason("keyword", "two phases, as the mode says"))
-    if not suggested or schedule.assignment != "strided" or in_file_order is None:
+    if not suggested or schedule.assignment != "strided":
         return Sliced(None, Reason("facts", "each root reads the rows of its own ranks"))
     if piece_bytes > PIECE_BYTES_MAX:
         why = f"a root finds its rows in pieces of {piece_bytes >> 20} MiB"
         return Sliced(None, Reason("facts", why))
     why = f"a root would find its rows in pieces of {piece_bytes >> 10} KiB"
     return Sliced(in_file_order, Reason("facts", why))
-
-
-def _pieces(schedule: Schedule) -> list[tuple[int, ...]]:
-    """Return the lengths of each root's pieces of a batch, in records."""
-    return [schedule.runs(team) or (0,) for team in range(len(schedule.teams))]
 
 
 def _in_file_order(count: int, window: int) -> Epochs | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import pytest
 
+from lmdbio.machine.choice import Reason
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
@@ -57,7 +58,7 @@ def test_a_mode_can_ask_for_slices(more: dict[str, object]) -> None:
 
 def test_one_root_and_one_record_have_no_slices() -> None:
     assert choose(64, roots=1, phases=2).epochs is None
-    assert choose(64, count=1, phases=2).epochs is None
+    assert choose(64, count=1, phases=2) == (None, Reason("facts", "one record has no slices"))
     whole = choose(64, count=5, phases=2).epochs
     assert whole is not None and whole.shuffle.chunk == 5
 
