@@ -9,7 +9,7 @@
  * copier    threads start copies, poll, wait, and close them in any order while they wait or run;
  *           its thread ends as soon as the last of them is closed (copies.h)
  *
- * Both sides draw the same plan of a job. Rows that arrive are compared with it, and so are the
+ * Both sides draw the same plan of a job (job.h). Rows that arrive are compared with it, and so are the
  * bytes between them; memory is overwritten and freed as soon as the headers allow. An answer that
  * nothing excuses must arrive. At the end nothing is under way, and the messages that were sent
  * were received, or drained at a root that had stopped. A job that lasts too long says what its
@@ -21,31 +21,13 @@
 #include <unistd.h>
 
 #include "fake_mpi.h"
+#include "job.h"
 #include "lmdbio.h"
 
-enum {
-    BLOCKS_MAX = 12,
-    PIECES = 2, /* of a block's rows, between two roots: rooms of one root, filled in order */
-    ROWS_MAX = 5,
-    LONG_MAX = 5 << 19,
-    STARTS = 65536,
-    STEPS_MAX = 5, /* pieces of each root, in one shipment */
-    SHIPMENTS_MAX = 3,
-    FLIGHTS_MAX = 3,
-    TAKERS_MAX = 2,
-    CALLERS = TAKERS_MAX + 2, /* of a root: it itself, that which serves, and those that take */
-    PATIENCE = 20,            /* slices of a wait, where a root may have vanished */
-    HANG_S = 20
-};
-
-static uint8_t table[LONG_MAX + STARTS]; /* of which all rows are parts */
 static uint64_t job_seed;
 static atomic_uint answered[LIO_ANSWER_GONE + 1];
 static _Atomic(const char *) doing[NODES_MAX * CALLERS];
 static _Thread_local uint32_t seat;
-
-#define MUST(test) ((test) ? (void)0 : give_up(__LINE__, #test, NULL))
-#define MUST_BE_OK(code, error) ((code) == LIO_OK ? (void)0 : give_up(__LINE__, #code, error))
 
 /* `line`: negative in fake_mpi.h. */
 static void give_up(int line, const char *what, const lio_error *error)
@@ -54,29 +36,6 @@ static void give_up(int line, const char *what, const lio_error *error)
                   line < 0 ? "fake_mpi.h" : "exchange.c", line < 0 ? -line : line, what,
                   error != NULL ? error->reason : "wrong", job_seed);
     _exit(1);
-}
-
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (*state >> 33) % below;
-}
-
-static void start(pthread_t *thread, void *(*run)(void *), void *argument)
-{
-    MUST(pthread_create(thread, NULL, run, argument) == 0);
-}
-
-static void finish(pthread_t thread)
-{
-    MUST(pthread_join(thread, NULL) == 0);
 }
 
 static void nap(uint64_t *state, uint64_t us_max)
@@ -97,73 +56,6 @@ static void memory_end(uint8_t *memory, uint64_t bytes)
 {
     memset(memory, 0x5a, (size_t)bytes);
     free(memory);
-}
-
-/* --- the plan of a job ---------------------------------------------------------------- */
-
-typedef struct kept {
-    struct kept *next;
-    uint8_t *memory;
-} kept;
-
-typedef struct {
-    struct job *job;
-    uint32_t own;
-    lio_exchange *exchange;
-    uint64_t seed;
-    enum { STAYS, LEAVES, VANISHES } way;
-    bool expires;           /* it takes back rows that nobody asks for */
-    uint32_t takes, serves; /* blocks, and pieces of each root, before it does so no more */
-    uint32_t takers;
-    atomic_bool is_leaving, has_stopped, is_done;
-    pthread_mutex_t turn; /* of callers that ask: blocks ascend */
-    uint32_t next;        /* block */
-    kept *kept;           /* until the exchange is closed; under `turn` */
-} root;
-
-typedef struct job {
-    uint64_t seed;
-    uint32_t roots, blocks;
-    bool has_vanishing;
-    atomic_uint over, ended; /* roots */
-    root root[NODES_MAX];
-} job;
-
-typedef struct {
-    size_t count;
-    uint64_t lengths[ROWS_MAX];
-    const uint8_t *content[ROWS_MAX];
-    uint64_t room;
-} piece;
-
-static piece piece_of(const job *j, uint32_t from, uint32_t to, uint32_t block, uint32_t number)
-{
-    piece p;
-    uint64_t key = (((uint64_t)from * NODES_MAX + to) * BLOCKS_MAX + block) * PIECES + number + 1;
-    uint64_t state = j->seed + key * UINT64_C(0x9e3779b97f4a7c15);
-    (void)draw(&state, 2);
-    p.count = (size_t)draw(&state, ROWS_MAX + 1);
-    for (size_t i = 0; i < p.count; i++) {
-        uint64_t kind = draw(&state, 60);
-        p.lengths[i] = draw(&state, kind == 0   ? LONG_MAX
-                                    : kind < 4  ? 300000
-                                    : kind < 12 ? 1
-                                                : 300);
-        p.content[i] = table + draw(&state, STARTS);
-    }
-    p.room = lio_rows_room(p.lengths, p.count);
-    return p;
-}
-
-static void piece_compare(const piece *p, const uint8_t *room)
-{
-    static const uint8_t zeros[LIO_ROW_ALIGNMENT];
-    for (size_t i = 0; i < p->count; i++) {
-        uint64_t whole = lio_row_room(p->lengths[i]);
-        MUST(memcmp(room, p->content[i], (size_t)p->lengths[i]) == 0);
-        MUST(memcmp(room + p->lengths[i], zeros, (size_t)(whole - p->lengths[i])) == 0);
-        room += whole;
-    }
 }
 
 /* --- a thread that takes -------------------------------------------------------------- */
@@ -518,32 +410,6 @@ static void *live(void *argument)
 }
 
 /* --- a job ---------------------------------------------------------------------------- */
-
-static void draw_job(job *j, uint64_t seed, int32_t *ranks)
-{
-    uint64_t state = seed;
-    bool is_calm = draw(&state, 3) == 0; /* everything must arrive */
-    *j = (job){.seed = seed,
-               .roots = 2 + (uint32_t)draw(&state, NODES_MAX - 1),
-               .blocks = 1 + (uint32_t)draw(&state, BLOCKS_MAX)};
-    for (uint32_t i = 0; i < j->roots; i++) {
-        root *r = &j->root[i];
-        uint32_t steps = j->blocks * PIECES;
-        uint64_t way = is_calm ? 9 : draw(&state, 10);
-        ranks[i] = (int32_t)(3 * i + 1);
-        r->job = j;
-        r->own = i;
-        r->seed = seed + 1000 * (i + 1);
-        r->way = way == 0 ? VANISHES : way <= 2 ? LEAVES : STAYS;
-        r->expires = !is_calm && draw(&state, 4) == 0;
-        r->takers = 1 + (uint32_t)draw(&state, TAKERS_MAX);
-        r->takes = !is_calm && draw(&state, 5) == 0 ? (uint32_t)draw(&state, j->blocks)
-                                                    : j->blocks;
-        r->serves = !is_calm && draw(&state, 5) == 0 ? (uint32_t)draw(&state, steps) : steps;
-        j->has_vanishing = j->has_vanishing || r->way == VANISHES;
-        MUST(pthread_mutex_init(&r->turn, NULL) == 0);
-    }
-}
 
 /* After all have ended: counts messages, and frees. */
 static void settle(job *j)

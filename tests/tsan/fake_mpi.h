@@ -21,12 +21,10 @@
 #include <string.h>
 
 #include "exchange.h"
+#include "threads.h"
 
 enum { NODES_MAX = 4, REQUESTS = 4096, COMMUNICATOR = 0x44000000, BYTE = 0x4c00010d };
 enum { ANY_SOURCE = -2, UNDEFINED = -32766, NO_HANDLE = 0x2c000000 };
-
-static void give_up(int line, const char *what, const lio_error *error);
-static uint64_t draw(uint64_t *state, uint64_t below);
 
 #define FAKE_MUST(test) ((test) ? (void)0 : give_up(-__LINE__, #test, NULL))
 

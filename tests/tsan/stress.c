@@ -30,6 +30,7 @@
 #include <unistd.h>
 
 #include "lmdbio.h"
+#include "threads.h"
 
 enum { THREADS = 4, READS_MAX = 24, PIECE_MAX = 300 << 10, BLOCKS = 400, RANKS = 3, SLOTS = 2 };
 
@@ -38,37 +39,11 @@ static uint8_t *content;
 static uint64_t size;
 static atomic_bool stop;
 
-#define MUST(test) ((test) ? (void)0 : give_up(__LINE__, #test, NULL))
-#define MUST_BE_OK(code, error) ((code) == LIO_OK ? (void)0 : give_up(__LINE__, #code, error))
-
 static void give_up(int line, const char *what, const lio_error *error)
 {
     (void)fprintf(stderr, "stress.c:%d: %s: %s\n", line, what,
                   error != NULL ? error->reason : "wrong");
     _exit(1);
-}
-
-static double now(void)
-{
-    struct timespec time;
-    (void)clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
-static uint64_t draw(uint64_t *state, uint64_t below)
-{
-    *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return (*state >> 33) % below;
-}
-
-static void start(pthread_t *thread, void *(*run)(void *), void *argument)
-{
-    MUST(pthread_create(thread, NULL, run, argument) == 0);
-}
-
-static void finish(pthread_t thread)
-{
-    MUST(pthread_join(thread, NULL) == 0);
 }
 
 /* --- engine --------------------------------------------------------------------------- */
@@ -329,8 +304,8 @@ static void cursors(uint64_t seed, double seconds)
     MUST_BE_OK(lio_cursor_open(pages, &meta.main_db, &shared, &error), &error);
     stop = false;
     for (int i = 0; i < THREADS; i++) {
-        walkers[i] = (walker){pages, past, shared, &meta, seed + (uint64_t)i,
-                              meta.main_db.entries};
+        walkers[i] = (walker){
+            pages, past, shared, &meta, seed + (uint64_t)i, meta.main_db.entries};
         start(&threads[i], walk_much, &walkers[i]);
     }
     (void)usleep((useconds_t)(seconds * 1e6));
