@@ -280,8 +280,8 @@ class Shipment:
 class Arrival:
     """Rows of a block that other roots were asked for."""
 
-    ARRIVED, LATE = int(lib.LIO_ANSWER_ARRIVED), int(lib.LIO_ANSWER_LATE)
-    GONE = int(lib.LIO_ANSWER_GONE)
+    AWAITED, ARRIVED = int(lib.LIO_ANSWER_AWAITED), int(lib.LIO_ANSWER_ARRIVED)
+    LATE, GONE = int(lib.LIO_ANSWER_LATE), int(lib.LIO_ANSWER_GONE)
 
     __slots__ = ("_count", "_exchange", "_owner", "_status")
 
@@ -306,7 +306,7 @@ class Arrival:
         lib.lio_arrival_give_up(self._owner)
 
     def answers(self) -> npt.NDArray[np.uint8]:
-        """Return how each answer ended: ``ARRIVED``, ``LATE``, ``GONE``, or 0 where awaited."""
+        """Return how each answer ended: ``ARRIVED``, ``LATE``, ``GONE``, or is ``AWAITED``."""
         answers = np.zeros(self._count, np.uint8)
         lib.lio_arrival_answers(self._owner, pointer_to(answers, "uint8_t *"))
         return answers

@@ -109,7 +109,8 @@ class Rows:
     Args:
         block: its rows, and where each is to come from.
         read: starts to read rows from the file.
-        patience_s: how long to wait for other roots.
+        patience_s: how long to wait for other roots while nothing goes on.
+        current_round: returns that of this root; the others are hardly ahead of it.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
     """
@@ -119,12 +120,15 @@ class Rows:
         block: Assembly,
         read: Callable[[I64, U64], FileRows],
         patience_s: float,
+        current_round: Callable[[], int | None],
         counter: StageCounter,
         path: str,
     ) -> None:
         self._block, self._read = block, read
         self._counter, self._path = counter, path
-        self._deadline_s = monotonic() + patience_s
+        self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
+        self._current_round = current_round
+        self._reached = self._reach()
         self._begun_ns = monotonic_ns()
         self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
         self._to_read: list[I64] = [block.missing] if len(block.missing) else []  # from the file
@@ -140,7 +144,7 @@ class Rows:
         block = self._block
         if block.arrival is not None:
             if not block.arrival.poll(timeout_ms):
-                if monotonic() > self._deadline_s:
+                if monotonic() > self._deadline_s and not self._goes_on():
                     block.arrival.give_up()
                 return False
             self._settle(block.arrival)
@@ -152,6 +156,21 @@ class Rows:
             return False
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
+
+    def _reach(self) -> tuple[int, int | None]:
+        """Return how many rooms nobody has filled yet, and the round that this root is in."""
+        arrival = self._block.arrival
+        awaited = 0 if arrival is None else int((arrival.answers() == arrival.AWAITED).sum())
+        return awaited, self._current_round()
+
+    def _goes_on(self) -> bool:
+        """Return whether something has since the deadline was set; set another one.
+
+        A block may have rows of many windows, which other roots read no sooner than they can.
+        """
+        before, self._reached = self._reached, self._reach()
+        self._deadline_s = monotonic() + self._patience_s
+        return self._reached != before
 
     def _settle(self, arrival: _core.Arrival) -> None:
         """Read from the file what other roots have not sent."""

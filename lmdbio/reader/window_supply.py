@@ -100,7 +100,8 @@ class WindowSupply:
         self._read_rows = partial(FileRows, source, options)
         self._filled: Assembly | None = None
         self._has_left = False
-        self._held_up_s: float | None = None  # since when this root lacks memory for a window
+        # By which window this root lacks memory for another one, and since when.
+        self._held_up: tuple[int | None, float] | None = None
         self.path, self.guard = source.index.path, _is_guarded
         self.flights: deque[Flight] = deque()
 
@@ -151,7 +152,7 @@ class WindowSupply:
                 self._hold_up()
             if window is None or not window.has_arrived:
                 return False
-            self._held_up_s = None
+            self._held_up = None
             self._copy(block, window)
             self._windows.tend()
             alive()
@@ -166,12 +167,14 @@ class WindowSupply:
     def _hold_up(self) -> None:
         """Note that windows are full of rows that other roots have not asked for.
 
-        Not for ever: those that are so far behind read them from the file.
+        Not for ever: those that are so far behind read them from the file. But a block may have
+        rows of many windows, and this root's own may all be in the last: while one window after
+        the other is used up, nobody is behind.
         """
-        now_s = monotonic()
-        if self._held_up_s is None:
-            self._held_up_s = now_s
-        if now_s - self._held_up_s > self._patience_s:
+        oldest, now_s = self._windows.oldest, monotonic()
+        if self._held_up is None or self._held_up[0] != oldest:
+            self._held_up = oldest, now_s
+        if now_s - self._held_up[1] > self._patience_s:
             tell(f"{self.path}: rows for roots that are far behind are taken back")
             self._windows.take_back()
 
@@ -246,7 +249,14 @@ class WindowSupply:
         """Return a block whose own rows are all copied, or about to be."""
         block = self._filled
         assert block is not None and block.number == pending.number
-        rows = Rows(block, self._read_rows, self._patience_s, self._counter, self.path)
+        rows = Rows(
+            block,
+            self._read_rows,
+            self._patience_s,
+            lambda: self._windows.oldest,
+            self._counter,
+            self.path,
+        )
         flight = Flight(
             block.number,
             rows,

@@ -142,6 +142,11 @@ class Windows:
         return next((one.awaited for one in self._loaded if not one.has_arrived), None)
 
     @property
+    def oldest(self) -> int | None:
+        """The round of the oldest window in memory; None: there is none."""
+        return self._loaded[0].number if self._loaded else None
+
+    @property
     def oldest_shipment(self) -> _core.Shipment | None:
         """The rows of the oldest window that others have not got yet; None: there are none."""
         return self._loaded[0].shipment if self._loaded else None
@@ -152,9 +157,6 @@ class Windows:
         Raises:
             OSError, Error: a window cannot be read.
         """
-        for window in self._loaded:
-            if window.guard is None and window.ticket.poll():
-                window.guard = self._source.index.begin_guard()
         for window in self._loaded:  # other roots expect rows in the order of rounds
             if not window.has_arrived and not self._land(window):
                 break
@@ -226,10 +228,13 @@ class Windows:
         """Take in a window that has arrived; return whether it has, and the file is as it was.
 
         The guard is a read of its own, which waits behind those of later windows in the storage;
-        so nobody waits for it at once. Guards of all windows that have been read are under way
-        together.
+        so nobody waits for it at once.
         """
-        if window.guard is None or not window.guard.poll():
+        if window.guard is None:
+            if not window.ticket.poll():
+                return False
+            window.guard = self._source.index.begin_guard()
+        if not window.guard.poll():
             return False
         begun_s, ended_s = window.ticket.times
         self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)

@@ -7,18 +7,21 @@ acts get every record of theirs, with the right bytes, and nobody waits for ever
 from __future__ import annotations
 
 import itertools
+import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 from data import FIXED, fixed_value
 from mpi4py import MPI
 
+from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, phases, root_thread, window_supply
+from lmdbio.reader import block_size, phases, root_thread, roots, window_supply
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -29,6 +32,8 @@ EPOCHS, BATCH = 2, 2 * SIZE
 AT = 5
 #: A root of this job waits so long for another one's rows, seconds.
 PATIENCE = 0.3
+#: A read of slow storage, microseconds.
+SLOW_US = 30_000
 #: No case takes longer, seconds.
 CASE_SECONDS_MAX = 30
 
@@ -141,7 +146,41 @@ def main() -> None:
         cases += 1
     if RANK == 0:
         print(f"{cases} cases")
+    long_blocks()
     end_of_mpi()
+
+
+def long_blocks() -> None:
+    """A block has rows of many windows, and storage is slow: nobody takes rows back for that."""
+    content = (Path(PATH) / "data.mdb").read_bytes()
+
+    def slow(_pages: object, _choice: object) -> _core.Engine:
+        engine = _core.Engine.memory(content)
+        engine.script(delay_us=SLOW_US)
+        engine.kind = "pread"  # what a mode can be told to read with
+        return engine
+
+    told: list[str] = []
+    listening = logging.Handler()
+    listening.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logger = logging.getLogger("lmdbio")
+    logger.addHandler(listening)
+    logger.setLevel(logging.INFO)
+    kept, slices = roots.open_engine, phases.SLICE_BYTES
+    roots.open_engine, phases.SLICE_BYTES = slow, 2 << 10  # type: ignore[assignment]
+    with Reader(
+        PATH, FIXED, comm=COMM, assignment="blocked", mode=Mode(phases=2), iterations=2,
+        ranks_per_node=1,
+    ) as rdr:  # fmt: skip
+        for batch in rdr:
+            for i, index in enumerate(batch.indices.tolist()):
+                assert bytes(batch[i]) == fixed_value(index), (RANK, index)
+    roots.open_engine, phases.SLICE_BYTES = kept, slices
+    logger.removeHandler(listening)
+    stats = COMM.allreduce(rdr.stats())
+    assert stats.fill_seconds / SIZE > 3 * PATIENCE, stats
+    assert stats.peer_records and not stats.gone_records, stats
+    assert not any("taken back" in text for text in told), told
 
 
 def end_of_mpi() -> None:
