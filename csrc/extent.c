@@ -105,6 +105,18 @@ int64_t lio_largest_run(const int64_t *before, size_t count, size_t length)
     return largest;
 }
 
+void lio_extents_place(const lio_extent *extents, size_t count, uint32_t bits,
+                       const uint32_t *numbers, size_t grains, uint64_t first, uint64_t *places)
+{
+    uint64_t within = ((uint64_t)1 << bits) - 1;
+    for (size_t i = 0; i < count; i++) {
+        uint64_t grain = extents[i].offset >> bits;
+        places[i] = grain < grains
+                        ? ((numbers[grain] - first) << bits) + (extents[i].offset & within)
+                        : 0;
+    }
+}
+
 size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_t count,
                          uint64_t room)
 {

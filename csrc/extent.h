@@ -48,6 +48,12 @@ uint64_t lio_extents_footprint(const lio_extent *extents, size_t count, uint64_t
  * all numbers before each, and of all: count + 1 of them. 0 < length < count. */
 int64_t lio_largest_run(const int64_t *before, size_t count, size_t length);
 
+/* Where extents begin in memory that keeps grains of the file, each of 1 << `bits` bytes:
+ * `numbers` says which one of those there each of the file's `grains` is, counted from `first`. An
+ * extent that begins in none of the file's is placed at 0. */
+void lio_extents_place(const lio_extent *extents, size_t count, uint32_t bits,
+                       const uint32_t *numbers, size_t grains, uint64_t first, uint64_t *places);
+
 /* How many places, from the first on, lie inside of `room` bytes. */
 size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_t count,
                          uint64_t room);

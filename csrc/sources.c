@@ -217,3 +217,80 @@ size_t lio_sources_uses(const lio_rounds *r, uint64_t epoch, uint64_t round, uin
     begins[runs] = (int64_t)others;
     return runs;
 }
+
+/* --- homes ------------------------------------------------------------------------------------ */
+
+void lio_sources_records(const lio_shuffle *epochs, uint64_t epoch, const lio_places *places,
+                         size_t places_count, int64_t *records)
+{
+    size_t rows = list_places(places, places_count, (uint64_t *)records);
+    for (size_t from = 0, to; from < rows; from = to) {
+        uint64_t count = epochs->count, number = (uint64_t)records[from] / count;
+        for (to = from; to < rows && (uint64_t)records[to] - number * count < count; to++)
+            records[to] -= (int64_t)(number * count);
+        lio_shuffle_records(&epochs[number - epoch], (uint64_t *)records + from, to - from);
+    }
+}
+
+size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t rows,
+                           int64_t *order, int64_t *roots, int64_t *begins, uint64_t *scratch)
+{
+    uint64_t *home = scratch, *spare = scratch + rows;
+    size_t runs = 0;
+    for (size_t row = 0; row < rows; row++)
+        home[row] = homes[records[row]];
+    count_up((uint64_t *)order, rows);
+    sort_rows(home, (uint64_t *)order, spare, rows);
+    for (size_t i = 0; i < rows; i++) {
+        uint64_t here = home[order[i]];
+        if (i > 0 && here == home[order[i - 1]])
+            continue;
+        roots[runs] = here == LIO_NO_HOME ? -1 : (int64_t)here;
+        begins[runs++] = (int64_t)i;
+    }
+    begins[runs] = (int64_t)rows;
+    return runs;
+}
+
+size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *s,
+                             uint64_t first, const int64_t *records, size_t count, int64_t *held,
+                             int64_t *order, int64_t *teams, int64_t *begins, uint64_t *held_count,
+                             uint64_t *used, uint64_t *scratch)
+{
+    uint64_t block = first / (s->block_iterations * s->batch_size), *found = scratch,
+             *place = scratch + count, *team = scratch + 2 * count, *row = scratch + 3 * count,
+             *spare = scratch + 4 * count;
+    size_t here = 0, others = 0, runs = 0;
+    for (size_t i = 0; i < count; i++)
+        if (homes[records[i]] == root) {
+            found[here] = (uint64_t)records[i];
+            place[here++] = first + i;
+        }
+    count_up(row, here);
+    sort_rows(found, row, spare, here);
+    for (size_t i = 0; i < here; i++) {
+        held[i] = (int64_t)found[row[i]];
+        spare[i] = place[row[i]];
+    }
+    memcpy(place, spare, here * sizeof *place);
+    *held_count = here;
+    *used = 0;
+    for (size_t i = 0; i < here; i++) {
+        team[i] = team_of_place(s, place[i], block);
+        if (team[i] == root)
+            ++*used;
+        else
+            row[others++] = i;
+    }
+    sort_rows(place, row, spare, others);
+    sort_rows(team, row, spare, others);
+    for (size_t i = 0; i < others; i++) {
+        order[i] = (int64_t)row[i];
+        if (i > 0 && team[row[i]] == team[row[i - 1]])
+            continue;
+        teams[runs] = (int64_t)team[row[i]];
+        begins[runs++] = (int64_t)i;
+    }
+    begins[runs] = (int64_t)others;
+    return runs;
+}

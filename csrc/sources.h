@@ -1,9 +1,16 @@
-/* sources: which root brings each row of a block, where an epoch comes in windows. Pure.
+/* sources: which root brings each row of a block, where roots bring them for each other. Pure.
+ *
+ * In an epoch that comes in windows:
  *
  *   place -> round                  a run of places; its records are those of one window
  *   round, root -> records          a slice of them, which the root reads
  *   record -> root                  that reads it in its round
  *   place -> team, block            that use it
+ *
+ * Where each record has a home, which is a root that keeps it in all epochs:
+ *
+ *   place -> record -> home
+ *   block, root -> records          those of its home, which teams use in the block
  *
  * lmdbio/planning/sources.py says what for. The numbers of rounds and places go on over all epochs;
  * `scratch` is memory for the caller to give.
@@ -68,5 +75,28 @@ size_t lio_sources_uses(const lio_rounds *rounds, uint64_t epoch, uint64_t round
                         uint32_t root_count, const lio_seats *seats, int64_t *records,
                         int64_t *order, int64_t *teams, int64_t *blocks, int64_t *begins,
                         uint64_t *used, uint64_t *scratch);
+
+/* --- homes -------------------------------------------------------------------------------------- */
+
+enum { LIO_NO_HOME = 65535 }; /* of a record that no root keeps */
+
+/* Finds the records at places, in their order. `epochs` are those of the places, from number `epoch`
+ * on. */
+void lio_sources_records(const lio_shuffle *epochs, uint64_t epoch, const lio_places *places,
+                         size_t places_count, int64_t *records);
+
+/* Sorts the rows of a block by home, within it in their order: `order`. Of each run of one home:
+ * `roots` (-1: none), and where it `begins` in `order`, and the end. All have room for one number a
+ * row and one more; `scratch` for 2 a row. Returns the number of runs. */
+size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t rows,
+                           int64_t *order, int64_t *roots, int64_t *begins, uint64_t *scratch);
+
+/* Finds what becomes of the records of a root's home in a block, whose places are `first` and those
+ * behind it (from seats->start on) and whose `records` these are. `held` are those of the home,
+ * `held_count` of them, ascending; the rest as of lio_sources_uses(). */
+size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *seats,
+                             uint64_t first, const int64_t *records, size_t count, int64_t *held,
+                             int64_t *order, int64_t *teams, int64_t *begins, uint64_t *held_count,
+                             uint64_t *used, uint64_t *scratch);
 
 #endif

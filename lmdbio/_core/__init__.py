@@ -64,6 +64,7 @@ from lmdbio._core.extents import (
     largest_run,
     mark_extents,
     pack_extents,
+    place_extents,
     split_rows,
     take_extents,
 )
@@ -110,7 +111,16 @@ from lmdbio._core.rows import (
     write_table,
 )
 from lmdbio._core.scan import Items, Scan
-from lmdbio._core.sources import RoundTable, Seats, find_block_sources, find_round_uses
+from lmdbio._core.sources import (
+    NO_HOME,
+    RoundTable,
+    Seats,
+    find_block_sources,
+    find_home_uses,
+    find_homes,
+    find_records,
+    find_round_uses,
+)
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at
 from lmdbio._core.trace import SpanKind, Traced, ring
@@ -162,6 +172,7 @@ __all__ = [
     "Look",
     "LeafItems",
     "Leaves",
+    "NO_HOME",
     "Memory",
     "MemoryPool",
     "Meta",
@@ -224,6 +235,7 @@ __all__ = [
     "meta_bytes",
     "newest_txnid",
     "pack_extents",
+    "place_extents",
     "LaidOut",
     "Loaded",
     "ROW_ALIGNMENT",
@@ -232,6 +244,9 @@ __all__ = [
     "Seats",
     "Shuffling",
     "find_block_sources",
+    "find_home_uses",
+    "find_homes",
+    "find_records",
     "lay_out",
     "rows_room",
     "take_extents",

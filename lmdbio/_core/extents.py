@@ -206,3 +206,26 @@ def largest_run(before: npt.NDArray[np.int64], length: int) -> int:
     if not 0 < length < len(before) - 1:
         raise ValueError(f"a run of {length} of {len(before) - 1} numbers")
     return int(lib.lio_largest_run(pointer_to(before, "int64_t *"), len(before) - 1, length))
+
+
+def place_extents(extents: Extents, bits: int, numbers: npt.NDArray[np.uint32], first: int) -> U64:
+    """Returns where extents begin in memory that keeps grains of the file. Pure.
+
+    Args:
+        extents: dtype ``EXTENT``, shape (n,).
+        bits: of a grain's bytes.
+        numbers: of each of the file's grains, among those that are kept anywhere.
+        first: the number of the first one here.
+    """
+    extents = np.ascontiguousarray(extents, EXTENT)
+    places = np.empty(len(extents), np.uint64)
+    brief_up_to("lio_extents_place", len(extents))(
+        pointer_to(extents, "lio_extent *"),
+        len(extents),
+        bits,
+        pointer_to(numbers, "uint32_t *"),
+        len(numbers),
+        first,
+        pointer_to(places, "uint64_t *"),
+    )
+    return places

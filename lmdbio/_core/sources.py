@@ -1,4 +1,4 @@
-"""Sources of the rows of a block, in epochs that come in windows (csrc/sources.h). Pure."""
+"""Sources of the rows of a block, where roots bring them for each other (csrc/sources.h). Pure."""
 
 from __future__ import annotations
 
@@ -13,9 +13,22 @@ from lmdbio._core.brief import brief_up_to
 from lmdbio._core.order import Shuffling
 from lmdbio._core.status import pointer_to
 
-__all__ = ["RoundTable", "Seats", "find_block_sources", "find_round_uses"]
+__all__ = [
+    "NO_HOME",
+    "RoundTable",
+    "Seats",
+    "find_block_sources",
+    "find_home_uses",
+    "find_homes",
+    "find_records",
+    "find_round_uses",
+]
 
 I64 = npt.NDArray[np.int64]
+U16 = npt.NDArray[np.uint16]
+
+#: The home of a record that no root keeps.
+NO_HOME = int(lib.LIO_NO_HOME)
 
 #: More places than any sequence has.
 ENDLESS = 2**64 - 1
@@ -96,13 +109,7 @@ def find_block_sources(
         ``planning.sources.BlockSources``: int64 each.
     """
     epochs = ffi.new("lio_rounds[]", [one.pointer[0] for one in tables])
-    kept, rows = [], ffi.new("lio_places[]", len(places))
-    for row, (first, step, repeats, runs) in zip(rows, places, strict=True):
-        bounds = [number for run in runs for number in (run.start, len(run))]
-        kept.append(ffi.new("uint64_t[]", bounds))
-        row.first, row.step, row.repeats = first, step, repeats
-        row.runs, row.count = kept[-1], len(runs)
-    count = int(lib.lio_places_count(rows, len(rows)))
+    rows, count, _kept = _list(places)
     out = [np.empty(count + 1, np.int64) for _ in range(5)]
     scratch = np.empty(4 * count, np.uint64)
     found = brief_up_to("lio_sources_block", count)(
@@ -116,6 +123,17 @@ def find_block_sources(
     )
     records, order, rounds, holders, begins = out
     return records[:count], order[:count], rounds[:found], holders[:found], begins[: found + 1]
+
+
+def _list(places: Sequence[Recurring]) -> tuple[Any, int, list[Any]]:
+    """Returns places as C lists them, how many there are, and what keeps their memory."""
+    kept, rows = [], ffi.new("lio_places[]", len(places))
+    for row, (first, step, repeats, runs) in zip(rows, places, strict=True):
+        bounds = [number for run in runs for number in (run.start, len(run))]
+        kept.append(ffi.new("uint64_t[]", bounds))
+        row.first, row.step, row.repeats = first, step, repeats
+        row.runs, row.count = kept[-1], len(runs)
+    return rows, int(lib.lio_places_count(rows, len(rows))), kept
 
 
 def find_round_uses(
@@ -149,4 +167,82 @@ def find_round_uses(
         teams[:found],
         blocks[:found],
         begins[: found + 1],
+    )
+
+
+def find_records(shufflings: Sequence[Shuffling], epoch: int, places: Sequence[Recurring]) -> I64:
+    """Returns the records at places of the endless sequence, in their order.
+
+    Args:
+        shufflings: of the epochs of the places, from number ``epoch`` on.
+        places: ascending.
+    """
+    epochs = ffi.new("lio_shuffle[]", [one.pointer[0] for one in shufflings])
+    rows, count, _kept = _list(places)
+    records = np.empty(count, np.int64)
+    find = brief_up_to("lio_sources_records", count)
+    find(epochs, epoch, rows, len(rows), pointer_to(records, "int64_t *"))
+    return records
+
+
+def find_homes(homes: U16, records: I64) -> tuple[I64, I64, I64]:
+    """Returns the rows of a block sorted by home.
+
+    Args:
+        homes: of all records of the data set, or ``NO_HOME``.
+        records: of the rows.
+
+    Returns:
+        The rows in that order; of each run of one home its root, -1 where it is ``NO_HOME``; and
+        where each run begins, and the end of the last.
+    """
+    count = len(records)
+    order, roots, begins = (np.empty(count + 1, np.int64) for _ in range(3))
+    scratch = np.empty(2 * count, np.uint64)
+    runs = brief_up_to("lio_sources_at_home", count)(
+        pointer_to(homes, "uint16_t *"),
+        pointer_to(records, "int64_t *"),
+        count,
+        *(pointer_to(one, "int64_t *") for one in (order, roots, begins)),
+        pointer_to(scratch, "uint64_t *"),
+    )
+    return order[:count], roots[:runs], begins[: runs + 1]
+
+
+def find_home_uses(
+    homes: U16, root: int, seats: Seats, first: int, records: I64
+) -> tuple[I64, int, I64, I64, I64]:
+    """Returns what becomes of the records of a root's home in a block.
+
+    Args:
+        homes: as ``find_homes``.
+        first: the block's first place, from the start of the sequence on.
+        records: of all places of the block.
+
+    Returns:
+        ``planning.sources.RoundUses`` without its blocks, which are all this one.
+    """
+    count = len(records)
+    held, order, teams, begins = (np.empty(count + 1, np.int64) for _ in range(4))
+    scratch = np.empty(5 * count, np.uint64)
+    here, used = ffi.new("uint64_t *"), ffi.new("uint64_t *")
+    runs = brief_up_to("lio_sources_home_uses", count)(
+        pointer_to(homes, "uint16_t *"),
+        root,
+        seats.pointer,
+        first,
+        pointer_to(records, "int64_t *"),
+        count,
+        *(pointer_to(one, "int64_t *") for one in (held, order, teams, begins)),
+        here,
+        used,
+        pointer_to(scratch, "uint64_t *"),
+    )
+    others = int(begins[runs])
+    return (
+        held[: int(here[0])].copy(),
+        int(used[0]),
+        order[:others].copy(),
+        teams[:runs].copy(),
+        begins[: runs + 1].copy(),
     )

@@ -61,7 +61,7 @@ def cache_facts(
         "file_bytes": outlook.file_bytes,
         "placement": job.cache.placement,
         "held_bytes": outlook.held_bytes,
-        "grain_bytes": outlook.grain_bytes,
+        "grain_bytes": outlook.homes.grains.size,
         "nodes": job.nodes,
         "ranks": job.ranks,
         **chance_facts(outlook.shuffle, source.count),

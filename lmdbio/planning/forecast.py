@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.cache import Cache
+from lmdbio.planning.homes import Grains, Homes, grain_bytes
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.placement import NOBODY, bounds, holder, next_use
+from lmdbio.planning.placement import NOBODY, next_use
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
 from lmdbio.planning.schedule import Schedule
@@ -36,8 +37,6 @@ __all__ = ["Forecast", "Job", "Outlook"]
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
-#: Held bytes are read in pieces (grains) of a request's size, but no smaller and no larger.
-GRAIN_BYTES_MIN, GRAIN_BYTES_MAX = 64 << 10, 4 << 20
 #: Parts of an epoch whose reads are planned.
 SAMPLED = 16
 
@@ -52,6 +51,7 @@ class Job:
         nodes, ranks: how many.
         epochs: that are looked at.
         shuffle: of each epoch; None: records come in their own order.
+        ends: the job ends with these epochs, and with a batch that may be short.
 
     Raises:
         ValueError: for values that describe no job, or a placement that the order does not suit.
@@ -63,6 +63,7 @@ class Job:
     ranks: int
     epochs: int = 3
     shuffle: Shuffle | None = None
+    ends: bool = False
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks:
@@ -86,7 +87,8 @@ class Job:
         """Return who uses which place."""
         nodes = range(self.nodes)
         teams = tuple(tuple(split_share(self.ranks, self.nodes, node)) for node in nodes)
-        return Schedule(count, self.batch, teams)
+        length = self.epochs * count if self.ends else None
+        return Schedule(count, self.batch, teams, length=length)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +146,6 @@ class Outlook:
         self._lengths = extents["length"].astype(np.int64)
         self._schedule = job.schedule(len(extents))
         self.file_bytes = int((self._offsets + self._lengths).max())
-        self.grain_bytes = min(max(options.request_bytes_max, GRAIN_BYTES_MIN), GRAIN_BYTES_MAX)
         if job.cache.placement in ("window", "mixed") and self._window_bytes > job.room:
             raise ValueError(
                 f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
@@ -161,16 +162,20 @@ class Outlook:
         return math.ceil(2 * window / self._job.nodes)
 
     @cached_property
-    def _ends(self) -> I64:
-        """Bounds of the parts of the file that roots hold all the time."""
+    def homes(self) -> Homes:
+        """The parts of the file that roots hold all the time."""
         rooms = {"window": 0, "next": 0, "home": self._job.room}
         room = rooms.get(self._job.cache.placement, self._job.room - self._window_bytes)
-        return bounds(self.file_bytes, [room] * self._job.nodes, self.grain_bytes)
+        extents, size = self._extents, grain_bytes(self._options.request_bytes_max)
+        grains = Grains.of([extents], self.file_bytes, size)
+        return Homes.of(
+            grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
+        )
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the file that roots hold all the time, once they are warm."""
-        return int(self._ends[-1])
+        return min(self.homes.held_bytes, self.file_bytes)
 
     @cached_property
     def shuffle(self) -> Shuffle | None:
@@ -178,7 +183,7 @@ class Outlook:
         given = self._job.shuffle
         if self._job.cache.placement != "mixed" or given is None:
             return given
-        beyond = np.flatnonzero(self._offsets >= self.held_bytes)
+        beyond = np.flatnonzero(self.homes.records == _core.NO_HOME)
         held = int(beyond[0]) if len(beyond) else len(self._offsets)
         return Shuffle.mixed(held, given.chunk, given.window)
 
@@ -194,7 +199,7 @@ class Outlook:
         if self._job.cache.placement == "next":
             yield from self._clairvoyant()
             return
-        grains = Reads(-(-self.held_bytes // self.grain_bytes), self.held_bytes)
+        grains = Reads(int(self.homes.ends[-1]), self.held_bytes)
         preloads = self._job.cache.warm == "preload" and self.held_bytes > 0
         if preloads:
             yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), grains, 0)
@@ -213,7 +218,8 @@ class Outlook:
 
     def holder(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
         """Return the root that has each record when it is used, and whether it always has."""
-        root = holder(self._ends, self._offsets[records])
+        homes = self.homes.records[records]
+        root = np.where(homes == _core.NO_HOME, NOBODY, homes.astype(np.int64))
         held = root != NOBODY
         streams = self._rounds(epoch)
         if streams is not None:

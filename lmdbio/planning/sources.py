@@ -21,7 +21,7 @@ from lmdbio.planning.order import Epochs
 from lmdbio.planning.rounds import Round, RoundSequence
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["BlockSources", "RoundUses", "Sources"]
+__all__ = ["BlockSources", "RoundUses", "Sources", "row_epochs", "seats"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -78,7 +78,7 @@ class Sources:
         self._schedule, self._count = schedule, epochs.count
         self._roots = len(schedule.teams)
         self.sequence = RoundSequence(epochs, self._roots)
-        self._seats = _seats(schedule)
+        self._seats = seats(schedule)
 
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from."""
@@ -96,6 +96,10 @@ class Sources:
         tables = [self.sequence.rounds(one).table for one in range(epoch, last + 1)]
         return BlockSources(*_core.find_block_sources(tables, epoch, self._roots, places))
 
+    def is_there(self, epoch: int) -> bool:  # noqa: ARG002 (as of HomeSources)
+        """Return True: a window's rows count by the root that brings them."""
+        return True
+
     def uses(self, one: Round, root: int) -> RoundUses:
         """Return what becomes of the records that ``root`` reads for a round."""
         table = self.sequence.rounds(one.epoch).table
@@ -103,7 +107,7 @@ class Sources:
         return RoundUses(*found)
 
 
-def _seats(schedule: Schedule) -> _core.Seats:
+def seats(schedule: Schedule) -> _core.Seats:
     """Return which team uses each place, and in which block."""
     teams, last = range(len(schedule.teams)), (schedule.blocks or 1) - 1
     size = schedule.block_iterations * schedule.batch_size
@@ -122,3 +126,21 @@ def _seats(schedule: Schedule) -> _core.Seats:
         team_of=[] if is_blocked else [schedule.team_of(rank) for rank in range(schedule.ranks)],
         teams=len(teams),
     )
+
+
+def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, int]]:
+    """Return the epochs of a block's rows: the number of each, and the first row behind it."""
+    places = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]
+    if not places:
+        return []
+    start, count, end = schedule.first_place, schedule.count, places[-1]
+    last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
+    low = (start + places[0].first + places[0].runs[0].start) // count
+    high = (start + last) // count
+    if low == high:
+        return [(low, sum(p.repeats * sum(map(len, p.runs)) for p in places))]
+    epochs = (np.concatenate([p.numbers() for p in places]) + start) // count
+    return [
+        (epoch, int(np.searchsorted(epochs, epoch, side="right")))
+        for epoch in range(low, high + 1)
+    ]

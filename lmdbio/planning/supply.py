@@ -47,11 +47,23 @@ class Supplied:
 
 def users(schedule: Schedule, places: I64) -> I64:
     """Return the root (team) that uses each place of the endless sequence, ``strided``."""
-    team = np.empty(schedule.batch_size, np.int64)
+    iterations, within = np.divmod(places, schedule.batch_size)
+    teams = _teams(schedule, None)[within]
+    last = (schedule.iterations or 0) - 1
+    if last >= 0 and schedule.is_short(last):
+        is_last = iterations == last
+        teams[is_last] = _teams(schedule, last)[within[is_last]]
+    return teams
+
+
+def _teams(schedule: Schedule, iteration: int | None) -> I64:
+    """Return the team of each position of a batch; None: of each that is full."""
+    size = schedule.batch_size if iteration is None else schedule.batch_length(iteration)
+    team = np.empty(size, np.int64)
     for rank in range(schedule.ranks):
-        share = schedule.share(rank)
+        share = schedule.share(rank, iteration)
         team[share.start : share.stop] = schedule.team_of(rank)
-    return team[places % schedule.batch_size]
+    return team
 
 
 def supply(epoch: Epoch, schedule: Schedule, holder: Holder, lengths: I64) -> Supplied:

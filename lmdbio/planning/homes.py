@@ -1,0 +1,250 @@
+"""homes: which root keeps which part of the file, grain by grain, as it is. Pure.
+
+    file    | grain 0 | grain 1 | grain 2 | grain 3 | ...     pieces of one size, read whole
+    used        0         -         1         2               those that hold a part of a record
+    root    |-- 0 ---------------|-- 1 --...                  each as many as it has room for
+
+A record's home is the root of the grain in which it begins; where it ends in a grain of the next
+root, both keep that one. In memory, a root's grains lie one behind the other, so that a record
+lies there as it does in the file.
+
+Source: DeepIO (each node keeps a part in memory), LBANN's preloading, locality-aware loading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.order import Epoch, Epochs
+from lmdbio.planning.placement import bounds
+from lmdbio.planning.places import Places
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import BlockSources, RoundUses, seats
+
+__all__ = ["GRAIN_BYTES_MAX", "GRAIN_BYTES_MIN", "Grains", "HomeSources", "Homes", "grain_bytes"]
+
+I64 = npt.NDArray[np.int64]
+U16 = npt.NDArray[np.uint16]
+U32 = npt.NDArray[np.uint32]
+Flags = npt.NDArray[np.bool_]
+
+#: A grain is worth a request of its own.
+GRAIN_BYTES_MIN, GRAIN_BYTES_MAX = 64 << 10, 4 << 20
+#: Of records whose extents are looked up at once.
+PART = 2**18
+
+
+def grain_bytes(request_bytes_max: int) -> int:
+    """Return the size of grains where requests have so many bytes at most: a power of two."""
+    wanted = min(max(request_bytes_max, GRAIN_BYTES_MIN), GRAIN_BYTES_MAX)
+    return 1 << (wanted.bit_length() - 1)
+
+
+@dataclass(frozen=True)
+class Grains:
+    """The grains of a file in which records lie.
+
+    Attributes:
+        bits: of a grain's bytes.
+        used: their numbers in the file, ascending.
+        numbers: of each grain of the file, how many used ones come before it.
+        span_max: grains that one record lies in, at most.
+    """
+
+    bits: int
+    used: I64
+    numbers: U32
+    span_max: int
+
+    @classmethod
+    def of(cls, parts: Iterable[_core.Extents], size: int, grain: int) -> Grains:
+        """The grains in which some records lie.
+
+        Args:
+            parts: of all records, some at a time.
+            size: of the file, bytes; no record ends behind it.
+            grain: bytes, a power of two.
+        """
+        bits = grain.bit_length() - 1
+        # By how many more records a grain is used than the one before it.
+        steps, span_max = np.zeros((size >> bits) + 2, np.int64), 1
+        for extents in parts:
+            some = extents[extents["length"] > 0]
+            if not len(some):
+                continue
+            first = (some["offset"] >> np.uint64(bits)).astype(np.int64)
+            ends = some["offset"] + some["length"] - np.uint64(1)
+            last = (ends >> np.uint64(bits)).astype(np.int64)
+            span_max = max(span_max, int((last - first).max()) + 1)
+            steps += np.bincount(first, minlength=len(steps))
+            steps -= np.bincount(last + 1, minlength=len(steps))
+        is_used = np.cumsum(steps)[:-1] > 0
+        numbers: U32 = (np.cumsum(is_used) - is_used).astype(np.uint32)
+        return cls(bits, np.flatnonzero(is_used), numbers, span_max)
+
+    @property
+    def size(self) -> int:
+        """Bytes of a grain."""
+        return 1 << self.bits
+
+    @property
+    def used_bytes(self) -> int:
+        """Bytes of all grains in which records lie."""
+        return len(self.used) << self.bits
+
+    def first(self, extents: _core.Extents) -> I64:
+        """Return the used grain in which each extent begins; some grain where it is empty."""
+        grains = (extents["offset"] >> np.uint64(self.bits)).astype(np.int64)
+        found = self.numbers[np.minimum(grains, len(self.numbers) - 1)].astype(np.int64)
+        return np.asarray(np.minimum(found, max(0, len(self.used) - 1)), np.int64)
+
+    def under(self, extents: _core.Extents) -> Flags:
+        """Return which used grains lie under some records: shape (used,)."""
+        some = extents[extents["length"] > 0]
+        first = self.first(some)
+        ends = some["offset"] + some["length"] - np.uint64(1)
+        last = self.numbers[(ends >> np.uint64(self.bits)).astype(np.int64)].astype(np.int64)
+        found = np.zeros(len(self.used), np.bool_)
+        for step in range(int((last - first).max()) + 1 if len(some) else 0):
+            found[np.minimum(first + step, last)] = True
+        return found
+
+
+@dataclass(frozen=True)
+class Homes:
+    """The grains that each root keeps, and the home of each record.
+
+    Attributes:
+        grains: of the file.
+        ends: root r is home to used grains ends[r] up to ends[r + 1].
+        records: the home of each record, or ``_core.NO_HOME``.
+    """
+
+    grains: Grains
+    ends: I64
+    records: U16
+
+    @classmethod
+    def of(
+        cls,
+        grains: Grains,
+        rooms: list[int],
+        count: int,
+        run: Callable[[int, int], _core.Extents],
+    ) -> Homes:
+        """Give each root as many grains as it has room for, or as even a share.
+
+        Args:
+            grains: of the file.
+            rooms: of each root, bytes.
+            count: records.
+            run: returns the extents of records from one to another.
+
+        Raises:
+            ValueError: there are more roots than numbers for them.
+        """
+        if len(rooms) >= _core.NO_HOME:
+            raise ValueError(f"{len(rooms)} roots are more than {_core.NO_HOME - 1}")
+        over = grains.span_max - 1
+        rooms = [max(0, room - over * grains.size) for room in rooms]
+        ends = bounds(len(grains.used), [room >> grains.bits for room in rooms], 1)
+        homes = np.zeros(count, np.uint16)
+        if not len(grains.used):  # all records are empty
+            return cls(grains, ends, homes)
+        for first in range(0, count, PART):
+            last = min(count, first + PART)
+            begins = grains.first(run(first, last))
+            root = np.searchsorted(ends, begins, side="right") - 1
+            homes[first:last] = np.where(root < len(rooms), root, _core.NO_HOME)
+        return cls(grains, ends, homes)
+
+    def kept(self, root: int) -> range:
+        """Return the used grains that a root keeps."""
+        first, end = int(self.ends[root]), int(self.ends[root + 1])
+        more = self.grains.span_max - 1 if end > first else 0
+        return range(first, min(end + more, len(self.grains.used)))
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the grains that have a home."""
+        return int(self.ends[-1]) << self.grains.bits
+
+
+@dataclass(frozen=True)
+class HomeSources:
+    """Says who brings what, where each record has a home that brings it in all epochs.
+
+    A "round" is a block of all teams: what a root brings for it are those records of its home that
+    any team uses in the block.
+
+    Attributes:
+        schedule: strided or blocked.
+        homes: of its records.
+        is_warm: homes are full before the first place; else what is used in the first epoch
+            counts as read from the file.
+    """
+
+    schedule: Schedule
+    homes: Homes
+    is_warm: bool = False
+    _seats: _core.Seats = field(init=False, repr=False, compare=False)
+    _epochs: Epochs = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.homes.records) != self.schedule.count:
+            raise ValueError(f"{len(self.homes.records)} homes of {self.schedule.count} records")
+        given = self.schedule.epochs
+        object.__setattr__(self, "_seats", seats(self.schedule))
+        object.__setattr__(self, "_epochs", given or Epochs(self.schedule.count))
+
+    def is_there(self, epoch: int) -> bool:
+        """Whether what is used in an epoch was read before that began."""
+        first = self.schedule.first_place // self.schedule.count
+        return self.is_warm or epoch > first
+
+    @property
+    def blocks(self) -> int | None:
+        """Number of blocks; None: endless."""
+        return self.schedule.blocks
+
+    def block(self, number: int, team: int) -> BlockSources:
+        """Return where the rows of a block come from; root -1: the file."""
+        places = [p for p in self.schedule.team_places(number, team) if p.repeats and p.runs]
+        records = self._records(places)
+        order, roots, begins = _core.find_homes(self.homes.records, records)
+        return BlockSources(records, order, np.full(len(roots), number), roots, begins)
+
+    def uses(self, number: int, root: int) -> RoundUses:
+        """Return what becomes of the records that ``root`` brings for a block."""
+        schedule = self.schedule
+        size = schedule.block_iterations * schedule.batch_size
+        first = number * size
+        end = first + size if schedule.end is None else min(first + size, schedule.end)
+        records = self._records([Places(first, 0, 1, (range(end - first),))])
+        held, own, order, teams, begins = _core.find_home_uses(
+            self.homes.records, root, self._seats, first, records
+        )
+        return RoundUses(held, own, order, teams, np.full(len(teams), number), begins)
+
+    def _records(self, places: list[Places]) -> I64:
+        """Return the records at places that count from the start of the schedule."""
+        start, count = self.schedule.first_place, self.schedule.count
+        places = [p._replace(first=p.first + start) for p in places]
+        if not places:
+            return np.empty(0, np.int64)
+        shuffle = self._epochs.shuffle
+        if shuffle.order is not None or (shuffle.held and self._epochs.seed is not None):
+            return self._epochs.samples(np.concatenate([p.numbers() for p in places]))
+        end = places[-1]
+        last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
+        first = (places[0].first + places[0].runs[0].start) // count
+        epochs = [
+            Epoch(count, self._epochs.seed, number, shuffle).shuffling
+            for number in range(first, last // count + 1)
+        ]
+        return _core.find_records(epochs, first, places)

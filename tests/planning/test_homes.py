@@ -1,0 +1,163 @@
+"""Homes: every record has one, all roots agree on what each brings, and no grain is kept twice."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from lmdbio import _core
+from lmdbio.planning.homes import GRAIN_BYTES_MAX, Grains, Homes, HomeSources, grain_bytes
+from lmdbio.planning.order import Epochs
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.sources import row_epochs
+
+GRAIN = 1 << 16
+PLENTY = 1 << 40
+
+
+def records_at(seed: int, count: int) -> _core.Extents:
+    """Records of all sizes, some empty, some far apart, in any order."""
+    chance = np.random.default_rng(seed)
+    lengths = np.where(chance.random(count) < 0.1, 0, chance.integers(0, 3 * GRAIN, count))
+    gaps = np.where(chance.random(count) < 0.2, chance.integers(0, 5 * GRAIN, count), 0)
+    extents = np.zeros(count, _core.EXTENT)
+    extents["offset"] = 4096 + np.cumsum(gaps) + np.cumsum(lengths) - lengths
+    extents["length"] = lengths
+    return extents[chance.permutation(count)]
+
+
+def file_bytes(extents: _core.Extents) -> int:
+    return int((extents["offset"] + extents["length"]).max()) + 1
+
+
+def homes_of(extents: _core.Extents, rooms: list[int]) -> Homes:
+    grains = Grains.of([extents[:5], extents[5:]], file_bytes(extents), GRAIN)
+    return Homes.of(grains, rooms, len(extents), lambda first, last: extents[first:last])
+
+
+def grains_under(extents: _core.Extents) -> set[int]:
+    """The same, record by record."""
+    return {
+        grain
+        for offset, length in zip(
+            extents["offset"].tolist(), extents["length"].tolist(), strict=True
+        )
+        if length
+        for grain in range(offset // GRAIN, (offset + length - 1) // GRAIN + 1)
+    }
+
+
+@given(st.integers(0, 2**32), st.integers(1, 200), st.integers(1, 6), st.booleans())
+def test_records_lie_in_the_grains_of_their_home(
+    seed: int, count: int, roots: int, has_room: bool
+) -> None:
+    extents = records_at(seed, count)
+    room = PLENTY if has_room else seed % (2 * file_bytes(extents) // roots)
+    homes = homes_of(extents, [room] * roots)
+    grains = homes.grains
+    assert grains.used.tolist() == sorted(grains_under(extents))
+    kept = [homes.kept(root) for root in range(roots)]
+    for root, own in enumerate(kept):
+        assert len(own) * GRAIN <= max(room, 0)
+        held = extents[homes.records == root]
+        assert set(np.flatnonzero(grains.under(held)).tolist()) <= set(own)
+        places = _core.place_extents(held, grains.bits, grains.numbers, own.start)
+        for extent, place in zip(held, places.tolist(), strict=True):
+            if extent["length"]:
+                grain = int(grains.used[own.start + place // GRAIN])
+                assert grain * GRAIN + place % GRAIN == extent["offset"]
+    if has_room:
+        assert homes.held_bytes == grains.used_bytes
+        assert not (homes.records == _core.NO_HOME).any()
+
+
+def a_schedule(seed: int, count: int, roots: int) -> Schedule:
+    chance = np.random.default_rng(seed)
+    ranks = roots + int(chance.integers(0, 4))
+    team_of = [*range(roots), *chance.integers(0, roots, ranks - roots).tolist()]
+    teams = tuple(tuple(i for i in range(ranks) if team_of[i] == root) for root in range(roots))
+    shuffles = (
+        None,
+        Shuffle(),
+        Shuffle.groups(7),
+        Shuffle.windows(3, 4),
+        Shuffle.runs(5),
+        Shuffle.given(chance.permutation(count)),
+        Shuffle.mixed(count // 2, 2, 2),
+    )
+    shuffle = shuffles[int(chance.integers(0, len(shuffles)))]
+    return Schedule(
+        count,
+        int(chance.integers(1, 2 * count + 1)),
+        teams,
+        ("strided", "blocked")[int(chance.integers(0, 2))],
+        int(chance.integers(1, 5)),
+        int(chance.integers(0, 3 * count)),
+        epochs=None if shuffle is None else Epochs(count, seed, shuffle),
+        length=None if chance.random() < 0.5 else int(chance.integers(1, 5 * count)),
+    )
+
+
+@given(st.integers(0, 2**32), st.integers(1, 120), st.integers(1, 5), st.booleans())
+def test_what_roots_bring_is_what_teams_await(
+    seed: int, count: int, roots: int, has_room: bool
+) -> None:
+    extents = records_at(seed, count)
+    room = PLENTY if has_room else seed % (2 * file_bytes(extents) // roots)
+    homes, schedule = homes_of(extents, [room] * roots), a_schedule(seed, count, roots)
+    sources = HomeSources(schedule, homes)
+    for number in range(min(4, schedule.blocks or 4)):
+        brought: dict[tuple[int, int], list[int]] = {}
+        for root in range(roots):
+            uses = sources.uses(number, root)
+            assert (np.diff(uses.records) >= 0).all()
+            assert (homes.records[uses.records] == root).all()
+            assert (uses.blocks == number).all()
+            for i, team in enumerate(uses.teams.tolist()):
+                places = uses.order[uses.begins[i] : uses.begins[i + 1]]
+                brought[root, team] = uses.records[places].tolist()
+            own = schedule.team_records(number, root)
+            assert uses.own == np.count_nonzero(homes.records[own] == root)
+        for team in range(roots):
+            block = sources.block(number, team)
+            assert block.records.tolist() == schedule.team_records(number, team).tolist()
+            assert sorted(block.order.tolist()) == list(range(len(block.records)))
+            for i, root in enumerate(block.roots.tolist()):
+                rows = block.order[block.begins[i] : block.begins[i + 1]]
+                home = homes.records[block.records[rows]]
+                assert (home == (_core.NO_HOME if root < 0 else root)).all()
+                if root not in (-1, team):
+                    assert brought.pop((root, team)) == block.records[rows].tolist()
+        assert not brought
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 4))
+def test_rows_are_told_by_epoch(seed: int, count: int, roots: int) -> None:
+    schedule = a_schedule(seed, count, roots)
+    for number in range(min(3, schedule.blocks or 3)):
+        for team in range(roots):
+            runs = [places.numbers() for places in schedule.team_places(number, team)]
+            places = np.concatenate([np.empty(0, np.int64), *runs])
+            told: list[int] = []
+            for epoch, end in row_epochs(schedule, number, team):
+                told += [epoch] * (end - len(told))
+            assert told == ((places + schedule.first_place) // count).tolist()
+
+
+def test_grains_are_as_large_as_requests_within_limits() -> None:
+    assert grain_bytes(3 << 20) == 2 << 20
+    assert grain_bytes(1) == 64 << 10
+    assert grain_bytes(1 << 30) == GRAIN_BYTES_MAX
+
+
+def test_homes_of_other_records_are_refused() -> None:
+    homes = homes_of(records_at(1, 20), [PLENTY])
+    with pytest.raises(ValueError, match="20 homes of 21 records"):
+        HomeSources(Schedule(21, 4, ((0,),)), homes)
+
+
+def test_more_roots_than_homes_have_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="more than"):
+        homes_of(records_at(1, 20), [PLENTY] * _core.NO_HOME)
