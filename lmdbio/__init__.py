@@ -25,6 +25,7 @@ from lmdbio.system import once as _once  # its page of memory is made before any
 
 __all__ = [
     "Batch",
+    "Cache",
     "Cursor",
     "Environment",
     "Error",
@@ -53,6 +54,7 @@ __version__ = "0.1.0"
 #: more than it uses begins sooner.
 _LATER = {
     "Batch": "batch",
+    "Cache": "planning.cache",
     "Cursor": "dropin.cursor",
     "Environment": "dropin.environment",
     "JoinedRecords": "records.joined",

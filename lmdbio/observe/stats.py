@@ -30,8 +30,8 @@ __all__ = ["Rest", "Stats", "StageCounter"]
 #: Why a root's thread rests: reads are under way; no slot is free; it is another root's turn to
 #: read, or to seek.
 Rest: TypeAlias = Literal["reads", "idle", "turn"]
-#: Where rows of a block came from: windows that the root has read, or the file.
-Source: TypeAlias = Literal["own", "file"]
+#: Where rows of a block came from: the root's own memory, another root, or the file.
+Source: TypeAlias = Literal["own", "peer", "file"]
 #: Why another root has not sent a row: it came too late, or that root has ended.
 Missed: TypeAlias = Literal["late", "gone"]
 _RESTS: dict[Rest, str] = {
@@ -79,12 +79,15 @@ class Stats:
             cursor ("speculate").
         guessed_bytes, guessed_records: read before it was known where records lie, and records
             found there, of those located ("speculate").
-        own_records, own_bytes: rows of this root's blocks out of windows of a shuffled order that
-            it has read itself. Each row's bytes are rounded up to a multiple of 8.
+        own_records, own_bytes: rows of this root's blocks out of its own memory: windows of a
+            shuffled order, or its home (``Cache``). Each row's bytes are rounded up to a multiple
+            of 8.
         peer_records, peer_bytes: rows that other roots have sent; bytes that came too late count.
-        file_records, file_bytes: rows of blocks that were read for these alone.
+        file_records, file_bytes: rows of blocks that were read for these alone; with a cache that
+            fills as it is used, all of the first epoch.
         late_records, gone_records: of these, for other roots were late, or had ended.
         served_bytes: rows that were sent to other roots.
+        warm_bytes, cache_bytes: read to be kept; memory for what is kept, of this root.
         window_bytes: shared memory that this rank owns now.
     """
 
@@ -123,6 +126,8 @@ class Stats:
     late_records: int = 0
     gone_records: int = 0
     served_bytes: int = 0
+    warm_bytes: int = 0
+    cache_bytes: int = 0
     window_bytes: int = 0
 
     @classmethod
@@ -224,6 +229,8 @@ class StageCounter:
         self.guessed_bytes = self.guessed_records = 0
         self.source_records: Counter[str] = Counter()
         self.source_bytes: Counter[str] = Counter()
+        self.by_epoch: dict[tuple[int, Source], tuple[int, int]] = {}
+        self.warm_bytes = 0
 
     def _engines(self) -> Stats:
         method = self._owner()
@@ -390,16 +397,25 @@ class StageCounter:
             self.guessed_bytes += size
             self.guessed_records += hits
 
-    def sourced(self, source: Source, records: int, size: int) -> None:
-        """Count rows of a block by where they came from, and the bytes that they take there."""
+    def sourced(self, source: Source, records: int, size: int, epoch: int) -> None:
+        """Count rows of a block by where they came from, and the bytes that they take there.
+
+        Args:
+            epoch: of which they are rows.
+        """
         with self._lock:
             self.source_records[source] += records
             self.source_bytes[source] += size
+            before = self.by_epoch.get((epoch, source), (0, 0))
+            self.by_epoch[epoch, source] = before[0] + records, before[1] + size
+
+    def warmed(self, size: int) -> None:
+        """Count bytes that were read to be kept."""
+        with self._lock:
+            self.warm_bytes += size
 
     def came(self, begun: int, records: int) -> None:
-        """Count rows that other roots were asked for at ``begun``, and that have come."""
-        with self._lock:
-            self.source_records["peer"] += records
+        """Note in a trace that rows have come that other roots were asked for at ``begun``."""
         if tracing.is_on():
             now = monotonic_ns()
             tracing.note_flight("rows of others", (begun / 1e9, now / 1e9), {"records": records})
@@ -415,6 +431,15 @@ class StageCounter:
             self.iterations += 1
             self.records += records
             self.record_bytes += size
+
+    def sources(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """Return rows, and the bytes that they take, by epoch and source."""
+        with self._lock:
+            counted = sorted(self.by_epoch.items())
+        told: dict[int, dict[str, tuple[int, int]]] = {}
+        for (epoch, source), counts in counted:
+            told.setdefault(epoch, {})[source] = counts
+        return told
 
     def stats(self) -> Stats:
         """Return the counts of this process."""
@@ -449,5 +474,6 @@ class StageCounter:
                 file_bytes=self.source_bytes["file"],
                 late_records=self.source_records["late"],
                 gone_records=self.source_records["gone"],
+                warm_bytes=self.warm_bytes,
             )
         return engines - self._before + own

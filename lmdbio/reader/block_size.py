@@ -99,6 +99,7 @@ class Sizing:
         self._is_known = True
         self.window_buffers, self.why_no_windows = WindowBuffers(), ""
         self._is_derived = False  # the number of iterations
+        self._is_kept, self._is_read_aside = False, False
         self._takes_turns, self.sliced = takes_turns and len(schedule.teams) > 1, sliced
         self._aim()
 
@@ -107,11 +108,7 @@ class Sizing:
         is_shared = self._takes_turns or self.messages > 0
         self._target = TURN_BLOCK_BYTES_TARGET if is_shared else BLOCK_BYTES_TARGET
         self._ahead = BLOCKS_AHEAD * self._target
-        if (
-            self._takes_turns
-            and self._schedule.assignment == "strided"
-            and not self.window_buffers.count
-        ):
+        if self._takes_turns and self._schedule.assignment == "strided" and not self.is_joint:
             self._target = TURN_BYTES_TARGET
 
     def measure(self, source: RootSource, free: int | None) -> None:
@@ -188,12 +185,30 @@ class Sizing:
         self.sliced, self.window_buffers = None, WindowBuffers()
         self._aim()
 
+    def keep(self, *, is_whole: bool) -> None:
+        """Count what roots need that keep parts of the file, but not those parts.
+
+        Args:
+            is_whole: they keep all of it; else rows are read from the file, into memory beside
+                the slots.
+        """
+        self._is_kept, self._is_read_aside = True, not is_whole
+        self._apart += self.messages * MESSAGE_BYTES
+        self._aim()
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether rows are copied to their slots, out of memory or messages."""
+        return self._is_kept or self.window_buffers.count > 0
+
     @property
     def messages(self) -> int:
         """Messages to other roots that are packed at a time, ``MESSAGE_BYTES`` each."""
-        if not self.window_buffers.count or len(self._schedule.teams) == 1:
+        if not self.is_joint or len(self._schedule.teams) == 1:
             return 0
-        ahead = self.window_buffers.count * self.window_buffers.size // MESSAGE_BYTES
+        ahead = 2 * TURN_BLOCK_BYTES_TARGET // MESSAGE_BYTES
+        if not self._is_kept:
+            ahead = self.window_buffers.count * self.window_buffers.size // MESSAGE_BYTES
         return min(max(ahead, 2), _core.Exchange.MESSAGES_MAX)
 
     def _rounded(self, size: int) -> int:
@@ -208,7 +223,7 @@ class Sizing:
         if not self._is_known:
             return self._alignment
         rows = k * self._rows
-        if self.window_buffers.count:
+        if self.is_joint:
             return self._rounded(self._copied_bytes(k, rows))
         if schedule.epochs is not None:
             return self._rounded(min(bound.any(rows), self._chunks_bytes(rows)))
@@ -245,8 +260,12 @@ class Sizing:
         )
 
     def _fits(self, k: int) -> bool:
-        slot = self._table_bytes(k) + self._data_bytes(k)
-        return self._apart + self._slots * slot <= self._budget
+        return self._apart + self._slots * self._slot_bytes(k) <= self._budget
+
+    def _slot_bytes(self, k: int) -> int:
+        """Return the bytes of a slot, and of what is read beside it for its rows."""
+        aside = self._rounded(self._bound.any(k * self._rows)) if self._is_read_aside else 0
+        return self._table_bytes(k) + self._data_bytes(k) + aside
 
     def propose(self, k: int) -> int:
         """Return how many iterations a block should have.
@@ -258,7 +277,7 @@ class Sizing:
             ValueError: ``k`` iterations do not fit the budget, or not even one does.
         """
         if not self._fits(max(k, 1)):
-            slot = self._table_bytes(max(k, 1)) + self._data_bytes(max(k, 1))
+            slot = self._slot_bytes(max(k, 1))
             need = self._apart + self._slots * slot
             what = "one iteration" if k <= 1 else f"a block of {k} iterations"
             raise ValueError(
@@ -272,7 +291,7 @@ class Sizing:
         schedule = self._schedule
         each = max(1, self.block_bytes(1))
         best = min(-(-self._target // each), schedule.count // schedule.batch_size)
-        if self._mixed_rows and not self.window_buffers.count:
+        if self._mixed_rows and not self.is_joint:
             best = max(1, self._mixed_rows // self._rows)
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
@@ -301,15 +320,14 @@ class Sizing:
     def layout(self, k: int) -> share.Layout:
         """Return how to cut this root's part of the window for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
-        slots = self._more_slots(k, table + data)
-        spare = (self._budget - self._apart) // slots - table - data
+        slots = self._more_slots(k, self._slot_bytes(k))
+        spare = (self._budget - self._apart) // slots - self._slot_bytes(k)
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
-        if self._mixed_rows and not self.window_buffers.count:
+        if self._mixed_rows and not self.is_joint:
             # Where a block begins inside a group, it takes parts of two: both are read whole.
             allowance = min(max(allowance, self._chunks_bytes(k * self._rows) - data), spare)
         data += max(0, allowance) // self._alignment * self._alignment
-        is_copied = self.window_buffers.count > 0
-        is_bounded = self._is_known and self._schedule.epochs is None and not is_copied
+        is_bounded = self._is_known and self._schedule.epochs is None and not self.is_joint
         return share.Layout(slots, table, data, self._alignment, is_bounded)
 
     def _more_slots(self, k: int, slot_bytes: int) -> int:

@@ -12,6 +12,7 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import Check, Order
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
+from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import ASSIGNMENTS
@@ -28,6 +29,7 @@ class ReaderOptions:
     Attributes:
         shuffle: a name may leave its sizes to the data set.
         memory_given: ``memory_bytes_max`` is the caller's; else each machine has its own.
+        cache: of each root; "auto": as ``reader.caching`` chooses; None: none.
         depth, gap_bytes_max, request_bytes_max: None: each root chooses for its node's storage.
     """
 
@@ -40,6 +42,7 @@ class ReaderOptions:
     shuffle: Shuffle | str | None
     seed: int
     epochs: int | None
+    cache: Cache | str | None
     slots: int
     db: bytes | None
     provenance: str | None
@@ -63,6 +66,7 @@ class ReaderOptions:
         mode: Mode | str,
         assignment: str,
         shuffle: Shuffle | str | bool | None,
+        cache: Cache | str | None,
         db: bytes | str | None,
         provenance: str | os.PathLike[str] | None,
         check: Check,
@@ -86,7 +90,8 @@ class ReaderOptions:
         start = _integer("start", numbers["start"], None)
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
-        _refuse_orders(mode, order, shuffle)
+        cache = _cache(cache)
+        _refuse_orders(mode, order, shuffle, cache)
         if start < 0 and (shuffle is not None or epochs is not None):
             raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
         emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
@@ -100,6 +105,7 @@ class ReaderOptions:
             shuffle=shuffle,
             seed=_integer("seed", numbers["seed"], None),
             epochs=epochs,
+            cache=cache,
             slots=_integer("slots", numbers["slots"], 2),
             db=db.encode() if isinstance(db, str) else db,
             provenance=None if provenance is None else os.fsdecode(provenance),
@@ -165,6 +171,8 @@ class ReaderOptions:
     @property
     def is_scattered(self) -> bool:
         """Whether records that are read together lie anywhere in the file."""
+        if self.cache is not None:
+            return False  # what is kept is read in large pieces
         if isinstance(self.shuffle, str):
             return self.shuffle.casefold() == "global"
         return self.shuffle is not None and self.shuffle.chunk == 1
@@ -181,7 +189,7 @@ def _refuse_words(*, assignment: str, check: Check, order: Order) -> None:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
 
-def _refuse_orders(mode: Mode | str, order: Order, shuffle: object) -> None:
+def _refuse_orders(mode: Mode | str, order: Order, shuffle: object, cache: object) -> None:
     """Raise IncompatibleError where a mode cannot follow the order that is asked for."""
     resolved = Mode.resolve(mode, provenance=False)
     if resolved.locate in AHEAD:
@@ -196,6 +204,34 @@ def _refuse_orders(mode: Mode | str, order: Order, shuffle: object) -> None:
             f"mode {resolved} goes through the records in the order of their keys: shuffle= "
             "needs locate='scan' or a provenance file"
         )
+    if cache is not None:
+        raise IncompatibleError(
+            f"mode {resolved} finds records while it reads them: cache= needs locate='scan' or a "
+            "provenance file"
+        )
+
+
+def _cache(given: Any) -> Cache | str | None:
+    """Return a cache, "auto", or None.
+
+    Raises:
+        TypeError: it is something else.
+        ValueError: it is none that a Reader can have.
+    """
+    if isinstance(given, str) and given.casefold() != "auto":
+        given = Cache.parse(given)
+    if isinstance(given, str):
+        return "auto"
+    if given is None:
+        return None
+    if not isinstance(given, Cache):
+        raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
+    if given.placement != "home" or given.disk is not None:
+        raise ValueError(
+            "a Reader's cache has placement='home', and memory alone: the others are for "
+            "lmdbio plan and lmdbio simulate"
+        )
+    return given
 
 
 def _shuffle(given: Any) -> Shuffle | str | None:

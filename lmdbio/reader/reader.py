@@ -31,6 +31,7 @@ from lmdbio.errors import Error, PeerError
 from lmdbio.locate.open import Check, Order
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader.lent import LentBatches
@@ -62,9 +63,9 @@ class Reader:
     the number of records; rank p of P has the share floor(p*B/P) .. floor((p+1)*B/P) of them,
     which may be empty.
 
-    A batch is valid until this rank asks for the next one. With ``slots=2`` no view or array
-    made from it may be alive then: the call raises BufferError, and the rank may repeat it when
-    they are dropped. Every further slot lets the views of one batch more live on.
+    A batch is valid until this rank asks for the next one. With ``slots=2`` no view or array of it
+    may be alive then: the call raises BufferError, and may be repeated when they are dropped.
+    Every further slot lets the views of one batch more live on.
 
     With ``comm`` all ranks make the Reader together, with the same arguments, and close it
     together; between, nothing is collective, and a rank may leave its loop when it likes.
@@ -72,8 +73,8 @@ class Reader:
     Attributes:
         rank, size: of this process in the job.
         mode: that the ranks agreed on, every choice made.
-        turns: why ``mode`` has so many tokens (``turns.text``).
-        windows: whether roots read windows of the order in slices, and why (``windows.text``).
+        turns, windows, caching: why ``mode`` has so many tokens; whether roots read whole windows
+            of the order; and what they keep: each says so as ``text``.
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
 
@@ -85,8 +86,7 @@ class Reader:
             closing the Reader, letters end with it: other nodes are not told of a failure.
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
             else by a scan; with coalescing; by an engine that fits the storage
-            (``machine.choice``), past the page cache while that is as good
-            (``reading.direct_path``); where several nodes read one file in turn, or in two phases.
+            (``machine.choice``); where several nodes read one file in turn, or in two phases.
         assignment: "strided", as Caffe does, or "blocked" (``planning.schedule``).
         start: the first record, any integer; with ``shuffle`` or ``epochs`` a place of the epochs,
             from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at
@@ -99,6 +99,9 @@ class Reader:
         seed: of all orders, which are the same in any job.
         epochs: the job ends with so many whole ones, counted from place 0, with a batch that may
             be short; other batches may have records of two epochs.
+        cache: what each root keeps of the file, for all ranks and epochs: a ``Cache``, its words
+            ("memory=8G"), or "auto": where several nodes read one file, half of the memory that
+            they have left at most. Comes beside ``memory_bytes_max``. None: nothing.
         slots: of the window, per root; at least 2. With 3 a loop's variables may hold on to one
             batch while the rank asks for the next. Where blocks are small there are more.
         db: name of a named database; None: the main one.
@@ -109,8 +112,7 @@ class Reader:
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
         memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as
-            ``LMDBIO_MEMORY_BYTES`` says, else the smaller of 2.5 GB and a quarter of the
-            memory available to the process.
+            ``LMDBIO_MEMORY_BYTES`` says, else 2.5 GB or a quarter of the memory available.
         depth: requests in flight per root.
         gap_bytes_max: unneeded bytes worth reading to save a request.
         request_bytes_max: bytes per request. None, for any of these three: ``machine.choice``
@@ -139,6 +141,7 @@ class Reader:
         shuffle: Shuffle | str | bool | None = None,
         seed: int = 0,
         epochs: int | None = None,
+        cache: Cache | str | None = None,
         slots: int = 3,
         db: bytes | str | None = None,
         provenance: str | os.PathLike[str] | None = None,
@@ -162,6 +165,7 @@ class Reader:
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
         self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
+        self.caching = setup.caching
         self.count, self.schedule = setup.count, setup.schedule
         self._iterations = setup.schedule.iterations
         self._lent = LentBatches(setup.window, setup.schedule, setup.rank, setup.options.slots)
@@ -225,8 +229,7 @@ class Reader:
     def _check_thread(self, block: int) -> None:
         """Raise Error when no thread reads a block that this rank waits for.
 
-        Another thread of this process waits here, and has outlived the main thread: that has
-        ended, and with it the thread that reads.
+        The main thread has ended, and the thread that reads with it; another one waits here.
         """
         thread = self._thread
         if thread is None or thread.is_filling:
@@ -329,10 +332,7 @@ class Reader:
 
     @property
     def launched_s(self) -> float | None:
-        """When this rank began to read for its team, by ``time.monotonic``; None: another does.
-
-        Roots read as soon as they can, before all ranks have opened.
-        """
+        """When this rank began to read for its team, by ``time.monotonic``; None: another does."""
         return None if self._thread is None else self._thread.launched_s
 
     def _engines(self) -> Stats:
@@ -342,10 +342,13 @@ class Reader:
     def stats(self) -> Stats:
         """Return the counts of what this rank has done so far; also after ``close``.
 
-        A rank that reads for others has their records among those it located and planned, and
-        only its own among those handed out.
+        A rank that reads for others has their records among those it located and planned.
         """
         return replace(self._counter.stats(), window_bytes=self._window.window_bytes)
+
+    def sources(self) -> dict[int, dict[str, tuple[int, int]]]:
+        """Return its team's rows, and their bytes, by epoch and source: "own", "peer", "file"."""
+        return self._counter.sources()
 
     def __repr__(self) -> str:
         if not hasattr(self, "_window"):

@@ -1,6 +1,6 @@
-"""Rows of a block on their way into its slot: from windows, other roots, the file where need be.
+"""Rows of a block on their way into its slot: from memory, other roots, the file where need be.
 
-    of windows -> copied
+    of own memory -> copied
     asked for -> arrived                                           at their place in the slot
               -> late, or the root has ended -> read from the file -> copied to their place
 
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import monotonic, monotonic_ns
 from typing import Any
 
@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.observe.stats import Missed, StageCounter
+from lmdbio.observe.stats import Missed, Source, StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.sources import BlockSources
 from lmdbio.reader.roots import RootSource
@@ -37,6 +37,40 @@ ROOM_FACTOR = 2
 END_MS_MAX = 2000
 
 
+@dataclass(frozen=True, slots=True)
+class Counting:
+    """Counts the rows of a block by where they come from, and by the epoch of their use.
+
+    Attributes:
+        counter: of the Reader.
+        is_there: whether roots have had what they bring since before an epoch began; else it is
+            counted as read from the file.
+        epochs: number of each epoch, and the first row of the block behind it.
+    """
+
+    counter: StageCounter
+    is_there: Callable[[int], bool]
+    epochs: list[tuple[int, int]]
+
+    def count(self, source: Source, rows: I64, room: Callable[[I64], int]) -> None:
+        """Count rows.
+
+        Args:
+            source: that they come from.
+            rows: of the block.
+            room: returns the bytes that rows take.
+        """
+        first = 0
+        for epoch, end in self.epochs:
+            some = rows
+            if len(self.epochs) > 1:
+                some = rows[(rows >= first) & (rows < end)]
+            if len(some):
+                told: Source = source if self.is_there(epoch) else "file"
+                self.counter.sourced(told, len(some), room(some), epoch)
+            first = end
+
+
 @dataclass(slots=True)
 class Assembly:
     """A block whose rows are being brought together.
@@ -47,11 +81,13 @@ class Assembly:
         laid: its rows, in the slot's data.
         address: of the slot.
         data: of the slot's data.
-        own: runs of rows (of ``sources``) that this root's windows bring, and have not yet.
-        copies: of those that they have brought.
+        own: runs of rows (of ``sources``) that this root brings itself, and has not yet.
+        counting: of its rows.
+        copies: of those that it has brought.
         arrival: of what other roots were asked for; None: nothing.
         rooms: rows of each answer.
-        missing: rows that no root was asked for.
+        missing: rows that their root was not asked for.
+        reading: of rows that no root brings; None: there are none.
     """
 
     number: int
@@ -60,15 +96,21 @@ class Assembly:
     address: int
     data: int
     own: deque[int]
-    copies: list[_core.Copying]
-    arrival: _core.Arrival | None
-    rooms: list[I64]
-    missing: I64
+    counting: Counting
+    copies: list[_core.Copying] = field(default_factory=list)
+    arrival: _core.Arrival | None = None
+    rooms: list[I64] = field(default_factory=list)
+    missing: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    reading: FileRows | None = None
 
     def rows(self, run: int) -> I64:
         """Return the rows of a run."""
         begins = self.sources.begins
         return self.sources.order[begins[run] : begins[run + 1]]
+
+    def count(self, source: Source, rows: I64) -> None:
+        """Count rows by where they come from."""
+        self.counting.count(source, rows, lambda some: _core.rows_room(self.laid.lengths[some]))
 
 
 class FileRows:
@@ -110,7 +152,7 @@ class Rows:
         block: its rows, and where each is to come from.
         read: starts to read rows from the file.
         patience_s: how long to wait for other roots while nothing goes on.
-        current_round: returns that of this root; the others are hardly ahead of it.
+        progress: returns how far this root has come; the others are hardly ahead of it.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
     """
@@ -120,19 +162,19 @@ class Rows:
         block: Assembly,
         read: Callable[[I64, U64], FileRows],
         patience_s: float,
-        current_round: Callable[[], int | None],
+        progress: Callable[[], object],
         counter: StageCounter,
         path: str,
     ) -> None:
         self._block, self._read = block, read
         self._counter, self._path = counter, path
         self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
-        self._current_round = current_round
+        self._progress = progress
         self._reached = self._reach()
         self._begun_ns = monotonic_ns()
         self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
         self._to_read: list[I64] = [block.missing] if len(block.missing) else []  # from the file
-        self._reading: FileRows | None = None
+        self._reading = block.reading
 
     @property
     def times(self) -> tuple[float, float]:
@@ -157,11 +199,11 @@ class Rows:
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
 
-    def _reach(self) -> tuple[int, int | None]:
-        """Return how many rooms nobody has filled yet, and the round that this root is in."""
+    def _reach(self) -> tuple[int, object]:
+        """Return how many rooms nobody has filled yet, and how far this root has come."""
         arrival = self._block.arrival
         awaited = 0 if arrival is None else int((arrival.answers() == arrival.AWAITED).sum())
-        return awaited, self._current_round()
+        return awaited, self._progress()
 
     def _goes_on(self) -> bool:
         """Return whether something has since the deadline was set; set another one.
@@ -178,6 +220,8 @@ class Rows:
         arrival.close()
         self._block.arrival = None
         came = self._answered(answers, arrival.ARRIVED)
+        for some in came:
+            self._block.count("peer", some)
         self._counter.came(self._begun_ns, sum(map(len, came)))
         kinds: tuple[tuple[int, Missed], ...] = ((arrival.LATE, "late"), (arrival.GONE, "gone"))
         for answer, why in kinds:
@@ -201,8 +245,7 @@ class Rows:
         while self._reading is not None or self._to_read:
             if self._reading is None:
                 rows, block = self._to_read.pop(), self._block
-                size = _core.rows_room(block.laid.lengths[rows])
-                self._counter.sourced("file", len(rows), size)
+                block.count("file", rows)
                 targets = block.laid.offsets[rows] + np.uint64(block.data)
                 self._reading = self._read(block.sources.records[rows], targets)
             if not self._reading.poll(timeout_ms):

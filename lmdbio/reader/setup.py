@@ -11,6 +11,7 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
+    agree_cache              the job: 2 MEETINGs, where roots are to keep parts of the file
     agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
@@ -32,10 +33,17 @@ from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
+from lmdbio.planning.homes import HomeSources
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
+from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import Sources
 from lmdbio.reader.block_size import Sizing
+from lmdbio.reader.caching import Caching, Wish, agree_cache, choose_cache
+from lmdbio.reader.holdings import Holdings
+from lmdbio.reader.home import Home, HomeMemory
+from lmdbio.reader.joint_supply import JointSupply
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
@@ -43,7 +51,7 @@ from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reader.tokens import count_tokens
-from lmdbio.reader.window_supply import WindowSupply
+from lmdbio.reader.windows import Windows
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, tell
 
@@ -60,6 +68,7 @@ class Setup:
         mode: of this rank's root, every choice made.
         turns: why it has so many tokens.
         windows: whether roots read whole windows of the order in slices, and why.
+        caching: whether roots keep parts of the file, and why.
         count: records of the data set.
         schedule: says which rank uses which records in which iteration.
         window: this rank's view of its node's.
@@ -72,6 +81,7 @@ class Setup:
     mode: Mode
     turns: Reason
     windows: Reason
+    caching: Reason
     count: int
     schedule: Schedule
     window: share.NodeWindow
@@ -110,22 +120,24 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         source, facts, is_shared = open_roots(
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
-        plain, tokens, turns, sliced = _plan(job, options, teams, facts, is_shared=is_shared)
+        wish = choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared)
+        plain, tokens, turns, sliced = _plan(
+            job, options, teams, facts, is_shared=is_shared, is_kept=wish.cache is not None
+        )
         team = plain.team_of(job.rank)
         memory = teams.budget_bytes, teams.apart_bytes
         slots, takes_turns = options.slots, tokens > 0
         sizing = Sizing(plain, team, slots, *memory, takes_turns=takes_turns, sliced=sliced.epochs)
-        # Over the job, 1 MEETING.
         here = teams.machine_roots
-        library, windows = _agree_windows(job, sliced, sizing, source, roots_here=here)
-        if windows.are_read and tokens:
+        # Over the job, 2 MEETINGs where roots keep something, and 1 where they read windows.
+        rows = _agree_rows(job, wish, sliced, sizing, plain, source, roots_here=here)
+        if rows.windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
         k, modes = _agree_block(job, sizing, source, roots_here=here)
         schedule = replace(plain, block_iterations=k)
         # Over the job, 1 MEETING, and a Dup.
-        moves = windows.are_read and len(plain.teams) > 1  # rows, from root to root
-        mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=moves)
+        mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=rows.are_sent)
         served = modes[teams.root]
         assert served is not None
         mode = replace(
@@ -133,13 +145,13 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
             block_iterations=k,
             roots_per_node=len(teams.here),
             tokens=tokens,
-            phases=1 + moves,
+            phases=1 + (rows.windows.are_read and rows.are_sent),
         )
         layout = None if source is None else sizing.layout(k)
         # Over the job, 3 MEETINGs; over each node, the allocation.
         window = share.attach_window(job, teams.here, layout)
         if source is not None:
-            supply = _supply(source, schedule, team, window, mail, library, sizing, counter)
+            supply = _supply(source, schedule, team, window, mail, rows, sizing, counter)
             thread = RootThread(window, schedule, supply, mail, counter)
             source = None  # the supply owns it
     finally:
@@ -149,7 +161,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
             mail.close()
     # Over the job, 1 MEETING.
     _launch(job, thread, window)
-    reasons = turns, windows.reason
+    reasons = turns, rows.windows.reason, rows.caching.reason
     return Setup(
         options, job.rank, job.size, mode, *reasons, facts.count, schedule, window, thread
     )
@@ -161,21 +173,33 @@ def _supply(
     team: int,
     window: share.NodeWindow,
     mail: RootMail,
-    library: _core.MpiLibrary | None,
+    rows: _Rows,
     sizing: Sizing,
     counter: StageCounter,
 ) -> Supply:
-    """Return what reads this root's blocks: whole windows of the order, or block by block."""
-    size, buffers, sliced = sizing.request_bytes_max, sizing.window_buffers, sizing.sliced
-    if buffers.count and sliced is not None:
-        exchange = None
-        if library is not None and mail.mail is not None:
-            roots = [ranks[0] for ranks in schedule.teams]
-            exchange = share.Exchange(library, mail.mail, roots, team, sizing.messages)
-        return WindowSupply(
-            source, schedule, sliced, team, window, size, buffers, exchange, counter
-        )
-    return FileSupply(source, schedule, team, window, mail, size, counter)
+    """Return what brings this root's blocks: with the other roots, or block by block."""
+    size, buffers, kept = sizing.request_bytes_max, sizing.window_buffers, rows.caching.kept
+    if kept is None and not (buffers.count and sizing.sliced is not None):
+        return FileSupply(source, schedule, team, window, mail, size, counter)
+    exchange: share.Exchange | None = None
+    if rows.are_sent and rows.library is not None and mail.mail is not None:
+        roots = [ranks[0] for ranks in schedule.teams]
+        exchange = share.Exchange(rows.library, mail.mail, roots, team, sizing.messages)
+    sources: Sources | HomeSources
+    holdings: Holdings
+    gap_bytes_max = source.choice.gap_bytes_max
+    if kept is not None:
+        sources, gap_bytes_max = replace(kept.sources, schedule=schedule), 0
+        kept = HomeMemory(sources, kept.memory)
+        holdings = Home(source, kept, team, size, exchange, counter)
+    else:
+        assert sizing.sliced is not None
+        sources = Sources(schedule, sizing.sliced)
+        holdings = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
+    options = PlanOptions(gap_bytes_max, size)
+    return JointSupply(
+        source, schedule, sources, holdings, team, window, options, exchange, counter
+    )
 
 
 # --- the steps ---------------------------------------------------------------------------
@@ -260,12 +284,14 @@ def _plan(
     facts: DataSetFacts,
     *,
     is_shared: bool,
+    is_kept: bool,
 ) -> tuple[Schedule, int, Reason, Sliced]:
     """Plan which rank uses which records. The same on all ranks; no rank waits.
 
     Args:
         facts: what the first root sees of the data set.
         is_shared: all roots read one file on storage that nodes share.
+        is_kept: roots are to keep parts of it.
 
     Returns:
         The schedule, with blocks of one iteration; how many tokens there are, and why; what roots
@@ -285,6 +311,9 @@ def _plan(
     if job.rank == 0:
         _warn_of_repeats(options, schedule)
     mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
+    if is_kept:
+        why = Reason("facts", "roots keep what they read")
+        return schedule, 0, why, Sliced(None, why)
     is_far = is_auto and is_shared and len(job.nodes) > 1 and schedule.epochs is None
     if is_far:
         # Storage that is far likes to be read in order; a disk here needs no turns.
@@ -359,6 +388,46 @@ def _agree_windows(
     sizing.drop_windows()
     rank, why = next(iter(reasons.items()))
     return None, _Windows(False, Reason("facts", f"{why} (rank {rank})"))
+
+
+class _Rows(NamedTuple):
+    """Where roots get rows from, but for the file.
+
+    Attributes:
+        windows: whether they read whole windows of the order.
+        caching: what they keep.
+        are_sent: they send each other rows.
+        library: on roots, carries these.
+    """
+
+    windows: _Windows
+    caching: Caching
+    are_sent: bool
+    library: _core.MpiLibrary | None
+
+
+def _agree_rows(
+    job: share.Job,
+    wish: Wish,
+    sliced: Sliced,
+    sizing: Sizing,
+    schedule: Schedule,
+    source: RootSource | None,
+    *,
+    roots_here: int,
+) -> _Rows:
+    """Settle whether roots keep parts of the file, or read windows. Collective over the job."""
+
+    def measure(source: RootSource) -> int:
+        _measure(job, sizing, source, roots_here)
+        return sizing.request_bytes_max
+
+    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
+    if caching.are_kept:
+        sizing.keep(is_whole=caching.is_whole and (caching.are_sent or len(schedule.teams) == 1))
+    library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
+    are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
+    return _Rows(windows, caching, are_sent, caching.library or library)
 
 
 def _measure(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:

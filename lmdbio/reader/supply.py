@@ -29,8 +29,10 @@ from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import row_epochs
 from lmdbio.planning.speculation import Guess
 from lmdbio.reader.flight import Flight
+from lmdbio.reader.holdings import Awaited
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.roots import RootSource
 
@@ -60,7 +62,7 @@ class PendingBlock:
     """
 
     number: int
-    awaited: _core.Ticket | _core.Shipment | None = None
+    awaited: Awaited | None = None
     extents: _core.Extents | None = None
     plan: _core.Plan | None = None
     speculated: _Speculated | None = None
@@ -248,7 +250,11 @@ class FileSupply:
         if speculated is not None:
             self._counter.planned(monotonic_ns(), totals)
         lengths = np.ascontiguousarray(pending.extents["length"], np.uint64)
-        self._counter.sourced("file", len(lengths), _core.rows_room(lengths))
+        first = 0
+        for epoch, end in row_epochs(self._schedule, pending.number, self._team):
+            size = _core.rows_room(lengths[first:end])
+            self._counter.sourced("file", end - first, size, epoch)
+            first = end
         size = base + totals.buffer_bytes
         address = self._slot(pending.number, size)
         past = self._source.direct_path.engine(totals.buffer_bytes)

@@ -13,8 +13,8 @@ shuffled in memory; asynchronous I/O (Lee et al.), section III-B.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from time import monotonic_ns
 
 import numpy as np
@@ -25,58 +25,36 @@ from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import RoundUses, Sources
+from lmdbio.planning.sources import Sources
 from lmdbio.reader.block_size import WindowBuffers
+from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
 
 __all__ = ["Window", "Windows"]
 
 
-@dataclass(slots=True)
-class Window:
+@dataclass(slots=True, kw_only=True)
+class Window(Holding):
     """A window that is read, or under way.
 
     Attributes:
-        number: of the round, counted from the first epoch's first.
-        uses: its records, and who uses them.
-        loaded: the records in memory.
         ticket: of its reads.
         address: of the memory that they fill.
         size: bytes that are read.
         past: by the page cache.
-        own_left: rows that this root's team has not taken yet.
-        copies: of those that it has, as far as they are not over.
         guard: makes sure, after the reads, that the file has not changed; None: not begun.
-        shipment: rows that other roots have not got yet; None: there are none.
-        has_arrived: it has been handed on.
     """
 
-    number: int
-    uses: RoundUses
-    loaded: _core.Loaded
     ticket: _core.Ticket
     address: int
     size: int
     past: bool
-    own_left: int
-    copies: list[_core.Copying] = field(default_factory=list)
     guard: Guarding | None = None
-    shipment: _core.Shipment | None = None
-    has_arrived: bool = False
 
     @property
     def awaited(self) -> _core.Ticket:
         """The reads that are under way; after them, the guard's."""
         return self.ticket if self.guard is None else self.guard.ticket
-
-    @property
-    def is_used_up(self) -> bool:
-        """Whether nobody needs a row of it any more."""
-        if not self.has_arrived or self.own_left:
-            return False
-        self.copies = [one for one in self.copies if not one.poll()]
-        is_shipped = self.shipment is None or not self.shipment.left
-        return is_shipped and not self.copies
 
     def close(self) -> None:
         """Give up what is under way."""
@@ -86,7 +64,7 @@ class Window:
             self.guard.ticket.close()
 
 
-class Windows:
+class Windows(Holdings):
     """The windows of one root, in the order of their rounds.
 
     Args:
@@ -98,9 +76,6 @@ class Windows:
         buffers: memory for windows.
         exchange: takes rows to other roots; None: this is the only one.
         counter: counts what is located, planned and submitted.
-
-    Attributes:
-        slowest_s: how long a window took that took longest lately.
     """
 
     def __init__(
@@ -114,11 +89,12 @@ class Windows:
         exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
+        super().__init__(exchange)
         self._source, self._sources, self._team = source, sources, team
-        self._exchange, self._counter = exchange, counter
+        self._counter = counter
         self._buffers = buffers
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
-        self._rounds: Iterator[Round] = sources.sequence.from_place(schedule.first_place)
+        self._following: Iterator[Round] = sources.sequence.from_place(schedule.first_place)
         self._end = None if schedule.end is None else schedule.first_place + schedule.end
         self._of_epoch = len(sources.sequence.rounds(0))
         self._loaded: deque[Window] = deque()
@@ -126,15 +102,10 @@ class Windows:
         first, end = self._memory.address, self._memory.address + self._memory.size
         self._spare = list(range(first, end - buffers.size + 1, buffers.size))
         self._has_ended = False
-        self._is_for_others = False  # this root's own team needs no more
-        self.slowest_s = 0.0
 
-    def find(self, number: int) -> Window | None:
-        """Return the window of a round; None: there is no memory for it yet."""
-        for window in self._loaded:
-            if window.number == number:
-                return window
-        return None
+    @property
+    def _rounds(self) -> Sequence[Window]:
+        return self._loaded
 
     @property
     def awaited(self) -> _core.Ticket | None:
@@ -142,14 +113,9 @@ class Windows:
         return next((one.awaited for one in self._loaded if not one.has_arrived), None)
 
     @property
-    def oldest(self) -> int | None:
+    def progress(self) -> int | None:
         """The round of the oldest window in memory; None: there is none."""
         return self._loaded[0].number if self._loaded else None
-
-    @property
-    def oldest_shipment(self) -> _core.Shipment | None:
-        """The rows of the oldest window that others have not got yet; None: there are none."""
-        return self._loaded[0].shipment if self._loaded else None
 
     def tend(self) -> None:
         """Hand on windows that have arrived, and read more where there is memory for them.
@@ -165,21 +131,10 @@ class Windows:
             window.close()
             self._spare.append(window.address)
         while self._spare and not self._has_ended:
-            following = next(self._rounds)
+            following = next(self._following)
             self._has_ended = self._end is not None and following.begin >= self._end
             if not self._has_ended:
                 self._loaded.append(self._read(following))
-
-    def take_back(self) -> None:
-        """Take rows back that roots far behind have not asked for: their memory is needed."""
-        if self._loaded and self._loaded[0].shipment is not None:
-            self._loaded[0].shipment.expire()
-
-    def serve_others(self) -> None:
-        """Note that this root's own team needs no more rows."""
-        self._is_for_others = True
-        for window in self._loaded:
-            window.own_left = 0
 
     def close(self) -> None:
         """Give up what is under way, and all windows."""
@@ -242,14 +197,3 @@ class Windows:
             self._source.direct_path.record(window.size, (begun_s, ended_s))
         self._hand_on(window)
         return True
-
-    def _hand_on(self, window: Window) -> None:
-        """Hand the rows of a window that has arrived to the exchange."""
-        window.has_arrived = True
-        uses = window.uses
-        if self._exchange is None or not len(uses.teams):
-            return
-        parts = np.zeros(len(uses.teams), _core.SERVING)
-        parts["peer"], parts["block"] = uses.teams, uses.blocks
-        parts["first"], parts["count"] = uses.begins[:-1], np.diff(uses.begins)
-        window.shipment = self._exchange.serve(parts, window.loaded, uses.order)

@@ -21,7 +21,7 @@ from mpi4py import MPI
 from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, phases, root_thread, roots, window_supply
+from lmdbio.reader import block_size, joint_supply, phases, root_thread, roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -40,7 +40,7 @@ CASE_SECONDS_MAX = 30
 #: Windows of this small data set are read whole, and no more of them at a time than of large ones.
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
 block_size.TURN_BLOCK_BYTES_TARGET = 1
-window_supply.PATIENCE_SECONDS_MIN = PATIENCE
+joint_supply.PATIENCE_SECONDS_MIN = PATIENCE
 phases.SLICE_BYTES = 32 << 10
 
 

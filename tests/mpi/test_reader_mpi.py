@@ -56,6 +56,13 @@ def test_shuffled_epochs_are_the_same_on_nodes_that_mpi_itself_makes(
     assert "cases" in mpi.run(4, "shuffles.py", mixed, env=nodes_of_its_own)
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
+    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
+) -> None:
+    assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed)
+
+
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(
     mpi: launch.Mpi, fixed: Path
 ) -> None:

@@ -44,7 +44,8 @@ class Waiting:
         monkeypatch.setattr(rows, "monotonic", lambda: self.now)
         self.arrival = Arrival(5)
         none = np.empty(0, np.int64)
-        block = Assembly(0, None, None, 0, 0, deque(), [], self.arrival, [none] * 5, none)  # type: ignore[arg-type]
+        block = Assembly(0, None, None, 0, 0, deque(), None)  # type: ignore[arg-type]
+        block.arrival, block.rooms = self.arrival, [none] * 5  # type: ignore[assignment]
         self.rows = Rows(block, None, PATIENCE, lambda: self.round, None, "file")  # type: ignore[arg-type]
 
     def after(self, seconds: float) -> bool:

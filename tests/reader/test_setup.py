@@ -60,22 +60,33 @@ def meetings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_table_lists_the_steps_that_have_meetings() -> None:
     assert list(LISTED) == [
-        "agree_options", "open_roots", "agree_windows", "agree_block", "open_root_mail",
-        "attach_window", "launch",
+        "agree_options", "open_roots", "agree_cache", "agree_windows", "agree_block",
+        "open_root_mail", "attach_window", "launch",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("mode", "shuffle"),
-    [("auto", None), ("dio", None), ("lmm", None), ("dm", None), ("auto", "groups:16")],
+    ("mode", "shuffle", "cache"),
+    [
+        ("auto", None, None),
+        ("dio", None, None),
+        ("lmm", None, None),
+        ("dm", None, None),
+        ("auto", "groups:16", None),
+        ("auto", "global", "memory=1M"),
+    ],
 )
 def test_ranks_meet_as_often_and_in_the_order_that_the_table_says(
-    path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, shuffle: str | None
+    path: Path, monkeypatch: pytest.MonkeyPatch, mode: str, shuffle: str | None, cache: str | None
 ) -> None:
     noted = meetings(monkeypatch)
-    with Reader(path, 5, mode=mode, iterations=2, shuffle=shuffle) as reader:
+    with Reader(path, 5, mode=mode, iterations=2, shuffle=shuffle, cache=cache) as reader:
         assert len(list(reader)) == 2
-    listed = {step: n for step, n in LISTED.items() if shuffle or step != "agree_windows"}
+    left_out = {
+        "agree_cache" if cache is None else "",
+        "agree_windows" if not shuffle or cache else "",
+    }
+    listed = {step: n for step, n in LISTED.items() if step not in left_out}
     assert [(step, len(list(each))) for step, each in groupby(noted)] == list(listed.items())
 
 

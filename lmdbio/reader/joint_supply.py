@@ -1,16 +1,16 @@
-"""Supply by windows: roots read each window of a shuffled epoch once, and exchange its rows.
+"""Joint supply: roots bring rows for each other, each what it has in memory.
 
-    window of the order    each root's slice, in the order of the file -> large requests -> memory
-    block                  its rows, in the order of the epoch <- copied out of own windows
+    round of the order     what each root brings for it, in memory (``Windows``, ``Home``)
+    block                  its rows, in the order of the epoch <- copied out of own memory
                                                                <- sent by the other roots
                                                                <- the file, where these do not
 
-So each byte leaves the file system once an epoch, wherever blocks begin and end. The rows of one
-block that one root brings for one round lie one behind the other in the slot, so that they come in
-one piece; the table says where each is.
+So each byte leaves the file system once an epoch, or once a job, wherever blocks begin and end.
+The rows of one block that one root brings for one round lie one behind the other in the slot, so
+that they come in one piece; the table says where each is.
 
 Source: DeepIO (Zhu et al.), sections III-B and III-C; asynchronous I/O (Lee et al.), section
-III-B.
+III-B; locality-aware loading (Yang and Cong), section V.
 """
 
 from __future__ import annotations
@@ -26,24 +26,23 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
-from lmdbio.planning.order import Epochs
+from lmdbio.planning.homes import HomeSources
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import Sources
-from lmdbio.reader.block_size import WindowBuffers
+from lmdbio.planning.sources import Sources, row_epochs
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
+from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
-from lmdbio.reader.rows import END_MS_MAX, Assembly, FileRows, Rows
+from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
-from lmdbio.reader.windows import Window, Windows
 from lmdbio.system.log import tell
 
-__all__ = ["WindowSupply"]
+__all__ = ["JointSupply"]
 
-#: A root waits for rows of others so many times as long as it has read a window itself, and at
-#: least so long; then it reads them from the file.
-PATIENCE, PATIENCE_SECONDS_MIN = 8, 1.0
+#: A root waits for rows of others, while nothing goes on, so many times as long as a round took it
+#: itself, at least and at most so long; then it reads them from the file.
+PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 #: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part.
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
@@ -51,23 +50,23 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
 
-class WindowSupply:
-    """Reads the blocks of one root, window by window. Owns ``source`` and ``exchange``.
+class JointSupply:
+    """Brings the rows of one root's blocks together. Owns all but ``window``.
 
     Args:
         source: what the root reads with, and from.
         schedule: says which records a block has.
-        sliced: the order of its records; roots read slices of its windows.
+        sources: says which root brings which of them.
+        holdings: what this root brings.
         team: of the root, by its index in the schedule.
         window: whose slots it fills.
-        request_bytes_max: bytes per request.
-        buffers: memory for windows.
-        exchange: brings other roots' rows; None: this is the only root.
+        options: of the reads of rows that no root brings.
+        exchange: brings other roots' rows; None: there is no other root, or no exchange.
         counter: counts what is located, planned and submitted.
 
     Attributes:
         path: of the file.
-        guard: nothing, for windows are guarded before their rows are copied or sent.
+        guard: nothing, for what roots bring is guarded before it is copied or sent.
         flights: blocks that are filled, oldest first; the root's thread takes them out.
     """
 
@@ -75,33 +74,22 @@ class WindowSupply:
         self,
         source: RootSource,
         schedule: Schedule,
-        sliced: Epochs,
+        sources: Sources | HomeSources,
+        holdings: Holdings,
         team: int,
         window: share.NodeWindow,
-        request_bytes_max: int,
-        buffers: WindowBuffers,
+        options: PlanOptions,
         exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
         self._source, self._team, self._window = source, team, window
-        self._counter, self._exchange = counter, exchange
-        self._sources, self._copier = Sources(schedule, sliced), _core.Copier()
-        self._windows = Windows(
-            source,
-            schedule,
-            self._sources,
-            team,
-            request_bytes_max,
-            buffers,
-            exchange,
-            counter,
-        )
-        options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
+        self._schedule, self._sources, self._holdings = schedule, sources, holdings
+        self._counter, self._exchange, self._copier = counter, exchange, _core.Copier()
         self._read_rows = partial(FileRows, source, options)
         self._filled: Assembly | None = None
         self._has_left = False
-        # By which window this root lacks memory for another one, and since when.
-        self._held_up: tuple[int | None, float] | None = None
+        # How far this root had come when it could not go on, and since when.
+        self._held_up: tuple[object, float] | None = None
         self.path, self.guard = source.index.path, _is_guarded
         self.flights: deque[Flight] = deque()
 
@@ -109,13 +97,13 @@ class WindowSupply:
         """Close what the root reads with, and its part in the exchange."""
         if self._exchange is not None:
             self._exchange.close()
-        self._windows.close()
+        self._holdings.close()
         self._copier.close()
         self._source.close()
 
     def engines(self) -> Stats:
         """Return the engines' counts, and the exchange's; also after ``close``."""
-        stats = self._source.stats()
+        stats = self._source.stats() + Stats(cache_bytes=self._holdings.kept_bytes)
         if self._exchange is None:
             return stats
         counts = self._exchange.counts()
@@ -125,18 +113,18 @@ class WindowSupply:
     # --- a block is prepared
 
     def prepare(self, pending: PendingBlock, alive: Callable[[], None], *, may_read: bool) -> bool:
-        """Copy the block's own rows out of windows that have arrived; return whether all came.
+        """Copy the rows that this root brings itself; return whether all of them have come.
 
-        The root's thread has tended the windows right before.
+        The root's thread has tended the holdings right before.
 
         Args:
             pending: the block.
-            alive: called between two windows; may raise.
+            alive: called between two rounds; may raise.
             may_read: there is a slot for the block.
 
         Raises:
             ValueError: the block does not fit its slot.
-            OSError, Error: a window cannot be read.
+            OSError, Error: they cannot be read.
         """
         if not may_read:
             return False
@@ -144,17 +132,17 @@ class WindowSupply:
         if block is None or block.number != pending.number:
             block = self._filled = self._begin(pending.number)
         while block.own:
-            window = self._windows.find(int(block.sources.rounds[block.own[0]]))
-            pending.awaited = self._windows.awaited
-            if window is None:
+            holding = self._holdings.find(int(block.sources.rounds[block.own[0]]))
+            pending.awaited = self._holdings.awaited
+            if holding is None:
                 if pending.awaited is None and not self.flights:  # for which ranks wait
-                    pending.awaited = self._windows.oldest_shipment
+                    pending.awaited = self._holdings.oldest_shipment
                 self._hold_up()
-            if window is None or not window.has_arrived:
+            if holding is None or not holding.has_arrived:
                 return False
             self._held_up = None
-            self._copy(block, window)
-            self._windows.tend()
+            self._copy(block, holding)
+            self._holdings.tend()
             alive()
         pending.awaited = None
         return True
@@ -162,7 +150,8 @@ class WindowSupply:
     @property
     def _patience_s(self) -> float:
         """How long this root waits for another one, seconds."""
-        return max(PATIENCE_SECONDS_MIN, PATIENCE * self._windows.slowest_s)
+        patience_s = PATIENCE * self._holdings.slowest_s
+        return min(max(PATIENCE_SECONDS_MIN, patience_s), PATIENCE_SECONDS_MAX)
 
     def _hold_up(self) -> None:
         """Note that windows are full of rows that other roots have not asked for.
@@ -171,12 +160,12 @@ class WindowSupply:
         rows of many windows, and this root's own may all be in the last: while one window after
         the other is used up, nobody is behind.
         """
-        oldest, now_s = self._windows.oldest, monotonic()
-        if self._held_up is None or self._held_up[0] != oldest:
-            self._held_up = oldest, now_s
+        progress, now_s = self._holdings.progress, monotonic()
+        if self._held_up is None or self._held_up[0] != progress:
+            self._held_up = progress, now_s
         if now_s - self._held_up[1] > self._patience_s:
             tell(f"{self.path}: rows for roots that are far behind are taken back")
-            self._windows.take_back()
+            self._holdings.take_back()
 
     def _begin(self, number: int) -> Assembly:
         """Make room for a block's rows in its slot, and ask other roots for theirs."""
@@ -195,20 +184,38 @@ class WindowSupply:
         address = self._window.fill_addresses[slot]
         own = deque(np.flatnonzero(sources.roots == self._team).tolist())
         data = address + self._window.layout.table_bytes
-        block = Assembly(
-            number, sources, laid, address, data, own, [], None, [], np.empty(0, np.int64)
+        counting = Counting(
+            self._counter, self._sources.is_there, row_epochs(self._schedule, number, self._team)
         )
+        block = Assembly(number, sources, laid, address, data, own, counting)
+        self._read(block)
         self._ask(block)
         return block
+
+    def _read(self, block: Assembly) -> None:
+        """Start to read the rows that no root brings, into memory of their own."""
+        is_wanted = block.sources.roots < 0
+        if self._exchange is None:
+            is_wanted |= block.sources.roots != self._team
+        runs = np.flatnonzero(is_wanted).tolist()
+        if runs:
+            rows = np.concatenate([block.rows(run) for run in runs])
+            block.count("file", rows)
+            block.reading = self._read_rows(
+                block.sources.records[rows], block.laid.offsets[rows] + np.uint64(block.data)
+            )
 
     def _ask(self, block: Assembly) -> None:
         """Ask other roots for their rows of a block."""
         sources, exchange, begins = block.sources, self._exchange, block.laid.run_offsets
-        is_other, is_empty = sources.roots != self._team, begins[1:] == begins[:-1]
+        if exchange is None:
+            return
+        is_other = (sources.roots != self._team) & (sources.roots >= 0)
+        is_empty = begins[1:] == begins[:-1]
         others = np.flatnonzero(is_other & ~is_empty)
         for run in np.flatnonzero(is_other & is_empty).tolist():  # all of it is here
-            self._counter.sourced("own", len(block.rows(run)), 0)
-        if exchange is None or not len(others):
+            block.count("peer", block.rows(run))
+        if not len(others):
             return
         known = exchange.peers()[sources.roots[others]]
         if not exchange.is_open:
@@ -231,19 +238,18 @@ class WindowSupply:
             block.rooms = [block.rows(run) for run in asked.tolist()]
             block.arrival = exchange.ask(block.number, rooms)
 
-    def _copy(self, block: Assembly, window: Window) -> None:
-        """Start to copy the next rows that come from this root's own windows."""
+    def _copy(self, block: Assembly, holding: Holding) -> None:
+        """Start to copy the next rows that this root brings itself."""
         begun, run = monotonic_ns(), block.own.popleft()
         rows = block.rows(run)
         copying = self._copier.start(
-            window.loaded, rows, block.sources.records, block.laid, block.data
+            holding.loaded, rows, block.sources.records, block.laid, block.data
         )
         block.copies.append(copying)
-        window.copies.append(copying)
-        window.own_left -= len(rows)
+        holding.copies.append(copying)
+        holding.own_left -= len(rows)
         self._counter.submitted(begun)
-        size = block.laid.run_offsets[run + 1] - block.laid.run_offsets[run]
-        self._counter.sourced("own", len(rows), int(size))
+        block.count("own", rows)
 
     def submit(self, pending: PendingBlock) -> Flight:
         """Return a block whose own rows are all copied, or about to be."""
@@ -253,7 +259,7 @@ class WindowSupply:
             block,
             self._read_rows,
             self._patience_s,
-            lambda: self._windows.oldest,
+            lambda: self._holdings.progress,
             self._counter,
             self.path,
         )
@@ -279,13 +285,13 @@ class WindowSupply:
         if self._exchange is not None and not self._exchange.is_open:
             self._exchange.step()  # rows that had begun to come when its communicator was freed
         if not self._has_left:
-            self._windows.tend()
+            self._holdings.tend()
         elif self.serves:
             try:
-                self._windows.tend()
+                self._holdings.tend()
             except (OSError, Error) as error:
                 tell(f"{self.path}: other roots get no more rows: {error}")
-                self._windows.close()
+                self._holdings.close()
                 if self._exchange is not None:
                     self._exchange.end()
 
@@ -300,7 +306,7 @@ class WindowSupply:
 
     def nap_ms(self) -> int:
         """Return how long to wait at once, ms, while windows are read."""
-        nap_ms = int(1000 * NAP_SHARE * self._windows.slowest_s)
+        nap_ms = int(1000 * NAP_SHARE * self._holdings.slowest_s)
         return min(max(nap_ms, NAP_MS_MIN), NAP_MS_MAX)
 
     # --- the end
@@ -314,15 +320,18 @@ class WindowSupply:
         if self._exchange is not None:
             self._exchange.done()
         are_over = [flight.ticket.close() is not False for flight in self.flights]
-        if self._filled is not None and self._filled.arrival is not None:
-            are_over.append(self._filled.arrival.close(END_MS_MAX))
+        if self._filled is not None:
+            if self._filled.arrival is not None:
+                are_over.append(self._filled.arrival.close(END_MS_MAX))
+            if self._filled.reading is not None:
+                self._filled.reading.ticket.close()
         if not all(are_over):
             self._window.keep()  # something is still written to it
         self._filled = None
         if self.serves:
-            self._windows.serve_others()
+            self._holdings.serve_others()
         else:
-            self._windows.close()
+            self._holdings.close()
 
     def leave(self) -> bool:
         """Return whether no root depends on this one any more."""

@@ -1,0 +1,143 @@
+"""Holdings: records that a root has in memory, round by round, for its own team and for others.
+
+    round -> its records arrive -> own rows are copied, other roots' are handed to the exchange
+          -> used up, when the last row is copied or packed
+
+``Windows`` and ``Home`` say what a round is, how its records arrive, and what becomes of their
+memory.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+
+from lmdbio import _core, share
+from lmdbio.planning.sources import RoundUses
+
+__all__ = ["Awaited", "Holding", "Holdings"]
+
+
+class Awaited(Protocol):
+    """Something that has to arrive."""
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether it has, after ``timeout_ms`` at most."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Holding:
+    """The records of a round, in memory or on their way there.
+
+    Attributes:
+        number: of the round, counted from the first epoch's first.
+        uses: its records, and who uses them.
+        loaded: the records in memory.
+        own_left: rows that this root's team has not taken yet.
+        copies: of those that it has, as far as they are not over.
+        shipment: rows that other roots have not got yet; None: there are none.
+        has_arrived: it has been handed on.
+    """
+
+    number: int
+    uses: RoundUses
+    loaded: _core.Loaded
+    own_left: int
+    copies: list[_core.Copying] = field(default_factory=list)
+    shipment: _core.Shipment | None = None
+    has_arrived: bool = False
+
+    @property
+    def is_used_up(self) -> bool:
+        """Whether nobody needs a row of it any more."""
+        if not self.has_arrived or self.own_left:
+            return False
+        self.copies = [one for one in self.copies if not one.poll()]
+        is_shipped = self.shipment is None or not self.shipment.left
+        return is_shipped and not self.copies
+
+
+class Holdings(ABC):
+    """The holdings of one root, in the order of their rounds.
+
+    Args:
+        exchange: takes rows to other roots; None: this is the only one.
+
+    Attributes:
+        slowest_s: how long a round took to arrive that took longest lately.
+    """
+
+    def __init__(self, exchange: share.Exchange | None) -> None:
+        self._exchange = exchange
+        self._is_for_others = False  # this root's own team needs no more
+        self.slowest_s = 0.0
+
+    @property
+    @abstractmethod
+    def _rounds(self) -> Sequence[Holding]:
+        """Those that are not used up, oldest first."""
+
+    @property
+    @abstractmethod
+    def awaited(self) -> Awaited | None:
+        """Reads that are under way for the next round; None: there are none."""
+
+    @property
+    @abstractmethod
+    def progress(self) -> object:
+        """A value that is another one whenever something has gone on here."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory for what is kept over all rounds."""
+        return 0
+
+    @abstractmethod
+    def tend(self) -> None:
+        """Hand on what has arrived, and read more.
+
+        Raises:
+            OSError, Error: it cannot be read.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Give up what is under way, and all rounds."""
+
+    def find(self, number: int) -> Holding | None:
+        """Return what there is of a round; None: nothing yet."""
+        for holding in self._rounds:
+            if holding.number == number:
+                return holding
+        return None
+
+    @property
+    def oldest_shipment(self) -> _core.Shipment | None:
+        """The rows of the oldest round that others have not got yet; None: there are none."""
+        return self._rounds[0].shipment if self._rounds else None
+
+    def take_back(self) -> None:
+        """Take rows back that roots far behind have not asked for: their memory is needed."""
+        if self._rounds and self._rounds[0].shipment is not None:
+            self._rounds[0].shipment.expire()
+
+    def serve_others(self) -> None:
+        """Note that this root's own team needs no more rows."""
+        self._is_for_others = True
+        for holding in self._rounds:
+            holding.own_left = 0
+
+    def _hand_on(self, holding: Holding) -> None:
+        """Hand the rows of a round that has arrived to the exchange."""
+        holding.has_arrived = True
+        uses = holding.uses
+        if self._exchange is None or not len(uses.teams):
+            return
+        parts = np.zeros(len(uses.teams), _core.SERVING)
+        parts["peer"], parts["block"] = uses.teams, uses.blocks
+        parts["first"], parts["count"] = uses.begins[:-1], np.diff(uses.begins)
+        holding.shipment = self._exchange.serve(parts, holding.loaded, uses.order)

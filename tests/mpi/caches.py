@@ -1,0 +1,166 @@
+"""Program: roots keep parts of the file. Arguments: data sets of data.mixed_value, fixed_value.
+
+In orders, assignments, modes and jobs of every shape, with more and with less memory than the file
+needs, each rank gets the records of the same job without a cache, with the values written; each
+grain is read once; and rows come from where ``planning.forecast`` has said before.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import sys
+from pathlib import Path
+
+import numpy as np
+from data import FIXED, MIXED, fixed_value, mixed_value
+from mpi4py import MPI
+
+from lmdbio import Cache
+from lmdbio.locate.open import open_record_index
+from lmdbio.observe.stats import Stats
+from lmdbio.planning import homes
+from lmdbio.planning.forecast import Job, Outlook
+from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.reader.reader import Reader
+
+COMM = MPI.COMM_WORLD
+EPOCHS, SEED, REQUEST = 3, 0, 8192
+#: Of all orders, sizes and assignments, for each size of nodes.
+CASES = 20
+SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
+#: Parts of the file that all roots together have memory for.
+PARTS = (2.0, 1.0, 0.6, 0.1)
+MODES = (
+    "auto",
+    Mode(1, "scan", block_iterations=0),
+    Mode(ALL_RANKS, "scan"),
+    Mode(2, "scan", block_iterations=3),
+    Mode(1, "scan", "direct", block_iterations=2),
+)
+
+#: A small data set has many grains.
+homes.GRAIN_BYTES_MIN = 4096
+
+
+def read(path: str, value: object, **words: object) -> tuple[list[list[int]], Reader, Stats]:
+    """Read all, and compare every record."""
+    shares = []
+    with Reader(path, comm=COMM, seed=SEED, **words) as rdr:  # type: ignore[arg-type]
+        for batch in rdr:
+            for i, index in enumerate(batch.indices.tolist()):
+                assert bytes(batch[i]) == value(index), (COMM.rank, index, words)  # type: ignore[operator]
+            shares.append(batch.indices.tolist())
+    return shares, rdr, COMM.allreduce(rdr.stats())
+
+
+def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) -> None:
+    """Compare what was read from the file with what is the least."""
+    assert stats.own_records + stats.peer_records + stats.file_records == stats.records
+    assert not stats.late_records and not stats.gone_records
+    assert stats.served_bytes == stats.peer_bytes
+    overlap = roots * 2 * REQUEST  # a record that ends in the next root's grains
+    assert stats.warm_bytes <= size + overlap, (stats, rdr.caching)
+    if part > 1:
+        assert stats.read_bytes == stats.warm_bytes, stats
+        later = [by for epoch, by in rdr.sources().items() if epoch]
+        assert all("file" not in by for by in later)
+    # Reads of single records take the pages that they lie in.
+    pages = stats.file_bytes + 2 * PAGE_BYTES * stats.file_records
+    assert stats.read_bytes <= stats.warm_bytes + pages
+
+
+def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache) -> bool:
+    """Compare rows by source and epoch with what was to be expected; False: nothing says so."""
+    nodes = len(rdr.schedule.teams)
+    if rdr.schedule.assignment != "strided" or rdr.mode.roots_per_node != 1:
+        return False
+    index = open_record_index(path, locate="auto", check="fast")
+    extents = np.array(index.run(0, index.count))
+    index.close()
+    job = Job(cache, rdr.schedule.batch_size, nodes, COMM.size, EPOCHS, shuffle, ends=True)
+    outlook = Outlook(extents, job, PlanOptions(0, REQUEST), PAGE_BYTES)
+    wanted = {}
+    for one in outlook.epochs():
+        if one.epoch is not None:
+            names = zip(("own", "peer", "file"), one.supplied.records, strict=True)
+            wanted[one.epoch] = {name: count for name, count in names if count}
+    told: dict[int, dict[str, int]] = {}
+    for each in COMM.allgather(rdr.sources()):
+        for epoch, sources in each.items():
+            for name, (records, _) in sources.items():
+                counts = told.setdefault(epoch, {})
+                counts[name] = counts.get(name, 0) + records
+    assert told == wanted, (told, wanted, rdr)
+    return True
+
+
+def resumes(path: str, cache: str) -> None:
+    """Go on in the middle of the first epoch, with fewer ranks, another home and batch."""
+    words = {"shuffle": "global", "seed": 3, "epochs": EPOCHS, "cache": cache}
+    with Reader(path, 5, comm=COMM, **words) as rdr:  # type: ignore[arg-type]
+        before = [next(rdr).indices.tolist() for _ in range(4)]
+        place = rdr.place
+    fewer = COMM.Split(COMM.rank < max(1, COMM.size // 2), COMM.rank)
+    after = []
+    with Reader(path, 7, comm=fewer, start=place, **words) as rdr:  # type: ignore[arg-type]
+        for batch in rdr:
+            assert [bytes(one) for one in batch] == [
+                mixed_value(i) for i in batch.indices.tolist()
+            ]
+            after.append(batch.indices.tolist())
+    rest = [i for t in range(len(after)) for rank in fewer.allgather(after) for i in rank[t]]
+    first = [i for t in range(4) for rank in COMM.allgather(before) for i in rank[t]]
+    assert rdr.schedule.epochs is not None
+    wanted = rdr.schedule.epochs.samples(np.arange(EPOCHS * MIXED)).tolist()
+    assert first + rest == wanted
+    fewer.Free()
+
+
+def main() -> None:
+    sets = ((sys.argv[1], MIXED, mixed_value), (sys.argv[2], FIXED, fixed_value))
+    chance = random.Random(COMM.size)
+    told = cases = 0
+    for per_node in sorted({COMM.size, -(-COMM.size // 2), 1}):
+        every = list(itertools.product(SHUFFLES, PARTS, ("strided", "blocked")))
+        for shuffle, part, assignment in chance.sample(every, CASES):
+            path, count, value = chance.choice(sets)
+            size = (Path(path) / "data.mdb").stat().st_size
+            mode = chance.choice(MODES)
+            words = {
+                "batch_size": chance.choice([COMM.size + 1, 16, 3, 40, count + 9]),
+                "shuffle": shuffle,
+                "epochs": EPOCHS,
+                "assignment": assignment,
+                "mode": mode,
+                "ranks_per_node": per_node,
+                "request_bytes_max": REQUEST,
+            }
+            nodes = [min(per_node, COMM.size - i) for i in range(0, COMM.size, per_node)]
+            roots = sum(map(Mode.resolve(mode, provenance=True).roots, nodes))
+            cache = Cache(
+                memory=int(part * size / roots) + 1, warm=chance.choice(["demand", "preload"])
+            )
+            shares, rdr, stats = read(path, value, cache=cache, **words)
+            plain, other, _ = read(path, value, **words)
+            if assignment == "strided" or (
+                other.mode.block_iterations == rdr.mode.block_iterations
+            ):
+                assert shares == plain, words
+            told_by = COMM.allgather(shares)
+            counted = np.bincount([i for rank in told_by for batch in rank for i in batch])
+            assert counted.tolist() == [EPOCHS] * count
+            check_file(rdr, stats, size, part, len(rdr.schedule.teams))
+            named = None if shuffle is None else Shuffle.named(shuffle)
+            told += check_forecast(path, rdr, named, cache)
+            cases += 1
+    for cache in ("memory=1G", "memory=40K"):
+        resumes(sys.argv[1], cache)
+    assert told >= CASES // 2
+    if COMM.rank == 0:
+        print(f"{cases} cases, {told} told before")
+
+
+main()
