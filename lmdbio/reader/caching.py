@@ -167,7 +167,8 @@ def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     """Return the homes of all records; the same on all roots."""
     index = source.index
     assert not isinstance(index, CursorWalk)  # refused with the arguments
-    grain = grain_bytes(min(one.request_bytes_max for one in offers))
+    request_bytes_max = min(one.request_bytes_max for one in offers)
+    grain = grain_bytes(request_bytes_max, min(one.room for one in offers))
     parts = (index.run(first, min(count, first + PART)) for first in range(0, count, PART))
     grains = Grains.of(parts, source.engine.size(), grain)
     return Homes.of(grains, [one.room for one in offers], count, index.run)

@@ -36,8 +36,9 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.errors import PeerError
+from lmdbio.planning import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
-from lmdbio.reader import block_size, lent, phases, root_thread, roots, supply, windows
+from lmdbio.reader import block_size, home, lent, phases, root_thread, roots, supply, windows
 from lmdbio.reader.reader import Reader
 
 WORLD = MPI.COMM_WORLD
@@ -74,6 +75,8 @@ MODES = [
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
 block_size.TURN_BLOCK_BYTES_TARGET = 1
 phases.SLICE_BYTES = 16 << 10
+#: Each root keeps some grains of them.
+homes.GRAIN_BYTES_MIN = 4096
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,7 @@ class Cycle:
     iterations: int | None  # None: until it fails
     end: str  # "close", "leave", "forget" or "view"
     shuffle: str | None = None
+    cache: str | None = None
     own: bool = False  # its communicator is made for it, and freed after it
 
     def arguments(self) -> dict[str, Any]:
@@ -103,6 +107,7 @@ class Cycle:
             "ranks_per_node": self.per_node,
             "iterations": self.iterations,
             "shuffle": self.shuffle,
+            "cache": self.cache,
         }
 
     def make(self) -> Reader:
@@ -117,7 +122,10 @@ def is_seeking(mode: Mode | str) -> bool:
 def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
     number = chance.randrange(len(SETS))
     mode = chance.choice(MODES[:-3] if number else MODES)
-    shuffle = None if is_seeking(mode) else chance.choice([None, "groups:16", "windows:5x4"])
+    shuffle = cache = None
+    if not is_seeking(mode):
+        shuffle = chance.choice([None, "groups:16", "windows:5x4"])
+        cache = chance.choice([None, None, "memory=8M", "memory=300K,warm=preload"])
     return Cycle(
         set=number,
         comm=chance.choice(comms),
@@ -130,6 +138,7 @@ def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
         iterations=chance.choice([1, 2, 6, 15]),
         end=chance.choice(["close", "close", "leave", "forget", "view"]),
         shuffle=shuffle,
+        cache=cache,
         own=chance.choice([False, False, True]),
     )
 
@@ -209,11 +218,12 @@ def while_launching(count: int) -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def while_planning(count: int) -> Iterator[None]:
-    """Of a block, or of a window."""
+    """Of a block, of a window, or of the part of a block that a root keeps."""
     block, window = supply.FileSupply._plan, windows.Windows._read
     with replaced(supply.FileSupply, "_plan", at(count, broken, block)):
         with replaced(windows.Windows, "_read", at(count, broken, window)):
-            yield
+            with replaced(home.Home, "_look_at", at(count, broken, home.Home._look_at)):
+                yield
 
 
 def while_reading(count: int) -> contextlib.AbstractContextManager[None]:
@@ -298,6 +308,7 @@ def strike(chance: random.Random, number: int) -> Counter[str]:
     per_node, mode = chance.choice([SIZE, 2, 1]), chance.choice(MODES[1:])
     # The first rank of every node is a root, whatever the mode.
     struck = chance.randrange(SIZE) // (per_node if by_root else 1) * (per_node if by_root else 1)
+    cache = None if is_seeking(mode) else chance.choice([None, "memory=300K"])
     cycle = Cycle(
         set=0,
         comm=WORLD,
@@ -310,8 +321,10 @@ def strike(chance: random.Random, number: int) -> Counter[str]:
         per_node=per_node,
         iterations=None,
         end="close",
+        cache=cache,
     )
-    count = chance.choice([0, 1, 2])
+    # The small file is soon read, where roots keep it.
+    count = chance.choice([0, 1, 2]) if cache is None or kind is not while_reading else 0
     WORLD.Barrier()  # a root that has read all of its own may still read for others
     with kind(count) if struck == RANK else contextlib.nullcontext():
         told = fail(cycle)

@@ -20,6 +20,7 @@ from mpi4py import MPI
 
 from lmdbio import _core
 from lmdbio.observe.stats import Stats
+from lmdbio.planning import homes
 from lmdbio.planning.mode import Mode
 from lmdbio.reader import block_size, joint_supply, phases, root_thread, roots
 from lmdbio.reader.reader import Reader
@@ -85,14 +86,19 @@ def forks(t: int) -> None:
 
 
 def read(
-    acts: Callable[[int], None], shuffle: str | None, per_node: int, assignment: str
+    acts: Callable[[int], None],
+    shuffle: str | None,
+    per_node: int,
+    assignment: str,
+    cache: str | None,
 ) -> Stats:
     """Read two epochs, or as far as ``acts`` lets; compare every record."""
     with Reader(
         PATH, BATCH, comm=COMM, shuffle=shuffle, seed=3, epochs=EPOCHS, assignment=assignment,
-        ranks_per_node=per_node, slots=2, mode=Mode(block_iterations=2, phases=2),
+        ranks_per_node=per_node, slots=2, mode=Mode(block_iterations=2, phases=2), cache=cache,
     ) as rdr:  # fmt: skip
-        assert rdr.mode.phases == min(2, len(rdr.schedule.teams)), rdr.windows
+        are_windows = cache is None and len(rdr.schedule.teams) > 1
+        assert rdr.mode.phases == 1 + are_windows, rdr.windows
         schedule, t = rdr.schedule, 0
         try:
             for t, batch in enumerate(rdr):
@@ -111,38 +117,51 @@ def read(
 ORDERS = itertools.cycle(
     [("groups:64", "strided"), (None, "strided"), ("windows:9x8", "blocked"), (None, "blocked")]
 )
+#: The same for roots that keep parts of the file; the second of them less than all of it.
+KEPT = itertools.cycle(
+    [("global", "strided", "memory=1G"), (None, "blocked", "memory=500K"),
+     ("global", "blocked", "memory=1G,warm=preload")]
+)  # fmt: skip
+ACTS = [(goes_on, dawdles), (dawdles, goes_on), (leaves, goes_on), (leaves, leaves),
+        (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles),
+        (forks, forks)]  # fmt: skip
+KEPT_ACTS = [(dawdles, goes_on), (leaves, goes_on), (leaves, dawdles), (sleeps, goes_on),
+             (computes, computes)]  # fmt: skip
 
 
-def case(one: Callable[[int], None], others: Callable[[int], None], per_node: int) -> Stats:
+def case(
+    one: Callable[[int], None], others: Callable[[int], None], per_node: int, *, keeps: bool
+) -> Stats:
     """One rank does one thing, all others another; what all roots did."""
     begun = time.monotonic()
     acts = one if sum(map(ord, one.__name__)) % SIZE == RANK else others
-    shuffle, assignment = next(ORDERS)
-    stats = COMM.allreduce(read(acts, shuffle, per_node, assignment))
+    shuffle, assignment, cache = next(KEPT) if keeps else (*next(ORDERS), None)
+    stats = COMM.allreduce(read(acts, shuffle, per_node, assignment, cache))
     assert time.monotonic() - begun < CASE_SECONDS_MAX, (one, others)
     return stats
 
 
 def main() -> None:
     cases = 0
-    for per_node, (one, others) in itertools.product(
-        map(int, sys.argv[2:]),
-        [(goes_on, dawdles), (dawdles, goes_on), (leaves, goes_on), (leaves, leaves),
-         (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles),
-         (forks, forks)],
-    ):  # fmt: skip
+    homes.GRAIN_BYTES_MIN = 4096
+    sizes = [int(word) for word in sys.argv[2:]]
+    every = [
+        *((False, size, acts) for size in sizes for acts in ACTS),
+        *((True, size, acts) for size in sizes for acts in KEPT_ACTS),
+    ]
+    for keeps, per_node, (one, others) in every:
         # A root that is left behind serves others on, or here in one case not at all. Where a node
         # has other ranks, its root stays as long as these do.
         is_abrupt = (one, others) == (leaves, dawdles) and per_node == 1
         root_thread.GOODBYE_SECONDS_MAX = 0.0 if is_abrupt else 10.0
-        stats = case(one, others, per_node)
-        what = one.__name__, others.__name__, per_node, str(stats)
+        stats = case(one, others, per_node, keeps=keeps)
+        what = one.__name__, others.__name__, per_node, keeps, str(stats)
         assert (stats.gone_records > 0) == is_abrupt, what
-        if one is sleeps:
+        if one is sleeps and not keeps:  # a home is looked at far ahead of its own ranks
             assert stats.late_records > 0, stats
         if others is not leaves and one is not leaves:
             assert stats.records == EPOCHS * FIXED
-        assert stats.peer_records > 0
+        assert stats.peer_bytes > 0, what
         cases += 1
     if RANK == 0:
         print(f"{cases} cases")

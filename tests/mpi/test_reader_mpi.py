@@ -67,13 +67,13 @@ def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(
     mpi: launch.Mpi, fixed: Path
 ) -> None:
     """Nodes of one rank, and of two."""
-    assert "18 cases" in mpi.run(4, "exchanging.py", fixed, 1, 2)
+    assert "28 cases" in mpi.run(4, "exchanging.py", fixed, 1, 2)
 
 
 def test_roots_exchange_rows_between_nodes_that_mpi_itself_makes(
     mpi: launch.Mpi, nodes_of_its_own: dict[str, str], fixed: Path
 ) -> None:
-    assert "9 cases" in mpi.run(4, "exchanging.py", fixed, 2, env=nodes_of_its_own)
+    assert "14 cases" in mpi.run(4, "exchanging.py", fixed, 2, env=nodes_of_its_own)
 
 
 def test_readers_on_communicators_of_every_kind_and_several_at_once(
