@@ -28,7 +28,17 @@ from typing import Any
 from benchmarks import command
 from benchmarks.cluster import cluster, report as reporting
 from benchmarks.cluster.measuring import Measuring, Report
-from benchmarks.cluster.sweep import MODES, SCALINGS, SETS, Cell, Shape, cells, mode_lanes
+from benchmarks.cluster.sweep import (
+    CACHE,
+    CACHED,
+    MODES,
+    SCALINGS,
+    SETS,
+    Cell,
+    Shape,
+    cells,
+    mode_lanes,
+)
 from benchmarks.command import words_of
 from benchmarks.pfs import pfs
 from benchmarks.report import wide_console
@@ -109,6 +119,8 @@ def parse(words: list[str]) -> argparse.Namespace:
         help=f"instead of the modes' own, each a lane of its own: of {','.join(ENGINES)}")
     add("--block-iterations", type=int, default=0, metavar="K",
         help="of modes that coalesce; 0: as they choose")
+    add("--cache", default=CACHE, metavar="WORDS",
+        help=f"of each root, in mode {CACHED} ({CACHE})")
     add("--memory-mib", type=int, metavar="N", help="memory_bytes_max of every Reader")
     add("--depth", type=int, metavar="N", help="of every Reader, as --request-kib and --slots")
     add("--request-kib", type=int, metavar="N", help="request_bytes_max")
@@ -173,7 +185,9 @@ def settle(asked: argparse.Namespace) -> None:
         raise ValueError(f"there are up to {NODES_MAX} nodes")
     asked.factors = tuple(float(word) for word in asked.factors.split(","))
     asked.constants = pfs.constants(asked.set)
-    asked.lanes = mode_lanes(asked.modes, asked.tokens, asked.engines, asked.block_iterations)
+    asked.lanes = mode_lanes(
+        asked.modes, asked.tokens, asked.engines, asked.block_iterations, asked.cache
+    )
     reader = {
         "memory_bytes_max": asked.memory_mib and asked.memory_mib * MIB,
         "depth": asked.depth,

@@ -22,11 +22,15 @@ KIB, MIB = 2**10, 2**20
 PY_LMDB, PLAIN = "py-lmdb", "plain"
 #: Shuffles of a Reader in mode "auto".
 SHUFFLES = ("global", "group", "window")
+#: Exact order out of memory that roots keep for all epochs.
+CACHED = "cached"
+#: Of each root, as ``lmdbio.Cache`` has it.
+CACHE = "memory=1G"
 #: Mode "coal" whose roots read slices in two phases.
 TWO_PHASE = "two-phase"
 MODES = (
     PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, "auto", *SHUFFLES,
-    PLAIN,
+    CACHED, PLAIN,
 )  # fmt: skip
 SCALINGS = ("strong", "weak")
 
@@ -98,7 +102,7 @@ class Lane:
         tokens: of a Reader in mode "stag"; 0: as the mode says.
         engine: of a Reader; "": the mode's.
         phases: of a Reader; 0: the mode's.
-        shuffle: of a Reader; "": none.
+        shuffle, cache: of a Reader; "": none.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -120,6 +124,7 @@ class Lane:
     depth: int = 1
     direct: bool = False
     shuffle: str = ""
+    cache: str = ""
     phases: int = 0
 
     @property
@@ -247,6 +252,7 @@ def mode_lanes(
     tokens: Sequence[int],
     engines: Sequence[str] = ("",),
     block_iterations: int = 0,
+    cache: str = CACHE,
 ) -> list[Lane]:
     """The lanes that read records.
 
@@ -255,6 +261,7 @@ def mode_lanes(
         tokens: mode "stag" runs once with each number.
         engines: modes with explicit reads run once with each; "": as the mode says.
         block_iterations: of those that coalesce; 0: as they choose.
+        cache: of mode "cached".
     """
     made = [Lane(PY_LMDB, "py-lmdb")] if PY_LMDB in modes else []
     for mode in modes:
@@ -263,6 +270,8 @@ def mode_lanes(
             for count in tokens if mode == "stag" else (0,):
                 if mode in SHUFFLES:
                     made.append(Lane(mode, "reader", "auto", shuffle=mode))
+                elif mode == CACHED:
+                    made.append(Lane(mode, "reader", "auto", shuffle="global", cache=cache))
                 elif mode == TWO_PHASE:
                     made.append(Lane(mode, "reader", "coal", phases=2))
                 elif mode not in (PY_LMDB, PLAIN):

@@ -73,6 +73,8 @@ class Account:
         seek_s, io_s, turn_s, wait_s: see above.
         first_wait_s, exposed_s: in ``next(reader)``: for the first batch, which nothing could
             hide, and for all later ones.
+        epochs: for each, until its last batch came, since reading began; and of that, in
+            ``next(reader)``.
         reads: this rank reads from the store.
         read_since: when its reading began (``time.monotonic``); 0: when it had opened. A Reader's
             roots read as soon as they can, before all ranks have opened.
@@ -89,6 +91,7 @@ class Account:
     wait_s: float = 0.0
     first_wait_s: float = 0.0
     exposed_s: float = 0.0
+    epochs: list[tuple[float, float]] = field(default_factory=list)
     reads: bool = True
     read_since: float = 0.0
     mode: dict[str, Any] = field(default_factory=dict)
@@ -210,6 +213,7 @@ class ByReader:
             mode=mode,
             assignment=task.cell["assignment"],
             shuffle=task.lane["shuffle"] or None,
+            cache=task.lane["cache"] or None,
             epochs=task.cell["epochs"],
             ranks_per_node=task.ranks_per_node,
             **task.options,
@@ -218,8 +222,14 @@ class ByReader:
 
     def read(self, look: Look | None) -> None:
         account, step, asked = self.account, self.task.step, perf_counter()
+        begun, epoch, shown = asked, 0, 0.0
         for batch in self.reader:
             waited = perf_counter() - asked
+            used = self.reader.schedule.place_after(self.reader.iteration)
+            if used > (epoch + 1) * self.reader.count:
+                account.epochs.append((asked - begun, shown))
+                epoch += 1
+            shown += waited
             if account.records:
                 account.exposed_s += waited
             else:
@@ -232,6 +242,7 @@ class ByReader:
                     look(batch[i])
             step()
             asked = perf_counter()
+        account.epochs.append((asked - begun, shown))
 
     def close(self) -> None:
         self.reader.close()
