@@ -167,7 +167,8 @@ class Outlook:
         rooms = {"window": 0, "next": 0, "home": self._job.room}
         room = rooms.get(self._job.cache.placement, self._job.room - self._window_bytes)
         extents = self._extents
-        size = grain_bytes(self._options.request_bytes_max, self._job.room)
+        share = self.file_bytes // self._job.nodes
+        size = grain_bytes(self._options.request_bytes_max, self._job.room, share)
         grains = Grains.of([extents], self.file_bytes, size)
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]

@@ -35,20 +35,21 @@ Flags = npt.NDArray[np.bool_]
 
 #: A grain is worth a request of its own.
 GRAIN_BYTES_MIN, GRAIN_BYTES_MAX = 64 << 10, 4 << 20
-#: A root has room for so many grains, where they may be smaller than requests.
-ROOM_GRAINS_MIN = 32
+#: A root keeps so many grains, where they may be smaller than requests.
+HOME_GRAINS_MIN = 16
 #: Of records whose extents are looked up at once.
 PART = 2**18
 
 
-def grain_bytes(request_bytes_max: int, room: int) -> int:
+def grain_bytes(request_bytes_max: int, room: int, share: int) -> int:
     """Return the size of grains, a power of two.
 
     Args:
         request_bytes_max: bytes of a request, at most.
         room: of the root that has least, bytes; it is filled to a whole number of grains.
+        share: even one of the file, bytes; each root keeps a whole number of grains.
     """
-    wanted = min(request_bytes_max, room // ROOM_GRAINS_MIN, GRAIN_BYTES_MAX)
+    wanted = min(request_bytes_max, min(room, share) // HOME_GRAINS_MIN, GRAIN_BYTES_MAX)
     wanted = max(wanted, GRAIN_BYTES_MIN)
     return 1 << (wanted.bit_length() - 1)
 

@@ -5,12 +5,14 @@ Cache, nodes, file -> memory of each root -> grains -> homes -> the memory is ta
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.shared_extents import SharedExtents
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
@@ -37,6 +39,11 @@ class Wish(NamedTuple):
 
     cache: Cache | str | None
     reason: Reason
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether they are to do so before the first batch."""
+        return isinstance(self.cache, Cache) and self.cache.warm == "preload"
 
 
 def choose_cache(asked: Cache | str | None, *, nodes: int, is_shared: bool) -> Wish:
@@ -125,12 +132,13 @@ def agree_cache(
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
     kept: list[HomeMemory] = []  # on this rank: one, or none
-    is_warm = isinstance(wish.cache, Cache) and wish.cache.warm == "preload"
 
     def take() -> tuple[int, int] | None:
         if source is None:
             return None
-        sources = HomeSources(schedule, _homes(source, schedule.count, offers), is_warm=is_warm)
+        sources = HomeSources(
+            schedule, _homes(source, schedule.count, offers), is_warm=wish.is_warm
+        )
         kept.append(HomeMemory.of(sources, schedule.team_of(job.rank)))
         return sources.homes.held_bytes, sources.homes.grains.used_bytes
 
@@ -168,7 +176,13 @@ def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     index = source.index
     assert not isinstance(index, CursorWalk)  # refused with the arguments
     request_bytes_max = min(one.request_bytes_max for one in offers)
-    grain = grain_bytes(request_bytes_max, min(one.room for one in offers))
-    parts = (index.run(first, min(count, first + PART)) for first in range(0, count, PART))
-    grains = Grains.of(parts, source.engine.size(), grain)
+    end = max(int((part["offset"] + part["length"]).max()) for part in _parts(index, count))
+    grain = grain_bytes(request_bytes_max, min(one.room for one in offers), end // len(offers))
+    grains = Grains.of(_parts(index, count), end, grain)
     return Homes.of(grains, [one.room for one in offers], count, index.run)
+
+
+def _parts(index: RecordIndex | SharedExtents, count: int) -> Iterator[_core.Extents]:
+    """Yield the extents of all records, some at a time."""
+    for first in range(0, count, PART):
+        yield index.run(first, min(count, first + PART))

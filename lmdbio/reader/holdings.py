@@ -92,6 +92,11 @@ class Holdings(ABC):
         """A value that is another one whenever something has gone on here."""
 
     @property
+    def is_cold(self) -> bool:
+        """Whether something is to be there before anything is handed out, and is not."""
+        return False
+
+    @property
     def kept_bytes(self) -> int:
         """Memory for what is kept over all rounds."""
         return 0

@@ -35,8 +35,8 @@ I64 = npt.NDArray[np.int64]
 #: Of a grain.
 ABSENT, COMING, PRESENT = range(3)
 #: Blocks that are looked at ahead, so that other roots find their rows whatever this one's ranks
-#: do, and how many at a time.
-BLOCKS_AHEAD, BLOCKS_AT_ONCE = 64, 2
+#: do; of many rows, each of which takes 60 bytes, at least so many; and how many at a time.
+BLOCKS_AHEAD, BLOCKS_AHEAD_MIN, ROWS_AHEAD, BLOCKS_AT_ONCE = 64, 4, 2**19, 2
 #: Bytes that are swept at a time, and parts of the sweep under way: blocks wait behind them.
 SWEEP_BYTES, SWEEPS = 8 << 20, 2
 
@@ -155,6 +155,11 @@ class Home(Holdings):
         return 0 if self._has_ended else self._memory.size
 
     @property
+    def is_cold(self) -> bool:
+        """Whether grains are missing that are to be there before anything is handed out."""
+        return self._sources.is_warm and self._left > 0 and not self._has_ended
+
+    @property
     def progress(self) -> tuple[int, int]:
         """Grains that are not there yet, and the oldest block that is not used up."""
         return self._left, self._spans[0].number if self._spans else self._next
@@ -195,7 +200,10 @@ class Home(Holdings):
         blocks = self._sources.blocks
         is_over = self._has_ended or (blocks is not None and self._next >= blocks)
         is_early = self._sources.is_warm and self._left > 0
-        return not is_over and not is_early and len(self._spans) < BLOCKS_AHEAD
+        if is_over or is_early or len(self._spans) >= BLOCKS_AHEAD:
+            return False
+        rows = len(self._spans) * len(self._spans[0].uses.records) if self._spans else 0
+        return rows < ROWS_AHEAD or len(self._spans) < BLOCKS_AHEAD_MIN
 
     def _look_at(self, number: int) -> Span:
         """Find what a block needs of this home, and start to read what is not there."""

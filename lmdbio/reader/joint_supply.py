@@ -296,6 +296,11 @@ class JointSupply:
                     self._exchange.end()
 
     @property
+    def is_cold(self) -> bool:
+        """Whether this root still reads what is to be there before the first block."""
+        return self._holdings.is_cold
+
+    @property
     def serves(self) -> bool:
         """Whether another root may need rows of this one."""
         exchange = self._exchange

@@ -150,6 +150,17 @@ class RootThread(threading.Thread):
         """Whether the thread may still write to the window."""
         return self.is_alive() and not self._filled.is_set()
 
+    def wait_warm(self) -> None:
+        """Wait until all is there that is to be there before the first block.
+
+        Raises:
+            OSError, Error: it cannot be read.
+        """
+        while self._supply.is_cold and self.is_filling:
+            self._filled.wait(GOODBYE_NAP_MS / 1000)
+        if self.error is not None:
+            raise self.error
+
     def finish(self) -> None:
         """Wait until the thread has stopped filling, and for a short time for its end.
 

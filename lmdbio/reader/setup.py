@@ -17,6 +17,7 @@ job wait for each other after the step and learn its results, and all raise the 
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
     attach_window            the job: 3 MEETINGs; in the second, the ranks of each node allocate
     launch                   the job: 1 MEETING
+    wait_warm                the job: 1 MEETING, where roots read what they keep beforehand
 
 So a step that fails does so on all ranks, and no rank takes the next one. Each closes the results
 of the steps before it; the ranks of a node free their window together.
@@ -161,6 +162,8 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
             mail.close()
     # Over the job, 1 MEETING.
     _launch(job, thread, window)
+    if wish.is_warm:
+        _wait_warm(job, thread, window)  # over the job, 1 MEETING
     reasons = turns, rows.windows.reason, rows.caching.reason
     return Setup(
         options, job.rank, job.size, mode, *reasons, facts.count, schedule, window, thread
@@ -467,10 +470,25 @@ def _agree_block(
     return k, job.together(settle)
 
 
+def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
+    """Wait until all roots have read what they keep. Collective over the job."""
+    _on_thread(job, thread, window, lambda root: root.wait_warm())
+
+
 def _launch(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
     """Start this rank's thread, if it is a root. Collective over the job."""
+    _on_thread(job, thread, window, lambda root: root.launch())
+
+
+def _on_thread(
+    job: share.Job,
+    thread: RootThread | None,
+    window: share.NodeWindow,
+    step: Callable[[RootThread], None],
+) -> None:
+    """Take a step with this rank's thread, if it is a root; end it where a rank fails."""
     try:
-        job.together_local(lambda: None if thread is None else thread.launch())
+        job.together_local(lambda: None if thread is None else step(thread))
     except BaseException:
         if thread is not None:
             thread.stop()

@@ -98,6 +98,10 @@ class Supply(Protocol):
     def submit(self, pending: PendingBlock) -> Flight:
         """Start the reads of a prepared block into its slot."""
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether this root still reads what is to be there before the first block."""
+
     def tend(self) -> None:
         """Do what other roots wait for."""
 
@@ -313,7 +317,7 @@ class FileSupply:
 
     # --- other roots need nothing of it
 
-    serves = False
+    serves = is_cold = False
 
     def tend(self) -> None:
         """Nothing: each root reads for itself."""

@@ -1,0 +1,150 @@
+"""Goal: a Reader that keeps parts of the file gives the same records, and says what it keeps.
+
+Method: one process, small files; whatever cannot be is refused by name. Jobs of several ranks are
+in tests/mpi/caches.py.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+import lmdbio
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.planning import homes
+from lmdbio.reader import caching
+from lmdbio.reader.reader import Reader
+
+COUNT = 300
+
+
+@pytest.fixture
+def values() -> list[bytes]:
+    chance = random.Random(1)
+    return [chance.randbytes(chance.choice([0, 30, 3000, 20_000])) for _ in range(COUNT)]
+
+
+@pytest.fixture
+def path(tmp_path: Path, values: list[bytes]) -> Path:
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        for i, value in enumerate(values):
+            txn.put(b"%04d" % i, value)
+    return tmp_path / "db"
+
+
+def read(path: Path, cache: Any, **more: Any) -> tuple[list[tuple[int, bytes]], Reader]:
+    words = {"shuffle": "global", "seed": 2, "epochs": 3, **more}
+    with Reader(path, 7, cache=cache, **words) as reader:
+        told = [
+            (index, bytes(batch[i]))
+            for batch in reader
+            for i, index in enumerate(batch.indices.tolist())
+        ]
+    return told, reader
+
+
+@pytest.mark.parametrize("warm", ["demand", "preload"])
+@pytest.mark.parametrize(
+    "shuffle", [None, "global", "windows:10x3", lmdbio.Shuffle.mixed(9, 4, 2)]
+)
+def test_records_are_those_of_a_reader_without_a_cache(
+    path: Path, values: list[bytes], warm: str, shuffle: Any
+) -> None:
+    told, reader = read(path, lmdbio.Cache("1G", warm=warm), shuffle=shuffle)
+    assert told == read(path, None, shuffle=shuffle)[0]
+    assert all(value == values[index] for index, value in told)
+    size = (path / "data.mdb").stat().st_size
+    stats = reader.stats()
+    assert stats.read_bytes == stats.warm_bytes <= size
+    assert stats.cache_bytes == 0, "it is closed"
+    first = {"file": COUNT} if warm == "demand" else {"own": COUNT}
+    counts = {
+        epoch: {source: records for source, (records, _) in by_source.items()}
+        for epoch, by_source in reader.sources().items()
+    }
+    assert counts == {0: first, 1: {"own": COUNT}, 2: {"own": COUNT}}
+    assert "1 roots keep" in reader.caching.text
+
+
+def test_records_that_no_root_has_room_for_come_from_the_file(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
+    told, reader = read(path, "memory=500K")
+    assert told == read(path, None)[0]
+    later = reader.sources()[2]
+    assert later["own"][0] + later["file"][0] == COUNT
+    assert 450 << 10 <= reader.stats().warm_bytes <= 500 << 10
+
+
+@pytest.mark.parametrize("warm", ["demand", "preload"])
+def test_a_reader_of_nothing_ends(path: Path, warm: str) -> None:
+    assert read(path, lmdbio.Cache("1G", warm=warm), iterations=0)[0] == []
+
+
+def test_one_machine_has_a_page_cache(path: Path) -> None:
+    reader = read(path, "auto")[1]
+    assert "page cache" in reader.caching.text
+    assert not reader.stats().warm_bytes
+    assert "no root keeps" in read(path, None)[1].caching.text
+
+
+@pytest.mark.parametrize(
+    ("cache", "raised", "why"),
+    [
+        ("memory", ValueError, "NAME=VALUE"),
+        ("memory=0", ValueError, "memory, a disk"),
+        (lmdbio.Cache("1G", placement="next"), ValueError, "placement='home'"),
+        (lmdbio.Cache(disk="/tmp"), ValueError, "memory alone"),
+        (3, TypeError, "must be a Cache"),
+    ],
+)
+def test_nonsense_is_refused(path: Path, cache: Any, raised: type[Exception], why: str) -> None:
+    with pytest.raises(raised, match=why):
+        Reader(path, 7, cache=cache)
+
+
+def test_modes_that_seek_keep_nothing(path: Path) -> None:
+    with pytest.raises(IncompatibleError, match="cache="):
+        Reader(path, 7, mode="dm", cache="memory=1G")
+
+
+def test_memory_that_is_not_there_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caching, "available_bytes", lambda: 1 << 20)
+    with pytest.raises(MemoryError, match=r"data\.mdb: cache: \d+ MiB of memory are more"):
+        Reader(path, 7, cache="memory=8G")
+    # As much as it needs, and no more, has to be there.
+    Reader(path, 7, cache="memory=512K").close()
+
+
+def rewrite(path: Path) -> None:
+    with lmdb.open(str(path), map_size=1 << 28) as env:
+        for value in range(3):
+            with env.begin(write=True) as txn:
+                for i in range(COUNT):
+                    txn.put(b"%04d" % i, bytes([value]) * 9000)
+
+
+def test_what_was_kept_before_the_file_is_written_stays_as_it_was(
+    path: Path, values: list[bytes]
+) -> None:
+    with Reader(path, COUNT, shuffle="global", cache="memory=1G,warm=preload") as reader:
+        next(reader)
+        rewrite(path)
+        batch = next(reader)
+        assert [bytes(one) for one in batch] == [values[i] for i in batch.indices.tolist()]
+
+
+def test_what_was_not_kept_ends_the_reading_when_the_file_is_written(
+    path: Path, values: list[bytes]
+) -> None:
+    with Reader(path, 7, shuffle="global", cache="memory=200K") as reader:
+        rewrite(path)
+        with pytest.raises(Error, match=r"data\.mdb"):
+            for _ in range(COUNT):
+                batch = next(reader)
+                assert [bytes(one) for one in batch] == [values[i] for i in batch.indices.tolist()]
