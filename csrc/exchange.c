@@ -53,6 +53,8 @@ static void hear(lio_exchange *x, uint32_t from, const uint64_t said[2])
         p->has_ended = true;
         p->promised = said[1];
         lio_exchange_find_gone(x, p);
+    } else if (said[0] == READS) {
+        (void)atomic_fetch_add(&p->signs, 1);
     } else {
         word *heard = malloc(sizeof *heard);
         if (heard == NULL) {
@@ -162,6 +164,17 @@ static bool end_requests(lio_exchange *x)
 
 /* --- the thread ---------------------------------------------------------------------------- */
 
+/* Lets roots know that what they have asked for, and have not got, is still being read. */
+static void tell_of_reading(lio_exchange *x)
+{
+    atomic_store(&x->is_sign_left, false);
+    for (uint32_t i = 0; i < x->peers; i++) {
+        const peer *p = &x->peer[i];
+        if (p->words != NULL && !p->is_done && !p->is_told_end)
+            lio_exchange_say(x, i, READS, 0);
+    }
+}
+
 static void carry_out(lio_exchange *x, const errand *one)
 {
     switch (one->kind) {
@@ -191,6 +204,9 @@ static void carry_out(lio_exchange *x, const errand *one)
         break;
     case ENDS:
         lio_exchange_end_all(x);
+        break;
+    case READS_ON:
+        tell_of_reading(x);
         break;
     case STOPS:
         x->is_stopping = true;
@@ -411,6 +427,12 @@ void lio_exchange_peers(lio_exchange *x, uint8_t *out)
         out[i] = atomic_load(&x->peer[i].known);
 }
 
+void lio_exchange_signs(lio_exchange *x, uint32_t *out)
+{
+    for (uint32_t i = 0; i < x->peers; i++)
+        out[i] = atomic_load(&x->peer[i].signs);
+}
+
 void lio_exchange_counts(lio_exchange *x, lio_exchanged *out)
 {
     *out = (lio_exchanged){0};
@@ -431,6 +453,12 @@ void lio_exchange_done(lio_exchange *x)
 {
     if (!atomic_exchange(&x->is_done_left, true))
         lio_exchange_leave(x, &x->done, IS_DONE, NULL);
+}
+
+void lio_exchange_reads_on(lio_exchange *x)
+{
+    if (!atomic_exchange(&x->is_sign_left, true))
+        lio_exchange_leave(x, &x->reads_on, READS_ON, NULL);
 }
 
 int lio_exchange_wait_over(lio_exchange *x, int timeout_ms, lio_error *error)

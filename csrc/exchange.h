@@ -143,11 +143,17 @@ void lio_arrival_drop(lio_arrival *arrival);
 /* enum lio_peer of each root. */
 void lio_exchange_peers(lio_exchange *exchange, uint8_t *out);
 
+/* How often each root has told this one that it still reads what this one has asked for. */
+void lio_exchange_signs(lio_exchange *exchange, uint32_t *out);
+
 /* In a forked child: nothing. */
 void lio_exchange_counts(lio_exchange *exchange, lio_exchanged *out);
 
 /* Messages of all kinds sent to each root, and taken from it; after lio_exchange_stop(). */
 void lio_exchange_messages(lio_exchange *exchange, int64_t *sent, int64_t *received);
+
+/* This root still reads rows: roots that have asked for some, and have not got them, hear so. */
+void lio_exchange_reads_on(lio_exchange *exchange);
 
 /* This root takes no more rows. */
 void lio_exchange_done(lio_exchange *exchange);

@@ -29,13 +29,14 @@ typedef struct errand {
         SKIPS, /* a block */
         IS_DONE,
         ENDS,
+        READS_ON,
         STOPS /* the thread */
     } kind;
     void *subject;
 } errand;
 
 /* The first word of a control message; the second one is the number behind it. */
-enum { ASK = 1, SKIP = 2, DONE = 3, END = 4 };
+enum { ASK = 1, SKIP = 2, DONE = 3, END = 4, READS = 5 };
 
 typedef struct word {
     struct word *next;
@@ -107,6 +108,7 @@ typedef struct {
     int64_t all_sent, all_taken; /* control messages too */
     uint32_t late;               /* rooms in its queue that were given up */
     _Atomic uint8_t known;       /* enum lio_peer, for callers */
+    _Atomic uint32_t signs;      /* READS that have come, for callers */
 } peer;
 
 typedef struct {
@@ -131,13 +133,14 @@ struct lio_exchange {
 
     /* of callers, and for them */
     atomic_bool is_done_left, is_end_left; /* the errands `done` and `ends` were left */
+    atomic_bool is_sign_left;              /* `reads_on` is an errand that waits */
     atomic_bool has_failed;
     _Atomic size_t open; /* 1 until nobody takes or sends any more */
     lio_error error;     /* what ended it, once it has failed */
     _Atomic uint64_t sent_bytes, received_bytes, sent_messages, received_messages;
 
     /* the thread's own */
-    errand done, ends, stops;
+    errand done, ends, reads_on, stops;
     bool is_stopping, is_done;
     bool has_news; /* callers may wait for what has changed in this round */
     word *outbox, *last_out;

@@ -210,6 +210,16 @@ class Exchange:
         lib.lio_exchange_peers(self.pointer, pointer_to(known, "uint8_t *"))
         return known
 
+    def signs(self) -> npt.NDArray[np.uint32]:
+        """Return how often each root has told that it still reads what it was asked for."""
+        signs = np.zeros(self._size, np.uint32)
+        lib.lio_exchange_signs(self.pointer, pointer_to(signs, "uint32_t *"))
+        return signs
+
+    def reads_on(self) -> None:
+        """Tell roots that have asked for rows, and have not got them, that these are read."""
+        lib.lio_exchange_reads_on(self.pointer)
+
     def counts(self) -> Exchanged:
         """Return what was sent and received so far."""
         counts = ffi.new("lio_exchanged *")

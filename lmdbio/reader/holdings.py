@@ -12,6 +12,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,9 @@ from lmdbio import _core, share
 from lmdbio.planning.sources import RoundUses
 
 __all__ = ["Awaited", "Holding", "Holdings"]
+
+#: Between two words to roots that wait, seconds: they give rows up after one without any.
+SIGN_SECONDS = 0.2
 
 
 class Awaited(Protocol):
@@ -74,6 +78,7 @@ class Holdings(ABC):
     def __init__(self, exchange: share.Exchange | None) -> None:
         self._exchange = exchange
         self._is_for_others = False  # this root's own team needs no more
+        self._told_s = -SIGN_SECONDS  # when other roots were told that it reads
         self.slowest_s = 0.0
 
     @property
@@ -135,6 +140,13 @@ class Holdings(ABC):
         self._is_for_others = True
         for holding in self._rounds:
             holding.own_left = 0
+
+    def _tell_reading(self) -> None:
+        """Let other roots know that something was read, which may be behind what they wait for."""
+        now_s = monotonic()
+        if self._exchange is not None and now_s > self._told_s + SIGN_SECONDS:
+            self._told_s = now_s
+            self._exchange.reads_on()
 
     def _hand_on(self, holding: Holding) -> None:
         """Hand the rows of a round that has arrived to the exchange."""

@@ -39,6 +39,8 @@ ABSENT, COMING, PRESENT = range(3)
 BLOCKS_AHEAD, BLOCKS_AHEAD_MIN, ROWS_AHEAD, BLOCKS_AT_ONCE = 64, 4, 2**19, 2
 #: Bytes that are swept at a time, and parts of the sweep under way: blocks wait behind them.
 SWEEP_BYTES, SWEEPS = 8 << 20, 2
+#: Bytes that are guarded together: a block's first reads may be those of the whole home.
+LOAD_BYTES = 32 << 20
 
 
 class HomeMemory(NamedTuple):
@@ -262,13 +264,15 @@ class Home(Holdings):
         Args:
             grains: by their places in memory, ascending.
         """
-        begun = monotonic_ns()
-        reads = self._reads(grains)
-        size = int(reads["length"].sum())
-        past = self._source.direct_path.engine(size)
-        ticket = (past or self._source.engine).submit(reads, self._memory)
-        self._state[grains] = COMING
-        self._loads.append(Load(grains, ticket, size, past is not None))
+        begun, at_once = monotonic_ns(), max(1, LOAD_BYTES >> self._grains.bits)
+        for first in range(0, len(grains), at_once):
+            some = grains[first : first + at_once]
+            reads = self._reads(some)
+            size = int(reads["length"].sum())
+            past = self._source.direct_path.engine(size)
+            ticket = (past or self._source.engine).submit(reads, self._memory)
+            self._state[some] = COMING
+            self._loads.append(Load(some, ticket, size, past is not None))
         self._counter.submitted(begun)
 
     def _reads(self, grains: I64) -> npt.NDArray[Any]:
@@ -308,5 +312,6 @@ class Home(Holdings):
         self._state[load.grains] = PRESENT
         self._left -= len(load.grains)
         self._counter.warmed(load.size)
+        self._tell_reading()
         load.close()
         return True

@@ -236,6 +236,7 @@ class JointSupply:
             rooms["into"] = begins[asked] + np.uint64(block.data)
             rooms["bytes"] = begins[asked + 1] - begins[asked]
             block.rooms = [block.rows(run) for run in asked.tolist()]
+            block.asked = sources.roots[asked]
             block.arrival = exchange.ask(block.number, rooms)
 
     def _copy(self, block: Assembly, holding: Holding) -> None:
@@ -260,6 +261,7 @@ class JointSupply:
             self._read_rows,
             self._patience_s,
             lambda: self._holdings.progress,
+            self._signs,
             self._counter,
             self.path,
         )
@@ -277,6 +279,9 @@ class JointSupply:
         self.flights.append(flight)
         self._filled = None
         return flight
+
+    def _signs(self) -> npt.NDArray[np.uint32]:
+        return np.zeros(0, np.uint32) if self._exchange is None else self._exchange.signs()
 
     # --- what other roots wait for
 

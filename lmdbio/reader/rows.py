@@ -86,6 +86,7 @@ class Assembly:
         copies: of those that it has brought.
         arrival: of what other roots were asked for; None: nothing.
         rooms: rows of each answer.
+        asked: the root of each.
         missing: rows that their root was not asked for.
         reading: of rows that no root brings; None: there are none.
     """
@@ -100,6 +101,7 @@ class Assembly:
     copies: list[_core.Copying] = field(default_factory=list)
     arrival: _core.Arrival | None = None
     rooms: list[I64] = field(default_factory=list)
+    asked: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     missing: I64 = field(default_factory=lambda: np.empty(0, np.int64))
     reading: FileRows | None = None
 
@@ -153,6 +155,7 @@ class Rows:
         read: starts to read rows from the file.
         patience_s: how long to wait for other roots while nothing goes on.
         progress: returns how far this root has come; the others are hardly ahead of it.
+        signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
     """
@@ -163,13 +166,14 @@ class Rows:
         read: Callable[[I64, U64], FileRows],
         patience_s: float,
         progress: Callable[[], object],
+        signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
         path: str,
     ) -> None:
         self._block, self._read = block, read
         self._counter, self._path = counter, path
         self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
-        self._progress = progress
+        self._progress, self._signs = progress, signs
         self._reached = self._reach()
         self._begun_ns = monotonic_ns()
         self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
@@ -199,11 +203,17 @@ class Rows:
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
 
-    def _reach(self) -> tuple[int, object]:
-        """Return how many rooms nobody has filled yet, and how far this root has come."""
+    def _reach(self) -> tuple[int, int, object]:
+        """Return how far rows have come, as a value that differs whenever something has.
+
+        It is of rooms that nobody has filled yet, of how often their roots have told that they
+        read, and of what this root has done.
+        """
         arrival = self._block.arrival
-        awaited = 0 if arrival is None else int((arrival.answers() == arrival.AWAITED).sum())
-        return awaited, self._progress()
+        if arrival is None:
+            return 0, 0, self._progress()
+        awaited = self._block.asked[arrival.answers() == arrival.AWAITED]
+        return len(awaited), int(self._signs()[awaited].sum()), self._progress()
 
     def _goes_on(self) -> bool:
         """Return whether something has since the deadline was set; set another one.

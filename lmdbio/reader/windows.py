@@ -196,4 +196,5 @@ class Windows(Holdings):
         if window.past:
             self._source.direct_path.record(window.size, (begun_s, ended_s))
         self._hand_on(window)
+        self._tell_reading()
         return True

@@ -22,7 +22,7 @@ from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, joint_supply, phases, root_thread, roots
+from lmdbio.reader import block_size, home, joint_supply, phases, root_thread, roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -166,6 +166,7 @@ def main() -> None:
     if RANK == 0:
         print(f"{cases} cases")
     long_blocks()
+    slow_home()
     end_of_mpi()
 
 
@@ -200,6 +201,32 @@ def long_blocks() -> None:
     assert stats.fill_seconds / SIZE > 3 * PATIENCE, stats
     assert stats.peer_records and not stats.gone_records, stats
     assert not any("taken back" in text for text in told), told
+
+
+def slow_home() -> None:
+    """One root's storage is slow while it reads its part: it tells the others, which wait."""
+    content = (Path(PATH) / "data.mdb").read_bytes()
+
+    def slow(_pages: object, _choice: object) -> _core.Engine:
+        engine = _core.Engine.memory(content)
+        engine.script(delay_us=int(1e6 * PATIENCE / 2) if RANK == 1 else 0)
+        engine.kind = "pread"  # what a mode can be told to read with
+        return engine
+
+    kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
+    at_once, home.LOAD_BYTES = home.LOAD_BYTES, 1
+    begun = time.monotonic()
+    with Reader(
+        PATH, FIXED, comm=COMM, shuffle="global", epochs=2, ranks_per_node=1, cache="memory=1G",
+        mode=Mode(1, "scan"),
+    ) as rdr:  # fmt: skip
+        for batch in rdr:
+            for i, index in enumerate(batch.indices.tolist()):
+                assert bytes(batch[i]) == fixed_value(index), (RANK, index)
+    roots.open_engine, home.LOAD_BYTES = kept, at_once
+    stats = COMM.allreduce(rdr.stats())
+    assert time.monotonic() - begun > 3 * PATIENCE
+    assert not stats.late_records and not stats.gone_records, stats
 
 
 def end_of_mpi() -> None:

@@ -46,7 +46,10 @@ class Waiting:
         none = np.empty(0, np.int64)
         block = Assembly(0, None, None, 0, 0, deque(), None)  # type: ignore[arg-type]
         block.arrival, block.rooms = self.arrival, [none] * 5  # type: ignore[assignment]
-        self.rows = Rows(block, None, PATIENCE, lambda: self.round, None, "file")  # type: ignore[arg-type]
+        block.asked, self.signs = np.array([2, 2, 1, 0, 0]), np.zeros(3, np.uint32)
+        self.rows = Rows(
+            block, None, PATIENCE, lambda: self.round, lambda: self.signs, None, "file"
+        )  # type: ignore[arg-type]
 
     def after(self, seconds: float) -> bool:
         """Whether the rows are given up by then."""
@@ -76,4 +79,15 @@ def test_rows_are_awaited_while_windows_go_on(waiting: Waiting) -> None:
     for _ in range(10):
         waiting.round += 1
         assert not waiting.after(PATIENCE + 0.1)
+    assert waiting.after(PATIENCE + 0.1)
+
+
+def test_rows_are_awaited_while_their_roots_tell_that_they_read(waiting: Waiting) -> None:
+    for room in (3, 4):
+        waiting.arrival.fill(room)
+    assert not waiting.after(PATIENCE + 0.1)
+    for _ in range(5):
+        waiting.signs[2] += 1
+        assert not waiting.after(PATIENCE + 0.1)
+    waiting.signs[0] += 1  # all of whose rows are there
     assert waiting.after(PATIENCE + 0.1)
