@@ -6,8 +6,7 @@ Cache, nodes, file -> memory of each root -> grains -> homes -> the memory is ta
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
@@ -16,11 +15,13 @@ from lmdbio.locate.shared_extents import SharedExtents
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.homes import Grains, Homes, HomeSources, grain_bytes
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.home import HomeMemory
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
+
+if TYPE_CHECKING:
+    from lmdbio.planning.homes import Homes
+    from lmdbio.reader.home import HomeMemory
 
 __all__ = ["Caching", "Wish", "agree_cache", "choose_cache"]
 
@@ -62,8 +63,7 @@ def choose_cache(asked: Cache | str | None, *, nodes: int, is_shared: bool) -> W
     return Wish(None, Reason("facts", f"{what}: the page cache keeps what is read"))
 
 
-@dataclass(frozen=True, slots=True)
-class Caching:
+class Caching(NamedTuple):
     """The parts that roots keep, as all ranks have agreed on it.
 
     Attributes:
@@ -102,8 +102,6 @@ def agree_cache(
 ) -> Caching:
     """Settle what each root keeps, and take the memory for it. Collective over the job.
 
-    All ranks meet twice where there is a cache.
-
     Args:
         wish: which cache there is to be.
         schedule: of all ranks.
@@ -116,6 +114,9 @@ def agree_cache(
     """
     if wish.cache is None:
         return Caching(None, False, False, False, None, wish.reason)
+    from lmdbio.planning.homes import HomeSources  # others begin sooner without them
+    from lmdbio.reader.home import HomeMemory
+
     library: _core.MpiLibrary | None = None
 
     def offer() -> _Offer | None:
@@ -173,6 +174,8 @@ def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here:
 
 def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     """Return the homes of all records; the same on all roots."""
+    from lmdbio.planning.homes import Grains, Homes, grain_bytes
+
     index = source.index
     assert not isinstance(index, CursorWalk)  # refused with the arguments
     request_bytes_max = min(one.request_bytes_max for one in offers)

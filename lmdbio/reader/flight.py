@@ -7,7 +7,14 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Arrival", "Flight"]
+__all__ = ["Arrival", "Awaited", "Flight"]
+
+
+class Awaited(Protocol):
+    """Something that has to arrive."""
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether it has, after ``timeout_ms`` at most."""
 
 
 class Arrival(Protocol):

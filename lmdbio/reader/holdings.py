@@ -13,24 +13,17 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Protocol
 
 import numpy as np
 
 from lmdbio import _core, share
 from lmdbio.planning.sources import RoundUses
+from lmdbio.reader.flight import Awaited
 
-__all__ = ["Awaited", "Holding", "Holdings"]
+__all__ = ["Holding", "Holdings"]
 
 #: Between two words to roots that wait, seconds: they give rows up after one without any.
 SIGN_SECONDS = 0.2
-
-
-class Awaited(Protocol):
-    """Something that has to arrive."""
-
-    def poll(self, timeout_ms: int = 0) -> bool:
-        """Return whether it has, after ``timeout_ms`` at most."""
 
 
 @dataclass(slots=True, kw_only=True)

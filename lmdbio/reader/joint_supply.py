@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from time import monotonic, monotonic_ns
 
@@ -27,18 +28,22 @@ from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
 from lmdbio.planning.homes import HomeSources
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import Sources, row_epochs
+from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
 from lmdbio.reader.holdings import Holding, Holdings
+from lmdbio.reader.home import Home, HomeMemory
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
+from lmdbio.reader.windows import Windows
 from lmdbio.system.log import tell
 
-__all__ = ["JointSupply"]
+__all__ = ["JointSupply", "supply_jointly"]
 
 #: A root waits for rows of others, while nothing goes on, so many times as long as a round took it
 #: itself, at least and at most so long; then it reads them from the file.
@@ -351,3 +356,40 @@ class JointSupply:
 
 def _is_guarded() -> None:
     """Nothing: all rows of a block are of windows, and rows, that were guarded."""
+
+
+def supply_jointly(
+    source: RootSource,
+    schedule: Schedule,
+    held: HomeMemory | Epochs,
+    team: int,
+    window: share.NodeWindow,
+    request_bytes_max: int,
+    buffers: WindowBuffers,
+    exchange: share.Exchange | None,
+    counter: StageCounter,
+) -> JointSupply:
+    """Return what brings a root's blocks together, out of what roots keep or of whole windows.
+
+    Args:
+        held: what this root keeps; or the order whose windows roots read in slices.
+        buffers: memory for windows.
+        As ``JointSupply``, the others.
+    """
+    sources: Sources | HomeSources
+    holdings: Holdings
+    gap_bytes_max = source.choice.gap_bytes_max
+    if isinstance(held, HomeMemory):
+        sources = replace(held.sources, schedule=schedule)
+        kept = HomeMemory(sources, held.memory)
+        holdings = Home(source, kept, team, request_bytes_max, exchange, counter)
+        gap_bytes_max = 0  # no byte is read that is not needed
+    else:
+        sources = Sources(schedule, held)
+        holdings = Windows(
+            source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
+        )
+    options = PlanOptions(gap_bytes_max, request_bytes_max)
+    return JointSupply(
+        source, schedule, sources, holdings, team, window, options, exchange, counter
+    )

@@ -45,8 +45,7 @@ class RootThread(threading.Thread):
         -> wait for them -> write the table, publish
 
     This one thread goes round and does whatever can be done. It rests when nothing can: on a
-    futex of the window, or until reads arrive; where letters of other roots may come, a
-    millisecond or two at a time.
+    futex of the window, or until reads arrive; a moment at a time where letters may come.
 
     It refers to no Reader, so that Python can collect a forgotten Reader; and it is no daemon,
     for other ranks may need it when this rank's main thread has ended. It owns ``supply`` and
@@ -84,10 +83,7 @@ class RootThread(threading.Thread):
     # --- beginning and end
 
     def launch(self) -> None:
-        """Start the thread.
-
-        Look for room for its stack and its first steps before: a thread that finds none ends
-        without a word, and ``start`` would wait for it for ever.
+        """Start the thread, where there is room for its stack: ``start`` would wait for ever.
 
         Raises:
             MemoryError, OSError: there is no room, or the system starts no more threads.
@@ -151,21 +147,14 @@ class RootThread(threading.Thread):
         return self.is_alive() and not self._filled.is_set()
 
     def wait_warm(self) -> None:
-        """Wait until all is there that is to be there before the first block.
-
-        Raises:
-            OSError, Error: it cannot be read.
-        """
+        """Wait until all is there that is to be there before the first block; raise what fails."""
         while self._supply.is_cold and self.is_filling:
             self._filled.wait(GOODBYE_NAP_MS / 1000)
         if self.error is not None:
             raise self.error
 
     def finish(self) -> None:
-        """Wait until the thread has stopped filling, and for a short time for its end.
-
-        The first wait is as long as it takes: the caller frees the window after it.
-        """
+        """Wait until the thread has stopped filling, however long; and shortly for its end."""
         while self.is_filling:
             self._filled.wait(_core.SLICE_MS / 1000)
         if self.is_alive():

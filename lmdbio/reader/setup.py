@@ -34,17 +34,11 @@ from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
-from lmdbio.planning.homes import HomeSources
 from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
-from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import Sources
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.caching import Caching, Wish, agree_cache, choose_cache
-from lmdbio.reader.holdings import Holdings
-from lmdbio.reader.home import Home, HomeMemory
-from lmdbio.reader.joint_supply import JointSupply
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
@@ -52,7 +46,6 @@ from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
 from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reader.tokens import count_tokens
-from lmdbio.reader.windows import Windows
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
 from lmdbio.system.log import WARNING, tell
 
@@ -184,25 +177,15 @@ def _supply(
     size, buffers, kept = sizing.request_bytes_max, sizing.window_buffers, rows.caching.kept
     if kept is None and not (buffers.count and sizing.sliced is not None):
         return FileSupply(source, schedule, team, window, mail, size, counter)
+    from lmdbio.reader.joint_supply import supply_jointly  # others begin sooner without it
+
     exchange: share.Exchange | None = None
     if rows.are_sent and rows.library is not None and mail.mail is not None:
         roots = [ranks[0] for ranks in schedule.teams]
         exchange = share.Exchange(rows.library, mail.mail, roots, team, sizing.messages)
-    sources: Sources | HomeSources
-    holdings: Holdings
-    gap_bytes_max = source.choice.gap_bytes_max
-    if kept is not None:
-        sources, gap_bytes_max = replace(kept.sources, schedule=schedule), 0
-        kept = HomeMemory(sources, kept.memory)
-        holdings = Home(source, kept, team, size, exchange, counter)
-    else:
-        assert sizing.sliced is not None
-        sources = Sources(schedule, sizing.sliced)
-        holdings = Windows(source, schedule, sources, team, size, buffers, exchange, counter)
-    options = PlanOptions(gap_bytes_max, size)
-    return JointSupply(
-        source, schedule, sources, holdings, team, window, options, exchange, counter
-    )
+    held = sizing.sliced if kept is None else kept
+    assert held is not None
+    return supply_jointly(source, schedule, held, team, window, size, buffers, exchange, counter)
 
 
 # --- the steps ---------------------------------------------------------------------------

@@ -31,8 +31,7 @@ from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import row_epochs
 from lmdbio.planning.speculation import Guess
-from lmdbio.reader.flight import Flight
-from lmdbio.reader.holdings import Awaited
+from lmdbio.reader.flight import Awaited, Flight
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.roots import RootSource
 
