@@ -112,12 +112,16 @@ class Grains:
         found = self.numbers[np.minimum(grains, len(self.numbers) - 1)].astype(np.int64)
         return np.asarray(np.minimum(found, max(0, len(self.used) - 1)), np.int64)
 
+    def last(self, extents: _core.Extents) -> I64:
+        """Return the used grain in which each extent ends; none of them is empty."""
+        ends = extents["offset"] + extents["length"] - np.uint64(1)
+        grains = (ends >> np.uint64(self.bits)).astype(np.int64)
+        return np.asarray(self.numbers[grains], np.int64)
+
     def under(self, extents: _core.Extents) -> Flags:
         """Return which used grains lie under some records: shape (used,)."""
         some = extents[extents["length"] > 0]
-        first = self.first(some)
-        ends = some["offset"] + some["length"] - np.uint64(1)
-        last = self.numbers[(ends >> np.uint64(self.bits)).astype(np.int64)].astype(np.int64)
+        first, last = self.first(some), self.last(some)
         found = np.zeros(len(self.used), np.bool_)
         for step in range(int((last - first).max()) + 1 if len(some) else 0):
             found[np.minimum(first + step, last)] = True
@@ -132,11 +136,14 @@ class Homes:
         grains: of the file.
         ends: root r is home to used grains ends[r] up to ends[r + 1].
         records: the home of each record, or ``_core.NO_HOME``.
+        stops: root r keeps used grains ends[r] up to stops[r]: its last records may end in those
+            of the next root.
     """
 
     grains: Grains
     ends: I64
     records: U16
+    stops: I64
 
     @classmethod
     def of(
@@ -159,24 +166,39 @@ class Homes:
         """
         if len(rooms) >= _core.NO_HOME:
             raise ValueError(f"{len(rooms)} roots are more than {_core.NO_HOME - 1}")
-        over = grains.span_max - 1
-        rooms = [max(0, room - over * grains.size) for room in rooms]
-        ends = bounds(len(grains.used), [room >> grains.bits for room in rooms], 1)
-        homes = np.zeros(count, np.uint16)
+        units = np.array([room >> grains.bits for room in rooms], np.int64)
+        # As many grains as roots have room for; less as many as their last records need besides.
+        less = 0
+        while True:
+            made = cls._split(grains, np.maximum(units - less, 0), count, run)
+            kept = made.stops - made.ends[:-1]
+            if (kept <= np.maximum(units, 0)).all():
+                return made
+            less = grains.span_max - 1 if less else int((made.stops - made.ends[1:]).max())
+
+    @classmethod
+    def _split(
+        cls, grains: Grains, units: I64, count: int, run: Callable[[int, int], _core.Extents]
+    ) -> Homes:
+        """Give each root so many grains, or as even a share, and what its records need besides."""
+        ends = bounds(len(grains.used), units.tolist(), 1)
+        homes, stops = np.zeros(count, np.uint16), ends[1:].copy()
         if not len(grains.used):  # all records are empty
-            return cls(grains, ends, homes)
+            return cls(grains, ends, homes, stops)
         for first in range(0, count, PART):
             last = min(count, first + PART)
-            begins = grains.first(run(first, last))
-            root = np.searchsorted(ends, begins, side="right") - 1
-            homes[first:last] = np.where(root < len(rooms), root, _core.NO_HOME)
-        return cls(grains, ends, homes)
+            extents = run(first, last)
+            root = np.searchsorted(ends, grains.first(extents), side="right") - 1
+            homes[first:last] = np.where(root < len(units), root, _core.NO_HOME)
+            some = np.flatnonzero((root < len(units)) & (extents["length"] > 0))
+            root, stop = root[some], grains.last(extents[some]) + 1
+            over = np.flatnonzero(stop > ends[root + 1])
+            np.maximum.at(stops, root[over], stop[over])
+        return cls(grains, ends, homes, stops)
 
     def kept(self, root: int) -> range:
         """Return the used grains that a root keeps."""
-        first, end = int(self.ends[root]), int(self.ends[root + 1])
-        more = self.grains.span_max - 1 if end > first else 0
-        return range(first, min(end + more, len(self.grains.used)))
+        return range(int(self.ends[root]), int(self.stops[root]))
 
     @property
     def held_bytes(self) -> int:

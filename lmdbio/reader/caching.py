@@ -59,7 +59,7 @@ def choose_cache(asked: Cache | str | None, *, nodes: int, is_shared: bool) -> W
         return Wish(None, Reason("keyword", "no root keeps what it has read"))
     if isinstance(asked, Cache) or (nodes > 1 and is_shared):
         return Wish(asked, Reason("keyword", ""))
-    what = "one node" if nodes == 1 else "a file of its own on each node"
+    what = "there is one node" if nodes == 1 else "nodes share no storage that is far"
     return Wish(None, Reason("facts", f"{what}: the page cache keeps what is read"))
 
 
@@ -144,13 +144,18 @@ def agree_cache(
         return sources.homes.held_bytes, sources.homes.grains.used_bytes
 
     held, whole = next(one for one in job.together(take) if one is not None)
-    text = f"{len(offers)} roots keep {held >> 20} of {whole >> 20} MiB in memory"
+    text = _told(len(offers), held, whole)
     if silence:
         library = None
         text += f", but send each other nothing: {silence}"
         tell(f"cache: {text}")
     reason, are_sent = Reason("keyword", text), not silence and len(offers) > 1
     return Caching(kept[0] if kept else None, True, held >= whole, are_sent, library, reason)
+
+
+def _told(roots: int, held: int, whole: int) -> str:
+    who = "1 root keeps" if roots == 1 else f"{roots} roots keep"
+    return f"{who} {held >> 20} of {whole >> 20} MiB in memory"
 
 
 def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> int:

@@ -90,6 +90,11 @@ class Holdings(ABC):
         """A value that is another one whenever something has gone on here."""
 
     @property
+    def pace(self) -> object:
+        """A value that is another one when roots that go on alike have gone on."""
+        return self.progress
+
+    @property
     def is_cold(self) -> bool:
         """Whether something is to be there before anything is handed out, and is not."""
         return False
@@ -122,6 +127,9 @@ class Holdings(ABC):
     def oldest_shipment(self) -> _core.Shipment | None:
         """The rows of the oldest round that others have not got yet; None: there are none."""
         return self._rounds[0].shipment if self._rounds else None
+
+    def free(self) -> None:  # noqa: B027 (most have nothing)
+        """Free the memory of what was kept; after ``close``, and after the exchange has ended."""
 
     def take_back(self) -> None:
         """Take rows back that roots far behind have not asked for: their memory is needed."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from time import monotonic, monotonic_ns
+from time import monotonic_ns
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -71,11 +71,9 @@ class Span(Holding):
 
     Attributes:
         absent: grains that it waits for, by their places in memory.
-        begun_s: when, by ``time.monotonic``.
     """
 
     absent: I64
-    begun_s: float
 
 
 @dataclass(slots=True)
@@ -140,6 +138,7 @@ class Home(Holdings):
         self._spans: deque[Span] = deque()
         self._loads: deque[Load] = deque()
         self._next = 0  # block
+        self._landed_s = 0.0  # when the last grains had come
         self._has_ended = False
 
     @property
@@ -162,9 +161,13 @@ class Home(Holdings):
         return self._sources.is_warm and self._left > 0 and not self._has_ended
 
     @property
-    def progress(self) -> tuple[int, int]:
-        """Grains that are not there yet, and the oldest block that is not used up."""
-        return self._left, self._spans[0].number if self._spans else self._next
+    def progress(self) -> int:
+        """The oldest block that is not used up."""
+        return self._spans[0].number if self._spans else self._next
+
+    @property
+    def pace(self) -> None:
+        """Nothing: how far this root is with its own part says nothing of others' parts."""
 
     def tend(self) -> None:
         """Hand on blocks whose grains are there, look at more blocks, and read what they need.
@@ -186,6 +189,15 @@ class Home(Holdings):
         while self._swept < len(self._state) and len(self._loads) < SWEEPS:
             self._sweep()
 
+    def take_back(self) -> None:
+        """Take rows of all blocks back that roots far behind have not asked for.
+
+        Memory for them is no matter, but that the others wait once, and not for each block.
+        """
+        for span in self._spans:
+            if span.has_arrived and span.shipment is not None:
+                span.shipment.expire()
+
     def close(self) -> None:
         """Give up what is under way."""
         self._has_ended = True
@@ -195,6 +207,10 @@ class Home(Holdings):
         for span in self._spans:
             span.copies.clear()
         self._spans.clear()
+
+    def free(self) -> None:
+        """Free the memory of all grains."""
+        self._memory = _core.Memory(1)
 
     # --- blocks
 
@@ -222,7 +238,6 @@ class Home(Holdings):
             loaded=_core.Loaded(uses.records, extents, places, self._memory.address),
             own_left=0 if self._is_for_others else uses.own,
             absent=self._absent(extents),
-            begun_s=monotonic(),
         )
         wanted = span.absent[self._state[span.absent] == ABSENT]
         if len(wanted):
@@ -244,7 +259,6 @@ class Home(Holdings):
             span.absent = span.absent[self._state[span.absent] != PRESENT]
         if len(span.absent):
             return False
-        self.slowest_s = max(monotonic() - span.begun_s, 0.9 * self.slowest_s)
         self._hand_on(span)
         return True
 
@@ -307,6 +321,9 @@ class Home(Holdings):
             load.guard = self._source.index.begin_guard()
         if not load.guard.poll():
             return False
+        begun_s, ended_s = load.ticket.times
+        took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
+        self.slowest_s, self._landed_s = max(took_s, 0.9 * self.slowest_s), ended_s
         if load.past:
             self._source.direct_path.record(load.size, load.ticket.times)
         self._state[load.grains] = PRESENT

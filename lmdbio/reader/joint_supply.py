@@ -104,6 +104,7 @@ class JointSupply:
             self._exchange.close()
         self._holdings.close()
         self._copier.close()
+        self._holdings.free()
         self._source.close()
 
     def engines(self) -> Stats:
@@ -265,7 +266,7 @@ class JointSupply:
             block,
             self._read_rows,
             self._patience_s,
-            lambda: self._holdings.progress,
+            lambda: self._holdings.pace,
             self._signs,
             self._counter,
             self.path,

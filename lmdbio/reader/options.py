@@ -218,10 +218,13 @@ def _cache(given: Any) -> Cache | str | None:
         TypeError: it is something else.
         ValueError: it is none that a Reader can have.
     """
-    if isinstance(given, str) and given.casefold() != "auto":
-        given = Cache.parse(given)
     if isinstance(given, str):
-        return "auto"
+        if given.strip().casefold() == "auto":
+            return "auto"
+        try:
+            given = Cache.parse(given)
+        except ValueError as error:
+            raise ValueError(f'{error}; or cache is "auto", or "memory=8G"') from None
     if given is None:
         return None
     if not isinstance(given, Cache):

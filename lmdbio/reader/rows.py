@@ -154,7 +154,7 @@ class Rows:
         block: its rows, and where each is to come from.
         read: starts to read rows from the file.
         patience_s: how long to wait for other roots while nothing goes on.
-        progress: returns how far this root has come; the others are hardly ahead of it.
+        pace: returns how far this root has come, where the others are hardly ahead of it.
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
@@ -165,7 +165,7 @@ class Rows:
         block: Assembly,
         read: Callable[[I64, U64], FileRows],
         patience_s: float,
-        progress: Callable[[], object],
+        pace: Callable[[], object],
         signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
         path: str,
@@ -173,7 +173,7 @@ class Rows:
         self._block, self._read = block, read
         self._counter, self._path = counter, path
         self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
-        self._progress, self._signs = progress, signs
+        self._pace, self._signs = pace, signs
         self._reached = self._reach()
         self._begun_ns = monotonic_ns()
         self._times = (self._begun_ns / 1e9, self._begun_ns / 1e9)
@@ -190,7 +190,7 @@ class Rows:
         block = self._block
         if block.arrival is not None:
             if not block.arrival.poll(timeout_ms):
-                if monotonic() > self._deadline_s and not self._goes_on():
+                if not self._goes_on() and monotonic() > self._deadline_s:
                     block.arrival.give_up()
                 return False
             self._settle(block.arrival)
@@ -211,18 +211,20 @@ class Rows:
         """
         arrival = self._block.arrival
         if arrival is None:
-            return 0, 0, self._progress()
+            return 0, 0, self._pace()
         awaited = self._block.asked[arrival.answers() == arrival.AWAITED]
-        return len(awaited), int(self._signs()[awaited].sum()), self._progress()
+        return len(awaited), int(self._signs()[awaited].sum()), self._pace()
 
     def _goes_on(self) -> bool:
-        """Return whether something has since the deadline was set; set another one.
+        """Return whether something has since it was looked at last; then the clock starts anew.
 
         A block may have rows of many windows, which other roots read no sooner than they can.
         """
         before, self._reached = self._reached, self._reach()
+        if self._reached == before:
+            return False
         self._deadline_s = monotonic() + self._patience_s
-        return self._reached != before
+        return True
 
     def _settle(self, arrival: _core.Arrival) -> None:
         """Read from the file what other roots have not sent."""

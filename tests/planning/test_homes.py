@@ -163,3 +163,16 @@ def test_homes_of_other_records_are_refused() -> None:
 def test_more_roots_than_homes_have_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="more than"):
         homes_of(records_at(1, 20), [PLENTY] * _core.NO_HOME)
+
+
+def test_one_large_record_costs_the_root_alone_in_whose_part_it_lies() -> None:
+    extents = np.zeros(400, _core.EXTENT)
+    lengths = np.full(400, GRAIN // 4)
+    lengths[150] = 40 * GRAIN
+    extents["offset"], extents["length"] = np.cumsum(lengths) - lengths, lengths
+    homes = homes_of(extents, [PLENTY] * 4)
+    kept = sum(len(homes.kept(root)) for root in range(4))
+    assert kept <= len(homes.grains.used) + 40
+    # With as little room as there is file, all but the large record's surplus is kept.
+    share = file_bytes(extents) // 4 + GRAIN
+    assert homes_of(extents, [share + 41 * GRAIN] * 4).held_bytes == homes.grains.used_bytes

@@ -67,7 +67,7 @@ def test_records_are_those_of_a_reader_without_a_cache(
         for epoch, by_source in reader.sources().items()
     }
     assert counts == {0: first, 1: {"own": COUNT}, 2: {"own": COUNT}}
-    assert "1 roots keep" in reader.caching.text
+    assert "1 root keeps" in reader.caching.text
 
 
 def test_records_that_no_root_has_room_for_come_from_the_file(
@@ -148,3 +148,25 @@ def test_what_was_not_kept_ends_the_reading_when_the_file_is_written(
             for _ in range(COUNT):
                 batch = next(reader)
                 assert [bytes(one) for one in batch] == [values[i] for i in batch.indices.tolist()]
+
+
+def anonymous_bytes() -> int:
+    (line,) = (
+        line
+        for line in Path("/proc/self/smaps_rollup").read_text(encoding="ascii").splitlines()
+        if line.startswith("Anonymous:")
+    )
+    return int(line.split()[1]) << 10
+
+
+def test_memory_is_free_when_a_reader_is_closed(tmp_path: Path) -> None:
+    size = 64 << 20
+    with lmdb.open(str(tmp_path / "db"), map_size=2 * size) as env, env.begin(write=True) as txn:
+        for i in range(size >> 16):
+            txn.put(b"%06d" % i, bytes([i % 251]) * (1 << 16))
+    reader = Reader(tmp_path / "db", 8, cache="memory=1G,warm=preload")
+    assert len(next(reader)) == 8
+    kept = anonymous_bytes()
+    assert reader.stats().cache_bytes >= size
+    reader.close()
+    assert kept - anonymous_bytes() > size // 2
