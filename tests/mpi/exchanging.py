@@ -22,7 +22,7 @@ from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, home, joint_supply, phases, root_thread, roots
+from lmdbio.reader import block_size, holdings, home, joint_supply, phases, root_thread, roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -208,13 +208,13 @@ def slow_home() -> None:
     content = (Path(PATH) / "data.mdb").read_bytes()
 
     def slow(_pages: object, _choice: object) -> _core.Engine:
-        engine = _core.Engine.memory(content)
-        engine.script(delay_us=int(1e6 * PATIENCE / 2) if RANK == 1 else 0)
+        engine = _core.Engine.memory(content, depth=1)
+        engine.script(delay_us=int(1e6 * PATIENCE / 4) if RANK == 1 else 0)
         engine.kind = "pread"  # what a mode can be told to read with
         return engine
 
     kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
-    at_once, home.LOAD_BYTES = home.LOAD_BYTES, 1
+    at_once, home.LOAD_BYTES, holdings.SIGN_SECONDS = home.LOAD_BYTES, 1, PATIENCE / 20
     begun = time.monotonic()
     with Reader(
         PATH, FIXED, comm=COMM, shuffle="global", epochs=2, ranks_per_node=1, cache="memory=1G",
