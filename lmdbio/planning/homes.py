@@ -138,12 +138,14 @@ class Homes:
         records: the home of each record, or ``_core.NO_HOME``.
         stops: root r keeps used grains ends[r] up to stops[r]: its last records may end in those
             of the next root.
+        limits: where the last record of each root ends in the file, bytes; it reads no further.
     """
 
     grains: Grains
     ends: I64
     records: U16
     stops: I64
+    limits: I64
 
     @classmethod
     def of(
@@ -167,14 +169,15 @@ class Homes:
         if len(rooms) >= _core.NO_HOME:
             raise ValueError(f"{len(rooms)} roots are more than {_core.NO_HOME - 1}")
         units = np.array([room >> grains.bits for room in rooms], np.int64)
-        # As many grains as roots have room for; less as many as their last records need besides.
-        less = 0
+        # As many grains as roots have room for, less as many as their last records need besides:
+        # with other bounds these are other ones, until no root needs more than was left for it.
+        less = np.zeros(len(rooms), np.int64)
         while True:
             made = cls._split(grains, np.maximum(units - less, 0), count, run)
             kept = made.stops - made.ends[:-1]
             if (kept <= np.maximum(units, 0)).all():
                 return made
-            less = grains.span_max - 1 if less else int((made.stops - made.ends[1:]).max())
+            less = np.maximum(less, made.stops - made.ends[1:])
 
     @classmethod
     def _split(
@@ -183,8 +186,9 @@ class Homes:
         """Give each root so many grains, or as even a share, and what its records need besides."""
         ends = bounds(len(grains.used), units.tolist(), 1)
         homes, stops = np.zeros(count, np.uint16), ends[1:].copy()
+        limits = np.zeros(len(units), np.int64)
         if not len(grains.used):  # all records are empty
-            return cls(grains, ends, homes, stops)
+            return cls(grains, ends, homes, stops, limits)
         for first in range(0, count, PART):
             last = min(count, first + PART)
             extents = run(first, last)
@@ -194,7 +198,9 @@ class Homes:
             root, stop = root[some], grains.last(extents[some]) + 1
             over = np.flatnonzero(stop > ends[root + 1])
             np.maximum.at(stops, root[over], stop[over])
-        return cls(grains, ends, homes, stops)
+            ends_at = (extents["offset"] + extents["length"])[some].astype(np.int64)
+            np.maximum.at(limits, root, ends_at)
+        return cls(grains, ends, homes, stops, limits)
 
     def kept(self, root: int) -> range:
         """Return the used grains that a root keeps."""

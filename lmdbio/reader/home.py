@@ -133,8 +133,12 @@ class Home(Holdings):
         self._grains, self._kept = homes.grains, homes.kept(team)
         self._request_bytes_max = max(request_bytes_max, self._grains.size)
         self._state = np.full(len(self._kept), ABSENT, np.uint8)
-        self._left, self._swept = len(self._kept), 0  # grains that are not there; looked at
-        self._file_bytes = source.engine.size()
+        self._limit = int(homes.limits[team])
+        # Grains behind it hold parts of records that another root keeps.
+        begins = self._grains.used[self._kept.start : self._kept.stop] * self._grains.size
+        self._state[begins >= self._limit] = PRESENT
+        self._left = int((self._state == ABSENT).sum())  # grains that are not there
+        self._swept = 0  # grains that were looked at
         self._spans: deque[Span] = deque()
         self._loads: deque[Load] = deque()
         self._next = 0  # block
@@ -302,7 +306,7 @@ class Home(Holdings):
         count = np.diff(np.append(first, len(grains)))
         reads = np.zeros(len(first), _core.READ)
         reads["offset"] = at[first] * size
-        needed = np.minimum(count * size, self._file_bytes - at[first] * size)
+        needed = np.minimum(count * size, self._limit - at[first] * size)
         alignment = self._source.read_alignment
         reads["needed"] = needed
         reads["length"] = -(-needed // alignment) * alignment

@@ -62,6 +62,8 @@ def test_records_lie_in_the_grains_of_their_home(
     for root, own in enumerate(kept):
         assert len(own) * GRAIN <= max(room, 0)
         held = extents[homes.records == root]
+        ends = (held["offset"] + held["length"])[held["length"] > 0].tolist()
+        assert homes.limits[root] == max(ends, default=0)
         assert set(np.flatnonzero(grains.under(held)).tolist()) <= set(own)
         places = _core.place_extents(held, grains.bits, grains.numbers, own.start)
         for extent, place in zip(held, places.tolist(), strict=True):
