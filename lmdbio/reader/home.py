@@ -190,7 +190,7 @@ class Home(Holdings):
             if self._may_look_ahead():
                 self._spans.append(self._look_at(self._next))
                 self._next += 1
-        while self._swept < len(self._state) and len(self._loads) < SWEEPS:
+        while self._may_sweep():
             self._sweep()
 
     def take_back(self) -> None:
@@ -267,6 +267,10 @@ class Home(Holdings):
         return True
 
     # --- grains
+
+    def _may_sweep(self) -> bool:
+        is_over = self._has_ended or self._swept >= len(self._state)
+        return not is_over and len(self._loads) < SWEEPS
 
     def _sweep(self) -> None:
         """Start to read the next grains that nobody has needed yet."""
