@@ -171,12 +171,34 @@ static uint32_t team_of_place(const lio_seats *s, uint64_t place, uint64_t block
     return s->team_of[share_of(size, s->ranks, place - first)];
 }
 
+/* Lists the rows of other teams by team and place, as lio_sources_uses() says; `order` are those rows,
+ * and is sorted. Returns the number of runs. */
+static size_t list_uses(const lio_seats *s, const uint64_t *place, const uint64_t *team,
+                        uint64_t *spare, size_t count, int64_t *order, int64_t *teams,
+                        int64_t *blocks, int64_t *begins)
+{
+    size_t runs = 0;
+    sort_rows(place, (uint64_t *)order, spare, count);
+    sort_rows(team, (uint64_t *)order, spare, count);
+    for (size_t i = 0; i < count; i++) {
+        int64_t here = (int64_t)team[order[i]];
+        int64_t block = (int64_t)(place[order[i]] / (s->block_iterations * s->batch_size));
+        if (i > 0 && here == teams[runs - 1] && block == blocks[runs - 1])
+            continue;
+        teams[runs] = here;
+        blocks[runs] = block;
+        begins[runs++] = (int64_t)i;
+    }
+    begins[runs] = (int64_t)count;
+    return runs;
+}
+
 size_t lio_sources_uses(const lio_rounds *r, uint64_t epoch, uint64_t round, uint32_t root,
                         uint32_t root_count, const lio_seats *s, int64_t *records, int64_t *order,
                         int64_t *teams, int64_t *blocks, int64_t *begins, uint64_t *used,
                         uint64_t *scratch)
 {
-    size_t count = lio_sources_slice(r, round, root, root_count), others = 0, runs = 0;
+    size_t count = lio_sources_slice(r, round, root, root_count), others = 0;
     uint64_t *place = scratch, *team = scratch + count, *spare = scratch + 2 * count,
              *row = scratch + 3 * count, *found = scratch + 4 * count;
     uint64_t begin = round_begin(r, round), length = round_begin(r, round + 1) - begin,
@@ -201,21 +223,9 @@ size_t lio_sources_uses(const lio_rounds *r, uint64_t epoch, uint64_t round, uin
         if (team[i] == root)
             ++*used;
         else
-            row[others++] = i;
+            order[others++] = (int64_t)i;
     }
-    sort_rows(place, row, spare, others);
-    sort_rows(team, row, spare, others);
-    for (size_t i = 0; i < others; i++) {
-        uint64_t one = row[i], block = place[one] / (s->block_iterations * s->batch_size);
-        order[i] = (int64_t)one;
-        if (i > 0 && team[one] == (uint64_t)teams[runs - 1] && block == (uint64_t)blocks[runs - 1])
-            continue;
-        teams[runs] = (int64_t)team[one];
-        blocks[runs] = (int64_t)block;
-        begins[runs++] = (int64_t)i;
-    }
-    begins[runs] = (int64_t)others;
-    return runs;
+    return list_uses(s, place, team, spare, others, order, teams, blocks, begins);
 }
 
 /* --- homes ------------------------------------------------------------------------------------ */
@@ -254,13 +264,13 @@ size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t
 
 size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *s,
                              uint64_t first, const int64_t *records, size_t count, int64_t *held,
-                             int64_t *order, int64_t *teams, int64_t *begins, uint64_t *held_count,
-                             uint64_t *used, uint64_t *scratch)
+                             int64_t *order, int64_t *teams, int64_t *blocks, int64_t *begins,
+                             uint64_t *held_count, uint64_t *used, uint64_t *scratch)
 {
     uint64_t block = first / (s->block_iterations * s->batch_size), *found = scratch,
              *place = scratch + count, *team = scratch + 2 * count, *row = scratch + 3 * count,
              *spare = scratch + 4 * count;
-    size_t here = 0, others = 0, runs = 0;
+    size_t here = 0, others = 0;
     for (size_t i = 0; i < count; i++)
         if (homes[records[i]] == root) {
             found[here] = (uint64_t)records[i];
@@ -280,17 +290,7 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
         if (team[i] == root)
             ++*used;
         else
-            row[others++] = i;
+            order[others++] = (int64_t)i;
     }
-    sort_rows(place, row, spare, others);
-    sort_rows(team, row, spare, others);
-    for (size_t i = 0; i < others; i++) {
-        order[i] = (int64_t)row[i];
-        if (i > 0 && team[row[i]] == team[row[i - 1]])
-            continue;
-        teams[runs] = (int64_t)team[row[i]];
-        begins[runs++] = (int64_t)i;
-    }
-    begins[runs] = (int64_t)others;
-    return runs;
+    return list_uses(s, place, team, spare, others, order, teams, blocks, begins);
 }

@@ -96,7 +96,7 @@ size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t
  * `held_count` of them, ascending; the rest as of lio_sources_uses(). */
 size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *seats,
                              uint64_t first, const int64_t *records, size_t count, int64_t *held,
-                             int64_t *order, int64_t *teams, int64_t *begins, uint64_t *held_count,
-                             uint64_t *used, uint64_t *scratch);
+                             int64_t *order, int64_t *teams, int64_t *blocks, int64_t *begins,
+                             uint64_t *held_count, uint64_t *used, uint64_t *scratch);
 
 #endif

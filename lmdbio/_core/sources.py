@@ -211,7 +211,7 @@ def find_homes(homes: U16, records: I64) -> tuple[I64, I64, I64]:
 
 def find_home_uses(
     homes: U16, root: int, seats: Seats, first: int, records: I64
-) -> tuple[I64, int, I64, I64, I64]:
+) -> tuple[I64, int, I64, I64, I64, I64]:
     """Returns what becomes of the records of a root's home in a block.
 
     Args:
@@ -220,10 +220,10 @@ def find_home_uses(
         records: of all places of the block.
 
     Returns:
-        ``planning.sources.RoundUses`` without its blocks, which are all this one.
+        ``planning.sources.RoundUses``: int64 each, and a number.
     """
     count = len(records)
-    held, order, teams, begins = (np.empty(count + 1, np.int64) for _ in range(4))
+    held, order, teams, blocks, begins = (np.empty(count + 1, np.int64) for _ in range(5))
     scratch = np.empty(5 * count, np.uint64)
     here, used = ffi.new("uint64_t *"), ffi.new("uint64_t *")
     runs = brief_up_to("lio_sources_home_uses", count)(
@@ -233,7 +233,7 @@ def find_home_uses(
         first,
         pointer_to(records, "int64_t *"),
         count,
-        *(pointer_to(one, "int64_t *") for one in (held, order, teams, begins)),
+        *(pointer_to(one, "int64_t *") for one in (held, order, teams, blocks, begins)),
         here,
         used,
         pointer_to(scratch, "uint64_t *"),
@@ -244,5 +244,6 @@ def find_home_uses(
         int(used[0]),
         order[:others].copy(),
         teams[:runs].copy(),
+        blocks[:runs].copy(),
         begins[: runs + 1].copy(),
     )

@@ -263,10 +263,8 @@ class HomeSources:
         first = number * size
         end = first + size if schedule.end is None else min(first + size, schedule.end)
         records = self._records([Places(first, 0, 1, (range(end - first),))])
-        held, own, order, teams, begins = _core.find_home_uses(
-            self.homes.records, root, self._seats, first, records
-        )
-        return RoundUses(held, own, order, teams, np.full(len(teams), number), begins)
+        found = _core.find_home_uses(self.homes.records, root, self._seats, first, records)
+        return RoundUses(*found)
 
     def _records(self, places: list[Places]) -> I64:
         """Return the records at places that count from the start of the schedule."""

@@ -71,7 +71,7 @@ class Caching(NamedTuple):
         are_kept: roots keep parts of the file.
         is_whole: all records have a home.
         are_sent: roots send each other rows.
-        library: on roots, carries them.
+        mpi: on roots, the library that carries them.
         reason: for it.
     """
 
@@ -79,7 +79,7 @@ class Caching(NamedTuple):
     are_kept: bool
     is_whole: bool
     are_sent: bool
-    library: _core.MpiLibrary | None
+    mpi: _core.MpiLibrary | None
     reason: Reason
 
 

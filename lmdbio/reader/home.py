@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core, share
-from lmdbio.locate.open_database import Guarding
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.homes import HomeSources
+from lmdbio.reader.guarded import GuardedReads
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
 
@@ -76,33 +76,16 @@ class Span(Holding):
     absent: I64
 
 
-@dataclass(slots=True)
-class Load:
-    """Grains that are read, or under way.
+class Load(NamedTuple):
+    """Grains on their way to memory.
 
     Attributes:
-        grains: by their places in memory.
-        size: bytes that are read.
-        past: by the page cache.
-        guard: makes sure, after the reads, that the file has not changed; None: not begun.
+        grains: by their places there.
+        reads: that bring them.
     """
 
     grains: I64
-    ticket: _core.Ticket
-    size: int
-    past: bool
-    guard: Guarding | None = None
-
-    @property
-    def awaited(self) -> _core.Ticket:
-        """The reads that are under way; after them, the guard's."""
-        return self.ticket if self.guard is None else self.guard.ticket
-
-    def close(self) -> None:
-        """Give up what is under way."""
-        self.ticket.close()
-        if self.guard is not None:
-            self.guard.ticket.close()
+    reads: GuardedReads
 
 
 class Home(Holdings):
@@ -152,7 +135,7 @@ class Home(Holdings):
     @property
     def awaited(self) -> _core.Ticket | None:
         """The reads of the oldest grains that are under way; None: there are none."""
-        return self._loads[0].awaited if self._loads else None
+        return self._loads[0].reads.awaited if self._loads else None
 
     @property
     def kept_bytes(self) -> int:
@@ -206,7 +189,7 @@ class Home(Holdings):
         """Give up what is under way."""
         self._has_ended = True
         for load in self._loads:
-            load.close()
+            load.reads.close()
         self._loads.clear()
         for span in self._spans:
             span.copies.clear()
@@ -289,13 +272,15 @@ class Home(Holdings):
         begun, at_once = monotonic_ns(), max(1, LOAD_BYTES >> self._grains.bits)
         for first in range(0, len(grains), at_once):
             some = grains[first : first + at_once]
-            reads = self._reads(some)
-            size = int(reads["length"].sum())
-            past = self._source.direct_path.engine(size)
-            ticket = (past or self._source.engine).submit(reads, self._memory)
+            self._loads.append(Load(some, self._begin(self._reads(some))))
             self._state[some] = COMING
-            self._loads.append(Load(some, ticket, size, past is not None))
         self._counter.submitted(begun)
+
+    def _begin(self, reads: npt.NDArray[Any]) -> GuardedReads:
+        size = int(reads["length"].sum())
+        return GuardedReads.begin(
+            self._source, size, lambda engine: engine.submit(reads, self._memory)
+        )
 
     def _reads(self, grains: I64) -> npt.NDArray[Any]:
         """Return requests for grains: for neighbours in the file together."""
@@ -318,25 +303,15 @@ class Home(Holdings):
         return reads
 
     def _land(self, load: Load) -> bool:
-        """Take in grains that have arrived; return whether they have, and the file is as it was.
-
-        The guard is a read of its own, which waits behind others in the storage; so nobody waits
-        for it at once.
-        """
-        if load.guard is None:
-            if not load.ticket.poll():
-                return False
-            load.guard = self._source.index.begin_guard()
-        if not load.guard.poll():
+        """Take in grains that have arrived; return whether all of a load have."""
+        if not load.reads.poll():
             return False
-        begun_s, ended_s = load.ticket.times
+        begun_s, ended_s = load.reads.ticket.times
         took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
         self.slowest_s, self._landed_s = max(took_s, 0.9 * self.slowest_s), ended_s
-        if load.past:
-            self._source.direct_path.record(load.size, load.ticket.times)
         self._state[load.grains] = PRESENT
         self._left -= len(load.grains)
-        self._counter.warmed(load.size)
+        self._counter.warmed(load.reads.size)
         self._tell_reading()
-        load.close()
+        load.reads.close()
         return True

@@ -180,9 +180,9 @@ def _supply(
     from lmdbio.reader.joint_supply import supply_jointly  # others begin sooner without it
 
     exchange: share.Exchange | None = None
-    if rows.are_sent and rows.library is not None and mail.mail is not None:
+    if rows.are_sent and rows.mpi is not None and mail.mail is not None:
         roots = [ranks[0] for ranks in schedule.teams]
-        exchange = share.Exchange(rows.library, mail.mail, roots, team, sizing.messages)
+        exchange = share.Exchange(rows.mpi, mail.mail, roots, team, sizing.messages)
     held = sizing.sliced if kept is None else kept
     assert held is not None
     return supply_jointly(source, schedule, held, team, window, size, buffers, exchange, counter)
@@ -383,13 +383,13 @@ class _Rows(NamedTuple):
         windows: whether they read whole windows of the order.
         caching: what they keep.
         are_sent: they send each other rows.
-        library: on roots, carries these.
+        mpi: on roots, the library that carries these.
     """
 
     windows: _Windows
     caching: Caching
     are_sent: bool
-    library: _core.MpiLibrary | None
+    mpi: _core.MpiLibrary | None
 
 
 def _agree_rows(
@@ -413,7 +413,7 @@ def _agree_rows(
         sizing.keep(is_whole=caching.is_whole and (caching.are_sent or len(schedule.teams) == 1))
     library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
     are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
-    return _Rows(windows, caching, are_sent, caching.library or library)
+    return _Rows(windows, caching, are_sent, caching.mpi or library)
 
 
 def _measure(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:

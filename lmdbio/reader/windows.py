@@ -20,13 +20,13 @@ from time import monotonic_ns
 import numpy as np
 
 from lmdbio import _core, share
-from lmdbio.locate.open_database import Guarding
 from lmdbio.observe.stats import StageCounter
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import Sources
 from lmdbio.reader.block_size import WindowBuffers
+from lmdbio.reader.guarded import GuardedReads
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
 
@@ -38,30 +38,17 @@ class Window(Holding):
     """A window that is read, or under way.
 
     Attributes:
-        ticket: of its reads.
+        reads: that bring it.
         address: of the memory that they fill.
-        size: bytes that are read.
-        past: by the page cache.
-        guard: makes sure, after the reads, that the file has not changed; None: not begun.
     """
 
-    ticket: _core.Ticket
+    reads: GuardedReads
     address: int
-    size: int
-    past: bool
-    guard: Guarding | None = None
-
-    @property
-    def awaited(self) -> _core.Ticket:
-        """The reads that are under way; after them, the guard's."""
-        return self.ticket if self.guard is None else self.guard.ticket
 
     def close(self) -> None:
         """Give up what is under way."""
         self.copies.clear()
-        self.ticket.close()
-        if self.guard is not None:
-            self.guard.ticket.close()
+        self.reads.close()
 
 
 class Windows(Holdings):
@@ -110,7 +97,7 @@ class Windows(Holdings):
     @property
     def awaited(self) -> _core.Ticket | None:
         """The reads of the window that is handed on next; None: none is under way."""
-        return next((one.awaited for one in self._loaded if not one.has_arrived), None)
+        return next((one.reads.awaited for one in self._loaded if not one.has_arrived), None)
 
     @property
     def progress(self) -> int | None:
@@ -165,36 +152,27 @@ class Windows(Holdings):
                 f"bytes, and its buffer has {self._buffers.size}"
             )
         address = self._spare.pop()
-        past = self._source.direct_path.engine(size)
-        ticket = (past or self._source.engine).submit_plan(plan, address, self._memory)
+        reads = GuardedReads.begin(
+            self._source,
+            size,
+            lambda engine: engine.submit_plan(plan, address, self._memory),
+        )
         self._counter.submitted(begun)
         return Window(
             number=following.epoch * self._of_epoch + following.number,
             uses=uses,
             loaded=_core.Loaded(uses.records, extents, plan.slices, address),
-            ticket=ticket,
+            reads=reads,
             address=address,
-            size=size,
-            past=past is not None,
             own_left=0 if self._is_for_others else uses.own,
         )
 
     def _land(self, window: Window) -> bool:
-        """Take in a window that has arrived; return whether it has, and the file is as it was.
-
-        The guard is a read of its own, which waits behind those of later windows in the storage;
-        so nobody waits for it at once.
-        """
-        if window.guard is None:
-            if not window.ticket.poll():
-                return False
-            window.guard = self._source.index.begin_guard()
-        if not window.guard.poll():
+        """Take in a window that has arrived; return whether it has, and the file is as it was."""
+        if not window.reads.poll():
             return False
-        begun_s, ended_s = window.ticket.times
+        begun_s, ended_s = window.reads.ticket.times
         self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
-        if window.past:
-            self._source.direct_path.record(window.size, (begun_s, ended_s))
         self._hand_on(window)
         self._tell_reading()
         return True

@@ -1,0 +1,72 @@
+"""Guarded reads: parts of the file on their way to memory, from which no row is copied too early.
+
+reads arrive -> the guard looks whether the file is as it was -> the part may be used
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from lmdbio import _core
+from lmdbio.locate.open_database import Guarding
+from lmdbio.reader.roots import RootSource
+
+__all__ = ["GuardedReads"]
+
+
+@dataclass(slots=True)
+class GuardedReads:
+    """Reads that are under way, and the guard after them.
+
+    The guard is a read of its own, which waits behind others in the storage; so nobody waits for
+    it at once.
+
+    Attributes:
+        source: what is read; borrowed.
+        ticket: of the reads.
+        size: bytes of them.
+        past: they pass by the page cache.
+        guard: makes sure, after the reads, that the file has not changed; None: not begun.
+    """
+
+    source: RootSource
+    ticket: _core.Ticket
+    size: int
+    past: bool
+    guard: Guarding | None = None
+
+    @classmethod
+    def begin(
+        cls, source: RootSource, size: int, submit: Callable[[_core.Engine], _core.Ticket]
+    ) -> GuardedReads:
+        """Start reads of ``size`` bytes by the engine that suits them."""
+        past = source.direct_path.engine(size)
+        return cls(source, submit(past or source.engine), size, past is not None)
+
+    @property
+    def awaited(self) -> _core.Ticket:
+        """The reads that are under way; after them, the guard's."""
+        return self.ticket if self.guard is None else self.guard.ticket
+
+    def poll(self) -> bool:
+        """Return whether all has arrived, and the file is as it was; to be asked until it is.
+
+        Raises:
+            OSError, Error: it cannot be read, or has changed.
+        """
+        if self.guard is None:
+            if not self.ticket.poll():
+                return False
+            self.guard = self.source.index.begin_guard()
+        if not self.guard.poll():
+            return False
+        if self.past:
+            self.source.direct_path.record(self.size, self.ticket.times)
+        return True
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        self.ticket.close()
+        if self.guard is not None:
+            self.guard.ticket.close()
