@@ -6,8 +6,8 @@
     next_use    what a node uses again soonest
 
 The first three give records by node and tier, in the order in which they are fetched; ``bounds``
-and ``holder`` are home by bytes of the file. Nobody asks another one: all nodes compute the same.
-``rounds`` has those that stream.
+are those of even parts by room, as ``homes`` gives them to the roots of a Reader. Nobody asks
+another one: all nodes compute the same. ``rounds`` has those that stream.
 
 Over all nodes together ``next_use`` finds no more than ``home``: in an epoch each record is used
 once, so what is used in the next one has to be held while the epoch ends, where no more than the
@@ -33,7 +33,6 @@ __all__ = [
     "bounds",
     "first",
     "frequency",
-    "holder",
     "home",
     "next_use",
 ]
@@ -148,17 +147,6 @@ def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:
     # In whole units of the alignment, so that rounding exceeds no room.
     held = [parts * end // rooms[-1] if rooms[-1] > parts else end for end in rooms]
     return np.array([min(size, end * alignment) for end in held], np.int64)
-
-
-def holder(ends: I64, offsets: npt.ArrayLike) -> I64:
-    """Return the node whose part a byte of the file lies in, ``NOBODY`` where none has it.
-
-    Args:
-        ends: of the parts (``bounds``).
-        offsets: in the file, shape (n,). A record lies where its first byte does.
-    """
-    found = np.searchsorted(ends, np.asarray(offsets, np.int64), side="right") - 1
-    return np.where(found < len(ends) - 1, found, NOBODY)
 
 
 def _split(records: I64, sizes: F64, capacities: Sequence[float]) -> list[I64]:

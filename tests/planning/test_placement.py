@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 
 from lmdbio.planning.order import Epoch
-from lmdbio.planning.placement import NOBODY, bounds, frequency, holder, home, next_use
+from lmdbio.planning.placement import bounds, frequency, home, next_use
 
 
 def uses(count: int, epochs: int, node: int = 0, nodes: int = 1) -> np.ndarray:
@@ -100,7 +100,5 @@ def test_parts_of_nodes_with_room_to_spare_are_even() -> None:
     assert np.diff(bounds(90, [100, 200], 1)).tolist() == [30, 60], "by their rooms"
 
 
-def test_a_record_is_held_by_the_node_that_has_its_first_byte() -> None:
-    ends = bounds(100, [20, 0, 30], 10)
-    assert ends.tolist() == [0, 20, 20, 50]
-    assert holder(ends, [0, 19, 20, 49, 50, 99]).tolist() == [0, 0, 2, 2, NOBODY, NOBODY]
+def test_a_node_without_room_has_no_part() -> None:
+    assert bounds(100, [20, 0, 30], 10).tolist() == [0, 20, 20, 50]
