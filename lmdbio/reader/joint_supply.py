@@ -308,8 +308,8 @@ class JointSupply:
 
     @property
     def is_cold(self) -> bool:
-        """Whether this root still reads what is to be there before the first block."""
-        return self._holdings.is_cold
+        """Whether this root still reads what its own ranks wait for before the first block."""
+        return not self._has_left and self._holdings.is_cold
 
     @property
     def serves(self) -> bool:
