@@ -24,6 +24,7 @@ __all__ = [
     "DEFAULT_BYTES_MAX",
     "ENVIRONMENT",
     "FootprintBound",
+    "LengthBound",
     "available_bytes",
     "budget_bytes",
     "recently_available_bytes",
@@ -237,3 +238,42 @@ class FootprintBound:
     def runs(self, lengths: tuple[int, ...], repeats: int) -> int:
         """Bytes that ``repeats`` times a set of runs needs at most."""
         return min(self.total, repeats * sum(map(self.run, lengths)))
+
+
+class LengthBound:
+    """Bounds the bytes of any records that are copied, each rounded up to a multiple.
+
+    It knows how many records are of each length, to one part in 64: lengths are told apart by the
+    exponent of a float64 and the first bits of its fraction, rounded up.
+
+    Args:
+        alignment: bytes, to a multiple of which each record is rounded up.
+    """
+
+    #: Bits of a float64's fraction that lengths are not told apart by; and those of one half.
+    BITS, NONE = 46, int(np.float64(0.5).view(np.int64))
+
+    def __init__(self, alignment: int) -> None:
+        self._alignment = alignment
+        self._counts: npt.NDArray[np.int64] = np.zeros(1, np.int64)
+
+    def add(self, extents: npt.NDArray[Any]) -> None:
+        """Takes the extents (dtype ``EXTENT``) of more records."""
+        if not len(extents):
+            return
+        alignment = np.uint64(self._alignment)
+        lengths = (extents["length"] + alignment - np.uint64(1)) // alignment * alignment
+        up = (1 << self.BITS) - 1 - self.NONE
+        codes = (lengths.astype(np.float64).view(np.int64) + up) >> self.BITS
+        counts = np.bincount(np.maximum(codes, 0), minlength=len(self._counts))
+        counts[: len(self._counts)] += self._counts
+        self._counts = counts
+
+    def any(self, count: int) -> int:
+        """Bytes that ``count`` of the records need at most."""
+        codes = np.arange(len(self._counts))[::-1]
+        lengths = ((codes << self.BITS) + self.NONE).view(np.float64)
+        lengths[-1] = 0  # of those that have none
+        before = np.cumsum(self._counts[::-1])
+        taken = np.diff(np.minimum(before, count), prepend=0)
+        return int(np.ceil((taken * lengths).sum()))

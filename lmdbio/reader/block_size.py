@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from lmdbio import _core, share
 from lmdbio.locate.cursor_walk import CursorWalk
-from lmdbio.machine.budget import FootprintBound
+from lmdbio.machine.budget import FootprintBound, LengthBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
@@ -70,6 +70,7 @@ class Sizing:
         budget: bytes of this root's part of the window.
         apart: bytes of the budget that slots cannot have.
         takes_turns: roots read in turn (``Mode.tokens``).
+        takes_copies: rows may be copied to their slots (``is_joint``).
         sliced: the order whose windows roots may read in slices; None: they read block by block.
 
     Attributes:
@@ -88,6 +89,7 @@ class Sizing:
         apart: int,
         *,
         takes_turns: bool,
+        takes_copies: bool = False,
         sliced: Epochs | None = None,
     ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
@@ -96,6 +98,7 @@ class Sizing:
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
+        self._lengths = LengthBound(_core.ROW_ALIGNMENT) if takes_copies else None
         self._is_known = True
         self.window_buffers, self.why_no_windows = WindowBuffers(), ""
         self._is_derived = False  # the number of iterations
@@ -133,7 +136,10 @@ class Sizing:
         self._bound = FootprintBound(count, step)
         for first in range(0, count, EXTENTS_CHUNK):
             last = min(count, first + EXTENTS_CHUNK)
-            self._bound.add(source.index.run(first, last))
+            extents = source.index.run(first, last)
+            self._bound.add(extents)
+            if self._lengths is not None:
+                self._lengths.add(extents)
         self._set_apart_stages(source)
         self._set_apart_windows(max(source.mode.block_iterations, 1))
 
@@ -241,8 +247,8 @@ class Sizing:
         schedule = self._schedule
         span = rows if schedule.assignment == "blocked" else k * schedule.batch_size
         epochs = max(1, min(-(-(span - 1) // schedule.count) + 1, rows))
-        rounding = rows * (_core.ROW_ALIGNMENT - 1)
-        return epochs * self._bound.any(-(-rows // epochs)) + rounding
+        assert self._lengths is not None
+        return epochs * self._lengths.any(-(-rows // epochs))
 
     def _chunks_bytes(self, rows: int) -> int:
         """Return the bytes of all chunks that ``rows`` neighbours in a shuffled order lie in."""

@@ -120,8 +120,8 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         )
         team = plain.team_of(job.rank)
         memory = teams.budget_bytes, teams.apart_bytes
-        slots, takes_turns = options.slots, tokens > 0
-        sizing = Sizing(plain, team, slots, *memory, takes_turns=takes_turns, sliced=sliced.epochs)
+        takes = {"takes_turns": tokens > 0, "takes_copies": bool(wish.cache or sliced.epochs)}
+        sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
         here = teams.machine_roots
         # Over the job, 2 MEETINGs where roots keep something, and 1 where they read windows.
         rows = _agree_rows(job, wish, sliced, sizing, plain, source, roots_here=here)

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from lmdbio import _core
 from lmdbio.machine import budget
-from lmdbio.machine.budget import FootprintBound, available_bytes, budget_bytes
+from lmdbio.machine.budget import FootprintBound, LengthBound, available_bytes, budget_bytes
 
 GIB = 2**30
 
@@ -194,6 +194,27 @@ def test_a_bound_over_extents_not_yet_seen_is_refused() -> None:
         bound.run(1)
     with pytest.raises(RuntimeError, match="0 of 10"):
         bound.any(1)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.integers(0, 9000) | st.integers(0, 2**40), min_size=1, max_size=40),
+    st.sampled_from([1, 8]),
+    st.integers(0, 50),
+)
+def test_copied_records_never_exceed_the_bound_and_hardly_fall_short_of_it(
+    lengths: list[int], alignment: int, count: int
+) -> None:
+    extents = np.zeros(len(lengths), _core.EXTENT)
+    extents["length"] = lengths
+    bound = LengthBound(alignment)
+    assert bound.any(count) == 0
+    half = len(lengths) // 2
+    bound.add(extents[:half])
+    bound.add(extents[half:])
+    rounded = sorted((-(-length // alignment) * alignment for length in lengths), reverse=True)
+    need = sum(rounded[:count])
+    assert need <= bound.any(count) <= need * (1 + 1 / 64) + 1
 
 
 def test_a_recent_budget_is_asked_for_once_a_second(monkeypatch: pytest.MonkeyPatch) -> None:

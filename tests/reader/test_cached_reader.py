@@ -170,3 +170,21 @@ def test_memory_is_free_when_a_reader_is_closed(tmp_path: Path) -> None:
     assert reader.stats().cache_bytes >= size
     reader.close()
     assert kept - anonymous_bytes() > size // 2
+
+
+def test_small_records_need_no_page_each_in_the_window(tmp_path: Path) -> None:
+    count = 200_000
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        for i in range(count):
+            txn.put(b"%06d" % i, b"%06d" % i, append=True)
+    with Reader(
+        tmp_path / "db",
+        1000,
+        mode=lmdbio.Mode(engine="direct", locate="scan"),
+        cache="memory=64M",
+        shuffle="global",
+        iterations=20,
+        memory_bytes_max="2M",
+    ) as reader:
+        for batch in reader:
+            assert all(bytes(v) == b"%06d" % i for i, v in zip(batch.indices, batch, strict=True))
