@@ -117,6 +117,16 @@ void lio_extents_place(const lio_extent *extents, size_t count, uint32_t bits,
     }
 }
 
+size_t lio_extents_beyond(const lio_extent *extents, const uint64_t *places, size_t count,
+                          uint64_t limit, int64_t *beyond)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < count; i++)
+        if (extents[i].length > 0 && !lio_fits(places[i], extents[i].length, limit))
+            beyond[found++] = (int64_t)i;
+    return found;
+}
+
 size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_t count,
                          uint64_t room)
 {

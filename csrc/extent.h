@@ -54,6 +54,11 @@ int64_t lio_largest_run(const int64_t *before, size_t count, size_t length);
 void lio_extents_place(const lio_extent *extents, size_t count, uint32_t bits,
                        const uint32_t *numbers, size_t grains, uint64_t first, uint64_t *places);
 
+/* Finds the extents that end beyond `limit` in that memory, empty ones aside: their numbers go to
+ * `beyond`. Returns how many there are. */
+size_t lio_extents_beyond(const lio_extent *extents, const uint64_t *places, size_t count,
+                          uint64_t limit, int64_t *beyond);
+
 /* How many places, from the first on, lie inside of `room` bytes. */
 size_t lio_places_inside(const uint64_t *offsets, const uint64_t *lengths, size_t count,
                          uint64_t room);

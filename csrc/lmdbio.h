@@ -15,6 +15,7 @@
 #include "buffer.h"
 #include "trace.h"
 #include "plan.h"
+#include "checksum.h"
 #include "storage.h"
 #include "engine.h"
 #include "locate.h"

@@ -1,5 +1,8 @@
 #include "storage.h"
+#include "extent.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -73,4 +76,14 @@ void lio_storage_look(int fd, lio_storage *out)
 {
     lio_storage_glance(fd, out);
     look_at_statx(fd, out);
+}
+
+int lio_storage_release(int fd, uint64_t offset, uint64_t length)
+{
+    if (length == 0)
+        return 0;
+    if (!lio_fits(offset, length, INT64_MAX))
+        return EINVAL;
+    int mode = FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE;
+    return fallocate(fd, mode, (off_t)offset, (off_t)length) == 0 ? 0 : errno;
 }

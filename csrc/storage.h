@@ -27,4 +27,8 @@ void lio_storage_look(int fd, lio_storage *out);
 /* The same but `mount_id`, `direct_known` and `direct_alignment`, which take a call of the kernel more. */
 void lio_storage_glance(int fd, lio_storage *out);
 
+/* Gives a range of a file back to the file system: it reads as zeros from then on, and the file is as
+ * long as it was. Returns 0, or errno. */
+int lio_storage_release(int fd, uint64_t offset, uint64_t length);
+
 #endif

@@ -16,6 +16,7 @@ from lmdbio._core.bookmark import (
     skip_records,
     walk_records,
 )
+from lmdbio._core.checksum import CHECKED_PAGE_BYTES, compare_sums, crc32c, sum_pages
 from lmdbio._core.clock import CLOCK_FLAGS, SOURCES, run_clock
 from lmdbio._core.codec import (
     BLOCK_LEAVES_MAX,
@@ -59,6 +60,7 @@ from lmdbio._core.exchange import (
 from lmdbio._core.extents import (
     count_inside,
     count_same,
+    extents_beyond,
     find_extents,
     footprint,
     largest_run,
@@ -122,7 +124,7 @@ from lmdbio._core.sources import (
     find_round_uses,
 )
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
-from lmdbio._core.storage import Ground, look_at
+from lmdbio._core.storage import Ground, look_at, release_range
 from lmdbio._core.trace import SpanKind, Traced, ring
 from lmdbio._core.traffic import TRAFFIC_FLAGS, run_traffic
 from lmdbio._core.transaction import Begins, Names, Transacts
@@ -173,6 +175,10 @@ __all__ = [
     "LeafItems",
     "Leaves",
     "NO_HOME",
+    "CHECKED_PAGE_BYTES",
+    "compare_sums",
+    "crc32c",
+    "sum_pages",
     "Memory",
     "MemoryPool",
     "Meta",
@@ -215,6 +221,7 @@ __all__ = [
     "compare_keys",
     "find_database",
     "find_extents",
+    "extents_beyond",
     "footprint",
     "go_to",
     "keep_heap",
@@ -229,6 +236,7 @@ __all__ = [
     "copy_rows",
     "lend",
     "look_at",
+    "release_range",
     "make_plan",
     "look",
     "look_whole",

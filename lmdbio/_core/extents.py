@@ -229,3 +229,22 @@ def place_extents(extents: Extents, bits: int, numbers: npt.NDArray[np.uint32], 
         pointer_to(places, "uint64_t *"),
     )
     return places
+
+
+def extents_beyond(extents: Extents, places: U64, limit: int) -> npt.NDArray[np.int64]:
+    """Returns the numbers of extents that end beyond ``limit`` in memory, empty ones aside. Pure.
+
+    Args:
+        extents: dtype ``EXTENT``, shape (n,).
+        places: where they begin there (``place_extents``).
+    """
+    extents = np.ascontiguousarray(extents, EXTENT)
+    beyond = np.empty(len(extents) + 1, np.int64)
+    found = brief_up_to("lio_extents_beyond", len(extents))(
+        pointer_to(extents, "lio_extent *"),
+        pointer_to(places, "uint64_t *"),
+        len(extents),
+        limit,
+        pointer_to(beyond, "int64_t *"),
+    )
+    return beyond[:found]

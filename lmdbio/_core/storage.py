@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 from lmdbio._core._lmdbio import ffi, lib
@@ -44,3 +45,14 @@ def look_at(fd: int) -> Ground:
         direct_alignment=int(out.direct_alignment) if out.direct_known else None,
         disk=bool(out.disk),
     )
+
+
+def release_range(fd: int, offset: int, length: int, path: str) -> None:
+    """Gives a range of a file back to the file system: it reads as zeros from then on.
+
+    Raises:
+        OSError: the file system cannot.
+    """
+    code = int(lib.lio_storage_release(fd, offset, length))
+    if code:
+        raise OSError(code, os.strerror(code), path)

@@ -30,8 +30,8 @@ __all__ = ["Rest", "Stats", "StageCounter"]
 #: Why a root's thread rests: reads are under way; no slot is free; it is another root's turn to
 #: read, or to seek.
 Rest: TypeAlias = Literal["reads", "idle", "turn"]
-#: Where rows of a block came from: the root's own memory, another root, or the file.
-Source: TypeAlias = Literal["own", "peer", "file"]
+#: Where rows of a block came from: the root's own memory, its disk, another root, or the file.
+Source: TypeAlias = Literal["own", "disk", "peer", "file"]
 #: Why another root has not sent a row: it came too late, or that root has ended.
 Missed: TypeAlias = Literal["late", "gone"]
 _RESTS: dict[Rest, str] = {
@@ -82,12 +82,15 @@ class Stats:
         own_records, own_bytes: rows of this root's blocks out of its own memory: windows of a
             shuffled order, or its home (``Cache``). Each row's bytes are rounded up to a multiple
             of 8.
+        disk_records, disk_bytes: the same out of its cache file.
         peer_records, peer_bytes: rows that other roots have sent; bytes that came too late count.
         file_records, file_bytes: rows of blocks that were read for these alone; with a cache that
             fills as it is used, all of the first epoch.
         late_records, gone_records: of these, for other roots were late, or had ended.
         served_bytes: rows that were sent to other roots.
         warm_bytes, cache_bytes: read to be kept; memory for what is kept, of this root.
+        cache_disk_bytes, damaged_pages: of its cache file: what it keeps; pages that were not as
+            they had been written, and were read from the data file again.
         window_bytes: shared memory that this rank owns now.
     """
 
@@ -119,6 +122,8 @@ class Stats:
     guessed_records: int = 0
     own_records: int = 0
     own_bytes: int = 0
+    disk_records: int = 0
+    disk_bytes: int = 0
     peer_records: int = 0
     peer_bytes: int = 0
     file_records: int = 0
@@ -128,6 +133,8 @@ class Stats:
     served_bytes: int = 0
     warm_bytes: int = 0
     cache_bytes: int = 0
+    cache_disk_bytes: int = 0
+    damaged_pages: int = 0
     window_bytes: int = 0
 
     @classmethod
@@ -469,6 +476,8 @@ class StageCounter:
                 guessed_records=self.guessed_records,
                 own_records=self.source_records["own"],
                 own_bytes=self.source_bytes["own"],
+                disk_records=self.source_records["disk"],
+                disk_bytes=self.source_bytes["disk"],
                 peer_records=self.source_records["peer"],
                 file_records=self.source_records["file"],
                 file_bytes=self.source_bytes["file"],

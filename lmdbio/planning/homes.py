@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,16 @@ from lmdbio.planning.places import Places
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import BlockSources, RoundUses, seats
 
-__all__ = ["GRAIN_BYTES_MAX", "GRAIN_BYTES_MIN", "Grains", "HomeSources", "Homes", "grain_bytes"]
+__all__ = [
+    "GRAIN_BYTES_MAX",
+    "GRAIN_BYTES_MIN",
+    "Grains",
+    "HomeSources",
+    "Homes",
+    "Room",
+    "Tiers",
+    "grain_bytes",
+]
 
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
@@ -127,6 +137,16 @@ class Grains:
             found[np.minimum(first + step, last)] = True
         return found
 
+    def touch(self, extents: _core.Extents, marked: Flags, begin: int) -> Flags:
+        """Return which extents lie in a marked grain; none of them is empty.
+
+        Args:
+            marked: of used grains from number ``begin`` on.
+        """
+        before = np.concatenate(([0], np.cumsum(marked)))
+        first, last = self.first(extents) - begin, self.last(extents) - begin
+        return np.asarray(before[last + 1] > before[first])
+
 
 @dataclass(frozen=True)
 class Homes:
@@ -210,6 +230,50 @@ class Homes:
     def held_bytes(self) -> int:
         """Bytes of the grains that have a home."""
         return int(self.ends[-1]) << self.grains.bits
+
+
+class Room(NamedTuple):
+    """Room of a root for its home, by tier.
+
+    Attributes:
+        memory, disk: bytes.
+    """
+
+    memory: int
+    disk: int = 0
+
+    def total(self, grains: Grains) -> int:
+        """Return the room for grains, those aside that both tiers keep.
+
+        The last records in memory may end in grains behind it; those that begin before these are
+        read from the disk as a whole.
+        """
+        both = (
+            grains.span_max - 1 if self.memory >> grains.bits and self.disk >> grains.bits else 0
+        )
+        units = (self.memory >> grains.bits) + (self.disk >> grains.bits) - both
+        return max(units, self.memory >> grains.bits, self.disk >> grains.bits) << grains.bits
+
+
+class Tiers(NamedTuple):
+    """The grains of a home in each tier, by their places in it.
+
+    A record that lies in ``memory`` whole is read there, each other one on the disk. Grains in
+    memory are on the disk as well, as far as that has room: for the next job.
+
+    Attributes:
+        memory: the first ones.
+        disk: the last ones.
+    """
+
+    memory: range
+    disk: range
+
+    @classmethod
+    def of(cls, kept: int, room: Room, bits: int) -> Tiers:
+        """Return the tiers of a home that keeps so many grains."""
+        in_memory = min(kept, room.memory >> bits)
+        return cls(range(in_memory), range(max(0, kept - (room.disk >> bits)), kept))
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.machine.budget import FootprintBound, LengthBound
 from lmdbio.planning.mode import AUTO
 from lmdbio.planning.order import Epochs
+from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
 
@@ -43,6 +44,8 @@ WINDOW_BYTES_MIN = 2 * 2**20
 MESSAGE_BYTES = _core.Exchange.MESSAGE_BYTES
 #: A slot may be so much larger than the bound, for gaps that a root reads over.
 GAP_ALLOWANCE = 1.25
+#: Blocks whose rows are staged from a disk: the next one is read while one is copied.
+STAGES = 2
 #: Extents that ``measure`` asks of the source at once.
 EXTENTS_CHUNK = 2**18
 
@@ -102,7 +105,7 @@ class Sizing:
         self._is_known = True
         self.window_buffers, self.why_no_windows = WindowBuffers(), ""
         self._is_derived = False  # the number of iterations
-        self._is_kept, self._is_read_aside = False, False
+        self._is_kept, self._is_read_aside, self._is_staged = False, False, False
         self._takes_turns, self.sliced = takes_turns and len(schedule.teams) > 1, sliced
         self._aim()
 
@@ -159,16 +162,8 @@ class Sizing:
         schedule, bound = self._schedule, self._bound
         if self.sliced is None:
             return
-        shuffle, roots = self.sliced.shuffle, len(schedule.teams)
-        mixed = shuffle.window_records(schedule.count)
-        rows = -(-mixed // roots)
-        # A slice takes whole chunks where it has no neighbours; else parts of two more, and the
-        # file's last chunk may be a short one between them.
-        most = -(-mixed // shuffle.chunk)
-        parts = (rows - 2) // shuffle.chunk + 2 + (schedule.count % shuffle.chunk > 0)
-        chunks = most if roots == 1 else min(max(parts, 1), most)
-        least = min(bound.total, chunks * bound.run(min(shuffle.chunk, rows)))
-        size = self._rounded(int(least * GAP_ALLOWANCE))
+        roots = len(schedule.teams)
+        size = self._rounded(int(_slice_bytes(schedule, self.sliced, bound) * GAP_ALLOWANCE))
         if roots * size < WINDOW_BYTES_MIN:
             self.why_no_windows = f"windows of {roots * size >> 10} KiB are small"
             return
@@ -191,16 +186,30 @@ class Sizing:
         self.sliced, self.window_buffers = None, WindowBuffers()
         self._aim()
 
-    def keep(self, *, is_whole: bool) -> None:
+    def keep(self, *, is_whole: bool, buffer_bytes: int) -> None:
         """Count what roots need that keep parts of the file, but not those parts.
 
         Args:
             is_whole: they keep all of it; else rows are read from the file, into memory beside
                 the slots.
+            buffer_bytes: of what is on its way to disks, whose rows are staged; 0: there are none.
         """
         self._is_kept, self._is_read_aside = True, not is_whole
-        self._apart += self.messages * MESSAGE_BYTES
+        self._is_staged = buffer_bytes > 0
+        self._apart += self.messages * MESSAGE_BYTES + buffer_bytes
         self._aim()
+
+    def stage_bytes(self, k: int) -> int:
+        """Return the bytes of rows on their way from this root's disk, at most.
+
+        All rows of a block may be on one disk. On average it has those of as many blocks as there
+        are roots.
+        """
+        if not self._is_staged or self._lengths is None:
+            return 0
+        rows = k * self._schedule.batch_size
+        pages = 2 * rows * PAGE_BYTES  # a row begins and ends anywhere in one
+        return STAGES * self._rounded(self._lengths.any(rows) + pages)
 
     @property
     def is_joint(self) -> bool:
@@ -266,7 +275,10 @@ class Sizing:
         )
 
     def _fits(self, k: int) -> bool:
-        return self._apart + self._slots * self._slot_bytes(k) <= self._budget
+        return self._need(k) <= self._budget
+
+    def _need(self, k: int) -> int:
+        return self._apart + self.stage_bytes(k) + self._slots * self._slot_bytes(k)
 
     def _slot_bytes(self, k: int) -> int:
         """Return the bytes of a slot, and of what is read beside it for its rows."""
@@ -283,8 +295,7 @@ class Sizing:
             ValueError: ``k`` iterations do not fit the budget, or not even one does.
         """
         if not self._fits(max(k, 1)):
-            slot = self._slot_bytes(max(k, 1))
-            need = self._apart + self._slots * slot
+            need = self._need(max(k, 1))
             what = "one iteration" if k <= 1 else f"a block of {k} iterations"
             raise ValueError(
                 f"{what} needs {need} bytes of window on this root ({self._slots} slots), "
@@ -327,7 +338,8 @@ class Sizing:
         """Return how to cut this root's part of the window for blocks of ``k`` iterations."""
         table, data = self._table_bytes(k), self._data_bytes(k)
         slots = self._more_slots(k, self._slot_bytes(k))
-        spare = (self._budget - self._apart) // slots - self._slot_bytes(k)
+        room = self._budget - self._apart - self.stage_bytes(k)
+        spare = room // slots - self._slot_bytes(k)
         allowance = min(int(data * (GAP_ALLOWANCE - 1)), spare) if self._is_known else spare
         if self._mixed_rows and not self.is_joint:
             # Where a block begins inside a group, it takes parts of two: both are read whole.
@@ -341,5 +353,19 @@ class Sizing:
         if not self._is_derived:
             return self._slots
         wanted = self._ahead // max(1, self.block_bytes(k))
-        room = int((self._budget - self._apart) // (GAP_ALLOWANCE * slot_bytes))
+        left = self._budget - self._apart - self.stage_bytes(k)
+        room = int(left // (GAP_ALLOWANCE * slot_bytes))
         return max(self._slots, min(wanted, room, SLOTS_MAX))
+
+
+def _slice_bytes(schedule: Schedule, sliced: Epochs, bound: FootprintBound) -> int:
+    """Return the bytes of a root's slice of a whole window, at most; gaps excluded."""
+    shuffle, roots = sliced.shuffle, len(schedule.teams)
+    mixed = shuffle.window_records(schedule.count)
+    rows = -(-mixed // roots)
+    # A slice takes whole chunks where it has no neighbours; else parts of two more, and the
+    # file's last chunk may be a short one between them.
+    most = -(-mixed // shuffle.chunk)
+    parts = (rows - 2) // shuffle.chunk + 2 + (schedule.count % shuffle.chunk > 0)
+    chunks = most if roots == 1 else min(max(parts, 1), most)
+    return min(bound.total, chunks * bound.run(min(shuffle.chunk, rows)))

@@ -1,11 +1,13 @@
-"""Caching: whether roots keep parts of the file in memory, and which.
+"""Caching: whether roots keep parts of the file, in memory or on a disk, and which.
 
-Cache, nodes, file -> memory of each root -> grains -> homes -> the memory is taken
+Cache, nodes, file -> room of each root -> grains -> homes -> memory, and pages on the disk
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
@@ -20,13 +22,19 @@ from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
-    from lmdbio.planning.homes import Homes
-    from lmdbio.reader.home import HomeMemory
+    from lmdbio.planning.homes import Homes, Room
+    from lmdbio.reader.home_store import HomeStore
 
 __all__ = ["Caching", "Wish", "agree_cache", "choose_cache"]
 
 #: "auto" takes a part of the memory that a node has left, at most: a half.
 AUTO_PART = 2
+#: So much of what is free on a disk is taken where nothing is said: a half.
+DISK_PART = 2
+#: Less than this part of a cache file is header and sums.
+SUM_PART = 512
+#: The folder of a disk for "auto", and for a Cache that names none.
+FOLDER_VARIABLE = "LMDBIO_CACHE_DIR"
 #: Records whose extents are looked up at once.
 PART = 2**18
 
@@ -70,25 +78,53 @@ class Caching(NamedTuple):
         kept: by this root; None where this rank is none, or roots keep nothing.
         are_kept: roots keep parts of the file.
         is_whole: all records have a home.
+        buffer_bytes: of a root, for what is on its way to a disk; 0: there are no disks.
         are_sent: roots send each other rows.
         mpi: on roots, the library that carries them.
         reason: for it.
     """
 
-    kept: HomeMemory | None
+    kept: HomeStore | None
     are_kept: bool
     is_whole: bool
+    buffer_bytes: int
     are_sent: bool
     mpi: _core.MpiLibrary | None
     reason: Reason
 
 
 class _Offer(NamedTuple):
-    """Bytes that a root can keep at most; of a request; and why it cannot send rows, if so."""
+    """Room of a root; bytes of a request; and why it cannot send rows, if so."""
 
-    room: int
+    room: Room
     request_bytes_max: int
     silence: str
+
+
+class _Taken(NamedTuple):
+    """The part of the file that all roots keep, and that of one of them.
+
+    Attributes:
+        held, whole: bytes that all keep, and of all records.
+        memory, disk: bytes of its grains that lie there.
+        is_split: some grains are on its disk alone.
+        is_full: an earlier job has left all of them there.
+    """
+
+    held: int
+    whole: int
+    memory: int
+    disk: int
+    is_split: bool
+    is_full: bool
+
+    @classmethod
+    def of(cls, store: HomeStore) -> _Taken:
+        """Return what a root tells of its part."""
+        homes, size = store.sources.homes, store.grain_bytes
+        whole, tiers = homes.grains.used_bytes, store.tiers
+        memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
+        return cls(homes.held_bytes, whole, memory, disk, store.is_split, store.is_full)
 
 
 def agree_cache(
@@ -100,80 +136,155 @@ def agree_cache(
     *,
     roots_here: int,
 ) -> Caching:
-    """Settle what each root keeps, and take the memory for it. Collective over the job.
+    """Settle what each root keeps, and take the room for it. Collective over the job.
 
     Args:
         wish: which cache there is to be.
         schedule: of all ranks.
-        source: of this root; None where this rank is none.
+        source: of this root, whose cache file it gets; None where this rank is none.
         measure: goes through the extents of all records; returns the bytes of a request.
         roots_here: on this machine.
 
     Raises:
         MemoryError: a root has not the memory that was asked for.
+        OSError: a root's folder for cache files cannot be used.
     """
     if wish.cache is None:
-        return Caching(None, False, False, False, None, wish.reason)
-    from lmdbio.planning.homes import HomeSources  # others begin sooner without them
-    from lmdbio.reader.home import HomeMemory
+        return Caching(None, False, False, 0, False, None, wish.reason)
+    from lmdbio.reader.filling import BUFFER_BYTES  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
+    roots = len(schedule.teams)
 
     def offer() -> _Offer | None:
         nonlocal library
         if source is None:
             return None
-        request_bytes_max, silence = measure(source), ""
-        if len(schedule.teams) > 1:
-            library, silence = share.find_library(job)
-        room = _room(wish.cache, source, len(schedule.teams), roots_here)
-        return _Offer(room, request_bytes_max, silence)
+        library, silence = share.find_library(job) if roots > 1 else (None, "")
+        request_bytes_max = measure(source)
+        _take_file(wish.cache, source, schedule.team_of(job.rank), roots, roots_here)
+        return _Offer(_room(wish.cache, source, roots, roots_here), request_bytes_max, silence)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
     silence = next((one.silence for one in offers if one.silence), "")
-    kept: list[HomeMemory] = []  # on this rank: one, or none
+    kept: list[HomeStore] = []  # on this rank: one, or none
 
-    def take() -> tuple[int, int] | None:
+    def take() -> _Taken | None:
         if source is None:
             return None
-        sources = HomeSources(
-            schedule, _homes(source, schedule.count, offers), is_warm=wish.is_warm
-        )
-        kept.append(HomeMemory.of(sources, schedule.team_of(job.rank)))
-        return sources.homes.held_bytes, sources.homes.grains.used_bytes
+        kept.append(_store(wish, schedule, source, schedule.team_of(job.rank), offers))
+        return _Taken.of(kept[0])
 
-    held, whole = next(one for one in job.together(take) if one is not None)
-    text = _told(len(offers), held, whole)
+    taken = [one for one in job.together(take) if one is not None]
+    is_warm = wish.is_warm or all(one.is_full for one in taken)
+    store = kept[0].warm(is_warm) if kept else None
+    text = _told(taken, silence)
     if silence:
         library = None
-        text += f", but send each other nothing: {silence}"
         tell(f"cache: {text}")
-    reason, are_sent = Reason("keyword", text), not silence and len(offers) > 1
-    return Caching(kept[0] if kept else None, True, held >= whole, are_sent, library, reason)
+    is_whole, are_sent = taken[0].held >= taken[0].whole, not silence and roots > 1
+    buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
+    reason = Reason("keyword", text)
+    return Caching(store, True, is_whole, buffer_bytes, are_sent, library, reason)
 
 
-def _told(roots: int, held: int, whole: int) -> str:
-    who = "1 root keeps" if roots == 1 else f"{roots} roots keep"
-    return f"{who} {held >> 20} of {whole >> 20} MiB in memory"
+def _store(
+    wish: Wish, schedule: Schedule, source: RootSource, team: int, offers: list[_Offer]
+) -> HomeStore:
+    """Take what this root needs for its home.
+
+    Raises:
+        MemoryError, OSError: it cannot be had.
+    """
+    from lmdbio.planning.homes import HomeSources
+    from lmdbio.reader.home_store import HomeStore
+
+    sources = HomeSources(schedule, _homes(source, schedule.count, offers))
+    room = offers[team].room
+    return HomeStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
 
 
-def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> int:
+def _told(taken: list[_Taken], silence: str) -> str:
+    who = "1 root keeps" if len(taken) == 1 else f"{len(taken)} roots keep"
+    where = []
+    memory, disk = sum(one.memory for one in taken), sum(one.disk for one in taken)
+    if memory:
+        where.append("in memory" if not disk else f"{memory >> 20} in memory")
+    if disk:
+        where.append("on disks" if not memory else f"{disk >> 20} on disks")
+    left = " (an earlier job has left them there)" if all(one.is_full for one in taken) else ""
+    first = taken[0]
+    text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {', '.join(where)}{left}"
+    return text + f", but send each other nothing: {silence}" if silence else text
+
+
+def _folder(cache: Cache | str | None) -> Path | None:
+    """Return the folder of a disk that roots are to use; None: none."""
+    named = cache.disk if isinstance(cache, Cache) else os.environ.get(FOLDER_VARIABLE)
+    return Path(named) if named else None
+
+
+def _take_file(
+    cache: Cache | str | None, source: RootSource, team: int, roots: int, roots_here: int
+) -> None:
+    """Take a cache file in the folder of this root's disk, if it is to use one.
+
+    Roots of a job leave each other theirs: each takes those of its own number, and of numbers that
+    larger jobs alone have; a root that is alone here takes any.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written to.
+    """
+    folder = _folder(cache)
+    if folder is None:
+        return
+    from lmdbio.cache import CacheFile, SourceState
+    from lmdbio.cache.cache_file import NUMBERS_MAX
+
+    pages = source.index.pages
+    metas = _core.meta_bytes(pages, source.index.meta.layout)
+    state = SourceState.of(source.index.path, os.fstat(pages.fd), metas)
+    numbers = list(range(team, NUMBERS_MAX, roots))
+    if roots_here == 1:
+        numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
+    source.cache_file = CacheFile.take(folder, state, numbers)
+
+
+def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> Room:
     """Return how many bytes a root keeps at most.
 
     Raises:
         MemoryError: it has not the memory that was asked for.
     """
+    from lmdbio.planning.homes import Room
+
+    disk = _disk_room(cache, source, roots_here)
     available = available_bytes() // roots_here
     if not isinstance(cache, Cache):
-        return available // AUTO_PART
-    room = int(cache.memory)
-    need = min(room, source.engine.size() // roots)
+        return Room(available // AUTO_PART, disk)
+    memory = int(cache.memory)
+    need = min(memory, source.engine.size() // roots)
     if need > available:
         raise MemoryError(
             f"{source.index.path}: cache: {need >> 20} MiB of memory are more than the "
             f"{available >> 20} MiB that each of the {roots_here} roots of this machine can get"
         )
+    return Room(memory, disk)
+
+
+def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -> int:
+    """Return how many bytes of the data file a root keeps on its disk at most."""
+    file = source.cache_file
+    if file is None:
+        return 0
+    asked = cache.disk_bytes if isinstance(cache, Cache) else None
+    there = file.disk_bytes
+    free = file.free_bytes // roots_here + there
+    free -= free // SUM_PART
+    room = free // DISK_PART if asked is None else min(int(asked), free)
+    if asked is not None and room < int(asked):
+        tell(f"{file.path}: the disk has room for {room >> 20} of {int(asked) >> 20} MiB")
     return room
 
 
@@ -185,9 +296,10 @@ def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     assert not isinstance(index, CursorWalk)  # refused with the arguments
     request_bytes_max = min(one.request_bytes_max for one in offers)
     end = max(int((part["offset"] + part["length"]).max()) for part in _parts(index, count))
-    grain = grain_bytes(request_bytes_max, min(one.room for one in offers), end // len(offers))
+    least = min(sum(one.room) for one in offers)
+    grain = grain_bytes(request_bytes_max, least, end // len(offers))
     grains = Grains.of(_parts(index, count), end, grain)
-    return Homes.of(grains, [one.room for one in offers], count, index.run)
+    return Homes.of(grains, [one.room.total(grains) for one in offers], count, index.run)
 
 
 def _parts(index: RecordIndex | SharedExtents, count: int) -> Iterator[_core.Extents]:

@@ -10,17 +10,22 @@ memory.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
 import numpy as np
+import numpy.typing as npt
 
 from lmdbio import _core, share
+from lmdbio.observe.stats import Source, Stats
 from lmdbio.planning.sources import RoundUses
 from lmdbio.reader.flight import Awaited
 
 __all__ = ["Holding", "Holdings"]
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 #: Between two words to roots that wait, seconds: they give rows up after one without any.
 SIGN_SECONDS = 0.2
@@ -47,6 +52,10 @@ class Holding:
     copies: list[_core.Copying] = field(default_factory=list)
     shipment: _core.Shipment | None = None
     has_arrived: bool = False
+
+    def by_source(self, records: I64) -> Iterator[tuple[Source, Flags | slice]]:  # noqa: ARG002
+        """Yield the sources of some of its records, and which of them come from each."""
+        yield "own", slice(None)
 
     @property
     def is_used_up(self) -> bool:
@@ -100,9 +109,9 @@ class Holdings(ABC):
         return False
 
     @property
-    def kept_bytes(self) -> int:
-        """Memory for what is kept over all rounds."""
-        return 0
+    def counts(self) -> Stats:
+        """The memory, and room on a disk, that is taken over all rounds."""
+        return Stats()
 
     @abstractmethod
     def tend(self) -> None:

@@ -36,7 +36,8 @@ from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
 from lmdbio.reader.holdings import Holding, Holdings
-from lmdbio.reader.home import Home, HomeMemory
+from lmdbio.reader.home import Home
+from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
@@ -109,7 +110,7 @@ class JointSupply:
 
     def engines(self) -> Stats:
         """Return the engines' counts, and the exchange's; also after ``close``."""
-        stats = self._source.stats() + Stats(cache_bytes=self._holdings.kept_bytes)
+        stats = self._source.stats() + self._holdings.counts
         if self._exchange is None:
             return stats
         counts = self._exchange.counts()
@@ -256,7 +257,8 @@ class JointSupply:
         holding.copies.append(copying)
         holding.own_left -= len(rows)
         self._counter.submitted(begun)
-        block.count("own", rows)
+        for source, some in holding.by_source(block.sources.records[rows]):
+            block.count(source, rows[some])
 
     def submit(self, pending: PendingBlock) -> Flight:
         """Return a block whose own rows are all copied, or about to be."""
@@ -362,11 +364,12 @@ def _is_guarded() -> None:
 def supply_jointly(
     source: RootSource,
     schedule: Schedule,
-    held: HomeMemory | Epochs,
+    held: HomeStore | Epochs,
     team: int,
     window: share.NodeWindow,
     request_bytes_max: int,
     buffers: WindowBuffers,
+    stage_bytes_max: int,
     exchange: share.Exchange | None,
     counter: StageCounter,
 ) -> JointSupply:
@@ -375,22 +378,22 @@ def supply_jointly(
     Args:
         held: what this root keeps; or the order whose windows roots read in slices.
         buffers: memory for windows.
+        stage_bytes_max: of rows on their way from its disk.
         As ``JointSupply``, the others.
     """
     sources: Sources | HomeSources
     holdings: Holdings
-    gap_bytes_max = source.choice.gap_bytes_max
-    if isinstance(held, HomeMemory):
+    options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
+    if isinstance(held, HomeStore):
         sources = replace(held.sources, schedule=schedule)
-        kept = HomeMemory(sources, held.memory)
-        holdings = Home(source, kept, team, request_bytes_max, exchange, counter)
-        gap_bytes_max = 0  # no byte is read that is not needed
+        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
+        store = replace(held, sources=sources)
+        holdings = Home(source, store, options, stage_bytes_max, exchange, counter)
     else:
         sources = Sources(schedule, held)
         holdings = Windows(
             source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
         )
-    options = PlanOptions(gap_bytes_max, request_bytes_max)
     return JointSupply(
         source, schedule, sources, holdings, team, window, options, exchange, counter
     )

@@ -229,10 +229,10 @@ def _cache(given: Any) -> Cache | str | None:
         return None
     if not isinstance(given, Cache):
         raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
-    if given.placement != "home" or given.disk is not None:
+    if given.placement != "home":
         raise ValueError(
-            "a Reader's cache has placement='home', and memory alone: the others are for "
-            "lmdbio plan and lmdbio simulate"
+            "a Reader's cache has placement='home': the others are for lmdbio plan and lmdbio "
+            "simulate"
         )
     return given
 

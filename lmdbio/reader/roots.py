@@ -18,7 +18,7 @@ import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -43,6 +43,9 @@ from lmdbio.share import Job
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import WARNING, tell
 
+if TYPE_CHECKING:
+    from lmdbio.cache import CacheFile  # others begin sooner without it
+
 __all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
 #: Records whose bytes roots compare where they read copies.
@@ -65,6 +68,7 @@ class RootSource:
         direct_path: reads past the page cache, while that pays.
         mode: of this root, every choice made.
         choice: engine, depth and sizes.
+        cache_file: on a disk of this node; None: it has none.
     """
 
     index: Index
@@ -72,6 +76,7 @@ class RootSource:
     direct_path: DirectPath
     mode: Mode
     choice: Choice
+    cache_file: CacheFile | None = None
 
     def stats(self) -> Stats:
         """Return the engines' counts; also after ``close``."""
@@ -104,7 +109,9 @@ class RootSource:
         self.mode = replace(self.mode, engine=self.engine.kind)
 
     def close(self) -> None:
-        """Close the engines and the file."""
+        """Close the engines and the files."""
+        if self.cache_file is not None:
+            self.cache_file.close()
         self.direct_path.close()
         self.engine.close()
         self.index.close()

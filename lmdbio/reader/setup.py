@@ -185,7 +185,10 @@ def _supply(
         exchange = share.Exchange(rows.mpi, mail.mail, roots, team, sizing.messages)
     held = sizing.sliced if kept is None else kept
     assert held is not None
-    return supply_jointly(source, schedule, held, team, window, size, buffers, exchange, counter)
+    stage_bytes = sizing.stage_bytes(schedule.block_iterations)
+    return supply_jointly(
+        source, schedule, held, team, window, size, buffers, stage_bytes, exchange, counter
+    )
 
 
 # --- the steps ---------------------------------------------------------------------------
@@ -410,7 +413,8 @@ def _agree_rows(
 
     caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
     if caching.are_kept:
-        sizing.keep(is_whole=caching.is_whole and (caching.are_sent or len(schedule.teams) == 1))
+        is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
+        sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
     library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
     are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
     return _Rows(windows, caching, are_sent, caching.mpi or library)

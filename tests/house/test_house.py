@@ -31,6 +31,7 @@ C_ROOMS = (
     "format",
     "buffer",
     "plan",
+    "checksum",
     "storage",
     "trace",
     "engine",

@@ -1,0 +1,159 @@
+#include "checksum.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+#include <arm_acle.h>
+#endif
+
+#define REFLECTED_POLYNOMIAL 0x82f63b78u
+
+enum { PAGE = LIO_CHECKSUM_PAGE_BYTES, SLICES = 8 };
+
+/* --- by tables, eight bytes at a time ---------------------------------------------------------- */
+
+static uint32_t tables[SLICES][256];
+static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
+
+static void make_tables(void)
+{
+    for (uint32_t i = 0; i < 256; i++) {
+        uint32_t crc = i;
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc & 1 ? crc >> 1 ^ REFLECTED_POLYNOMIAL : crc >> 1;
+        tables[0][i] = crc;
+    }
+    for (uint32_t i = 0; i < 256; i++)
+        for (int slice = 1; slice < SLICES; slice++)
+            tables[slice][i] = tables[slice - 1][i] >> 8 ^ tables[0][tables[slice - 1][i] & 255];
+}
+
+static uint32_t by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    pthread_once(&tables_once, make_tables);
+    for (; size >= SLICES; bytes += SLICES, size -= SLICES) {
+        uint32_t low = crc ^ ((uint32_t)bytes[0] | (uint32_t)bytes[1] << 8 |
+                              (uint32_t)bytes[2] << 16 | (uint32_t)bytes[3] << 24);
+        crc = tables[7][low & 255] ^ tables[6][low >> 8 & 255] ^ tables[5][low >> 16 & 255] ^
+              tables[4][low >> 24] ^ tables[3][bytes[4]] ^ tables[2][bytes[5]] ^
+              tables[1][bytes[6]] ^ tables[0][bytes[7]];
+    }
+    for (; size > 0; bytes++, size--)
+        crc = crc >> 8 ^ tables[0][(crc ^ *bytes) & 255];
+    return crc;
+}
+
+/* --- by the processor -------------------------------------------------------------------------- */
+
+#if defined(__x86_64__)
+
+__attribute__((target("sse4.2"))) static uint32_t by_processor(uint32_t crc, const uint8_t *bytes,
+                                                               size_t size)
+{
+    uint64_t wide = crc, word;
+    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        wide = _mm_crc32_u64(wide, word);
+    }
+    crc = (uint32_t)wide;
+    for (; size > 0; bytes++, size--)
+        crc = _mm_crc32_u8(crc, *bytes);
+    return crc;
+}
+
+static bool processor_can(void)
+{
+    return __builtin_cpu_supports("sse4.2") != 0;
+}
+
+#elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
+
+static uint32_t by_processor(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    uint64_t word;
+    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
+        memcpy(&word, bytes, sizeof word);
+        crc = __crc32cd(crc, word);
+    }
+    for (; size > 0; bytes++, size--)
+        crc = __crc32cb(crc, *bytes);
+    return crc;
+}
+
+static bool processor_can(void)
+{
+    return true;
+}
+
+#else
+
+static uint32_t by_processor(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    return by_tables(crc, bytes, size);
+}
+
+static bool processor_can(void)
+{
+    return false;
+}
+
+#endif
+
+uint32_t lio_crc32c(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    crc = processor_can() ? by_processor(~crc, bytes, size) : by_tables(~crc, bytes, size);
+    return ~crc;
+}
+
+uint32_t lio_crc32c_by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    return ~by_tables(~crc, bytes, size);
+}
+
+/* --- pages ------------------------------------------------------------------------------------- */
+
+static uint32_t page_sum(uint32_t seed, uint64_t number, const uint8_t *page)
+{
+    uint8_t begin[12];
+    for (int i = 0; i < 4; i++)
+        begin[i] = (uint8_t)(seed >> 8 * i);
+    for (int i = 0; i < 8; i++)
+        begin[4 + i] = (uint8_t)(number >> 8 * i);
+    uint32_t sum = lio_crc32c(lio_crc32c(0, begin, sizeof begin), page, PAGE);
+    return sum == 0 ? 1 : sum;
+}
+
+void lio_checksum_pages(uint32_t seed, const uint8_t *memory, uint64_t first, size_t count,
+                        uint32_t *sums)
+{
+    for (size_t i = 0; i < count; i++)
+        sums[i] = page_sum(seed, first + i, memory + i * PAGE);
+}
+
+size_t lio_checksum_compare(uint32_t seed, const lio_request *requests, size_t request_count,
+                            uint64_t buffer, uint64_t shift, const uint32_t *sums, uint64_t first,
+                            uint64_t count, uint64_t *differ, size_t room)
+{
+    size_t found = 0;
+    for (size_t i = 0; i < request_count; i++) {
+        const uint8_t *memory = (const uint8_t *)(uintptr_t)(buffer + requests[i].buffer_offset);
+        if (requests[i].offset < shift)
+            continue;
+        uint64_t begin = (requests[i].offset - shift) / PAGE;
+        for (uint64_t j = 0; j < requests[i].length / PAGE; j++) {
+            uint64_t number = begin + j;
+            if (number < first || number - first >= count || sums[number - first] == 0)
+                continue;
+            if (page_sum(seed, number, memory + j * PAGE) == sums[number - first])
+                continue;
+            if (found < room)
+                differ[found] = number;
+            found++;
+        }
+    }
+    return found;
+}

@@ -1,0 +1,279 @@
+"""One cache file, open and locked: taken again from an earlier job, or made; written, and checked.
+
+    folder -> a file of this data set that no job has open -> locked
+           -> of this state: its pages and sums are taken over; else it is emptied
+    pages in memory -> written -> their sums -> written: in this order, so that a page whose sum is
+                       there is a whole page, or is found not to be
+
+The lock is of the open file (flock), and ends with it: a job that is killed leaves none.
+
+Source: HDMLP thesis (Dryden et al.), the tiers of a node; LBANN's data store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
+from lmdbio.cache.source import SourceState
+from lmdbio.system.log import tell
+
+__all__ = ["CacheFile", "lock"]
+
+#: Files of one data set in one folder, at most: jobs that run at once, times their roots here.
+NUMBERS_MAX = 10_000
+#: A list of a folder locks each file for a moment.
+LOCK_TRIES, LOCK_SECONDS = 3, 0.01
+
+
+def lock(fd: int) -> bool:
+    """Lock an open file; return whether nobody else has.
+
+    Raises:
+        OSError: the file system has no locks.
+    """
+    for left in reversed(range(LOCK_TRIES)):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except OSError as error:
+            if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                raise
+        if left:
+            time.sleep(LOCK_SECONDS)
+    return False
+
+
+class CacheFile:
+    """A cache file that this process alone writes. Made by ``take``.
+
+    Args:
+        path: of the file.
+        fd: open and locked; owned from now on.
+        header: that stands in it, or is to.
+        is_new: there was nothing of this state in it.
+
+    Attributes:
+        path: of the file.
+        header: its range is that of ``keep``.
+    """
+
+    def __init__(self, path: str, fd: int, header: Header, *, is_new: bool) -> None:
+        self.path, self.header, self._fd, self._is_new = path, header, fd, is_new
+        self._has_begun = False
+
+    # --- taking one
+
+    @classmethod
+    def take(
+        cls, folder: Path, source: SourceState, numbers: Iterable[int] | None = None
+    ) -> CacheFile:
+        """Take a file of a folder that no job has open, or a new one, and lock it.
+
+        Args:
+            folder: there already.
+            source: the data file, in its state now.
+            numbers: that its name may have, best first; jobs that have roots side by side give
+                each other ones. None: any.
+
+        Raises:
+            OSError: the folder is none, cannot be written to, or has no locks.
+        """
+        names = [
+            f"{source.stem}-{number}{SUFFIX}"
+            for number in (range(NUMBERS_MAX) if numbers is None else numbers)
+        ]
+        there = {path.name for path in folder.iterdir()}
+        of_another_state: CacheFile | None = None
+        for name in names:
+            found = cls._open(folder / name, source, 0) if name in there else None
+            if found is None or (found._is_new and of_another_state is not None):
+                if found is not None:
+                    found.close()
+            elif found._is_new:
+                of_another_state = found
+            else:
+                if of_another_state is not None:
+                    of_another_state.close()
+                return found
+        if of_another_state is not None:
+            return of_another_state
+        for name in names:
+            if name in there:
+                continue
+            made = cls._open(folder / name, source, os.O_CREAT | os.O_EXCL)
+            if made is not None:
+                return made
+        raise OSError(errno.EMFILE, f"jobs have all {len(names)} cache files open", str(folder))
+
+    @classmethod
+    def _open(cls, path: Path, source: SourceState, flags: int) -> CacheFile | None:
+        """Open and lock a file; None: another job has it, or has made or removed it meanwhile."""
+        try:
+            fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        except (FileExistsError, FileNotFoundError):
+            return None
+        except PermissionError:
+            if flags & os.O_CREAT:
+                raise
+            return None  # another user's
+        try:
+            if not lock(fd) or os.fstat(fd).st_nlink == 0:
+                os.close(fd)
+                return None
+            if flags & os.O_CREAT:
+                return cls(str(path), fd, Header(source), is_new=True)
+            try:
+                return cls(str(path), fd, cls._found(fd, source), is_new=False)
+            except ValueError as error:
+                tell(f"{path}: is filled anew: {error}")
+                return cls(str(path), fd, Header(source), is_new=True)
+        except BaseException:
+            os.close(fd)
+            raise
+
+    @staticmethod
+    def _found(fd: int, source: SourceState) -> Header:
+        """Return the header of a file whose pages can be taken over.
+
+        Raises:
+            ValueError: they cannot, and why.
+        """
+        found, size = Header.parse(os.pread(fd, HEADER_BYTES, 0)), os.fstat(fd).st_size
+        if found.source != source:
+            raise ValueError("the data file has changed since")
+        if size != found.size:
+            raise ValueError(f"it has {size} bytes instead of {found.size}")
+        return found
+
+    # --- what it keeps
+
+    @property
+    def disk_bytes(self) -> int:
+        """Bytes that it takes on the disk."""
+        return os.fstat(self._fd).st_blocks * 512
+
+    @property
+    def free_bytes(self) -> int:
+        """Bytes that are free on the disk."""
+        system = os.fstatvfs(self._fd)
+        return system.f_bavail * system.f_frsize
+
+    def keep(self, first: int, end: int) -> npt.NDArray[np.uint32]:
+        """Say which pages it is to keep, and give the room of all others back.
+
+        Args:
+            first, end: numbers of pages.
+
+        Returns:
+            The sums of these pages, 0 where one is not there, uint32, shape (end - first,).
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        before, self.header = self.header, replace(self.header, first=first, end=end)
+        self._has_begun = True
+        if not self._is_new:
+            try:
+                self._release(before)
+            except OSError as error:  # the file system makes no holes
+                tell(f"{self.path}: is filled anew: {error.strerror}")
+                self._is_new = True
+        if self._is_new:
+            os.ftruncate(self._fd, 0)
+        os.ftruncate(self._fd, self.header.size)
+        self._write(memoryview(self.header.pack()), 0)
+        raw = (
+            b""
+            if self._is_new
+            else self._read(SUM_BYTES * (end - first), Header.sum_offset(first))
+        )
+        sums = np.zeros(end - first, np.uint32)
+        found = np.frombuffer(raw[: len(raw) // SUM_BYTES * SUM_BYTES], np.uint32)
+        sums[: len(found)] = found
+        return sums
+
+    def _release(self, before: Header) -> None:
+        """Give back the room of pages, and their sums, that it kept and is to keep no more."""
+        first, end = self.header.first, self.header.end
+        parts = (before.first, min(before.end, first)), (max(before.first, end), before.end)
+        for low, high in parts:
+            if low >= high:
+                continue
+            begin, size = Header.sum_offset(low), SUM_BYTES * (high - low)
+            self._write(memoryview(bytes(size)), begin)
+            offset = self.header.data_offset + low * PAGE_BYTES
+            _core.release_range(self._fd, offset, (high - low) * PAGE_BYTES, self.path)
+
+    def write(self, memory: memoryview, page: int, sums: npt.NDArray[np.uint32]) -> None:
+        """Write pages, and then their sums.
+
+        Args:
+            memory: of whole pages.
+            page: number of the first one.
+            sums: of them.
+
+        Raises:
+            OSError: they do not fit the disk, or it fails.
+        """
+        self._write(memory, self.header.data_offset + page * PAGE_BYTES)
+        self._write(sums.data.cast("B"), Header.sum_offset(page))
+
+    def forget(self, page: int) -> None:
+        """Note that a page is not there any more.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        self._write(memoryview(bytes(SUM_BYTES)), Header.sum_offset(page))
+
+    def open_engine(self, depth: int) -> _core.Engine:
+        """Return an engine that reads the file, also when another one has its name by now.
+
+        Raises:
+            OSError, MemoryError: it cannot be opened.
+        """
+        engine = _core.Engine(self.path, "pread", depth, opened=f"/proc/self/fd/{self._fd}")
+        with contextlib.suppress(OSError):  # advice
+            os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
+        return engine
+
+    def _write(self, memory: memoryview, offset: int) -> None:
+        while len(memory):
+            written = os.pwrite(self._fd, memory, offset)
+            if written == 0:
+                raise OSError(errno.EIO, "nothing was written", self.path)
+            memory, offset = memory[written:], offset + written
+
+    def _read(self, size: int, offset: int) -> bytes:
+        parts: list[bytes] = []
+        while size:
+            part = os.pread(self._fd, min(size, 1 << 30), offset)
+            if not part:
+                break
+            parts.append(part)
+            size, offset = size - len(part), offset + len(part)
+        return b"".join(parts)
+
+    def close(self) -> None:
+        """Unlock and close it, and remove it if nothing was ever kept. May be called twice."""
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        if self._is_new and not self._has_begun and os.fstat(fd).st_size == 0:
+            with contextlib.suppress(OSError):
+                Path(self.path).unlink()
+        with contextlib.suppress(OSError):  # a child that was forked meanwhile has it open too
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)

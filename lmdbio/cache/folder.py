@@ -1,0 +1,167 @@
+"""All cache files of a folder: listed, verified, cleared."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.cache.cache_file import lock
+from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
+
+__all__ = ["Entry", "clear", "find", "verify"]
+
+State = Literal["current", "outdated", "damaged"]
+
+#: Pages that are read at a time.
+PART = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A cache file of a folder.
+
+    Attributes:
+        path: of it.
+        source: path of the data file; empty: its header does not say.
+        state: "current"; "outdated": the data file is another one by now; "damaged".
+        why: it is not current.
+        is_open: a job has it open.
+        kept_bytes: of the data file that it keeps.
+        disk_bytes: that it takes on the disk.
+        source_bytes: of the data file.
+        first, end: it keeps a part of these bytes of it.
+        used_s: when it was written last, seconds since 1970.
+    """
+
+    path: Path
+    source: str
+    state: State
+    why: str
+    is_open: bool
+    kept_bytes: int
+    disk_bytes: int
+    source_bytes: int
+    first: int
+    end: int
+    used_s: float
+
+
+def find(folder: Path) -> list[Entry]:
+    """Return the cache files of a folder, by name.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    paths = sorted(path for path in folder.iterdir() if path.name.endswith(SUFFIX))
+    return [entry for path in paths if (entry := _look(path)) is not None]
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _look(path: Path) -> Entry | None:
+    """Return what a file is; None: it was removed meanwhile."""
+    try:
+        with _opened(path) as fd:
+            status = os.fstat(fd)
+            is_open = not lock(fd)
+            disk_bytes, used_s = status.st_blocks * 512, status.st_mtime
+            try:
+                header = Header.parse(os.pread(fd, HEADER_BYTES, 0))
+                if status.st_size != header.size:
+                    raise ValueError(f"it has {status.st_size} bytes instead of {header.size}")
+            except ValueError as error:
+                return Entry(
+                    path, "", "damaged", str(error), is_open, 0, disk_bytes, 0, 0, 0, used_s
+                )
+            kept = sum(int(np.count_nonzero(sums)) for _, sums in _sums(fd, header))
+    except FileNotFoundError:
+        return None
+    source = header.source
+    is_current = source.is_current()
+    return Entry(
+        path,
+        source.path,
+        "current" if is_current else "outdated",
+        "" if is_current else "the data file is not as it was",
+        is_open,
+        kept * PAGE_BYTES,
+        disk_bytes,
+        source.size,
+        header.first * PAGE_BYTES,
+        min(header.end * PAGE_BYTES, source.size),
+        used_s,
+    )
+
+
+def _sums(fd: int, header: Header) -> Iterator[tuple[int, npt.NDArray[np.uint32]]]:
+    """Yield the sums of all pages that a file may keep, some at a time, and the first's number."""
+    for first in range(header.first, header.end, PART):
+        count = min(PART, header.end - first)
+        raw = os.pread(fd, SUM_BYTES * count, Header.sum_offset(first))
+        sums = np.zeros(count, np.uint32)
+        found = np.frombuffer(raw[: len(raw) // SUM_BYTES * SUM_BYTES], np.uint32)
+        sums[: len(found)] = found
+        yield first, sums
+
+
+def verify(path: Path, progress: Callable[[int, int], None] | None = None) -> tuple[int, int]:
+    """Compare all pages that a cache file keeps with their sums.
+
+    Args:
+        path: of the file.
+        progress: called with pages done and pages in all.
+
+    Returns:
+        Pages that it keeps, and how many of them are damaged; the next job reads these anew.
+
+    Raises:
+        ValueError: it is no cache file, or its header is damaged.
+        OSError: it cannot be read.
+    """
+    kept = damaged = 0
+    with _opened(path) as fd:
+        header = Header.parse(os.pread(fd, HEADER_BYTES, 0))
+        memory = _core.Memory(PART * PAGE_BYTES)
+        view = memoryview(_core.lend(memory.address, memory.size, memory)).cast("B")
+        for first, sums in _sums(fd, header):
+            if sums.any():
+                view[:] = bytes(len(view))
+                offset = header.data_offset + first * PAGE_BYTES
+                os.preadv(fd, [view[: len(sums) * PAGE_BYTES]], offset)
+                found = _core.sum_pages(header.source.seed, memory.address, first, len(sums))
+                kept += int(np.count_nonzero(sums))
+                damaged += int(np.count_nonzero((sums != 0) & (sums != found)))
+            if progress is not None:
+                progress(first + len(sums) - header.first, header.end - header.first)
+    return kept, damaged
+
+
+def clear(entry: Entry) -> bool:
+    """Remove a cache file; return whether no job has it open, so that it could be removed.
+
+    Raises:
+        OSError: it cannot be removed.
+    """
+    try:
+        with _opened(entry.path) as fd:
+            if not lock(fd):
+                return False
+            entry.path.unlink()
+    except FileNotFoundError:
+        pass
+    return True

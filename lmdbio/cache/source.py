@@ -1,0 +1,74 @@
+"""The state of a data file, as a cache file remembers it.
+
+A cache file is worth something only for the very state of the very file that it was filled from:
+the same inode, size and times, and the same meta pages. A commit changes these, and so does a
+copy; then the cache file is filled anew.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["SourceState"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """A data file in one state.
+
+    Attributes:
+        path: absolute, links resolved.
+        ino, size, mtime_ns, ctime_ns: of its status.
+        meta: crc32 of both meta pages.
+    """
+
+    path: str
+    ino: int
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    meta: int
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result, metas: bytes) -> SourceState:
+        """Return the state of an open data file.
+
+        Args:
+            path: of it.
+            status: of it.
+            metas: its meta pages.
+        """
+        return cls(
+            os.path.realpath(path),
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,
+            zlib.crc32(metas),
+        )
+
+    @property
+    def seed(self) -> int:
+        """A number that two states have in common by chance once in 2**32."""
+        state = (self.ino, self.size, self.mtime_ns, self.ctime_ns, self.meta)
+        return zlib.crc32(repr(state).encode())
+
+    @property
+    def stem(self) -> str:
+        """How the names of its cache files begin: readable, and another one for each path."""
+        path = Path(self.path)
+        name = path.parent.name if path.name == "data.mdb" else path.name
+        plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
+        return f"{plain[:60] or 'root'}-{zlib.crc32(os.fsencode(path)):08x}"
+
+    def is_current(self) -> bool:
+        """Return whether the file under this path has still this status; meta pages aside."""
+        try:
+            status = Path(self.path).stat()
+        except OSError:
+            return False
+        now = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+        return now == (self.ino, self.size, self.mtime_ns, self.ctime_ns)

@@ -1,0 +1,401 @@
+"""Filling: the grains of a home on their way to its tiers, each of which is read once.
+
+    wanted by a block, or next in the order of the file
+      -> memory has room    read to its place there, guarded: there   -> later, on the disk as well
+      -> the disk has       read to a buffer, guarded -> written: there
+
+Grains that an earlier job has left on the disk are not read again. Those that the disk does not
+take stay in the data file, from which the home reads their rows for each block.
+
+Source: DeepIO (Zhu et al.), section III; HDMLP thesis, section 4.3; LBANN's data store.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from time import monotonic_ns
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.errors import Error
+from lmdbio.observe.stats import StageCounter
+from lmdbio.reader.disk_tier import PAGE_BYTES, DiskTier, DiskWrite
+from lmdbio.reader.flight import Awaited
+from lmdbio.reader.grain_states import ABSENT, COMING, LOST, PRESENT, GrainStates
+from lmdbio.reader.guarded import GuardedReads
+from lmdbio.reader.home_store import HomeStore
+from lmdbio.reader.roots import RootSource
+
+__all__ = ["BUFFER_BYTES", "Filling"]
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+#: Bytes that are swept at a time, and parts of the sweep under way: blocks wait behind them.
+SWEEP_BYTES, SWEEPS = 8 << 20, 2
+#: Bytes that are guarded together: a block's first reads may be those of the whole home.
+LOAD_BYTES = 32 << 20
+#: Of grains on their way to the disk, which have no place in memory.
+BUFFER_BYTES = 32 << 20
+
+
+@dataclass(slots=True)
+class Load:
+    """Grains on their way to memory.
+
+    Attributes:
+        grains: by their places in the home, neighbours.
+        address: of the first one.
+        memory: that has it.
+        reads: from the data file; None: from the disk.
+        ticket: of reads from the disk.
+    """
+
+    grains: I64
+    address: int
+    memory: _core.Memory
+    reads: GuardedReads | None
+    ticket: _core.Ticket | None = None
+
+    @property
+    def awaited(self) -> _core.Ticket:
+        """The reads that are under way."""
+        if self.reads is not None:
+            return self.reads.awaited
+        assert self.ticket is not None
+        return self.ticket
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self.reads is not None:
+            self.reads.close()
+        elif self.ticket is not None:
+            self.ticket.close()
+
+
+class Filling:
+    """Fills the tiers of one home.
+
+    Args:
+        source: what the root reads with, and from; borrowed.
+        store: memory of the home, and which grains it keeps.
+        disk: the rest of it, borrowed; None: there is no disk.
+        request_bytes_max: bytes per request.
+        counter: counts what is submitted and kept.
+
+    Attributes:
+        landed: loads that have arrived.
+        slowest_s: how long a load took that took longest lately.
+    """
+
+    def __init__(
+        self,
+        source: RootSource,
+        store: HomeStore,
+        disk: DiskTier | None,
+        request_bytes_max: int,
+        counter: StageCounter,
+    ) -> None:
+        self._source, self._counter, self._disk = source, counter, disk
+        self._memory, self._limit = store.memory, store.limit
+        self._size, self._begins = store.grain_bytes, store.begins
+        self._request_bytes_max = max(request_bytes_max, self._size)
+        self._states = GrainStates(store)
+        self._note_left_by_others()
+        self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
+        self._loads: deque[Load] = deque()
+        self._writes: deque[tuple[I64, DiskWrite, int]] = deque()
+        self._copies: deque[I64] = deque()  # of memory, for the next job
+        self._buffered = 0
+        self._swept = 0
+        self._landed_s = 0.0
+        self.landed, self.slowest_s = 0, 0.0
+
+    def _note_left_by_others(self) -> None:
+        """Note the grains that an earlier job has left on the disk."""
+        if self._disk is None:
+            return
+        every = np.arange(self._states.kept)
+        absent = every[self._states.disk(every) == ABSENT]
+        there = [grain for grain in absent.tolist() if self._disk.has(*self._pages(grain))]
+        self._states.note_disk(np.array(there, np.int64), PRESENT)
+
+    def _pages(self, grain: int, count: int = 1) -> tuple[int, int]:
+        """Return the first page of a grain, and how many it has, with those behind it."""
+        begin, last = int(self._begins[grain]), int(self._begins[grain + count - 1])
+        end = min(last + self._size, self._limit)
+        return begin // PAGE_BYTES, -(-(end - begin) // PAGE_BYTES)
+
+    # --- what there is
+
+    @property
+    def is_full(self) -> bool:
+        """Whether all grains are there, or cannot be."""
+        return not self._states.missing.any()
+
+    def missing(self, is_under: Flags) -> I64:
+        """Return the grains of some that are not there, and want them.
+
+        Args:
+            is_under: which of the home's grains are needed, shape (kept,).
+        """
+        missing = np.flatnonzero(is_under & self._states.missing)
+        if len(missing):
+            self.want(missing)
+        return missing
+
+    def still_missing(self, grains: I64) -> I64:
+        """Return those of some grains that are not there yet."""
+        return grains[self._states.missing[grains]] if len(grains) else grains
+
+    @property
+    def has_lost(self) -> bool:
+        """Whether the disk has not taken grains that have no place in memory."""
+        return self._disk is not None and self._disk.is_full
+
+    @property
+    def lost(self) -> Flags:
+        """The grains that only the data file has: shape (kept,)."""
+        return self._states.lost
+
+    @property
+    def awaited(self) -> Awaited | None:
+        """Reads or writes that are under way; None: there are none."""
+        if self._loads:
+            return self._loads[0].awaited
+        return self._writes[0][1] if self._writes else None
+
+    # --- reading
+
+    def want(self, grains: I64) -> None:
+        """Start to read grains, or as soon as there is memory for them.
+
+        Args:
+            grains: by their places in the home, ascending.
+        """
+        some = grains[grains < self._states.in_memory]
+        some = some[self._states.memory(some) == ABSENT]
+        self._states.note_memory(some, COMING)
+        begun, at_once = monotonic_ns(), max(1, LOAD_BYTES // self._size)
+        for first in range(0, len(some), at_once):
+            self._load_to_memory(some[first : first + at_once])
+        some = grains[grains >= self._states.in_memory]
+        some = some[self._states.disk(some) == ABSENT]
+        if len(some):
+            self._states.note_disk(some, COMING)
+            self._wanted.append(some)
+            self._load_to_buffers()
+        self._counter.submitted(begun)
+
+    def fetch_again(self, pages: npt.NDArray[np.uint64]) -> None:
+        """Read grains from the file once more whose pages the disk has damaged."""
+        offsets = pages.astype(np.int64) * PAGE_BYTES
+        grains = np.unique(np.searchsorted(self._begins, offsets, side="right") - 1)
+        again = grains[self._states.disk(grains) == PRESENT]
+        self._states.note_disk(again, ABSENT)
+        in_memory = again[again < self._states.in_memory]
+        self._take_in(in_memory[self._states.memory(in_memory) == PRESENT])
+        self.want(again)
+
+    def sweep(self) -> None:
+        """Start to read the next grains that nobody has needed yet."""
+        kept = self._states.kept
+        while self._swept < kept and len(self._loads) < SWEEPS and not self._wanted:
+            end = min(kept, self._swept + max(1, SWEEP_BYTES // self._size))
+            part = np.arange(self._swept, end)
+            self._swept = end
+            self.want(self.still_missing(part))
+
+    def _load_to_memory(self, grains: I64) -> None:
+        """Start to read grains to their places in memory: from the disk, as far as it has them."""
+        from_disk = self._states.disk(grains) == PRESENT
+        if self._disk is None or self._disk.is_over:
+            from_disk[:] = False
+        for is_there in (True, False):
+            some = grains[from_disk == is_there]
+            if not len(some):
+                continue
+            address = self._memory.address + int(some[0]) * self._size
+            reads = self._reads(some, self._memory.address + some * self._size)
+            ticket: _core.Ticket | None = None
+            if is_there and self._disk is not None:
+                try:
+                    ticket = self._disk.read_grains(reads, self._memory)
+                except (OSError, Error) as error:
+                    self._disk.end(error)
+            if ticket is not None:
+                self._loads.append(Load(some, address, self._memory, None, ticket))
+            else:
+                self._begin(some, address, self._memory, reads)
+
+    def _load_to_buffers(self) -> None:
+        """Start to read wanted grains that have their places on the disk, into buffers."""
+        at_once = max(1, SWEEP_BYTES // self._size)
+        while self._wanted and (self._buffered < BUFFER_BYTES or not self._buffered):
+            grains = self._wanted.popleft()
+            if len(grains) > at_once:
+                self._wanted.appendleft(grains[at_once:])
+                grains = grains[:at_once]
+            if self._disk is None or self._disk.is_full:
+                self._states.note_disk(grains, LOST)
+                continue
+            memory = _core.Memory(len(grains) * self._size)
+            self._buffered += memory.size
+            into = memory.address + np.arange(len(grains)) * self._size
+            self._begin(grains, memory.address, memory, self._reads(grains, into))
+
+    def _begin(
+        self, grains: I64, address: int, memory: _core.Memory, reads: npt.NDArray[Any]
+    ) -> None:
+        size = int(reads["length"].sum())
+        guarded = GuardedReads.begin(
+            self._source, size, lambda engine: engine.submit(reads, memory)
+        )
+        self._loads.append(Load(grains, address, memory, guarded))
+
+    def _reads(self, grains: I64, into: I64) -> npt.NDArray[Any]:
+        """Return requests for grains, each to its address."""
+        most, alignment = self._request_bytes_max, self._source.read_alignment
+        return _requests(self._begins[grains], into, self._size, self._limit, most, alignment)
+
+    # --- arriving
+
+    def tend(self) -> None:
+        """Take in what has arrived, and go on.
+
+        Raises:
+            OSError, Error: the data file cannot be read.
+        """
+        while self._loads and self._land(self._loads[0]):
+            self._loads.popleft()
+        while self._writes and self._writes[0][1].poll():
+            grains, write, size = self._writes.popleft()
+            self._buffered -= size
+            assert self._disk is not None
+            is_there = self._disk.note(write)
+            self._states.note_disk(grains, PRESENT if is_there else LOST)
+        self._load_to_buffers()
+        if self._copies and not self._writes and not self._wanted:
+            self._copy_to_disk(self._copies.popleft())
+
+    def _land(self, load: Load) -> bool:
+        """Take in grains that have arrived; return whether all of a load have."""
+        if load.reads is None:
+            return self._land_from_disk(load)
+        if not load.reads.poll():
+            return False
+        begun_s, ended_s = load.reads.ticket.times
+        took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
+        self.slowest_s, self._landed_s = max(took_s, 0.9 * self.slowest_s), ended_s
+        self._counter.warmed(load.reads.size)
+        load.reads.close()
+        self.landed += 1
+        if load.memory is self._memory:
+            self._take_in(load.grains)
+        else:
+            self._write(load.grains, load.memory, load.address, load.memory.size)
+        return True
+
+    def _land_from_disk(self, load: Load) -> bool:
+        """Take in grains that the disk had; those that it has damaged are read from the file."""
+        assert load.ticket is not None and self._disk is not None
+        why: object = ""
+        try:
+            if not load.ticket.poll():
+                return False
+        except (OSError, Error) as error:
+            why = error
+        load.close()
+        self.landed += 1
+        if why:
+            self._disk.end(why)
+        is_right = np.zeros(len(load.grains), np.bool_)
+        for i, grain in enumerate(load.grains.tolist()):
+            if not self._disk.is_over:
+                address = self._memory.address + grain * self._size
+                is_right[i] = self._disk.is_right(address, *self._pages(grain))
+        wrong = load.grains[~is_right]
+        self._states.note_disk(wrong, LOST if self._disk.is_over else ABSENT)
+        self._states.note_memory(wrong, ABSENT)
+        self._take_in(load.grains[is_right])
+        self.want(wrong)
+        return True
+
+    def _take_in(self, grains: I64) -> None:
+        """Note that grains are in memory, and have them written to the disk if that has room."""
+        self._states.note_memory(grains, PRESENT)
+        copies = grains[self._states.disk(grains) == ABSENT]
+        self._copy_to_disk(copies[copies >= self._states.both])
+        rest = copies[copies < self._states.both]
+        if len(rest):
+            self._copies.append(rest)
+
+    def _copy_to_disk(self, grains: I64) -> None:
+        """Start to write grains that are in memory, each run of neighbours for itself."""
+        if self._disk is None or not len(grains):
+            return
+        if self._disk.is_full:
+            self._states.note_disk(grains, LOST)
+            return
+        self._states.note_disk(grains, COMING)
+        self._write(grains, self._memory, self._memory.address + int(grains[0]) * self._size, 0)
+
+    def _write(self, grains: I64, memory: _core.Memory, address: int, buffered: int) -> None:
+        """Start to write grains, each run of neighbours in the file and in memory for itself.
+
+        Args:
+            address: of the first grain; of another one as it lies from that.
+            buffered: bytes of a buffer that ends with the last of them.
+        """
+        assert self._disk is not None
+        # In the home's memory grains lie by their places, in a buffer one behind the other.
+        order = grains - grains[0] if memory is self._memory else np.arange(len(grains))
+        is_new = (np.diff(self._begins[grains]) != self._size) | (np.diff(order) != 1)
+        parts = np.split(np.arange(len(grains)), np.flatnonzero(is_new) + 1)
+        for part in parts:
+            page, count = self._pages(int(grains[part[0]]), len(part))
+            at = address + int(order[part[0]]) * self._size
+            write = self._disk.write(memory, at, page, count)
+            size = buffered if part is parts[-1] else 0
+            self._writes.append((grains[part], write, size))
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        for load in self._loads:
+            load.close()
+        self._loads.clear()
+        self._wanted.clear()
+        self._copies.clear()
+        self._writes.clear()
+
+
+def _requests(
+    begins: I64, into: I64, size: int, limit: int, request_bytes_max: int, alignment: int
+) -> npt.NDArray[Any]:
+    """Return requests for grains: for neighbours, in the file and in memory, together.
+
+    Args:
+        begins: where each grain begins in the file, ascending.
+        into: addresses.
+        size: of a grain.
+        limit: the end of what is needed of the file.
+        request_bytes_max, alignment: of requests.
+    """
+    most = max(1, request_bytes_max // size)
+    is_new = np.ones(len(begins), np.bool_)
+    is_new[1:] = (np.diff(begins) != size) | (np.diff(into) != size)
+    run = np.cumsum(is_new) - 1
+    within = np.arange(len(begins)) - np.flatnonzero(is_new)[run]
+    first = np.flatnonzero(within % most == 0)
+    count = np.diff(np.append(first, len(begins)))
+    reads = np.zeros(len(first), _core.READ)
+    reads["offset"] = begins[first]
+    needed = np.minimum(count * size, limit - begins[first])
+    reads["needed"] = needed
+    reads["length"] = -(-needed // alignment) * alignment
+    reads["into"] = into[first]
+    return reads

@@ -1,0 +1,149 @@
+"""Staged rows: those of a block that are not in memory, on their way there from the disk.
+
+on the disk -> whole pages, compared with their sums -> memory
+damaged, or the disk has not taken them -> read from the data file -> memory
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.errors import Error
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.reader.disk_tier import PAGE_BYTES, DiskReads, DiskTier
+from lmdbio.reader.roots import RootSource
+from lmdbio.reader.rows import FileRows
+
+__all__ = ["StagedRows"]
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+
+
+class StagedRows:
+    """Rows of one block that their home has not in memory.
+
+    Args:
+        source: reads from the data file.
+        options: of that.
+        disk: has them, as far as it has taken them.
+        records, extents: of the rows, ascending.
+        lost: those that only the data file has.
+        room_bytes: for what is read from the disk.
+
+    Attributes:
+        addresses: of each row in memory, when all have arrived.
+        lost: rows that are, or were, read from the data file.
+        damaged: pages that the disk had not as they were written.
+        size: bytes of memory.
+    """
+
+    def __init__(
+        self,
+        source: RootSource,
+        options: PlanOptions,
+        disk: DiskTier,
+        records: I64,
+        extents: _core.Extents,
+        lost: Flags,
+        room_bytes: int,
+    ) -> None:
+        self._source, self._options, self._disk = source, options, disk
+        self._records, self._extents = records, extents
+        self.addresses, self.lost = np.zeros(len(records), np.uint64), lost.copy()
+        self.damaged: U64 = np.empty(0, np.uint64)
+        self.size = 0
+        self._reads: DiskReads | None = None
+        self._file_rows: FileRows | None = None
+        self._memory: _core.Memory | None = None  # of rows from the data file
+        self._kept: DiskReads | None = None  # has the memory of the others
+        self._room_bytes = room_bytes
+        if disk.is_over:
+            self.lost[:] = True
+        if not self.lost.all():
+            self._begin()
+        self._is_waiting_for_file = bool(self.lost.any())
+
+    def _begin(self) -> None:
+        there = ~self.lost
+        try:
+            self._reads = self._disk.read(self._extents[there], self._room_bytes)
+        except (OSError, Error) as error:
+            self._give_up(error)
+            return
+        self.size += self._reads.memory.size
+        self.addresses[there] = self._reads.addresses
+
+    def _give_up(self, why: object) -> None:
+        """Read all rows from the data file."""
+        self._disk.end(why)
+        self.lost[:] = True
+
+    @property
+    def ticket(self) -> _core.Ticket | None:
+        """Reads that are under way; None: there are none."""
+        if self._reads is not None:
+            return self._reads.ticket
+        return None if self._file_rows is None else self._file_rows.ticket
+
+    def poll(self) -> bool:
+        """Return whether all rows are in memory.
+
+        Raises:
+            OSError, Error: the data file cannot be read, or has changed.
+        """
+        if self._reads is not None and not self._take(self._reads):
+            return False
+        if self._is_waiting_for_file and self._file_rows is None:
+            self._read_lost()
+        if self._file_rows is not None:
+            if not self._file_rows.poll():
+                return False
+            self._file_rows = None
+        self._is_waiting_for_file = False
+        return True
+
+    def _take(self, reads: DiskReads) -> bool:
+        """Look whether rows from the disk have arrived, and are as they were written."""
+        try:
+            if not reads.ticket.poll():
+                return False
+            self.damaged = self._disk.damaged(reads)
+        except (OSError, Error) as error:
+            self._give_up(error)
+        reads.ticket.close()
+        self._reads, self._kept = None, reads
+        if self._disk.is_over:
+            self.lost[:] = True
+        elif len(self.damaged):
+            page, last = np.uint64(PAGE_BYTES), self._extents["offset"] + self._extents["length"]
+            low = np.searchsorted(self.damaged, self._extents["offset"] // page)
+            high = np.searchsorted(self.damaged, (last - np.uint64(1)) // page, side="right")
+            self.lost |= low < high
+        self._is_waiting_for_file = bool(self.lost.any())
+        return True
+
+    def _read_lost(self) -> None:
+        """Start to read rows from the data file."""
+        rows = np.flatnonzero(self.lost)
+        lengths = self._extents["length"][rows]
+        rounding = np.uint64(_core.ROW_ALIGNMENT)
+        room = (lengths + rounding - np.uint64(1)) // rounding * rounding
+        ends = np.cumsum(room)
+        self._memory = _core.Memory(max(1, int(ends[-1])))
+        self.size += self._memory.size
+        self.addresses[rows] = ends - room + np.uint64(self._memory.address)
+        self._file_rows = FileRows(
+            self._source, self._options, self._records[rows], self.addresses[rows]
+        )
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self._reads is not None:
+            self._reads.ticket.close()
+        if self._file_rows is not None:
+            self._file_rows.ticket.close()
+        self._reads = self._file_rows = None
