@@ -134,25 +134,34 @@ void lio_checksum_pages(uint32_t seed, const uint8_t *memory, uint64_t first, si
         sums[i] = page_sum(seed, first + i, memory + i * PAGE);
 }
 
-size_t lio_checksum_compare(uint32_t seed, const lio_request *requests, size_t request_count,
-                            uint64_t buffer, uint64_t shift, const uint32_t *sums, uint64_t first,
-                            uint64_t count, uint64_t *differ, size_t room)
+size_t lio_checksum_compare(uint32_t seed, const lio_extent *extents, const uint64_t *slices,
+                            size_t extent_count, uint64_t base, const uint32_t *sums,
+                            uint64_t first, uint64_t count, uint8_t *wrong, uint64_t *differ,
+                            size_t room)
 {
     size_t found = 0;
-    for (size_t i = 0; i < request_count; i++) {
-        const uint8_t *memory = (const uint8_t *)(uintptr_t)(buffer + requests[i].buffer_offset);
-        if (requests[i].offset < shift)
+    uint64_t looked_at = UINT64_MAX; /* page */
+    bool differs = false;
+    for (size_t i = 0; i < extent_count; i++) {
+        uint64_t offset = extents[i].offset, length = extents[i].length;
+        wrong[i] = 0;
+        if (length == 0)
             continue;
-        uint64_t begin = (requests[i].offset - shift) / PAGE;
-        for (uint64_t j = 0; j < requests[i].length / PAGE; j++) {
-            uint64_t number = begin + j;
-            if (number < first || number - first >= count || sums[number - first] == 0)
-                continue;
-            if (page_sum(seed, number, memory + j * PAGE) == sums[number - first])
-                continue;
-            if (found < room)
-                differ[found] = number;
-            found++;
+        uint64_t begin = offset / PAGE, end = lio_round_up(offset % PAGE + length, PAGE) / PAGE;
+        uint64_t address = base + slices[i] - offset % PAGE;
+        for (uint64_t j = 0; j < end; j++) {
+            uint64_t page = begin + j;
+            if (page != looked_at) {
+                const uint8_t *memory = (const uint8_t *)(uintptr_t)(address + j * PAGE);
+                uint32_t sum = page >= first && page - first < count ? sums[page - first] : 0;
+                looked_at = page;
+                differs = sum == 0 || page_sum(seed, page, memory) != sum;
+                if (differs && found < room)
+                    differ[found] = page;
+                found += differs;
+            }
+            if (differs)
+                wrong[i] = 1;
         }
     }
     return found;

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "plan.h"
+#include "extent.h"
 
 enum { LIO_CHECKSUM_PAGE_BYTES = 4096 };
 
@@ -26,12 +26,13 @@ uint32_t lio_crc32c_by_tables(uint32_t crc, const uint8_t *bytes, size_t size);
 void lio_checksum_pages(uint32_t seed, const uint8_t *memory, uint64_t first, size_t count,
                         uint32_t *sums);
 
-/* Compares the pages that requests have read with their `sums`, those of `count` pages from number
- * `first` on; pages that have none are passed over. The requests' offsets are `shift` larger than
- * those of the pages; `buffer` is the address that the plan's buffer begins at. Returns how many
- * pages differ; the numbers of the first `room` ones are in `differ`. */
-size_t lio_checksum_compare(uint32_t seed, const lio_request *requests, size_t request_count,
-                            uint64_t buffer, uint64_t shift, const uint32_t *sums, uint64_t first,
-                            uint64_t count, uint64_t *differ, size_t room);
+/* Compares the pages under extents with their `sums`, those of `count` pages from number `first` on.
+ * An extent begins in memory at base + slices[i], and its pages lie there whole. `wrong` says of each
+ * whether one of its pages differs, or has no sum. Returns how many pages differ, neighbours that
+ * extents share counted once; the numbers of the first `room` ones are in `differ`. */
+size_t lio_checksum_compare(uint32_t seed, const lio_extent *extents, const uint64_t *slices,
+                            size_t extent_count, uint64_t base, const uint32_t *sums,
+                            uint64_t first, uint64_t count, uint8_t *wrong, uint64_t *differ,
+                            size_t room);
 
 #endif

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.brief import BYTES_MAX, brief_up_to
-from lmdbio._core.plan import Plan
-from lmdbio._core.status import REQUEST, U64, pointer_to
+from lmdbio._core.status import EXTENT, U64, Extents, pointer_to
 
 __all__ = ["CHECKED_PAGE_BYTES", "compare_sums", "crc32c", "sum_pages"]
 
@@ -41,32 +40,40 @@ def sum_pages(seed: int, address: int, first: int, count: int) -> U32:
 
 
 def compare_sums(
-    seed: int, plan: Plan, address: int, shift: int, sums: U32, first: int
-) -> tuple[int, U64]:
-    """Compares pages that a plan has read with their sums.
+    seed: int, extents: Extents, slices: U64, address: int, sums: U32, first: int
+) -> tuple[npt.NDArray[np.bool_], int, U64]:
+    """Compares the pages under extents with their sums.
 
     Args:
         seed: of the file's state.
-        plan: its offsets are ``shift`` larger than those of the pages.
-        address: of its buffer.
+        extents: in the file, dtype ``EXTENT``, shape (n,).
+        slices: where each begins, from ``address`` on; its pages lie there whole. The caller owns
+            the memory.
         sums: of pages from number ``first`` on; 0: there is none.
 
     Returns:
-        How many differ, and the numbers of the first of them, uint64.
+        Which extents have a page that differs, or has no sum: bool, shape (n,); how many pages
+        differ; and the numbers of the first of these, uint64.
     """
-    requests = np.ascontiguousarray(plan.requests, REQUEST)
-    differ = np.empty(DIFFER_MAX, np.uint64)
-    compare = brief_up_to("lio_checksum_compare", plan.totals.buffer_bytes, BYTES_MAX)
-    found = compare(
-        seed,
-        pointer_to(requests, "lio_request *"),
-        len(requests),
-        address,
-        shift,
-        pointer_to(sums, "uint32_t *"),
-        first,
-        len(sums),
-        pointer_to(differ, "uint64_t *"),
-        DIFFER_MAX,
+    extents, slices = (
+        np.ascontiguousarray(extents, EXTENT),
+        np.ascontiguousarray(slices, np.uint64),
     )
-    return int(found), differ[: min(int(found), DIFFER_MAX)]
+    wrong, differ = np.empty(len(extents), np.bool_), np.empty(DIFFER_MAX, np.uint64)
+    compare = brief_up_to("lio_checksum_compare", int(extents["length"].sum()), BYTES_MAX)
+    found = int(
+        compare(
+            seed,
+            pointer_to(extents, "lio_extent *"),
+            pointer_to(slices, "uint64_t *"),
+            len(extents),
+            address,
+            pointer_to(sums, "uint32_t *"),
+            first,
+            len(sums),
+            pointer_to(wrong, "uint8_t *"),
+            pointer_to(differ, "uint64_t *"),
+            DIFFER_MAX,
+        )
+    )
+    return wrong, found, differ[: min(found, DIFFER_MAX)]

@@ -251,7 +251,11 @@ class CacheFile:
 
     def _write(self, memory: memoryview, offset: int) -> None:
         while len(memory):
-            written = os.pwrite(self._fd, memory, offset)
+            try:
+                written = os.pwrite(self._fd, memory, offset)
+            except OSError as error:
+                error.filename = self.path
+                raise
             if written == 0:
                 raise OSError(errno.EIO, "nothing was written", self.path)
             memory, offset = memory[written:], offset + written

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.homes import Grains, Homes, grain_bytes
+from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.order import Epoch
 from lmdbio.planning.placement import NOBODY, next_use
 from lmdbio.planning.reads import PlanOptions, plan_reads
@@ -79,9 +79,14 @@ class Job:
             )
 
     @property
+    def tiers(self) -> Room:
+        """Room in a root's tiers."""
+        return Room(int(self.cache.memory), int(self.cache.disk_bytes or 0))
+
+    @property
     def room(self) -> int:
         """Bytes of a root's tiers."""
-        return int(self.cache.memory) + int(self.cache.disk_bytes or 0)
+        return sum(self.tiers)
 
     def schedule(self, count: int) -> Schedule:
         """Return who uses which place."""
@@ -164,12 +169,13 @@ class Outlook:
     @cached_property
     def homes(self) -> Homes:
         """The parts of the file that roots hold all the time."""
-        rooms = {"window": 0, "next": 0, "home": self._job.room}
-        room = rooms.get(self._job.cache.placement, self._job.room - self._window_bytes)
         extents = self._extents
         share = self.file_bytes // self._job.nodes
         size = grain_bytes(self._options.request_bytes_max, self._job.room, share)
         grains = Grains.of([extents], self.file_bytes, size)
+        held = self._job.tiers.total(grains)
+        rooms = {"window": 0, "next": 0, "home": held}
+        room = rooms.get(self._job.cache.placement, held - self._window_bytes)
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )

@@ -29,6 +29,7 @@ from lmdbio.system.log import WARNING, tell
 __all__ = ["PAGE_BYTES", "DiskReads", "DiskTier", "DiskWrite"]
 
 I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 U32 = npt.NDArray[np.uint32]
 U64 = npt.NDArray[np.uint64]
 
@@ -187,14 +188,21 @@ class DiskTier:
         shifted["needed"] = shifted["length"]
         return self._engine.submit(shifted, memory)
 
-    def damaged(self, reads: DiskReads) -> U64:
-        """Return the pages that are not as they were written, of reads that have arrived."""
-        found, pages = _core.compare_sums(
-            self._seed, reads.plan, reads.memory.address, self._shift, self._sums, self._first
+    def damaged(self, extents: _core.Extents, reads: DiskReads) -> tuple[Flags, U64]:
+        """Return which rows have arrived on pages that are not as they were written, and these.
+
+        Of pages, some thousands at most. Gaps between rows do not matter: they may be written now.
+
+        Args:
+            extents: as they were given to ``read``.
+        """
+        address = reads.memory.address
+        wrong, found, pages = _core.compare_sums(
+            self._seed, extents, reads.plan.slices, address, self._sums, self._first
         )
         if found:
             self._note_damage(found)
-        return pages
+        return wrong, np.unique(pages)
 
     def is_right(self, address: int, page: int, count: int) -> bool:
         """Return whether pages in memory are as they were written."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reader.disk_tier import PAGE_BYTES, DiskReads, DiskTier
+from lmdbio.reader.disk_tier import DiskReads, DiskTier
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import FileRows
 
@@ -111,18 +111,15 @@ class StagedRows:
         try:
             if not reads.ticket.poll():
                 return False
-            self.damaged = self._disk.damaged(reads)
+            there = np.flatnonzero(~self.lost)
+            wrong, self.damaged = self._disk.damaged(self._extents[there], reads)
+            self.lost[there[wrong]] = True
         except (OSError, Error) as error:
             self._give_up(error)
         reads.ticket.close()
         self._reads, self._kept = None, reads
         if self._disk.is_over:
             self.lost[:] = True
-        elif len(self.damaged):
-            page, last = np.uint64(PAGE_BYTES), self._extents["offset"] + self._extents["length"]
-            low = np.searchsorted(self.damaged, self._extents["offset"] // page)
-            high = np.searchsorted(self.damaged, (last - np.uint64(1)) // page, side="right")
-            self.lost |= low < high
         self._is_waiting_for_file = bool(self.lost.any())
         return True
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from data import FIXED, MIXED, fixed_value, mixed_value
 from mpi4py import MPI
 
 from lmdbio import Cache
+from lmdbio.cache import clear, find
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
@@ -58,7 +60,9 @@ def read(path: str, value: object, **words: object) -> tuple[list[list[int]], Re
 
 def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) -> None:
     """Compare what was read from the file with what is the least."""
-    assert stats.own_records + stats.peer_records + stats.file_records == stats.records
+    own = stats.own_records + stats.disk_records
+    assert own + stats.peer_records + stats.file_records == stats.records
+    assert not stats.damaged_pages
     assert not stats.late_records and not stats.gone_records
     assert stats.served_bytes == stats.peer_bytes
     overlap = roots * 2 * REQUEST  # a record that ends in the next root's grains
@@ -75,7 +79,9 @@ def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) ->
 def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache) -> bool:
     """Compare rows by source and epoch with what was to be expected; False: nothing says so."""
     nodes = len(rdr.schedule.teams)
-    if rdr.schedule.assignment != "strided" or rdr.mode.roots_per_node != 1:
+    per_node = {len(team) for team in rdr.schedule.teams}
+    has_more = COMM.allreduce(rdr.mode.roots_per_node, MPI.MAX) > 1
+    if rdr.schedule.assignment != "strided" or has_more or len(per_node) > 1:
         return False
     index = open_record_index(path, locate="auto", check="fast")
     extents = np.array(index.run(0, index.count))
@@ -91,8 +97,8 @@ def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache
     for each in COMM.allgather(rdr.sources()):
         for epoch, sources in each.items():
             for name, (records, _) in sources.items():
-                counts = told.setdefault(epoch, {})
-                counts[name] = counts.get(name, 0) + records
+                counts, where = told.setdefault(epoch, {}), "own" if name == "disk" else name
+                counts[where] = counts.get(where, 0) + records
     assert told == wanted, (told, wanted, rdr)
     return True
 
@@ -122,7 +128,8 @@ def resumes(path: str, cache: str) -> None:
 def main() -> None:
     sets = ((sys.argv[1], MIXED, mixed_value), (sys.argv[2], FIXED, fixed_value))
     chance = random.Random(COMM.size)
-    told = cases = 0
+    told = cases = on_disks = 0
+    folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
     for per_node in sorted({COMM.size, -(-COMM.size // 2), 1}):
         every = list(itertools.product(SHUFFLES, PARTS, ("strided", "blocked")))
         for shuffle, part, assignment in chance.sample(every, CASES):
@@ -140,8 +147,13 @@ def main() -> None:
             }
             nodes = [min(per_node, COMM.size - i) for i in range(0, COMM.size, per_node)]
             roots = sum(map(Mode.resolve(mode, provenance=True).roots, nodes))
+            room = int(part * size / roots) + 1
+            on_disk = chance.choice([0, 0, 0.3, 0.7, 1])
             cache = Cache(
-                memory=int(part * size / roots) + 1, warm=chance.choice(["demand", "preload"])
+                memory=int((1 - on_disk) * room) + (not on_disk),
+                disk=folder if on_disk else None,
+                disk_bytes=int(on_disk * room) if on_disk else None,
+                warm=chance.choice(["demand", "preload"]),
             )
             shares, rdr, stats = read(path, value, cache=cache, **words)
             plain, other, _ = read(path, value, **words)
@@ -156,11 +168,17 @@ def main() -> None:
             named = None if shuffle is None else Shuffle.named(shuffle)
             told += check_forecast(path, rdr, named, cache)
             cases += 1
+            on_disks += stats.disk_records > 0
+            COMM.barrier()
+            if COMM.rank == 0:  # the next job finds nothing
+                assert all(clear(entry) for entry in find(Path(folder)))
+            COMM.barrier()
     for cache in ("memory=1G", "memory=40K"):
         resumes(sys.argv[1], cache)
-    assert told >= CASES // 2
+    assert told >= CASES // 2 and on_disks >= CASES // 4
     if COMM.rank == 0:
-        print(f"{cases} cases, {told} told before")
+        Path(folder).rmdir()
+        print(f"{cases} cases, {told} told before, {on_disks} with rows from disks")
 
 
 main()

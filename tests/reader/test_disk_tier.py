@@ -1,0 +1,335 @@
+"""Goal: a disk that is full, fails, lies, or is somebody else's costs time and changes no byte.
+
+Method: one process and a small file with small grains. Bytes of cache files are flipped, cut and
+replaced between two Readers, and while one reads; writes fail after so many bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+
+from lmdbio import Cache, Mode
+from lmdbio.cache import CacheFile, clear, find, verify
+from lmdbio.cache.layout import HEADER_BYTES
+from lmdbio.planning import homes
+from lmdbio.reader import filling
+from lmdbio.reader.reader import Reader
+
+COUNT, EPOCHS = 300, 3
+#: Blocks are small, so that the root works while its rank does.
+FEW_AHEAD = Mode(locate="scan", block_iterations=1)
+
+
+@pytest.fixture(autouse=True)
+def _small_grains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
+    monkeypatch.setattr(filling, "SWEEP_BYTES", 64 << 10)
+
+
+@pytest.fixture
+def values() -> list[bytes]:
+    chance = random.Random(1)
+    return [chance.randbytes(chance.choice([0, 30, 3000, 20_000])) for _ in range(COUNT)]
+
+
+@pytest.fixture
+def path(tmp_path: Path, values: list[bytes]) -> Path:
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        for i, value in enumerate(values):
+            txn.put(b"%04d" % i, value)
+    return tmp_path / "db"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "disk").mkdir()
+    return tmp_path / "disk"
+
+
+@pytest.fixture
+def read(path: Path, folder: Path, values: list[bytes]) -> Callable[..., Reader]:
+    """Return a call that reads all epochs, compares each record, and returns the Reader."""
+
+    def work(
+        memory: int | str = 0,
+        disk_bytes: int | str | None = None,
+        at: Callable[[int], None] = lambda _: None,
+        **more: Any,
+    ) -> Reader:
+        words = {"shuffle": "global", "seed": 2, "epochs": EPOCHS, "request_bytes_max": 8192}
+        cache = Cache(memory, str(folder), disk_bytes, warm=more.pop("warm", "demand"))
+        told = 0
+        with Reader(path, 7, cache=cache, **{**words, **more}) as reader:
+            for number, batch in enumerate(reader):
+                for i, index in enumerate(batch.indices.tolist()):
+                    assert bytes(batch[i]) == values[index]
+                told += len(batch)
+                at(number)
+        assert told == EPOCHS * COUNT
+        return reader
+
+    return work
+
+
+def size(path: Path) -> int:
+    return (path / "data.mdb").stat().st_size
+
+
+def by_epoch(reader: Reader) -> dict[int, dict[str, int]]:
+    return {
+        epoch: {source: records for source, (records, _) in sources.items()}
+        for epoch, sources in reader.sources().items()
+    }
+
+
+# --- what is kept, and for whom
+
+
+@pytest.mark.parametrize("memory", [0, "300K", "1M", "1G"])
+@pytest.mark.parametrize("warm", ["demand", "preload"])
+def test_the_next_job_reads_nothing_of_the_data_file(
+    read: Callable[..., Reader], path: Path, memory: Any, warm: str
+) -> None:
+    def compute(_: int) -> None:
+        time.sleep(0.003)  # while what is in memory is written to the disk
+
+    first = read(memory, warm=warm, at=compute, mode=FEW_AHEAD).stats()
+    assert 0 < first.warm_bytes == first.read_bytes <= size(path)
+    second = read(memory, warm=warm)
+    assert second.stats().warm_bytes == second.stats().read_bytes == 0
+    assert "an earlier job" in second.caching.text
+    assert all("file" not in sources for sources in by_epoch(second).values())
+
+
+def test_rows_come_from_memory_and_disk_as_the_tiers_say(read: Callable[..., Reader]) -> None:
+    counts = by_epoch(read("500K"))
+    assert counts[0] == {"file": COUNT}
+    assert counts[1] == counts[2] and set(counts[1]) == {"own", "disk"}
+    assert sum(counts[1].values()) == COUNT
+
+
+def test_two_tiers_keep_as_much_as_both_have_room_for(
+    read: Callable[..., Reader], path: Path, folder: Path
+) -> None:
+    part = size(path) // 4
+    reader = read(part, part)
+    stats = reader.stats()
+    assert 1.9 * part <= stats.warm_bytes <= 2 * part
+    assert stats.cache_disk_bytes <= part
+    (entry,) = find(folder)
+    assert entry.disk_bytes <= part + part // 256 + 3 * HEADER_BYTES
+    assert set(by_epoch(reader)[2]) == {"own", "disk", "file"}
+
+
+def test_a_smaller_room_gives_the_rest_of_the_disk_back(
+    read: Callable[..., Reader], folder: Path, path: Path
+) -> None:
+    read()
+    before = find(folder)[0]
+    reader = read(0, size(path) // 4)
+    (after,) = find(folder)
+    assert after.kept_bytes < before.kept_bytes / 2 and after.disk_bytes < before.disk_bytes / 2
+    assert reader.stats().warm_bytes == 0, "that part was there"
+
+
+def test_memory_is_written_to_the_disk_too_for_the_next_job(
+    read: Callable[..., Reader], folder: Path
+) -> None:
+    read("1G", at=lambda _: time.sleep(0.003), mode=FEW_AHEAD)
+    (entry,) = find(folder)
+    assert entry.kept_bytes > 0 and entry.state == "current" and not entry.is_open
+    assert read("1G").stats().read_bytes == 0
+
+
+# --- files that are not as they were
+
+
+def flip(file: Path, offset: int) -> None:
+    with file.open("r+b") as cache:
+        cache.seek(offset)
+        byte = cache.read(1)
+        cache.seek(offset)
+        cache.write(bytes([byte[0] ^ 4]))
+
+
+def data_offset(file: Path, path: Path) -> int:
+    return file.stat().st_size - -(-size(path) // 4096) * 4096
+
+
+@pytest.mark.parametrize("memory", [0, "1M", "1G"])
+def test_a_flipped_bit_is_found_and_mended(
+    read: Callable[..., Reader], path: Path, folder: Path, memory: Any
+) -> None:
+    read(memory)
+    file, chance = find(folder)[0].path, random.Random(3)
+    begin = data_offset(file, path)
+    with file.open("rb") as cache:  # of pages that are there
+        cache.seek(begin)
+        pages = [i for i in range(size(path) // 4096) if any(cache.read(4096)) and i > 1]
+    for page in chance.sample(pages, 20):
+        flip(file, begin + page * 4096 + chance.randrange(4096))
+    assert verify(file)[1] == 20
+    reader = read(memory)
+    assert 0 < reader.stats().damaged_pages <= 20 * EPOCHS
+    assert 0 < reader.stats().warm_bytes <= 20 * 8192 * 2
+    assert verify(file)[1] == 0, "it was written again"
+    assert read(memory).stats().damaged_pages == 0
+
+
+def test_a_flipped_sum_is_found(read: Callable[..., Reader], folder: Path) -> None:
+    read()
+    file = find(folder)[0].path
+    for page in range(20, 40):
+        flip(file, HEADER_BYTES + 4 * page)
+    assert read().stats().damaged_pages > 0
+    assert verify(file)[1] == 0
+
+
+@pytest.mark.parametrize("kept", [0, 10, HEADER_BYTES - 1, HEADER_BYTES, HEADER_BYTES + 50, -5000])
+def test_a_cut_file_is_filled_anew(read: Callable[..., Reader], folder: Path, kept: int) -> None:
+    read()
+    file = find(folder)[0].path
+    os.truncate(file, kept if kept >= 0 else file.stat().st_size + kept)
+    assert find(folder)[0].state == "damaged"
+    assert read().stats().warm_bytes > 0
+    assert read().stats().warm_bytes == 0
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_given_up(
+    read: Callable[..., Reader], folder: Path
+) -> None:
+    read()
+    file = find(folder)[0].path
+    reader = read(
+        at=lambda number: os.truncate(file, HEADER_BYTES) if number == 5 else None, mode=FEW_AHEAD
+    )
+    assert by_epoch(reader)[2]["file"] > 0
+    assert read().stats().warm_bytes > 0
+
+
+def test_a_foreign_file_under_its_name_is_filled_anew(
+    read: Callable[..., Reader], folder: Path
+) -> None:
+    read()
+    file = find(folder)[0].path
+    file.write_bytes(os.urandom(100_000))
+    assert find(folder)[0].why == "it is no cache file"
+    assert read().stats().warm_bytes > 0 and find(folder)[0].state == "current"
+
+
+def test_a_data_file_that_was_written_to_fills_it_anew(
+    read: Callable[..., Reader], path: Path, folder: Path, values: list[bytes]
+) -> None:
+    read()
+    values[7] = b"another value"
+    with lmdb.open(str(path), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        txn.put(b"0007", values[7])
+    assert find(folder)[0].state == "outdated"
+    assert read().stats().warm_bytes > 0
+    assert len(find(folder)) == 1 and find(folder)[0].state == "current"
+
+
+# --- disks that fail
+
+
+class Failing:
+    """``os.pwrite`` that fails when so many bytes have been written."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, left: int, code: int) -> None:
+        self._left, self._code, self._write = left, code, os.pwrite
+        monkeypatch.setattr(os, "pwrite", self)
+
+    def __call__(self, fd: int, data: Any, offset: int) -> int:
+        if self._left <= 0:
+            raise OSError(self._code, os.strerror(self._code))
+        written = self._write(fd, memoryview(data)[: self._left], offset)
+        self._left -= written
+        return written
+
+
+@pytest.mark.parametrize("left", [0.1, 0.5, 0.7])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+@pytest.mark.parametrize("memory", [0, "400K"])
+def test_a_disk_that_takes_no_more_keeps_what_it_has(
+    read: Callable[..., Reader],
+    path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left: float,
+    code: int,
+    memory: Any,
+) -> None:
+    with monkeypatch.context() as patched:
+        Failing(patched, HEADER_BYTES + int(left * size(path)) + 77, code)
+        reader = read(memory)
+    counts = by_epoch(reader)
+    assert counts[1]["file"] > 0 and counts[1]["disk"] > 0
+    assert reader.stats().cache_disk_bytes > 0
+    again = read(memory).stats()
+    assert 0 < again.warm_bytes < size(path), "what was kept is used"
+
+
+def test_a_disk_that_is_full_from_the_start_is_an_error_that_names_it(
+    read: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Failing(monkeypatch, 100, errno.ENOSPC)
+    with pytest.raises(OSError, match=r"No space left.*lmdbio-cache"):
+        read()
+
+
+def test_a_folder_that_is_not_there_or_no_folder_is_an_error(path: Path, tmp_path: Path) -> None:
+    for wrong in (tmp_path / "nowhere", path / "data.mdb"):
+        with pytest.raises(OSError, match=str(wrong)):
+            Reader(path, 7, cache=Cache(disk=str(wrong)))
+
+
+# --- several jobs
+
+
+def test_two_jobs_in_one_folder_have_a_file_each(
+    read: Callable[..., Reader], path: Path, folder: Path
+) -> None:
+    with Reader(path, 7, cache=Cache(disk=str(folder))) as one:
+        next(one)
+        assert read().stats().warm_bytes > 0
+        entries = find(folder)
+        assert [entry.is_open for entry in entries] == [True, False]
+        assert [clear(entry) for entry in entries] == [False, True]
+    assert [entry.is_open for entry in find(folder)] == [False]
+
+
+def test_a_file_that_is_removed_while_it_is_read_serves_on(
+    read: Callable[..., Reader], folder: Path
+) -> None:
+    read()
+    file = find(folder)[0].path
+    reader = read(at=lambda number: file.unlink() if number == 20 else None)
+    assert reader.stats().read_bytes == 0
+
+
+def test_a_file_in_which_nothing_was_kept_is_removed(path: Path, folder: Path) -> None:
+    with lmdb.open(str(path)) as env:
+        assert env.stat()["entries"] == COUNT
+    with pytest.raises(ValueError, match="window"):
+        Reader(path, 7, cache=Cache(disk=str(folder)), memory_bytes_max=1000)
+    for entry in find(folder):
+        assert not entry.is_open and entry.kept_bytes == 0
+
+
+def test_a_taken_file_is_not_another_jobs(path: Path, folder: Path) -> None:
+    from lmdbio.cache import SourceState
+
+    state = SourceState.of(str(path / "data.mdb"), (path / "data.mdb").stat(), b"metas")
+    one, two = CacheFile.take(folder, state), CacheFile.take(folder, state)
+    assert one.path != two.path
+    one.close()
+    two.close()
+    assert not list(folder.iterdir())
