@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from lmdbio import _core
 from lmdbio.cache import CacheFile
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading
 from lmdbio.system.log import WARNING, tell
 
@@ -36,6 +38,8 @@ U64 = npt.NDArray[np.uint64]
 PAGE_BYTES = _core.CHECKED_PAGE_BYTES
 #: A disk that has damaged so many pages is trusted no more.
 DAMAGED_MAX = 1024
+#: A disk of this node begins a request so quickly that more unneeded bytes take longer to read.
+GAP_BYTES_MAX = 4 << 10
 #: Of the engine that opens the file, until one is chosen by what is under it.
 DEPTH = 32
 
@@ -45,18 +49,22 @@ class DiskWrite:
     """Pages on their way to the disk.
 
     Attributes:
-        size: bytes.
-        result: of the write.
+        result: of the write: seconds that it took.
     """
 
-    size: int
-    result: Future[None]
+    result: Future[float]
 
     def poll(self, timeout_ms: int = 0) -> bool:
         """Return whether it has ended, after ``timeout_ms`` at most; ``error`` says how."""
         if timeout_ms and not self.result.done():
             wait([self.result], timeout_ms / 1000)
         return self.result.done()
+
+    @property
+    def seconds(self) -> float:
+        """How long a write took that has ended."""
+        has_failed = self.result.cancelled() or self.result.exception() is not None
+        return 0.0 if has_failed else self.result.result()
 
     @property
     def error(self) -> BaseException | None:
@@ -72,11 +80,13 @@ class DiskReads:
         plan: of the reads, in the cache file.
         ticket: of them.
         memory: that they fill.
+        past: they pass by the page cache.
     """
 
     plan: _core.Plan
     ticket: _core.Ticket
     memory: _core.Memory
+    past: bool
 
     @property
     def addresses(self) -> U64:
@@ -102,7 +112,11 @@ class DiskTier:
         self._seed, self._shift = file.header.source.seed, file.header.data_offset
         self._engine = file.open_engine(DEPTH)
         choice = choose_reading(self._engine, "batch", Overrides(engine="pread"))
-        self._options = PlanOptions(choice.gap_bytes_max, choice.request_bytes_max)
+        self._direct_path = DirectPath(
+            self._engine, self.kept_bytes, depth=choice.depth, wanted=True, kind="staged"
+        )
+        self._options = PlanOptions(GAP_BYTES_MAX, choice.request_bytes_max)
+        self._pool = _core.MemoryPool()
         self._writer = ThreadPoolExecutor(1, "lmdbio disk tier")
         self.is_over = self.is_full = False
         self.damaged_pages = 0
@@ -131,18 +145,20 @@ class DiskTier:
             page: its number.
         """
 
-        def work() -> None:
+        def work() -> float:
+            begun_s = monotonic()
             sums = _core.sum_pages(self._seed, address, page, count)
             view = memoryview(_core.lend(address, count * PAGE_BYTES, memory)).cast("B")
             self._file.write(view, page, sums)
             self._sums[page - self._first :][:count] = sums
+            return monotonic() - begun_s
 
         try:
             result = self._writer.submit(work)
         except RuntimeError:  # the interpreter ends
             result = Future()
             result.cancel()
-        return DiskWrite(count * PAGE_BYTES, result)
+        return DiskWrite(result)
 
     def note(self, write: DiskWrite) -> bool:
         """Return whether pages are on the disk whose write has ended; else it keeps no more."""
@@ -174,8 +190,10 @@ class DiskTier:
         shifted = extents.copy()
         shifted["offset"] += np.uint64(self._shift)
         plan = plan_reads(shifted, self._options, alignment=PAGE_BYTES, room_bytes=room_bytes)
-        memory = _core.Memory(max(1, plan.totals.buffer_bytes))
-        return DiskReads(plan, self._engine.submit_plan(plan, memory.address, memory), memory)
+        memory = self._pool.take(max(1, plan.totals.buffer_bytes))
+        past = self._direct_path.engine(plan.totals.buffer_bytes)
+        ticket = (past or self._engine).submit_plan(plan, memory.address, memory)
+        return DiskReads(plan, ticket, memory, past is not None)
 
     def read_grains(self, reads: npt.NDArray[Any], memory: _core.Memory) -> _core.Ticket:
         """Start to read grains whole (``READ``, offsets in the data file).
@@ -196,6 +214,8 @@ class DiskTier:
         Args:
             extents: as they were given to ``read``.
         """
+        if reads.past:
+            self._direct_path.record(reads.plan.totals.buffer_bytes, reads.ticket.times)
         address = reads.memory.address
         wrong, found, pages = _core.compare_sums(
             self._seed, extents, reads.plan.slices, address, self._sums, self._first
@@ -228,4 +248,5 @@ class DiskTier:
     def close(self) -> None:
         """Wait for the write that is under way, and give up the others. May be called twice."""
         self._writer.shutdown(wait=True, cancel_futures=True)
+        self._direct_path.close()
         self._engine.close()

@@ -88,8 +88,8 @@ class Filling:
         counter: counts what is submitted and kept.
 
     Attributes:
-        landed: loads that have arrived.
-        slowest_s: how long a load took that took longest lately.
+        steps: loads that have arrived, and writes that have ended.
+        slowest_s: how long a step took that took longest lately.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Filling:
         self._buffered = 0
         self._swept = 0
         self._landed_s = 0.0
-        self.landed, self.slowest_s = 0, 0.0
+        self.steps, self.slowest_s = 0, 0.0
 
     def _note_left_by_others(self) -> None:
         """Note the grains that an earlier job has left on the disk."""
@@ -277,10 +277,16 @@ class Filling:
             self._buffered -= size
             assert self._disk is not None
             is_there = self._disk.note(write)
+            self._step(write.seconds)
             self._states.note_disk(grains, PRESENT if is_there else LOST)
         self._load_to_buffers()
         if self._copies and not self._writes and not self._wanted:
             self._copy_to_disk(self._copies.popleft())
+
+    def _step(self, took_s: float) -> None:
+        """Note that something has gone on, and how long it took."""
+        self.steps += 1
+        self.slowest_s = max(took_s, 0.9 * self.slowest_s)
 
     def _land(self, load: Load) -> bool:
         """Take in grains that have arrived; return whether all of a load have."""
@@ -289,11 +295,10 @@ class Filling:
         if not load.reads.poll():
             return False
         begun_s, ended_s = load.reads.ticket.times
-        took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
-        self.slowest_s, self._landed_s = max(took_s, 0.9 * self.slowest_s), ended_s
+        self._step(ended_s - max(begun_s, self._landed_s))  # not behind those before
+        self._landed_s = ended_s
         self._counter.warmed(load.reads.size)
         load.reads.close()
-        self.landed += 1
         if load.memory is self._memory:
             self._take_in(load.grains)
         else:
@@ -310,7 +315,7 @@ class Filling:
         except (OSError, Error) as error:
             why = error
         load.close()
-        self.landed += 1
+        self._step(0)
         if why:
             self._disk.end(why)
         is_right = np.zeros(len(load.grains), np.bool_)

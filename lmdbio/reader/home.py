@@ -51,13 +51,17 @@ class Span(Holding):
         absent: grains that it waits for, by their places in the home.
         places: where each record begins, from the home's memory on.
         apart: records that are not in memory, by their places in ``uses.records``.
+        stage_bytes: that these need there, about.
         staged: these, on their way there; None: not yet.
+        is_there: all records are in memory.
     """
 
     absent: I64
     places: npt.NDArray[np.uint64]
     apart: I64
+    stage_bytes: int
     staged: StagedRows | None = None
+    is_there: bool = False
 
     def by_source(self, records: I64) -> Iterator[tuple[Source, npt.NDArray[np.bool_]]]:
         """Yield the sources of some of its records, and which of them come from each."""
@@ -105,7 +109,7 @@ class Home(Holdings):
         self._options, self._stage_bytes_max = options, stage_bytes_max
         self._spans: deque[Span] = deque()
         self._next = 0  # block
-        self._landed = 0  # loads, when other roots were told
+        self._told_at = 0  # step, when other roots were told
         self._has_ended = False
 
     @property
@@ -154,18 +158,17 @@ class Home(Holdings):
         """
         self._filling.tend()
         self.slowest_s = self._filling.slowest_s
-        if self._filling.landed != self._landed:
-            self._landed = self._filling.landed
+        if self._filling.steps != self._told_at:
+            self._told_at = self._filling.steps
             self._tell_reading()
-        for span in self._spans:  # other roots expect rows in the order of blocks
-            if not span.has_arrived and not self._hand_on_if_there(span):
-                break
+        self._hand_on_in_order()
         while self._spans and self._spans[0].is_used_up:
             self._spans.popleft()
         for _ in range(BLOCKS_AT_ONCE):
             if self._may_look_ahead():
                 self._spans.append(self._look_at(self._next))
                 self._next += 1
+                self._hand_on_in_order()
         if not self._has_ended:
             self._filling.sweep()
 
@@ -217,7 +220,7 @@ class Home(Holdings):
         if self._store.is_split:
             apart = _core.extents_beyond(extents, places, self._memory_bytes)
         self._counter.located(begun, len(uses.records))
-        span = Span(
+        return Span(
             number=number,
             uses=uses,
             loaded=_core.Loaded(uses.records, extents, places, self._memory.address),
@@ -225,10 +228,8 @@ class Home(Holdings):
             absent=self._absent(extents),
             places=places,
             apart=apart,
+            stage_bytes=0 if self._disk is None else self._disk.room(extents[apart]),
         )
-        if not self._spans or self._spans[-1].has_arrived:
-            self._hand_on_if_there(span)
-        return span
 
     def _absent(self, extents: _core.Extents) -> I64:
         """Return the grains under some records that are not there, and want them."""
@@ -237,14 +238,27 @@ class Home(Holdings):
         own = slice(self._kept.start, self._kept.stop)
         return self._filling.missing(self._grains.under(extents)[own])
 
-    def _hand_on_if_there(self, span: Span) -> bool:
+    def _hand_on_in_order(self) -> None:
+        """Hand on blocks that are there: other roots expect rows in the order of blocks.
+
+        Rows of the next ones are staged meanwhile.
+        """
+        is_next = True
+        for span in self._spans:
+            if span.has_arrived:
+                continue
+            if not span.is_there:
+                span.is_there = self._is_there(span)
+            is_next &= span.is_there
+            if is_next:
+                self._hand_on(span)
+            elif span.staged is None:
+                break
+
+    def _is_there(self, span: Span) -> bool:
+        """Return whether all rows of a block are in memory; stage those that are on the disk."""
         span.absent = self._filling.still_missing(span.absent)
-        if len(span.absent):
-            return False
-        if len(span.apart) and not self._stage(span):
-            return False
-        self._hand_on(span)
-        return True
+        return not len(span.absent) and (not len(span.apart) or self._stage(span))
 
     # --- rows that are not in memory
 
@@ -268,9 +282,9 @@ class Home(Holdings):
     def _begin_to_stage(self, span: Span, room: int, *, is_first: bool) -> StagedRows | None:
         """Start to bring rows to memory; None: there is no room beside those of other blocks."""
         assert self._disk is not None
-        extents = span.loaded.extents[span.apart]
-        if self._disk.room(extents) > room and not is_first:
+        if span.stage_bytes > room and not is_first:
             return None
+        extents = span.loaded.extents[span.apart]
         lost = np.zeros(len(extents), np.bool_)
         if self._filling.has_lost:
             lost = self._grains.touch(extents, self._filling.lost, self._kept.start)
