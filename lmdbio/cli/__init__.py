@@ -1,8 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
 Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
-``locate``, ``share``, ``machine``, ``planning``, ``simulate``, ``provenance``, ``observe``,
-``pylmdb`` and
+``locate``, ``share``, ``machine``, ``cache``, ``planning``, ``simulate``, ``provenance``,
+``observe``, ``pylmdb`` and
 ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
@@ -21,6 +21,7 @@ import click
 
 from lmdbio.cli import (
     bench,
+    cache,
     compact,
     convert,
     demo,
@@ -85,6 +86,7 @@ def cli() -> None:
         lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
         lmdbio run train.py           a program, lmdbio in the place of py-lmdb, and a report
         lmdbio trace t.json           where did the time go; several ranks' traces as one
+        lmdbio cache list /local      what do jobs keep on this disk, and is it still good
         lmdbio simulate               how long would a training take, loading its data in which way
         lmdbio demo                   write data, race py-lmdb, draw the result
     """
@@ -100,6 +102,7 @@ for _command in (
     bench.bench,
     run.run,
     trace.sum_up,
+    cache.cache,
     simulate.simulate,
     demo.demo,
 ):

@@ -11,6 +11,7 @@ import click
 
 from lmdbio import _core, provenance
 from lmdbio._core import Engine, Meta
+from lmdbio.cli.cache import cache_facts, cache_status
 from lmdbio.cli.choices import (
     calibration_status,
     choices,
@@ -57,8 +58,11 @@ HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inod
 @click.command()
 @click.argument("path", type=PATH)
 @provenance_option
+@click.option(
+    "--cache", "folder", type=PATH, help="A folder of cache files: tell those of this data set."
+)
 @json_option
-def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
+def info(path: Path, sidecar: Path | None, folder: Path | None, as_json: bool) -> None:
     """Tell what PATH is, and what will happen when it is opened.
 
     Shows format, newest transaction and databases; whether there is a provenance file, whether
@@ -71,6 +75,7 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
         lmdbio info train_lmdb
         lmdbio info train_lmdb --json | jq .sidecar.status
         LMDBIO_DEPTH=16 lmdbio info train_lmdb --json | jq .choices.batch
+        lmdbio info train_lmdb --cache /local/scratch
     """
     data = provenance.data_file(path)
     with Engine(data) as engine:
@@ -91,6 +96,8 @@ def info(path: Path, sidecar: Path | None, as_json: bool) -> None:
                 "lmdb": ".".join(map(str, lmdb.version())),
             },
         }
+    if folder is not None:
+        found["cache"] = {"folder": folder, "files": cache_status(folder, str(data))}
     if as_json:
         print_json(found)
     else:
@@ -241,6 +248,8 @@ def print_info(found: dict[str, Any]) -> None:
         when = "runs at the next open: reads" if deep.due else "not due; it would read"
         facts.append(("  deep check", f"{when} {size(deep.bytes)}"))
     facts += storage_facts(found["storage"])
+    if "cache" in found:
+        facts += cache_facts(found["cache"]["folder"], found["cache"]["files"])
     facts.append(("  tuned", tuned_text(found["tuned"])))
     facts += [("  turns", f"{choice}") for choice in found["turns"]]
     facts.append(

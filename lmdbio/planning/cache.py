@@ -35,8 +35,9 @@ class Cache:
 
     Attributes:
         memory: bytes, or text such as "8G"; 0: none.
-        disk: a folder of a disk of the root's node; None: none.
-        disk_bytes: on that disk, bytes or text; None: half of what is free there.
+        disk: a folder on a disk of the root's node, as text or path; None: none.
+        disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
+            there.
         placement: "home", "window", "mixed" or "next".
         warm: "demand" or "preload".
 
@@ -65,6 +66,10 @@ class Cache:
                 raise ValueError(
                     f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
+        if hasattr(self.disk, "__fspath__"):
+            object.__setattr__(self, "disk", self.disk.__fspath__())
+        if self.disk is not None and (not isinstance(self.disk, str) or not self.disk):
+            raise ValueError(f"Cache: disk must be a folder, not {self.disk!r}")
         if self.disk_bytes is not None and self.disk is None:
             raise ValueError("Cache: disk_bytes needs disk, the folder")
         if not self.memory and self.disk is None:
