@@ -66,8 +66,9 @@ class Cache:
                 raise ValueError(
                     f"Cache: {name} must be one of {', '.join(known)}, not {getattr(self, name)!r}"
                 )
-        if hasattr(self.disk, "__fspath__"):
-            object.__setattr__(self, "disk", self.disk.__fspath__())
+        as_text = getattr(self.disk, "__fspath__", None)
+        if as_text is not None:
+            object.__setattr__(self, "disk", as_text())
         if self.disk is not None and (not isinstance(self.disk, str) or not self.disk):
             raise ValueError(f"Cache: disk must be a folder, not {self.disk!r}")
         if self.disk_bytes is not None and self.disk is None:
