@@ -222,7 +222,7 @@ class DiskTier:
         )
         if found:
             self._note_damage(found)
-        return wrong, np.unique(pages)
+        return wrong, np.unique(pages) if found else pages
 
     def is_right(self, address: int, page: int, count: int) -> bool:
         """Return whether pages in memory are as they were written."""

@@ -85,6 +85,8 @@ class RootThread(threading.Thread):
     def launch(self) -> None:
         """Start the thread, where there is room for its stack: ``start`` would wait for ever.
 
+        Where that fails, ``finish`` closes what it would have read with.
+
         Raises:
             MemoryError, OSError: there is no room, or the system starts no more threads.
         """
@@ -93,13 +95,11 @@ class RootThread(threading.Thread):
             with mmap.mmap(-1, LAUNCH_BYTES):
                 pass
         except OSError as error:
-            self._close()
             raise MemoryError(f"{path}: no memory for a thread that reads") from error
         self.launched_s = time.monotonic()
         try:
             self.start()
         except RuntimeError as error:
-            self._close()
             raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
 
     def run(self) -> None:
@@ -155,6 +155,8 @@ class RootThread(threading.Thread):
 
     def finish(self) -> None:
         """Wait until the thread has stopped filling, however long; and shortly for its end."""
+        if self.ident is None:
+            self._close()
         while self.is_filling:
             self._filled.wait(_core.SLICE_MS / 1000)
         if self.is_alive():

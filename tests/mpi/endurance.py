@@ -21,6 +21,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import threading
 import time
 import warnings
@@ -35,6 +36,7 @@ from data import FIXED, MIXED, fixed_value, mixed_value
 from mpi4py import MPI
 
 from lmdbio import _core
+from lmdbio.cache import clear, find
 from lmdbio.errors import PeerError
 from lmdbio.planning import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
@@ -75,8 +77,10 @@ MODES = [
 block_size.WINDOW_BYTES_MIN = block_size.BLOCK_BYTES_TARGET = 1
 block_size.TURN_BLOCK_BYTES_TARGET = 1
 phases.SLICE_BYTES = 16 << 10
-#: Each root keeps some grains of them.
+#: Each root keeps some grains of them, in memory or in cache files.
 homes.GRAIN_BYTES_MIN = 4096
+DISKS = Path(WORLD.bcast(tempfile.mkdtemp() if RANK == 0 else None))
+ON_DISKS = [f"disk={DISKS}", f"memory=100K,disk={DISKS},disk_bytes=300K"]
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,7 @@ def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
     shuffle = cache = None
     if not is_seeking(mode):
         shuffle = chance.choice([None, "groups:16", "windows:5x4"])
-        cache = chance.choice([None, None, "memory=8M", "memory=300K,warm=preload"])
+        cache = chance.choice([*[None] * 4, "memory=8M", "memory=300K,warm=preload", *ON_DISKS])
     return Cycle(
         set=number,
         comm=chance.choice(comms),
@@ -308,7 +312,7 @@ def strike(chance: random.Random, number: int) -> Counter[str]:
     per_node, mode = chance.choice([SIZE, 2, 1]), chance.choice(MODES[1:])
     # The first rank of every node is a root, whatever the mode.
     struck = chance.randrange(SIZE) // (per_node if by_root else 1) * (per_node if by_root else 1)
-    cache = None if is_seeking(mode) else chance.choice([None, "memory=300K"])
+    cache = None if is_seeking(mode) else chance.choice([None, "memory=300K", ON_DISKS[1]])
     cycle = Cycle(
         set=0,
         comm=WORLD,
@@ -358,6 +362,7 @@ def held(folders: list[Path]) -> dict[str, int]:
         "children": len(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()),
         "communicators": used,
         "files": sum(len(list(folder.rglob("*"))) for folder in folders),
+        "cache files in use": sum(entry.is_open for entry in find(DISKS)),
         "files in /dev/shm": len(list(Path("/dev/shm").glob("mpich_shar*")))
         + len(list(Path("/dev/shm").glob("osc_sm*"))),
         "Python objects": sys.getallocatedblocks(),
@@ -381,6 +386,8 @@ def main() -> None:
     THREADS = len(list(Path("/proc/self/task").iterdir()))
     for comm in comms:  # what letters go over is made once, and kept as long as this one
         live(replace(plain, comm=comm, per_node=1))
+        # Modules that only roots with cache files need are loaded once, too.
+        live(replace(plain, comm=comm, mode=Mode(ALL_RANKS, "scan"), cache=ON_DISKS[1]))
     told: Counter[str] = Counter()
     before: dict[str, int] = {}
     done = 0
@@ -417,6 +424,8 @@ def main() -> None:
         }
         report = {"ranks": SIZE, "cycles": cycles, "failures": done, "raised": told}
         print(json.dumps({**report, "held": counts, "growth": growth}), flush=True)
+        assert all(clear(entry) for entry in find(DISKS))
+        DISKS.rmdir()
 
 
 main()

@@ -35,6 +35,7 @@ EXACT = (
     "children",
     "communicators",
     "files",
+    "cache files in use",
     "files in /dev/shm",
 )
 #: How much others may grow, for every cycle and failure, and beside.

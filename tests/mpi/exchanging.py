@@ -22,7 +22,7 @@ from lmdbio import _core
 from lmdbio.observe.stats import Stats
 from lmdbio.planning import homes
 from lmdbio.planning.mode import Mode
-from lmdbio.reader import block_size, holdings, home, joint_supply, phases, root_thread, roots
+from lmdbio.reader import block_size, filling, holdings, joint_supply, phases, root_thread, roots
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -214,7 +214,7 @@ def slow_home() -> None:
         return engine
 
     kept, roots.open_engine = roots.open_engine, slow  # type: ignore[assignment]
-    at_once, home.LOAD_BYTES, holdings.SIGN_SECONDS = home.LOAD_BYTES, 1, PATIENCE / 20
+    at_once, filling.LOAD_BYTES, holdings.SIGN_SECONDS = filling.LOAD_BYTES, 1, PATIENCE / 20
     begun = time.monotonic()
     with Reader(
         PATH, FIXED, comm=COMM, shuffle="global", epochs=2, ranks_per_node=1, cache="memory=1G",
@@ -233,7 +233,7 @@ def slow_home() -> None:
         assert [bytes(one) for batch in other for one in batch] == [fixed_value(0)] * (
             RANK == SIZE - 1
         )
-    roots.open_engine, home.LOAD_BYTES = kept, at_once
+    roots.open_engine, filling.LOAD_BYTES = kept, at_once
     assert not stats.late_records and not stats.gone_records, stats
 
 
