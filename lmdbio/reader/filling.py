@@ -108,9 +108,10 @@ class Filling:
         self._note_left_by_others()
         self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
         self._loads: deque[Load] = deque()
-        self._writes: deque[tuple[I64, DiskWrite, int]] = deque()
+        self._writes: deque[tuple[I64, DiskWrite, _core.Memory | None]] = deque()
         self._copies: deque[I64] = deque()  # of memory, for the next job
-        self._buffered = 0
+        self._buffers = 0  # that were made
+        self._free: list[_core.Memory] = []  # those that nothing is on its way through
         self._swept = 0
         self._landed_s = 0.0
         self.steps, self.slowest_s = 0, 0.0
@@ -235,18 +236,29 @@ class Filling:
     def _load_to_buffers(self) -> None:
         """Start to read wanted grains that have their places on the disk, into buffers."""
         at_once = max(1, SWEEP_BYTES // self._size)
-        while self._wanted and (self._buffered < BUFFER_BYTES or not self._buffered):
+        while self._wanted:
+            if self._disk is None or self._disk.is_full:
+                self._states.note_disk(self._wanted.popleft(), LOST)
+                continue
+            memory = self._buffer(at_once * self._size)
+            if memory is None:
+                break
             grains = self._wanted.popleft()
             if len(grains) > at_once:
                 self._wanted.appendleft(grains[at_once:])
                 grains = grains[:at_once]
-            if self._disk is None or self._disk.is_full:
-                self._states.note_disk(grains, LOST)
-                continue
-            memory = _core.Memory(len(grains) * self._size)
-            self._buffered += memory.size
             into = memory.address + np.arange(len(grains)) * self._size
             self._begin(grains, memory.address, memory, self._reads(grains, into))
+
+    def _buffer(self, size: int) -> _core.Memory | None:
+        """Return a buffer that nothing is on its way through; None: there is none.
+
+        They are taken again, for an allocator cannot use aligned memory of this size anew.
+        """
+        if not self._free and self._buffers * size < BUFFER_BYTES:
+            self._buffers += 1
+            return _core.Memory(size)
+        return self._free.pop() if self._free else None
 
     def _begin(
         self, grains: I64, address: int, memory: _core.Memory, reads: npt.NDArray[Any]
@@ -273,13 +285,17 @@ class Filling:
         while self._loads and self._land(self._loads[0]):
             self._loads.popleft()
         while self._writes and self._writes[0][1].poll():
-            grains, write, size = self._writes.popleft()
-            self._buffered -= size
+            grains, write, buffer = self._writes.popleft()
+            if buffer is not None:
+                self._free.append(buffer)
             assert self._disk is not None
             is_there = self._disk.note(write)
             self._step(write.seconds)
             self._states.note_disk(grains, PRESENT if is_there else LOST)
         self._load_to_buffers()
+        if not (self._loads or self._writes or self._wanted):
+            self._free.clear()
+            self._buffers = 0
         if self._copies and not self._writes and not self._wanted:
             self._copy_to_disk(self._copies.popleft())
 
@@ -302,7 +318,7 @@ class Filling:
         if load.memory is self._memory:
             self._take_in(load.grains)
         else:
-            self._write(load.grains, load.memory, load.address, load.memory.size)
+            self._write(load.grains, load.memory, load.address)
         return True
 
     def _land_from_disk(self, load: Load) -> bool:
@@ -347,14 +363,14 @@ class Filling:
             self._states.note_disk(grains, LOST)
             return
         self._states.note_disk(grains, COMING)
-        self._write(grains, self._memory, self._memory.address + int(grains[0]) * self._size, 0)
+        self._write(grains, self._memory, self._memory.address + int(grains[0]) * self._size)
 
-    def _write(self, grains: I64, memory: _core.Memory, address: int, buffered: int) -> None:
+    def _write(self, grains: I64, memory: _core.Memory, address: int) -> None:
         """Start to write grains, each run of neighbours in the file and in memory for itself.
 
         Args:
+            memory: of the home, or a buffer, which is free after the last of them.
             address: of the first grain; of another one as it lies from that.
-            buffered: bytes of a buffer that ends with the last of them.
         """
         assert self._disk is not None
         # In the home's memory grains lie by their places, in a buffer one behind the other.
@@ -365,8 +381,8 @@ class Filling:
             page, count = self._pages(int(grains[part[0]]), len(part))
             at = address + int(order[part[0]]) * self._size
             write = self._disk.write(memory, at, page, count)
-            size = buffered if part is parts[-1] else 0
-            self._writes.append((grains[part], write, size))
+            is_last = part is parts[-1] and memory is not self._memory
+            self._writes.append((grains[part], write, memory if is_last else None))
 
     def close(self) -> None:
         """Give up what is under way."""

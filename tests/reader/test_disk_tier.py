@@ -9,6 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -333,3 +335,36 @@ def test_a_taken_file_is_not_another_jobs(path: Path, folder: Path) -> None:
     one.close()
     two.close()
     assert not list(folder.iterdir())
+
+
+# --- memory
+
+PEAK = """
+import sys, lmdbio
+from lmdbio import Cache
+def of_status(name):
+    with open("/proc/self/status") as status:
+        return 1024 * next(int(line.split()[1]) for line in status if line.startswith(name))
+def read(**words):
+    with lmdbio.Reader(sys.argv[1], 16, shuffle="global", **words) as reader:
+        for batch in reader:
+            pass
+read(cache=Cache("1M", sys.argv[2], "1M"), iterations=2)  # loads what is loaded once
+before = of_status("VmRSS")
+read(cache=Cache(sys.argv[3], sys.argv[2]), memory_bytes_max=sys.argv[4], epochs=3)
+print(of_status("VmHWM") - before)
+"""
+
+
+@pytest.mark.parametrize("memory", [0, 24])
+def test_memory_stays_within_both_budgets(tmp_path: Path, folder: Path, memory: int) -> None:
+    """Law 7 of the design: the most that a process has had, within a tenth."""
+    path, budget = tmp_path / "large", 96
+    with lmdb.open(str(path), map_size=1 << 30) as env, env.begin(write=True) as txn:
+        for i in range(2000):
+            txn.put(b"%04d" % i, bytes([i % 251]) * 100_000)
+    words = [str(path), str(folder), f"{memory}M" if memory else "0", f"{budget}M"]
+    done = subprocess.run(
+        [sys.executable, "-c", PEAK, *words], check=True, capture_output=True, text=True
+    )
+    assert int(done.stdout) <= 1.1 * (memory + budget) * 2**20
