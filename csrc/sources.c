@@ -263,9 +263,10 @@ size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t
 }
 
 size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *s,
-                             uint64_t first, const int64_t *records, size_t count, int64_t *held,
-                             int64_t *order, int64_t *teams, int64_t *blocks, int64_t *begins,
-                             uint64_t *held_count, uint64_t *used, uint64_t *scratch)
+                             uint64_t first, const int64_t *records, const uint32_t *takers,
+                             size_t count, int64_t *held, int64_t *order, int64_t *teams,
+                             int64_t *blocks, int64_t *begins, uint64_t *held_count,
+                             uint64_t *used, uint64_t *scratch)
 {
     uint64_t block = first / (s->block_iterations * s->batch_size), *found = scratch,
              *place = scratch + count, *team = scratch + 2 * count, *row = scratch + 3 * count,
@@ -286,7 +287,7 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
     *held_count = here;
     *used = 0;
     for (size_t i = 0; i < here; i++) {
-        team[i] = team_of_place(s, place[i], block);
+        team[i] = takers == NULL ? team_of_place(s, place[i], block) : takers[place[i] - first];
         if (team[i] == root)
             ++*used;
         else

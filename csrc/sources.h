@@ -92,11 +92,13 @@ size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t
                            int64_t *order, int64_t *roots, int64_t *begins, uint64_t *scratch);
 
 /* Finds what becomes of the records of a root's home in a block, whose places are `first` and those
- * behind it (from seats->start on) and whose `records` these are. `held` are those of the home,
- * `held_count` of them, ascending; the rest as of lio_sources_uses(). */
+ * behind it (from seats->start on) and whose `records` these are. `takers` are the teams of these
+ * places; NULL: those that the seats say. `held` are the records of the home, `held_count` of them,
+ * ascending; the rest as of lio_sources_uses(). */
 size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *seats,
-                             uint64_t first, const int64_t *records, size_t count, int64_t *held,
-                             int64_t *order, int64_t *teams, int64_t *blocks, int64_t *begins,
-                             uint64_t *held_count, uint64_t *used, uint64_t *scratch);
+                             uint64_t first, const int64_t *records, const uint32_t *takers,
+                             size_t count, int64_t *held, int64_t *order, int64_t *teams,
+                             int64_t *blocks, int64_t *begins, uint64_t *held_count,
+                             uint64_t *used, uint64_t *scratch);
 
 #endif

@@ -26,6 +26,7 @@ __all__ = [
 
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
+U32 = npt.NDArray[np.uint32]
 
 #: The home of a record that no root keeps.
 NO_HOME = int(lib.LIO_NO_HOME)
@@ -210,7 +211,7 @@ def find_homes(homes: U16, records: I64) -> tuple[I64, I64, I64]:
 
 
 def find_home_uses(
-    homes: U16, root: int, seats: Seats, first: int, records: I64
+    homes: U16, root: int, seats: Seats, first: int, records: I64, takers: U32 | None = None
 ) -> tuple[I64, int, I64, I64, I64, I64]:
     """Returns what becomes of the records of a root's home in a block.
 
@@ -218,6 +219,7 @@ def find_home_uses(
         homes: as ``find_homes``.
         first: the block's first place, from the start of the sequence on.
         records: of all places of the block.
+        takers: the team of each place; None: as the seats say.
 
     Returns:
         ``planning.sources.RoundUses``: int64 each, and a number.
@@ -232,6 +234,7 @@ def find_home_uses(
         seats.pointer,
         first,
         pointer_to(records, "int64_t *"),
+        ffi.NULL if takers is None else pointer_to(takers, "uint32_t *"),
         count,
         *(pointer_to(one, "int64_t *") for one in (held, order, teams, blocks, begins)),
         here,

@@ -1,6 +1,6 @@
 """balance: which teams take which places of a batch, near where their records are held. Pure.
 
-    holder of each place --deal--> places of each learner
+    holder of each place --deal--> learner that takes it
 
 Each learner keeps the places whose records it holds, as far as its share goes; the rest goes to
 those that hold too few. All compute this alike, and no message says it:
@@ -61,11 +61,7 @@ def balance(held: Sequence[int], shares: Sequence[int]) -> list[Move]:
     Raises:
         ValueError: the numbers do not add up.
     """
-    if len(held) != len(shares) or sum(held) != sum(shares):
-        raise ValueError(
-            f"{sum(held)} records of {len(held)} learners cannot become "
-            f"{sum(shares)} of {len(shares)}"
-        )
+    _refuse_sums(sum(held), len(held), shares)
     surplus = [(b - a, i) for i, (a, b) in enumerate(zip(held, shares, strict=True)) if a > b]
     deficit = [(a - b, i) for i, (a, b) in enumerate(zip(held, shares, strict=True)) if a < b]
     heapq.heapify(surplus)  # negative amounts, since a heap gives the smallest first
@@ -80,6 +76,15 @@ def balance(held: Sequence[int], shares: Sequence[int]) -> list[Move]:
     return moves
 
 
+def _refuse_sums(records: int, learners: int, shares: Sequence[int]) -> None:
+    """Raise ValueError where learners cannot have such shares of so many records."""
+    if learners != len(shares) or records != sum(shares):
+        raise ValueError(
+            f"{records} records of {learners} learners cannot become "
+            f"{sum(shares)} of {len(shares)}"
+        )
+
+
 def _take(heap: list[tuple[int, int]], left: int, learner: int) -> None:
     """Replace the first one of a heap by what is left of it."""
     if left:
@@ -88,12 +93,12 @@ def _take(heap: list[tuple[int, int]], left: int, learner: int) -> None:
         heapq.heappop(heap)
 
 
-def deal(holders: npt.ArrayLike, learners: int, shares: Sequence[int] | None = None) -> list[I64]:
-    """Return the places of a step that each learner takes.
+def deal(holders: npt.ArrayLike, learners: int, shares: Sequence[int] | None = None) -> I64:
+    """Return the learner that takes each place of a step: int64, shape (places,).
 
-    A learner's own come first, ascending, then those that it is given, in the order of the moves:
-    the last ones of a learner with too many. Places of records that nobody holds fill up the
-    learners in their order, before anything is moved.
+    Each keeps the places whose records it holds; one that has too many of them gives the last ones
+    away. Places of records that nobody holds fill up the learners in their order, before anything
+    is moved.
 
     Args:
         holders: the learner that holds the record of each place, or ``NOBODY``; shape (places,).
@@ -110,21 +115,23 @@ def deal(holders: npt.ArrayLike, learners: int, shares: Sequence[int] | None = N
         raise ValueError(f"a holder is none of {learners} learners")
     if shares is None:
         shares = [len(split_share(len(given), learners, i)) for i in range(learners)]
-    by_holder = np.argsort(given, kind="stable")
-    counts = np.bincount(given + 1, minlength=learners + 1)
-    ends = np.cumsum(counts)
-    own = [by_holder[ends[i] : ends[i + 1]] for i in range(learners)]
-    unheld, taken = by_holder[: ends[0]], []
-    for share, places in zip(shares, own, strict=True):
-        lacking = max(0, share - len(places))
-        taken.append([places, unheld[:lacking]])
-        unheld = unheld[lacking:]
-    for move in balance([len(a) + len(b) for a, b in taken], shares):
-        places = own[move.source]
-        own[move.source] = places[: -move.records]
-        taken[move.source][0] = own[move.source]
-        taken[move.target].append(places[-move.records :])
-    return [np.concatenate(parts) for parts in taken]
+    _refuse_sums(len(given), learners, shares)
+    # Of few holders by counting: numpy does so for numbers of 16 bits.
+    keys = given.astype(np.int16) if learners <= np.iinfo(np.int16).max else given
+    by_holder = np.argsort(keys, kind="stable")
+    taken, counts = given[by_holder], np.bincount(given + 1, minlength=learners + 1)
+    unheld, held = counts[0], counts[1:]
+    lacking = np.maximum(0, np.asarray(shares, np.int64) - held)
+    taken[:unheld] = np.repeat(np.arange(learners), lacking)[:unheld]
+    held = held + np.bincount(taken[:unheld], minlength=learners)
+    ends = np.cumsum(counts)[1:].tolist()
+    for move in balance(held.tolist(), shares):
+        end = ends[move.source]
+        ends[move.source] -= move.records
+        taken[end - move.records : end] = move.target
+    learner = np.empty_like(taken)
+    learner[by_holder] = taken
+    return learner
 
 
 def held_limit(batch: int, learners: int, alpha: float = 1.0) -> float:

@@ -284,7 +284,7 @@ class HomeSources:
     any team uses in the block.
 
     Attributes:
-        schedule: strided or blocked.
+        schedule: strided, blocked or local.
         homes: of its records.
         is_warm: homes are full before the first place; else what is used in the first epoch
             counts as read from the file.
@@ -315,19 +315,26 @@ class HomeSources:
 
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from; root -1: the file."""
-        places = [p for p in self.schedule.team_places(number, team) if p.repeats and p.runs]
-        records = self._records(places)
+        schedule = self.schedule
+        if schedule.assignment == "local":
+            records = schedule.team_records(number, team).view(np.int64)
+        else:
+            places = schedule.team_places(number, team)
+            records = self._records([p for p in places if p.repeats and p.runs])
         order, roots, begins = _core.find_homes(self.homes.records, records)
         return BlockSources(records, order, np.full(len(roots), number), roots, begins)
 
     def uses(self, number: int, root: int) -> RoundUses:
         """Return what becomes of the records that ``root`` brings for a block."""
-        schedule = self.schedule
-        size = schedule.block_iterations * schedule.batch_size
-        first = number * size
-        end = first + size if schedule.end is None else min(first + size, schedule.end)
-        records = self._records([Places(first, 0, 1, (range(end - first),))])
-        found = _core.find_home_uses(self.homes.records, root, self._seats, first, records)
+        schedule, homes = self.schedule, self.homes.records
+        if schedule.assignment == "local":
+            first, held, teams = schedule.dealt(number)
+            records = held.view(np.int64)
+            found = _core.find_home_uses(homes, root, self._seats, first, records, teams)
+        else:
+            span = schedule.span(number)
+            records = self._records([Places(span.start, 0, 1, (range(len(span)),))])
+            found = _core.find_home_uses(homes, root, self._seats, span.start, records)
         return RoundUses(*found)
 
     def _records(self, places: list[Places]) -> I64:

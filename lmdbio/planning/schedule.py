@@ -10,7 +10,7 @@ share of a batch is its positions floor(p*B/P) .. floor((p+1)*B/P); it may be em
               inside the chunk the iteration comes first, then the rank. The last window is
               shorter when the iterations are no multiple of k.
 ``local``     each team takes those records of a batch that it holds; what it holds too many of
-              goes to teams that hold too few (``balance``).
+              goes to teams that hold too few (``balance``). Rows are in the order of places.
 
 The first two consume exactly the same records in every aligned window:
 
@@ -28,18 +28,19 @@ Source: LMDBIO (ACM TOPC 2019), its reading order with and without coalescing.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio.planning.balance import deal
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.places import Places, merged
 from lmdbio.planning.split import split_share
+
+if TYPE_CHECKING:
+    from lmdbio.planning.dealt import Deals, Dealt, Holder
 
 __all__ = ["ASSIGNMENTS", "Run", "Schedule"]
 
@@ -94,9 +95,10 @@ class Schedule:
     block_iterations: int = 1
     start: int = 0
     iterations: int | None = None
-    holder: Callable[[U64], npt.NDArray[np.int64]] | None = None
+    holder: Holder | None = None
     epochs: Epochs | None = None
     length: int | None = None
+    _deals: Deals | None = field(init=False, repr=False, compare=False)
     _team_of: dict[int, int] = field(init=False, repr=False, compare=False)
     #: Of each team, in a full batch, and in the last one.
     _rows: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -122,6 +124,14 @@ class Schedule:
             rows = tuple(sum(map(len, team)) for team in shares)
             object.__setattr__(self, name, rows)
             object.__setattr__(self, f"{name}_before", (0, *accumulate(rows)))
+        object.__setattr__(self, "_deals", self._make_deals())
+
+    def _make_deals(self) -> Deals | None:
+        if self.assignment != "local" or self.holder is None:
+            return None
+        from lmdbio.planning.dealt import Deals  # others begin sooner without it
+
+        return Deals(replace(self, assignment="strided", holder=None), self.holder)
 
     def _check_numbers(self) -> None:
         if self.count < 1:
@@ -177,7 +187,7 @@ class Schedule:
                 one place.
         """
         block, into = self.block_of(iterations)
-        has_chunks = self.assignment != "strided" and len(self.teams) > 1
+        has_chunks = self.assignment == "blocked" and len(self.teams) > 1
         if has_chunks and into and iterations != self.iterations:
             raise ValueError(
                 f"{self.assignment!r} goes on only where a block of {self.block_iterations} "
@@ -210,6 +220,10 @@ class Schedule:
         """Records that ``team`` consumes in a full iteration."""
         return self._rows[team]
 
+    def team_shares(self, iteration: int) -> tuple[int, ...]:
+        """Records that each team consumes in an iteration."""
+        return self._last_rows if self.is_short(iteration) else self._rows
+
     def is_short(self, iteration: int) -> bool:
         """Whether the batch of an iteration is not full: the last one may be so."""
         return self.batch_length(iteration) < self.batch_size
@@ -225,6 +239,12 @@ class Schedule:
         if self.iterations is None:
             return self.block_iterations
         return min(self.block_iterations, self.iterations - block * self.block_iterations)
+
+    def span(self, block: int) -> range:
+        """The places of all teams' rows in a block, counted from the start of the sequence."""
+        size = self.block_iterations * self.batch_size
+        first = block * size
+        return range(first, first + size if self.end is None else min(first + size, self.end))
 
     def _block_rows(self, block: int, full: int, last: int) -> int:
         """Records of a block, of which ``full`` are in a full batch and ``last`` in the last."""
@@ -254,7 +274,7 @@ class Schedule:
         return block * self.block_iterations * self.batch_size + before
 
     def team_places(self, block: int, team: int) -> tuple[Places, ...]:
-        """Return the places of a block's rows, in their order; not of ``local``.
+        """Return the places of a block's rows, in their order, by few runs; not of ``local``.
 
         Counted from the start of the sequence.
         """
@@ -279,43 +299,38 @@ class Schedule:
             return self.epochs.samples(places + self.start).view(np.uint64)
         return np.asarray((places + self.start % self.count) % self.count, np.uint64)
 
-    def _consecutive(self, first: int, length: int) -> U64:
-        """The ``length`` records from place ``first`` on."""
+    def sequence(self, places: range) -> U64:
+        """Record numbers at neighbouring places, counted from the start of the sequence."""
+        first, length = places.start, len(places)
         origin = (self.start + first) % self.count
         if self.epochs is None and origin + length <= self.count:
             return np.arange(origin, origin + length, dtype=np.uint64)
         return self._at(np.arange(first, first + length))
 
+    def dealt(self, block: int) -> Dealt:
+        """Return which team takes which record of a block; of ``local`` alone."""
+        assert self._deals is not None
+        return self._deals.block(block)
+
     def records(self, iteration: int, rank: int) -> U64:
         """Record indices of ``rank`` in ``iteration``: uint64, shape (share,)."""
-        block, step = self.block_of(iteration)
-        share = self.share(rank, iteration)
+        share, team = self.share(rank, iteration), self.team_of(rank)
         if self.assignment == "strided":
-            return self._consecutive(iteration * self.batch_size + share.start, len(share))
-        rows = self.rows(iteration, rank)
+            first = iteration * self.batch_size
+            return self.sequence(range(first + share.start, first + share.stop))
+        block, rows = self.block_of(iteration)[0], self.rows(iteration, rank)
         if self.assignment == "local":
-            before = step * self._rows[self.team_of(rank)]
-            return self._dealt(iteration)[self.team_of(rank)][
-                rows.start - before : rows.stop - before
-            ]
-        return self._consecutive(self.chunk(block, self.team_of(rank)) + rows.start, len(rows))
-
-    def _dealt(self, iteration: int) -> list[U64]:
-        """``local``: the records that each team takes in an iteration."""
-        assert self.holder is not None
-        shares = self._last_rows if self.is_short(iteration) else self._rows
-        batch = self._consecutive(iteration * self.batch_size, self.batch_length(iteration))
-        places = deal(self.holder(batch), len(self.teams), shares)
-        return [batch[own] for own in places]
+            return self.dealt(block).records_of(team)[rows.start : rows.stop]
+        chunk = self.chunk(block, team)
+        return self.sequence(range(chunk + rows.start, chunk + rows.stop))
 
     def team_records(self, block: int, team: int) -> U64:
         """Record indices of a block's rows: uint64, shape (rows,)."""
         if self.assignment == "local":
-            first = block * self.block_iterations
-            iterations = range(first, first + self.block_length(block))
-            return np.concatenate([self._dealt(iteration)[team] for iteration in iterations])
+            return self.dealt(block).records_of(team)
         if self.assignment == "blocked":
-            return self._consecutive(self.chunk(block, team), self._team_rows(block, team))
+            chunk = self.chunk(block, team)
+            return self.sequence(range(chunk, chunk + self._team_rows(block, team)))
         places = [some.numbers() for some in self.team_places(block, team)]
         return self._at(np.concatenate(places))
 
@@ -344,14 +359,4 @@ class Schedule:
 
         Not of ``local``, where each batch has others.
         """
-        lengths: list[int] = []
-        end = -1
-        for share in map(self.share, self.teams[team]):
-            if not len(share):
-                continue
-            if share.start == end:
-                lengths[-1] += len(share)
-            else:
-                lengths.append(len(share))
-            end = share.stop
-        return tuple(lengths)
+        return tuple(map(len, merged(self.share(rank) for rank in self.teams[team])))

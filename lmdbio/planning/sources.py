@@ -130,17 +130,24 @@ def seats(schedule: Schedule) -> _core.Seats:
 
 def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, int]]:
     """Return the epochs of a block's rows: the number of each, and the first row behind it."""
+    start, count = schedule.first_place, schedule.count
+    if schedule.assignment == "local":
+        return _epochs_of((schedule.dealt(number).places_of(team) + start) // count)
     places = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]
     if not places:
         return []
-    start, count, end = schedule.first_place, schedule.count, places[-1]
+    end = places[-1]
     last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
     low = (start + places[0].first + places[0].runs[0].start) // count
     high = (start + last) // count
     if low == high:
         return [(low, sum(p.repeats * sum(map(len, p.runs)) for p in places))]
-    epochs = (np.concatenate([p.numbers() for p in places]) + start) // count
-    return [
-        (epoch, int(np.searchsorted(epochs, epoch, side="right")))
-        for epoch in range(low, high + 1)
-    ]
+    return _epochs_of((np.concatenate([p.numbers() for p in places]) + start) // count)
+
+
+def _epochs_of(rows: I64) -> list[tuple[int, int]]:
+    """Return the number of each epoch, and the first row behind it; rows ascend by epoch."""
+    if not len(rows):
+        return []
+    epochs = range(int(rows[0]), int(rows[-1]) + 1)
+    return [(epoch, int(np.searchsorted(rows, epoch, side="right"))) for epoch in epochs]

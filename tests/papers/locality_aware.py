@@ -98,7 +98,8 @@ def the_same_batches(given: Given) -> str:
         holder = np.arange(count) * learners // count
         for first in range(0, count, batch):
             records = Epoch(count, 2).samples(np.arange(first, first + batch))
-            dealt = [records[places] for places in deal(holder[records], learners)]
+            taken = deal(holder[records], learners)
+            dealt = [records[taken == learner] for learner in range(learners)]
             assert {len(part) for part in dealt} == {batch // learners}
             assert sorted(np.concatenate(dealt).tolist()) == sorted(records.tolist())
             assert sum(gradients[part].sum() for part in dealt) == pytest.approx(

@@ -48,25 +48,20 @@ def test_numbers_that_do_not_add_up_are_refused() -> None:
 @given(st.data(), st.integers(1, 12))
 def test_each_place_goes_to_one_learner(data: st.DataObject, learners: int) -> None:
     holders = data.draw(st.lists(st.integers(NOBODY, learners - 1), max_size=60))
-    taken = deal(holders, learners)
-    assert sorted(place for places in taken for place in places.tolist()) == list(
-        range(len(holders))
-    )
-    sizes = [len(places) for places in taken]
-    assert max(sizes) - min(sizes) <= 1
-    moved = sum(
-        holders[place] not in (learner, NOBODY)
-        for learner, places in enumerate(taken)
-        for place in places.tolist()
-    )
-    kept = [sum(holders[p] == i for p in places.tolist()) for i, places in enumerate(taken)]
+    taken = deal(holders, learners).tolist()
+    assert len(taken) == len(holders)
+    sizes = [taken.count(i) for i in range(learners)]
+    assert sum(sizes) == len(holders) and max(sizes) - min(sizes) <= 1
+    both = list(zip(holders, taken, strict=True))
+    moved = sum(holder not in (learner, NOBODY) for holder, learner in both)
+    kept = [both.count((i, i)) for i in range(learners)]
     assert moved == sum(max(0, holders.count(i) - sizes[i]) for i in range(learners))
     assert kept == [min(holders.count(i), sizes[i]) for i in range(learners)]
 
 
 def test_the_example_of_the_words_at_the_top() -> None:
     taken = deal([1, 1, 0, 1, 2, 1, 0, 2, 1, 1, 2, 2], 3)
-    assert [places.tolist() for places in taken] == [[2, 6, 8, 9], [0, 1, 3, 5], [4, 7, 10, 11]]
+    assert taken.tolist() == [1, 1, 0, 1, 2, 1, 0, 2, 0, 0, 2, 2]
 
 
 def test_a_holder_that_is_none_is_refused() -> None:
@@ -90,8 +85,19 @@ def test_shares_of_ones_own_are_kept(data: st.DataObject, shares: list[int]) -> 
     whose = st.integers(NOBODY, learners - 1)
     holders = data.draw(st.lists(whose, min_size=places, max_size=places))
     taken = deal(holders, learners, shares)
-    assert [len(part) for part in taken] == shares
-    assert sorted(np.concatenate(taken).tolist()) == list(range(places))
+    assert np.bincount(taken, minlength=learners).tolist() == shares
+
+
+@given(st.data(), st.lists(st.integers(0, 9), min_size=1, max_size=8))
+def test_of_ones_own_the_first_ones_are_kept(data: st.DataObject, shares: list[int]) -> None:
+    learners, places = len(shares), sum(shares)
+    whose = st.integers(NOBODY, learners - 1)
+    holders = np.array(data.draw(st.lists(whose, min_size=places, max_size=places)), np.int64)
+    taken = deal(holders, learners, shares)
+    for learner, share in enumerate(shares):
+        own = np.flatnonzero(holders == learner)
+        assert (taken[own[:share]] == learner).all()
+        assert (taken[own[share:]] != learner).all()
 
 
 def test_shares_that_do_not_add_up_are_refused() -> None:

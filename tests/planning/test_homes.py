@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
 from lmdbio import _core
+from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.homes import GRAIN_BYTES_MAX, Grains, Homes, HomeSources, grain_bytes
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
@@ -102,13 +105,19 @@ def a_schedule(seed: int, count: int, roots: int) -> Schedule:
     )
 
 
-@given(st.integers(0, 2**32), st.integers(1, 120), st.integers(1, 5), st.booleans())
+def a_local_one(schedule: Schedule, homes: Homes) -> Schedule:
+    return replace(schedule, assignment="local", holder=home_holder(homes.records))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 120), st.integers(1, 5), st.booleans(), st.booleans())
 def test_what_roots_bring_is_what_teams_await(
-    seed: int, count: int, roots: int, has_room: bool
+    seed: int, count: int, roots: int, has_room: bool, is_local: bool
 ) -> None:
     extents = records_at(seed, count)
     room = PLENTY if has_room else seed % (2 * file_bytes(extents) // roots)
     homes, schedule = homes_of(extents, [room] * roots), a_schedule(seed, count, roots)
+    if is_local:
+        schedule = a_local_one(schedule, homes)
     sources = HomeSources(schedule, homes)
     for number in range(min(4, schedule.blocks or 4)):
         brought: dict[tuple[int, int], list[int]] = {}
@@ -146,6 +155,30 @@ def test_rows_are_told_by_epoch(seed: int, count: int, roots: int) -> None:
             for epoch, end in row_epochs(schedule, number, team):
                 told += [epoch] * (end - len(told))
             assert told == ((places + schedule.first_place) // count).tolist()
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 4))
+def test_local_rows_are_told_by_epoch(seed: int, count: int, roots: int) -> None:
+    """As often as each epoch has the record: rows of one epoch are those before its end."""
+    schedule = a_schedule(seed, count, roots)
+    local = a_local_one(schedule, homes_of(records_at(seed, count), [PLENTY] * roots))
+    plain = replace(schedule, assignment="strided")
+    for number in range(min(3, schedule.blocks or 3)):
+        wanted: dict[int, list[int]] = {}
+        for place, record in zip(
+            plain.span(number), plain.sequence(plain.span(number)).tolist(), strict=True
+        ):
+            wanted.setdefault((plain.first_place + place) // count, []).append(record)
+        found: dict[int, list[int]] = {}
+        for team in range(roots):
+            records, first = local.team_records(number, team).tolist(), 0
+            for epoch, end in row_epochs(local, number, team):
+                found.setdefault(epoch, []).extend(records[first:end])
+                first = end
+            assert first == len(records)
+        assert {e: sorted(r) for e, r in found.items() if r} == {
+            e: sorted(r) for e, r in wanted.items()
+        }
 
 
 def test_grains_are_as_large_as_requests_within_limits() -> None:

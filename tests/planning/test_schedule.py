@@ -7,6 +7,7 @@ combination of a small table, with a definition spelled out record by record.
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -239,6 +240,7 @@ def test_values_that_describe_no_schedule_are_refused(
         Schedule(**(good | wrong))  # type: ignore[arg-type]
 
 
+@settings(max_examples=200, deadline=None)
 @given(st.integers(1, 60), st.integers(1, 30), st.integers(1, 8), st.data())
 def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_holds(
     count: int, batch_size: int, ranks: int, data: st.DataObject
@@ -247,17 +249,25 @@ def test_local_batches_are_those_of_strided_and_each_rank_takes_what_its_team_ho
     holder_of = np.array(
         data.draw(st.lists(st.integers(-1, len(teams) - 1), min_size=count, max_size=count))
     )
-    local = Schedule(
-        count, batch_size, teams, "local", data.draw(st.integers(1, 3)),
-        holder=lambda records: holder_of[records.astype(np.int64)],
+    shuffle = data.draw(st.sampled_from([None, GLOBAL, Shuffle.windows(2, 3)]))
+    strided = Schedule(
+        count, batch_size, teams, "strided", data.draw(st.integers(1, 3)),
+        start=data.draw(st.integers(0, 200)),
+        epochs=None if shuffle is None else Epochs(count, 3, shuffle),
+        length=data.draw(st.none() | st.integers(3 * batch_size + 1, 4 * batch_size)),
     )  # fmt: skip
-    strided = Schedule(count, batch_size, teams)
+    local = replace(
+        strided, assignment="local", holder=lambda records: holder_of[records.astype(np.int64)]
+    )
     for iteration in range(4):
         shares = [local.records(iteration, rank) for rank in range(ranks)]
         usual = [strided.records(iteration, rank) for rank in range(ranks)]
         assert [len(share) for share in shares] == [len(share) for share in usual]
         assert sorted(np.concatenate(shares).tolist()) == sorted(np.concatenate(usual).tolist())
-    for block in range(2):
+        if len(teams) == 1:
+            assert np.array_equal(np.concatenate(shares), np.concatenate(usual))
+        assert local.start_after(iteration) == strided.start_after(iteration)
+    for block in range(min(2, local.blocks or 2)):
         for team, members in enumerate(teams):
             table = local.team_records(block, team)
             for step in range(local.block_length(block)):
