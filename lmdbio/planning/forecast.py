@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -22,8 +22,9 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.cache import Cache
+from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
-from lmdbio.planning.order import Epoch
+from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.placement import NOBODY, next_use
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
@@ -52,9 +53,11 @@ class Job:
         epochs: that are looked at.
         shuffle: of each epoch; None: records come in their own order.
         ends: the job ends with these epochs, and with a batch that may be short.
+        assignment: "strided", or "local": ranks take what their root holds.
 
     Raises:
-        ValueError: for values that describe no job, or a placement that the order does not suit.
+        ValueError: for values that describe no job, or a placement that the order or the
+            assignment does not suit.
     """
 
     cache: Cache
@@ -64,6 +67,7 @@ class Job:
     epochs: int = 3
     shuffle: Shuffle | None = None
     ends: bool = False
+    assignment: str = "strided"
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks:
@@ -77,6 +81,12 @@ class Job:
             raise ValueError(
                 f"placement={self.cache.placement} needs an order by windows or groups"
             )
+        if self.assignment not in ("strided", "local"):
+            raise ValueError(f"assignment must be strided or local, not {self.assignment!r}")
+        if self.assignment == "local" and self.cache.placement != "home":
+            raise ValueError(
+                "assignment='local' needs placement=home: with others a record changes its root"
+            )
 
     @property
     def tiers(self) -> Room:
@@ -89,7 +99,7 @@ class Job:
         return sum(self.tiers)
 
     def schedule(self, count: int) -> Schedule:
-        """Return who uses which place."""
+        """Return who uses which place, strided."""
         nodes = range(self.nodes)
         teams = tuple(tuple(split_share(self.ranks, self.nodes, node)) for node in nodes)
         length = self.epochs * count if self.ends else None
@@ -149,13 +159,22 @@ class Outlook:
         self._alignment = alignment
         self._offsets = extents["offset"].astype(np.int64)
         self._lengths = extents["length"].astype(np.int64)
-        self._schedule = job.schedule(len(extents))
         self.file_bytes = int((self._offsets + self._lengths).max())
         if job.cache.placement in ("window", "mixed") and self._window_bytes > job.room:
             raise ValueError(
                 f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
                 f"has {job.room:,}"
             )
+
+    @cached_property
+    def _schedule(self) -> Schedule:
+        """Says who uses which place, over all epochs."""
+        strided = self._job.schedule(len(self._lengths))
+        if self._job.assignment != "local":
+            return strided
+        epochs = None if self.shuffle is None else Epochs(len(self._lengths), 0, self.shuffle)
+        holder = home_holder(self.homes.records)
+        return replace(strided, assignment="local", epochs=epochs, holder=holder)
 
     @cached_property
     def _window_bytes(self) -> int:

@@ -46,7 +46,14 @@ class Supplied:
 
 
 def users(schedule: Schedule, places: I64) -> I64:
-    """Return the root (team) that uses each place of the endless sequence, ``strided``."""
+    """Return the root (team) that uses each place of a sequence.
+
+    Args:
+        schedule: strided or local, and begins with the sequence.
+        places: ascending.
+    """
+    if schedule.assignment == "local":
+        return _takers(schedule, places)
     iterations, within = np.divmod(places, schedule.batch_size)
     teams = _teams(schedule, None)[within]
     last = (schedule.iterations or 0) - 1
@@ -54,6 +61,16 @@ def users(schedule: Schedule, places: I64) -> I64:
         is_last = iterations == last
         teams[is_last] = _teams(schedule, last)[within[is_last]]
     return teams
+
+
+def _takers(schedule: Schedule, places: I64) -> I64:
+    """Return the team that takes each place of a local schedule."""
+    if not len(places):
+        return np.empty(0, np.int64)
+    size = schedule.block_iterations * schedule.batch_size
+    blocks = range(int(places[0]) // size, int(places[-1]) // size + 1)
+    teams = np.concatenate([schedule.dealt(block).teams for block in blocks])
+    return teams[places - blocks.start * size].astype(np.int64)
 
 
 def _teams(schedule: Schedule, iteration: int | None) -> I64:
@@ -71,7 +88,7 @@ def supply(epoch: Epoch, schedule: Schedule, holder: Holder, lengths: I64) -> Su
 
     Args:
         epoch: its order.
-        schedule: of the job, over all epochs one after the other; ``strided``.
+        schedule: of the job, over all epochs one after the other; as of ``users``.
         holder: of the placement.
         lengths: bytes of all records.
     """

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given, settings
 
 from lmdbio import _core
+from lmdbio.planning.balance import deal
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Job, Outlook
 from lmdbio.planning.placement import NOBODY
@@ -38,16 +39,34 @@ def outlook_of(job: Job, count: int) -> Outlook:
     return Outlook(extents_of(count), job, OPTIONS, PAGE)
 
 
+def users_of(outlook: Outlook, job: Job, count: int, number: int) -> list[int]:
+    """The root that uses each place of an epoch; batches begin anywhere in it."""
+    schedule, users = job.schedule(count), []
+    for place in range(count):
+        iteration, position = divmod(number * count + place, job.batch)
+        if job.assignment == "local":
+            first = iteration * job.batch
+            places = range(first, first + job.batch)
+            records = [int(outlook.epoch(p // count).samples([p % count])[0]) for p in places]
+            holders = [int(outlook.holder(outlook.epoch(0), np.array([r]))[0][0]) for r in records]
+            shares = [len(schedule.share(r)) for r in range(job.ranks)]
+            of_nodes = [sum(shares[r] for r in team) for team in schedule.teams]
+            users.append(int(deal(holders, job.nodes, of_nodes)[position]))
+        else:
+            rank = next(r for r in range(job.ranks) if position in schedule.share(r))
+            users.append(schedule.team_of(rank))
+    return users
+
+
 def counted(outlook: Outlook, job: Job, count: int, number: int, *, warm: bool) -> Counted:
     """The same, place by place; without requests and messages."""
-    schedule, lengths = job.schedule(count), extents_of(count)["length"].tolist()
+    lengths = extents_of(count)["length"].tolist()
     epoch = outlook.epoch(number)
+    users = users_of(outlook, job, count, number)
     records, sizes = Counter[str](), Counter[str]()
     sent = 0
     for place, record in enumerate(epoch.samples(np.arange(count)).tolist()):
-        position = (number * count + place) % job.batch
-        rank = next(r for r in range(job.ranks) if position in schedule.share(r))
-        user = schedule.team_of(rank)
+        user = users[place]
         (root,), (before,) = outlook.holder(epoch, np.array([record]))
         source = "file" if not (warm and before) else "own" if root == user else "peer"
         records[source] += 1
@@ -84,6 +103,44 @@ def test_records_and_bytes_are_those_of_a_plain_count(
         by_hand = counted(outlook, job, count, one.epoch or 0, warm=is_warm)
         made = one.supplied.records, one.supplied.bytes, one.supplied.sent_bytes
         assert made == by_hand
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.integers(20, 60), st.integers(1, 4), st.integers(1, 3), st.integers(1, 30),
+    st.sampled_from([None, GLOBAL, Shuffle.groups(8)]), st.integers(1, 4),
+)  # fmt: skip
+def test_records_of_a_local_job_are_those_of_a_plain_count(
+    count: int, nodes: int, each: int, batch: int, shuffle: Shuffle | None, pages: int
+) -> None:
+    job = Job(Cache(pages * 64 << 10), batch, nodes, nodes * each, 2, shuffle, assignment="local")
+    outlook = outlook_of(job, count)
+    for one in outlook.epochs():
+        by_hand = counted(outlook, job, count, one.epoch or 0, warm=one.epoch == 1)
+        assert (one.supplied.records, one.supplied.bytes, one.supplied.sent_bytes) == by_hand
+
+
+def test_roots_send_less_where_ranks_take_what_theirs_holds() -> None:
+    count = 6400
+    strided, local = (
+        list(outlook_of(Job(Cache("16M"), 256, 4, 8, 2, GLOBAL, assignment=name), count).epochs())
+        for name in ("strided", "local")
+    )
+    own, peer, file = local[1].supplied.records
+    assert own + peer == count and file == 0
+    assert peer / count < 0.05 < 0.7 < strided[1].supplied.records[1] / count
+    assert local[1].messages < strided[1].messages
+
+
+@pytest.mark.parametrize(
+    ("placement", "assignment"), [("window", "local"), ("next", "local"), ("home", "blocked")]
+)
+def test_other_assignments_are_refused(placement: str, assignment: str) -> None:
+    with pytest.raises(ValueError, match="assignment"):
+        Job(
+            Cache("1M", placement=placement), 32, 4, 8, 2, Shuffle.windows(64, 2),
+            assignment=assignment,
+        )  # fmt: skip
 
 
 def test_what_all_roots_hold_is_read_once_in_large_requests() -> None:
