@@ -309,7 +309,7 @@ class Sizing:
         each = max(1, self.block_bytes(1))
         best = min(-(-self._target // each), schedule.count // schedule.batch_size)
         if self._mixed_rows and not self.is_joint:
-            best = max(1, self._mixed_rows // self._rows)
+            best = max(1, self._mixed_rows // max(1, self._rows))
         if schedule.iterations is not None:
             # Two blocks at least, or nothing is read ahead.
             best = min(best, -(-schedule.iterations // 2))
