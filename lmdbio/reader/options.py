@@ -19,7 +19,10 @@ from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.reader.roots import DataSet
 
-__all__ = ["ReaderOptions"]
+__all__ = ["LOCAL", "ReaderOptions"]
+
+#: The assignment that needs roots that keep parts of the file.
+LOCAL = "local"
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class ReaderOptions:
         start = _integer("start", numbers["start"], None)
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
-        cache = _cache(cache)
+        cache = _cache(cache, assignment)
         _refuse_orders(mode, order, shuffle, cache)
         if start < 0 and (shuffle is not None or epochs is not None):
             raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
@@ -181,7 +184,7 @@ class ReaderOptions:
 def _refuse_words(*, assignment: str, check: Check, order: Order) -> None:
     """Raise ValueError for a word that is not known."""
     for name, value, allowed in (
-        ("assignment", assignment, ASSIGNMENTS),
+        ("assignment", assignment, (*ASSIGNMENTS, LOCAL)),
         ("check", check, get_args(Check)),
         ("order", order, get_args(Order)),
     ):
@@ -211,12 +214,12 @@ def _refuse_orders(mode: Mode | str, order: Order, shuffle: object, cache: objec
         )
 
 
-def _cache(given: Any) -> Cache | str | None:
+def _cache(given: Any, assignment: str) -> Cache | str | None:
     """Return a cache, "auto", or None.
 
     Raises:
         TypeError: it is something else.
-        ValueError: it is none that a Reader can have.
+        ValueError: it is none that a Reader can have, or there has to be one.
     """
     if isinstance(given, str):
         if given.strip().casefold() == "auto":
@@ -225,6 +228,11 @@ def _cache(given: Any) -> Cache | str | None:
             given = Cache.parse(given)
         except ValueError as error:
             raise ValueError(f'{error}; or cache is "auto", or "memory=8G"') from None
+    if given is None and assignment == LOCAL:
+        raise ValueError(
+            'assignment="local" gives ranks what their root keeps, and no root keeps anything '
+            'without a cache: write cache="memory=8G", say, or cache="auto"'
+        )
     if given is None:
         return None
     if not isinstance(given, Cache):

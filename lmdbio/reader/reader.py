@@ -87,7 +87,8 @@ class Reader:
         mode: a ``Mode``, a mode's name, or "auto": by the provenance file where there is one,
             else by a scan; with coalescing; by an engine that fits the storage
             (``machine.choice``); where several nodes read one file in turn, or in two phases.
-        assignment: "strided", as Caffe does, or "blocked" (``planning.schedule``).
+        assignment: "strided", as Caffe does; "blocked"; or "local", with ``cache``: of each batch
+            ranks take what their root keeps, as far as it goes (``planning.schedule``).
         start: the first record, any integer; with ``shuffle`` or ``epochs`` a place of the epochs,
             from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at
             the ``place`` of this one, with any number of ranks.
@@ -165,8 +166,7 @@ class Reader:
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
         self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
-        self.caching = setup.caching
-        self.count, self.schedule = setup.count, setup.schedule
+        self.caching, self.count, self.schedule = setup.caching, setup.count, setup.schedule
         self._iterations = setup.schedule.iterations
         self._lent = LentBatches(setup.window, setup.schedule, setup.rank, setup.options.slots)
         self._next = 0

@@ -11,7 +11,8 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
-    agree_cache              the job: 2 MEETINGs, where roots are to keep parts of the file
+    agree_cache              the job: 2 MEETINGs, where roots are to keep parts of the file; a
+                             Split behind them where ranks are to take what their root keeps
     agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
@@ -39,7 +40,8 @@ from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.caching import Caching, Wish, agree_cache, choose_cache
-from lmdbio.reader.options import ReaderOptions
+from lmdbio.reader.local import assign
+from lmdbio.reader.options import LOCAL, ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
@@ -124,12 +126,13 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
         here = teams.machine_roots
         # Over the job, 2 MEETINGs where roots keep something, and 1 where they read windows.
-        rows = _agree_rows(job, wish, sliced, sizing, plain, source, roots_here=here)
+        asked = options.assignment
+        rows = _agree_rows(job, wish, sliced, sizing, plain, source, asked, roots_here=here)
         if rows.windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
         k, modes = _agree_block(job, sizing, source, roots_here=here)
-        schedule = replace(plain, block_iterations=k)
+        schedule = replace(rows.schedule, block_iterations=k)
         # Over the job, 1 MEETING, and a Dup.
         mail = open_root_mail(job, schedule, modes[0], tokens, source, exchanges=rows.are_sent)
         served = modes[teams.root]
@@ -283,7 +286,8 @@ def _plan(
         is_kept: roots are to keep parts of it.
 
     Returns:
-        The schedule, with blocks of one iteration; how many tokens there are, and why; what roots
+        The schedule, with blocks of one iteration, and strided where it is to be local, for no
+        root keeps anything yet; how many tokens there are, and why; what roots
         are to read in slices.
     """
     length = options.length(facts.count)
@@ -291,7 +295,7 @@ def _plan(
         count=facts.count,
         batch_size=options.batch_size,
         teams=teams.all,
-        assignment=options.assignment,
+        assignment="strided" if options.assignment == LOCAL else options.assignment,
         start=options.start,
         iterations=options.iterations if length is None else None,
         epochs=options.shuffled(facts.count, facts.used_bytes) if facts.count else None,
@@ -383,12 +387,14 @@ class _Rows(NamedTuple):
     """Where roots get rows from, but for the file.
 
     Attributes:
+        schedule: with the assignment that was asked for.
         windows: whether they read whole windows of the order.
         caching: what they keep.
         are_sent: they send each other rows.
         mpi: on roots, the library that carries these.
     """
 
+    schedule: Schedule
     windows: _Windows
     caching: Caching
     are_sent: bool
@@ -402,10 +408,16 @@ def _agree_rows(
     sizing: Sizing,
     schedule: Schedule,
     source: RootSource | None,
+    assignment: str,
     *,
     roots_here: int,
 ) -> _Rows:
-    """Settle whether roots keep parts of the file, or read windows. Collective over the job."""
+    """Settle whether roots keep parts of the file, or read windows. Collective over the job.
+
+    Args:
+        assignment: that was asked for.
+        schedule: by which sizes are settled: strided where it is to be local.
+    """
 
     def measure(source: RootSource) -> int:
         _measure(job, sizing, source, roots_here)
@@ -417,7 +429,9 @@ def _agree_rows(
         sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
     library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
     are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
-    return _Rows(windows, caching, are_sent, caching.mpi or library)
+    schedule, reason = assign(job, assignment, schedule, caching)
+    caching = caching._replace(reason=reason)
+    return _Rows(schedule, windows, caching, are_sent, caching.mpi or library)
 
 
 def _measure(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:

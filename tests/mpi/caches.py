@@ -2,7 +2,8 @@
 
 In orders, assignments, modes and jobs of every shape, with more and with less memory than the file
 needs, each rank gets the records of the same job without a cache, with the values written; each
-grain is read once; and rows come from where ``planning.forecast`` has said before.
+grain is read once; and rows come from where ``planning.forecast`` has said before. Where ranks
+take what their root keeps, each batch has the records of the same job strided, in equal shares.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import random
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,7 @@ from lmdbio.reader.reader import Reader
 COMM = MPI.COMM_WORLD
 EPOCHS, SEED, REQUEST = 3, 0, 8192
 #: Of all orders, sizes and assignments, for each size of nodes.
-CASES = 20
+CASES = 30
 SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
 #: Parts of the file that all roots together have memory for.
 PARTS = (2.0, 1.0, 0.6, 0.1)
@@ -78,15 +80,16 @@ def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) ->
 
 def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache) -> bool:
     """Compare rows by source and epoch with what was to be expected; False: nothing says so."""
-    nodes = len(rdr.schedule.teams)
+    nodes, assignment = len(rdr.schedule.teams), rdr.schedule.assignment
     per_node = {len(team) for team in rdr.schedule.teams}
     has_more = COMM.allreduce(rdr.mode.roots_per_node, MPI.MAX) > 1
-    if rdr.schedule.assignment != "strided" or has_more or len(per_node) > 1:
+    if assignment == "blocked" or has_more or len(per_node) > 1:
         return False
     index = open_record_index(path, locate="auto", check="fast")
     extents = np.array(index.run(0, index.count))
     index.close()
-    job = Job(cache, rdr.schedule.batch_size, nodes, COMM.size, EPOCHS, shuffle, ends=True)
+    size = rdr.schedule.batch_size
+    job = Job(cache, size, nodes, COMM.size, EPOCHS, shuffle, ends=True, assignment=assignment)
     outlook = Outlook(extents, job, PlanOptions(0, REQUEST), PAGE_BYTES)
     wanted = {}
     for one in outlook.epochs():
@@ -103,9 +106,44 @@ def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache
     return True
 
 
-def resumes(path: str, cache: str) -> None:
+def joined(lists: Iterable[list[int]]) -> list[int]:
+    return list(itertools.chain.from_iterable(lists))
+
+
+def check_local(rdr: Reader, told_by: list[list[list[int]]], plain: list[list[int]]) -> None:
+    """Compare batches with those of the same job strided, and each share with what its root has.
+
+    Args:
+        rdr: with homes, which all ranks know.
+        told_by: records of each rank, batch by batch.
+        plain: of this rank, strided.
+    """
+    schedule, strided = rdr.schedule, COMM.allgather(plain)
+    is_one = len(schedule.teams) == 1
+    assert schedule.assignment == ("strided" if is_one else "local")
+    assert ('"strided" here' in rdr.caching.text) == is_one
+    held = 0
+    for t in range(len(plain)):
+        shares, usual = ([rank[t] for rank in every] for every in (told_by, strided))
+        assert list(map(len, shares)) == list(map(len, usual)), t
+        assert sorted(joined(shares)) == sorted(joined(usual)), t
+        if is_one:
+            assert shares == usual, t
+            continue
+        assert schedule.holder is not None
+        for team, ranks in enumerate(schedule.teams):
+            taken = np.array(joined(shares[rank] for rank in ranks), np.uint64)
+            batch = np.array(joined(usual), np.uint64)
+            least = min(len(taken), int((schedule.holder(batch) == team).sum()))
+            assert (schedule.holder(taken) == team).sum() == least, (t, team)
+            held += least
+    assert COMM.allreduce(held) == COMM.size * held
+
+
+def resumes(path: str, cache: str, assignment: str) -> None:
     """Go on in the middle of the first epoch, with fewer ranks, another home and batch."""
     words = {"shuffle": "global", "seed": 3, "epochs": EPOCHS, "cache": cache}
+    words |= {"assignment": assignment, "ranks_per_node": 1}
     with Reader(path, 5, comm=COMM, **words) as rdr:  # type: ignore[arg-type]
         before = [next(rdr).indices.tolist() for _ in range(4)]
         place = rdr.place
@@ -121,7 +159,11 @@ def resumes(path: str, cache: str) -> None:
     first = [i for t in range(4) for rank in COMM.allgather(before) for i in rank[t]]
     assert rdr.schedule.epochs is not None
     wanted = rdr.schedule.epochs.samples(np.arange(EPOCHS * MIXED)).tolist()
-    assert first + rest == wanted
+    if assignment == "strided":
+        assert first + rest == wanted
+    steps = [*range(0, place, 5), *range(place, len(wanted), 7), len(wanted)]
+    for begin, end in itertools.pairwise(steps):  # batch by batch
+        assert sorted((first + rest)[begin:end]) == sorted(wanted[begin:end])
     fewer.Free()
 
 
@@ -131,7 +173,7 @@ def main() -> None:
     told = cases = on_disks = 0
     folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
     for per_node in sorted({COMM.size, -(-COMM.size // 2), 1}):
-        every = list(itertools.product(SHUFFLES, PARTS, ("strided", "blocked")))
+        every = list(itertools.product(SHUFFLES, PARTS, ("strided", "blocked", "local")))
         for shuffle, part, assignment in chance.sample(every, CASES):
             path, count, value = chance.choice(sets)
             size = (Path(path) / "data.mdb").stat().st_size
@@ -156,12 +198,16 @@ def main() -> None:
                 warm=chance.choice(["demand", "preload"]),
             )
             shares, rdr, stats = read(path, value, cache=cache, **words)
+            if assignment == "local":
+                words |= {"assignment": "strided"}
             plain, other, _ = read(path, value, **words)
-            if assignment == "strided" or (
+            told_by = COMM.allgather(shares)
+            if assignment == "local":
+                check_local(rdr, told_by, plain)
+            elif assignment == "strided" or (
                 other.mode.block_iterations == rdr.mode.block_iterations
             ):
                 assert shares == plain, words
-            told_by = COMM.allgather(shares)
             counted = np.bincount([i for rank in told_by for batch in rank for i in batch])
             assert counted.tolist() == [EPOCHS] * count
             check_file(rdr, stats, size, part, len(rdr.schedule.teams))
@@ -173,8 +219,8 @@ def main() -> None:
             if COMM.rank == 0:  # the next job finds nothing
                 assert all(clear(entry) for entry in find(Path(folder)))
             COMM.barrier()
-    for cache in ("memory=1G", "memory=40K"):
-        resumes(sys.argv[1], cache)
+    for cache, assignment in itertools.product(("memory=1G", "memory=40K"), ("strided", "local")):
+        resumes(sys.argv[1], cache, assignment)
     assert told >= CASES // 2 and on_disks >= CASES // 4
     if COMM.rank == 0:
         Path(folder).rmdir()

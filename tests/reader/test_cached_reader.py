@@ -108,6 +108,22 @@ def test_nonsense_is_refused(path: Path, cache: Any, raised: type[Exception], wh
         Reader(path, 7, cache=cache)
 
 
+def test_one_root_alone_has_no_use_for_homes(path: Path) -> None:
+    for cache in ("memory=1G", "auto"):
+        told, reader = read(path, cache, assignment="local")
+        assert told == read(path, None)[0]
+        assert reader.schedule.assignment == "strided"
+        assert '"local" is "strided" here' in reader.caching.text
+        assert "strided" not in read(path, cache)[1].caching.text
+
+
+def test_nothing_is_local_without_a_cache(path: Path) -> None:
+    with pytest.raises(ValueError, match=r'"local" .* without a cache: write cache="memory=8G"'):
+        Reader(path, 7, assignment="local")
+    with pytest.raises(ValueError, match="one of strided, blocked, local, not 'near'"):
+        Reader(path, 7, assignment="near")
+
+
 def test_modes_that_seek_keep_nothing(path: Path) -> None:
     with pytest.raises(IncompatibleError, match="cache="):
         Reader(path, 7, mode="dm", cache="memory=1G")
