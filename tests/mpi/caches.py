@@ -81,15 +81,15 @@ def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) ->
 def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache) -> bool:
     """Compare rows by source and epoch with what was to be expected; False: nothing says so."""
     nodes, assignment = len(rdr.schedule.teams), rdr.schedule.assignment
-    per_node = {len(team) for team in rdr.schedule.teams}
-    has_more = COMM.allreduce(rdr.mode.roots_per_node, MPI.MAX) > 1
-    if assignment == "blocked" or has_more or len(per_node) > 1:
+    if assignment == "blocked":
         return False
+    size = rdr.schedule.batch_size
+    job = Job(cache, size, nodes, COMM.size, EPOCHS, shuffle, ends=True, assignment=assignment)
+    if job.schedule(rdr.count).teams != rdr.schedule.teams:
+        return False  # roots have other numbers of ranks
     index = open_record_index(path, locate="auto", check="fast")
     extents = np.array(index.run(0, index.count))
     index.close()
-    size = rdr.schedule.batch_size
-    job = Job(cache, size, nodes, COMM.size, EPOCHS, shuffle, ends=True, assignment=assignment)
     outlook = Outlook(extents, job, PlanOptions(0, REQUEST), PAGE_BYTES)
     wanted = {}
     for one in outlook.epochs():
