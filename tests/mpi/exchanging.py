@@ -120,7 +120,7 @@ ORDERS = itertools.cycle(
 #: The same for roots that keep parts of the file; the second of them less than all of it.
 KEPT = itertools.cycle(
     [("global", "strided", "memory=1G"), (None, "blocked", "memory=500K"),
-     ("global", "blocked", "memory=1G,warm=preload")]
+     ("global", "blocked", "memory=1G,warm=preload"), ("global", "local", "memory=1G")]
 )  # fmt: skip
 ACTS = [(goes_on, dawdles), (dawdles, goes_on), (leaves, goes_on), (leaves, leaves),
         (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles),
