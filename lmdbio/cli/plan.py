@@ -130,6 +130,11 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     help="How many nodes the ranks are on, each with one root (with --cache).",
 )  # fmt: skip
 @click.option(
+    "--assignment", type=click.Choice(("strided", "local")), default="strided", show_default=True,
+    help="Which part of each batch a rank takes: its positions, or what its root keeps (with "
+    "--cache).",
+)  # fmt: skip
+@click.option(
     "--epochs", type=click.IntRange(1),
     help=f"How many epochs are looked at (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
@@ -167,6 +172,7 @@ def plan(
     shuffle: tuple[str, Shuffle] | None,
     cache: Cache | None,
     nodes: int,
+    assignment: str,
     epochs: int | None,
     name: str | None,
     gap_bytes: int | None,
@@ -193,23 +199,18 @@ def plan(
         lmdbio plan train_lmdb --shuffle windows:4096x8     an epoch, by chunks shuffled together
         lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
     """
-    of_job = nodes > 1 or epochs is not None
+    of_job = nodes > 1 or epochs is not None or assignment != "strided"
     refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, of_job)
     batch = batch_size or RECORDS
-    job = job_of(cache, batch, nodes, ranks, epochs or EPOCHS, shuffle)
+    job = job_of(cache, batch, nodes, ranks, epochs or EPOCHS, shuffle, assignment)
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with open_source(path, name, sidecar) as source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
-        if job is not None:
-            words = shuffle[0] if shuffle is not None else "the records' own"
-            tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
-            return
-        if shuffle is not None:
-            found = order_facts(source, shuffle[1], batch, options, alignment)
-            tell_order(source.path, shuffle[0], found, as_json)
+        if job is not None or shuffle is not None:
+            tell_epochs(source, job, shuffle, batch, options, alignment, as_json)
             return
         if batch_size is None:
             shares = [expand(indices or [first_records(source, start, count)], source)]
@@ -225,12 +226,32 @@ def job_of(
     ranks: int,
     epochs: int,
     shuffle: tuple[str, Shuffle] | None,
+    assignment: str,
 ) -> Job | None:
     """Return the job whose reads are forecast, a rank on each node at least; None: no cache."""
     if cache is None:
         return None
     order = shuffle[1] if shuffle is not None else None
-    return Job(cache, batch, nodes, ranks if ranks > 1 else nodes, epochs, order)
+    ranks = ranks if ranks > 1 else nodes
+    return Job(cache, batch, nodes, ranks, epochs, order, assignment=assignment)
+
+
+def tell_epochs(
+    source: RecordIndex,
+    job: Job | None,
+    shuffle: tuple[str, Shuffle] | None,
+    batch: int,
+    options: PlanOptions,
+    alignment: int,
+    as_json: bool,
+) -> None:
+    """Plan the reads of whole epochs, of a job with caches or in an order, and print them."""
+    if job is not None:
+        words = shuffle[0] if shuffle is not None else "the records' own"
+        tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
+    elif shuffle is not None:
+        found = order_facts(source, shuffle[1], batch, options, alignment)
+        tell_order(source.path, shuffle[0], found, as_json)
 
 
 def tell_reads(
@@ -283,7 +304,7 @@ def refuse_contradictions(
             )
         return
     if of_job:
-        raise click.UsageError("--nodes and --epochs need --cache")
+        raise click.UsageError("--nodes, --epochs and --assignment need --cache")
     if indices is not None and (count is not None or start or batch_size):
         raise click.UsageError("--indices stands for itself: no --start, --count, --batch-size")
     if batch_size is None and (ranks > 1 or iteration):

@@ -64,6 +64,7 @@ def cache_facts(
         "grain_bytes": outlook.homes.grains.size,
         "nodes": job.nodes,
         "ranks": job.ranks,
+        "assignment": job.assignment,
         **chance_facts(outlook.shuffle, source.count),
         "epochs": rows,
     }
@@ -92,6 +93,7 @@ def tell_cache(path: str, name: str, found: dict[str, Any], as_json: bool) -> No
         ("data", f"{path}: {plural(found['records'], 'record')}, {size(whole)}"),
         ("job", f"{plural(found['ranks'], 'rank')} on {plural(found['nodes'], 'node')}"),
         ("order", name),
+        ("assignment", found["assignment"]),
         ("cache", f"placement {found['placement']}"),
     ]
     if held:

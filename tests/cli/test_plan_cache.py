@@ -61,14 +61,25 @@ def test_a_disk_without_a_size_is_taken_to_have_half_of_what_is_free(
     assert found["held_bytes"] == found["file_bytes"]
 
 
+def test_ranks_that_take_what_their_root_keeps_are_sent_less(path: Path) -> None:
+    words = "--shuffle", "global", "--cache", "memory=2M", "--nodes", "4", "--ranks", "8"
+    strided, local = (told(path, *words, "--assignment", name) for name in ("strided", "local"))
+    assert (strided["assignment"], local["assignment"]) == ("strided", "local")
+    peers = [found["epochs"][1]["records"]["peer"] for found in (strided, local)]
+    assert peers[1] < 0.15 * peers[0]
+    assert "assignment" in call(path, *words, "--assignment", "local").output
+
+
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
         (["--cache", "memory=lots"], "memory must be a positive number"),
         (["--cache", "disk=/not/there"], "/not/there"),
         (["--cache", "memory=1M", "--start", "3"], "whole epochs"),
-        (["--nodes", "2"], "--nodes and --epochs need --cache"),
-        (["--epochs", "3"], "--nodes and --epochs need --cache"),
+        (["--nodes", "2"], "--nodes, --epochs and --assignment need --cache"),
+        (["--epochs", "3"], "--nodes, --epochs and --assignment need --cache"),
+        (["--assignment", "local"], "--nodes, --epochs and --assignment need --cache"),
+        (["--cache", "memory=1M,placement=next", "--assignment", "local"], "placement=home"),
         (["--cache", "memory=1M", "--nodes", "4", "--ranks", "2"], "2 ranks cannot run on 4"),
         (["--cache", "memory=1M,placement=window"], "needs an order by windows"),
         (
