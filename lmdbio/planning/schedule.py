@@ -278,6 +278,7 @@ class Schedule:
 
         Counted from the start of the sequence.
         """
+        assert self.assignment != "local"
         if self.assignment == "blocked":
             run = range(self._team_rows(block, team))
             return (Places(self.chunk(block, team), 0, 1, (run,)),)
@@ -359,4 +360,5 @@ class Schedule:
 
         Not of ``local``, where each batch has others.
         """
+        assert self.assignment != "local"
         return tuple(map(len, merged(self.share(rank) for rank in self.teams[team])))
