@@ -167,6 +167,21 @@ def resumes(path: str, cache: str, assignment: str) -> None:
     fewer.Free()
 
 
+def endless(path: str, cache: str, *, keeps: bool) -> None:
+    """Batches that follow the file from before its first record on; and all ranks say how."""
+    told = []
+    for assignment in ("local", "strided"):
+        with Reader(
+            path, 16, comm=COMM, start=-7, cache=cache, assignment=assignment, ranks_per_node=1
+        ) as rdr:
+            told.append([joined(COMM.allgather(next(rdr).indices.tolist())) for _ in range(30)])
+            is_local = keeps and assignment == "local" and COMM.size > 1
+            assert rdr.schedule.assignment == ("local" if is_local else "strided"), rdr.caching
+    local, strided = told
+    assert list(map(sorted, local)) == list(map(sorted, strided))
+    assert (local != strided) == (keeps and COMM.size > 1)
+
+
 def main() -> None:
     sets = ((sys.argv[1], MIXED, mixed_value), (sys.argv[2], FIXED, fixed_value))
     chance = random.Random(COMM.size)
@@ -221,6 +236,8 @@ def main() -> None:
             COMM.barrier()
     for cache, assignment in itertools.product(("memory=1G", "memory=40K"), ("strided", "local")):
         resumes(sys.argv[1], cache, assignment)
+    endless(sys.argv[2], "memory=1G", keeps=True)
+    endless(sys.argv[2], "auto", keeps=False)  # these nodes have one page cache
     assert told >= CASES // 2 and on_disks >= CASES // 4
     if COMM.rank == 0:
         Path(folder).rmdir()
