@@ -77,6 +77,32 @@ class Load:
             self.ticket.close()
 
 
+class Buffers:
+    """Memory for grains on their way to the disk.
+
+    Each is taken again, for an allocator cannot use aligned memory of this size anew.
+    """
+
+    def __init__(self) -> None:
+        self._made, self._free = 0, list[_core.Memory]()
+
+    def take(self, size: int) -> _core.Memory | None:
+        """Return a buffer that nothing is on its way through; None: there is none.
+
+        Args:
+            size: the same each time.
+        """
+        if not self._free and self._made * size < BUFFER_BYTES:
+            self._made += 1
+            return _core.Memory(size)
+        return self._free.pop() if self._free else None
+
+    def give_back(self, buffer: _core.Memory | None) -> None:
+        """Let a buffer be taken again, if it is one."""
+        if buffer is not None:
+            self._free.append(buffer)
+
+
 class Filling:
     """Fills the tiers of one home.
 
@@ -88,6 +114,7 @@ class Filling:
         counter: counts what is submitted and kept.
 
     Attributes:
+        states: of the grains.
         steps: loads that have arrived, and writes that have ended.
         slowest_s: how long a step took that took longest lately.
     """
@@ -104,14 +131,13 @@ class Filling:
         self._memory, self._limit = store.memory, store.limit
         self._size, self._begins = store.grain_bytes, store.begins
         self._request_bytes_max = max(request_bytes_max, self._size)
-        self._states = GrainStates(store)
+        self.states = GrainStates(store)
         self._note_left_by_others()
         self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
         self._loads: deque[Load] = deque()
         self._writes: deque[tuple[I64, DiskWrite, _core.Memory | None]] = deque()
         self._copies: deque[I64] = deque()  # of memory, for the next job
-        self._buffers = 0  # that were made
-        self._free: list[_core.Memory] = []  # those that nothing is on its way through
+        self._buffers = Buffers()
         self._swept = 0
         self._landed_s = 0.0
         self.steps, self.slowest_s = 0, 0.0
@@ -120,10 +146,10 @@ class Filling:
         """Note the grains that an earlier job has left on the disk."""
         if self._disk is None:
             return
-        every = np.arange(self._states.kept)
-        absent = every[self._states.disk(every) == ABSENT]
+        every = np.arange(self.states.kept)
+        absent = every[self.states.disk(every) == ABSENT]
         there = [grain for grain in absent.tolist() if self._disk.has(*self._pages(grain))]
-        self._states.note_disk(np.array(there, np.int64), PRESENT)
+        self.states.note_disk(np.array(there, np.int64), PRESENT)
 
     def _pages(self, grain: int, count: int = 1) -> tuple[int, int]:
         """Return the first page of a grain, and how many it has, with those behind it."""
@@ -133,35 +159,25 @@ class Filling:
 
     # --- what there is
 
-    @property
-    def is_full(self) -> bool:
-        """Whether all grains are there, or cannot be."""
-        return not self._states.missing.any()
-
     def missing(self, is_under: Flags) -> I64:
         """Return the grains of some that are not there, and want them.
 
         Args:
             is_under: which of the home's grains are needed, shape (kept,).
         """
-        missing = np.flatnonzero(is_under & self._states.missing)
+        missing = np.flatnonzero(is_under & self.states.missing)
         if len(missing):
             self.want(missing)
         return missing
 
     def still_missing(self, grains: I64) -> I64:
         """Return those of some grains that are not there yet."""
-        return grains[self._states.missing[grains]] if len(grains) else grains
+        return grains[self.states.missing[grains]] if len(grains) else grains
 
     @property
     def has_lost(self) -> bool:
         """Whether the disk has not taken grains that have no place in memory."""
         return self._disk is not None and self._disk.is_full
-
-    @property
-    def lost(self) -> Flags:
-        """The grains that only the data file has: shape (kept,)."""
-        return self._states.lost
 
     @property
     def awaited(self) -> Awaited | None:
@@ -178,16 +194,16 @@ class Filling:
         Args:
             grains: by their places in the home, ascending.
         """
-        some = grains[grains < self._states.in_memory]
-        some = some[self._states.memory(some) == ABSENT]
-        self._states.note_memory(some, COMING)
+        some = grains[grains < self.states.in_memory]
+        some = some[self.states.memory(some) == ABSENT]
+        self.states.note_memory(some, COMING)
         begun, at_once = monotonic_ns(), max(1, LOAD_BYTES // self._size)
         for first in range(0, len(some), at_once):
             self._load_to_memory(some[first : first + at_once])
-        some = grains[grains >= self._states.in_memory]
-        some = some[self._states.disk(some) == ABSENT]
+        some = grains[grains >= self.states.in_memory]
+        some = some[self.states.disk(some) == ABSENT]
         if len(some):
-            self._states.note_disk(some, COMING)
+            self.states.note_disk(some, COMING)
             self._wanted.append(some)
             self._load_to_buffers()
         self._counter.submitted(begun)
@@ -196,15 +212,15 @@ class Filling:
         """Read grains from the file once more whose pages the disk has damaged."""
         offsets = pages.astype(np.int64) * PAGE_BYTES
         grains = np.unique(np.searchsorted(self._begins, offsets, side="right") - 1)
-        again = grains[self._states.disk(grains) == PRESENT]
-        self._states.note_disk(again, ABSENT)
-        in_memory = again[again < self._states.in_memory]
-        self._take_in(in_memory[self._states.memory(in_memory) == PRESENT])
+        again = grains[self.states.disk(grains) == PRESENT]
+        self.states.note_disk(again, ABSENT)
+        in_memory = again[again < self.states.in_memory]
+        self._take_in(in_memory[self.states.memory(in_memory) == PRESENT])
         self.want(again)
 
     def sweep(self) -> None:
         """Start to read the next grains that nobody has needed yet."""
-        kept = self._states.kept
+        kept = self.states.kept
         while self._swept < kept and len(self._loads) < SWEEPS and not self._wanted:
             end = min(kept, self._swept + max(1, SWEEP_BYTES // self._size))
             part = np.arange(self._swept, end)
@@ -213,7 +229,7 @@ class Filling:
 
     def _load_to_memory(self, grains: I64) -> None:
         """Start to read grains to their places in memory: from the disk, as far as it has them."""
-        from_disk = self._states.disk(grains) == PRESENT
+        from_disk = self.states.disk(grains) == PRESENT
         if self._disk is None or self._disk.is_over:
             from_disk[:] = False
         for is_there in (True, False):
@@ -238,9 +254,9 @@ class Filling:
         at_once = max(1, SWEEP_BYTES // self._size)
         while self._wanted:
             if self._disk is None or self._disk.is_full:
-                self._states.note_disk(self._wanted.popleft(), LOST)
+                self.states.note_disk(self._wanted.popleft(), LOST)
                 continue
-            memory = self._buffer(at_once * self._size)
+            memory = self._buffers.take(at_once * self._size)
             if memory is None:
                 break
             grains = self._wanted.popleft()
@@ -249,16 +265,6 @@ class Filling:
                 grains = grains[:at_once]
             into = memory.address + np.arange(len(grains)) * self._size
             self._begin(grains, memory.address, memory, self._reads(grains, into))
-
-    def _buffer(self, size: int) -> _core.Memory | None:
-        """Return a buffer that nothing is on its way through; None: there is none.
-
-        They are taken again, for an allocator cannot use aligned memory of this size anew.
-        """
-        if not self._free and self._buffers * size < BUFFER_BYTES:
-            self._buffers += 1
-            return _core.Memory(size)
-        return self._free.pop() if self._free else None
 
     def _begin(
         self, grains: I64, address: int, memory: _core.Memory, reads: npt.NDArray[Any]
@@ -286,16 +292,14 @@ class Filling:
             self._loads.popleft()
         while self._writes and self._writes[0][1].poll():
             grains, write, buffer = self._writes.popleft()
-            if buffer is not None:
-                self._free.append(buffer)
+            self._buffers.give_back(buffer)
             assert self._disk is not None
             is_there = self._disk.note(write)
             self._step(write.seconds)
-            self._states.note_disk(grains, PRESENT if is_there else LOST)
+            self.states.note_disk(grains, PRESENT if is_there else LOST)
         self._load_to_buffers()
         if not (self._loads or self._writes or self._wanted):
-            self._free.clear()
-            self._buffers = 0
+            self._buffers = Buffers()
         if self._copies and not self._writes and not self._wanted:
             self._copy_to_disk(self._copies.popleft())
 
@@ -340,18 +344,18 @@ class Filling:
                 address = self._memory.address + grain * self._size
                 is_right[i] = self._disk.is_right(address, *self._pages(grain))
         wrong = load.grains[~is_right]
-        self._states.note_disk(wrong, LOST if self._disk.is_over else ABSENT)
-        self._states.note_memory(wrong, ABSENT)
+        self.states.note_disk(wrong, LOST if self._disk.is_over else ABSENT)
+        self.states.note_memory(wrong, ABSENT)
         self._take_in(load.grains[is_right])
         self.want(wrong)
         return True
 
     def _take_in(self, grains: I64) -> None:
         """Note that grains are in memory, and have them written to the disk if that has room."""
-        self._states.note_memory(grains, PRESENT)
-        copies = grains[self._states.disk(grains) == ABSENT]
-        self._copy_to_disk(copies[copies >= self._states.both])
-        rest = copies[copies < self._states.both]
+        self.states.note_memory(grains, PRESENT)
+        copies = grains[self.states.disk(grains) == ABSENT]
+        self._copy_to_disk(copies[copies >= self.states.both])
+        rest = copies[copies < self.states.both]
         if len(rest):
             self._copies.append(rest)
 
@@ -360,9 +364,9 @@ class Filling:
         if self._disk is None or not len(grains):
             return
         if self._disk.is_full:
-            self._states.note_disk(grains, LOST)
+            self.states.note_disk(grains, LOST)
             return
-        self._states.note_disk(grains, COMING)
+        self.states.note_disk(grains, COMING)
         self._write(grains, self._memory, self._memory.address + int(grains[0]) * self._size)
 
     def _write(self, grains: I64, memory: _core.Memory, address: int) -> None:

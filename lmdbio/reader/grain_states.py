@@ -74,6 +74,11 @@ class GrainStates:
         return self._missing
 
     @property
+    def is_full(self) -> bool:
+        """Whether all grains are there, or cannot be."""
+        return not self.missing.any()
+
+    @property
     def lost(self) -> Flags:
         """The grains that only the data file has: shape (kept,)."""
         lost = self._disk == LOST

@@ -139,7 +139,7 @@ class Home(Holdings):
     @property
     def is_cold(self) -> bool:
         """Whether grains are missing that are to be there before anything is handed out."""
-        return not self._has_ended and self._store.waits and not self._filling.is_full
+        return not self._has_ended and self._store.waits and not self._filling.states.is_full
 
     @property
     def progress(self) -> int:
@@ -233,7 +233,7 @@ class Home(Holdings):
 
     def _absent(self, extents: _core.Extents) -> I64:
         """Return the grains under some records that are not there, and want them."""
-        if self._filling.is_full:
+        if self._filling.states.is_full:
             return np.empty(0, np.int64)
         own = slice(self._kept.start, self._kept.stop)
         return self._filling.missing(self._grains.under(extents)[own])
@@ -287,7 +287,7 @@ class Home(Holdings):
         extents = span.loaded.extents[span.apart]
         lost = np.zeros(len(extents), np.bool_)
         if self._filling.has_lost:
-            lost = self._grains.touch(extents, self._filling.lost, self._kept.start)
+            lost = self._grains.touch(extents, self._filling.states.lost, self._kept.start)
         return StagedRows(
             self._source,
             self._options,

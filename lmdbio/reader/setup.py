@@ -29,9 +29,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
-from lmdbio import _core, share
+from lmdbio import share
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
@@ -39,13 +38,13 @@ from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
-from lmdbio.reader.caching import Caching, Wish, agree_cache, choose_cache
-from lmdbio.reader.local import assign
+from lmdbio.reader.caching import choose_cache
 from lmdbio.reader.options import LOCAL, ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
 from lmdbio.reader.root_thread import RootThread
 from lmdbio.reader.roots import DataSetFacts, RootSource, open_roots
+from lmdbio.reader.row_sources import RowSources, agree_row_sources, measure_extents
 from lmdbio.reader.supply import FileSupply, Supply
 from lmdbio.reader.tokens import count_tokens
 from lmdbio.reading.direct_path import BATCH_BYTES_MIN
@@ -127,7 +126,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         here = teams.machine_roots
         # Over the job, 2 MEETINGs where roots keep something, and 1 where they read windows.
         asked = options.assignment
-        rows = _agree_rows(job, wish, sliced, sizing, plain, source, asked, roots_here=here)
+        rows = agree_row_sources(job, wish, sliced, sizing, plain, source, asked, roots_here=here)
         if rows.windows.are_read and tokens:
             tokens, turns = 0, Reason("facts", "roots read whole windows of the order")
         # Over the job, 2 MEETINGs.
@@ -172,7 +171,7 @@ def _supply(
     team: int,
     window: share.NodeWindow,
     mail: RootMail,
-    rows: _Rows,
+    rows: RowSources,
     sizing: Sizing,
     counter: StageCounter,
 ) -> Supply:
@@ -332,113 +331,6 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
         )
 
 
-class _Windows(NamedTuple):
-    """Whether roots read whole windows of the order in slices, and why."""
-
-    are_read: bool
-    reason: Reason
-
-
-def _agree_windows(
-    job: share.Job,
-    sliced: Sliced,
-    sizing: Sizing,
-    source: RootSource | None,
-    *,
-    roots_here: int,
-) -> tuple[_core.MpiLibrary | None, _Windows]:
-    """Settle whether roots read whole windows, and exchange rows. Collective over the job.
-
-    All do, or none.
-
-    Args:
-        sliced: what they are to read so.
-        source: of this root; None where this rank is none.
-        roots_here: on this machine.
-
-    Returns:
-        On roots the MPI library that carries rows; None: no row goes from root to root.
-    """
-    if sliced.epochs is None:
-        return None, _Windows(False, sliced.reason)
-    library: _core.MpiLibrary | None = None
-
-    def settle() -> str:
-        nonlocal library
-        if source is None:
-            return ""
-        _measure(job, sizing, source, roots_here)
-        if not sizing.window_buffers.count:
-            return sizing.why_no_windows
-        if not sizing.messages:
-            return ""
-        library, why = share.find_library(job)
-        return why
-
-    reasons = {rank: why for rank, why in enumerate(job.together(settle)) if why}
-    if not reasons:
-        return library, _Windows(True, sliced.reason)
-    sizing.drop_windows()
-    rank, why = next(iter(reasons.items()))
-    return None, _Windows(False, Reason("facts", f"{why} (rank {rank})"))
-
-
-class _Rows(NamedTuple):
-    """Where roots get rows from, but for the file.
-
-    Attributes:
-        schedule: with the assignment that was asked for.
-        windows: whether they read whole windows of the order.
-        caching: what they keep.
-        are_sent: they send each other rows.
-        mpi: on roots, the library that carries these.
-    """
-
-    schedule: Schedule
-    windows: _Windows
-    caching: Caching
-    are_sent: bool
-    mpi: _core.MpiLibrary | None
-
-
-def _agree_rows(
-    job: share.Job,
-    wish: Wish,
-    sliced: Sliced,
-    sizing: Sizing,
-    schedule: Schedule,
-    source: RootSource | None,
-    assignment: str,
-    *,
-    roots_here: int,
-) -> _Rows:
-    """Settle whether roots keep parts of the file, or read windows. Collective over the job.
-
-    Args:
-        assignment: that was asked for.
-        schedule: by which sizes are settled: strided where it is to be local.
-    """
-
-    def measure(source: RootSource) -> int:
-        _measure(job, sizing, source, roots_here)
-        return sizing.request_bytes_max
-
-    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
-    if caching.are_kept:
-        is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
-        sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
-    library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
-    are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
-    schedule, reason = assign(job, assignment, schedule, caching)
-    caching = caching._replace(reason=reason)
-    return _Rows(schedule, windows, caching, are_sent, caching.mpi or library)
-
-
-def _measure(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:
-    free = None if job.alone else share.shm_free()
-    sizing.measure(source, None if free is None else free // roots_here)
-
-
 def _agree_block(
     job: share.Job, sizing: Sizing, source: RootSource | None, *, roots_here: int
 ) -> tuple[int, list[Mode | None]]:
@@ -456,7 +348,7 @@ def _agree_block(
         if source is None:
             return None
         if not sizing.request_bytes_max:
-            _measure(job, sizing, source, roots_here)
+            measure_extents(job, sizing, source, roots_here)
         return sizing.propose(source.mode.block_iterations)
 
     k = min(proposed for proposed in job.together(propose) if proposed is not None)

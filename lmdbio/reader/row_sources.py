@@ -1,0 +1,128 @@
+"""Row sources: where roots get rows from, as all ranks have agreed: what they keep, or windows.
+
+caches that were asked for -> parts that roots keep -> which rank takes which records
+order that may be sliced   -> whole windows, where all roots have room
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from lmdbio import _core, share
+from lmdbio.machine.choice import Reason
+from lmdbio.planning.schedule import Schedule
+from lmdbio.reader.block_size import Sizing
+from lmdbio.reader.caching import Caching, Wish, agree_cache
+from lmdbio.reader.local import assign
+from lmdbio.reader.phases import Sliced
+from lmdbio.reader.roots import RootSource
+
+__all__ = ["RowSources", "agree_row_sources", "measure_extents"]
+
+
+class WindowReading(NamedTuple):
+    """Whether roots read whole windows of the order in slices, and why."""
+
+    are_read: bool
+    reason: Reason
+
+
+def _agree_windows(
+    job: share.Job,
+    sliced: Sliced,
+    sizing: Sizing,
+    source: RootSource | None,
+    *,
+    roots_here: int,
+) -> tuple[_core.MpiLibrary | None, WindowReading]:
+    """Settle whether roots read whole windows, and exchange rows. Collective over the job.
+
+    All do, or none.
+
+    Args:
+        sliced: what they are to read so.
+        source: of this root; None where this rank is none.
+        roots_here: on this machine.
+
+    Returns:
+        On roots the MPI library that carries rows; None: no row goes from root to root.
+    """
+    if sliced.epochs is None:
+        return None, WindowReading(False, sliced.reason)
+    library: _core.MpiLibrary | None = None
+
+    def settle() -> str:
+        nonlocal library
+        if source is None:
+            return ""
+        measure_extents(job, sizing, source, roots_here)
+        if not sizing.window_buffers.count:
+            return sizing.why_no_windows
+        if not sizing.messages:
+            return ""
+        library, why = share.find_library(job)
+        return why
+
+    reasons = {rank: why for rank, why in enumerate(job.together(settle)) if why}
+    if not reasons:
+        return library, WindowReading(True, sliced.reason)
+    sizing.drop_windows()
+    rank, why = next(iter(reasons.items()))
+    return None, WindowReading(False, Reason("facts", f"{why} (rank {rank})"))
+
+
+class RowSources(NamedTuple):
+    """Where roots get rows from, but for the file.
+
+    Attributes:
+        schedule: with the assignment that was asked for.
+        windows: whether they read whole windows of the order.
+        caching: what they keep.
+        are_sent: they send each other rows.
+        mpi: on roots, the library that carries these.
+    """
+
+    schedule: Schedule
+    windows: WindowReading
+    caching: Caching
+    are_sent: bool
+    mpi: _core.MpiLibrary | None
+
+
+def agree_row_sources(
+    job: share.Job,
+    wish: Wish,
+    sliced: Sliced,
+    sizing: Sizing,
+    schedule: Schedule,
+    source: RootSource | None,
+    assignment: str,
+    *,
+    roots_here: int,
+) -> RowSources:
+    """Settle whether roots keep parts of the file, or read windows. Collective over the job.
+
+    Args:
+        assignment: that was asked for.
+        schedule: by which sizes are settled: strided where it is to be local.
+    """
+
+    def measure(source: RootSource) -> int:
+        measure_extents(job, sizing, source, roots_here)
+        return sizing.request_bytes_max
+
+    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
+    if caching.are_kept:
+        is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
+        sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
+    library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
+    are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
+    schedule, reason = assign(job, assignment, schedule, caching)
+    caching = caching._replace(reason=reason)
+    return RowSources(schedule, windows, caching, are_sent, caching.mpi or library)
+
+
+def measure_extents(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:
+    """Let a root bound the bytes of its blocks, in shared memory that is there."""
+    free = None if job.alone else share.shm_free()
+    sizing.measure(source, None if free is None else free // roots_here)
