@@ -160,6 +160,12 @@ class CacheFile:
     # --- what it keeps
 
     @property
+    def left(self) -> int | None:
+        """Where the part ends that an earlier job has left in it, bytes; None: there is none."""
+        is_empty = self._is_new or self.header.first == self.header.end
+        return None if is_empty else self.header.end * PAGE_BYTES
+
+    @property
     def disk_bytes(self) -> int:
         """Bytes that it takes on the disk."""
         return os.fstat(self._fd).st_blocks * 512

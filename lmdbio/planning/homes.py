@@ -13,7 +13,7 @@ Source: DeepIO (each node keeps a part in memory), LBANN's preloading, locality-
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -36,6 +36,7 @@ __all__ = [
     "Room",
     "Tiers",
     "grain_bytes",
+    "order_by_left",
 ]
 
 I64 = npt.NDArray[np.int64]
@@ -154,11 +155,12 @@ class Homes:
 
     Attributes:
         grains: of the file.
-        ends: root r is home to used grains ends[r] up to ends[r + 1].
-        records: the home of each record, or ``_core.NO_HOME``.
-        stops: root r keeps used grains ends[r] up to stops[r]: its last records may end in those
-            of the next root.
-        limits: where the last record of each root ends in the file, bytes; it reads no further.
+        ends: part p of the file is used grains ends[p] up to ends[p + 1].
+        records: the home of each record, a root, or ``_core.NO_HOME``.
+        stops: the root of part p keeps used grains ends[p] up to stops[p]: its last records may
+            end in those of the next part.
+        limits: where the last record of each part ends in the file, bytes.
+        parts: of each root.
     """
 
     grains: Grains
@@ -166,6 +168,7 @@ class Homes:
     records: U16
     stops: I64
     limits: I64
+    parts: tuple[int, ...]
 
     @classmethod
     def of(
@@ -174,6 +177,7 @@ class Homes:
         rooms: list[int],
         count: int,
         run: Callable[[int, int], _core.Extents],
+        roots: Sequence[int] | None = None,
     ) -> Homes:
         """Give each root as many grains as it has room for, or as even a share.
 
@@ -182,18 +186,20 @@ class Homes:
             rooms: of each root, bytes.
             count: records.
             run: returns the extents of records from one to another.
+            roots: that get the parts, from the first part on; None: in their own order.
 
         Raises:
             ValueError: there are more roots than numbers for them.
         """
         if len(rooms) >= _core.NO_HOME:
             raise ValueError(f"{len(rooms)} roots are more than {_core.NO_HOME - 1}")
-        units = np.array([room >> grains.bits for room in rooms], np.int64)
+        roots = range(len(rooms)) if roots is None else roots
+        units = np.array([rooms[root] >> grains.bits for root in roots], np.int64)
         # As many grains as roots have room for, less as many as their last records need besides:
         # with other bounds these are other ones, until no root needs more than was left for it.
         less = np.zeros(len(rooms), np.int64)
         while True:
-            made = cls._split(grains, np.maximum(units - less, 0), count, run)
+            made = cls._split(grains, np.maximum(units - less, 0), count, run, roots)
             kept = made.stops - made.ends[:-1]
             if (kept <= np.maximum(units, 0)).all():
                 return made
@@ -201,35 +207,67 @@ class Homes:
 
     @classmethod
     def _split(
-        cls, grains: Grains, units: I64, count: int, run: Callable[[int, int], _core.Extents]
+        cls,
+        grains: Grains,
+        units: I64,
+        count: int,
+        run: Callable[[int, int], _core.Extents],
+        roots: Sequence[int],
     ) -> Homes:
         """Give each root so many grains, or as even a share, and what its records need besides."""
+        root_of = np.array([*roots, _core.NO_HOME], np.uint16)
+        parts = tuple(np.argsort(np.asarray(roots)).tolist())
         ends = bounds(len(grains.used), units.tolist(), 1)
         homes, stops = np.zeros(count, np.uint16), ends[1:].copy()
         limits = np.zeros(len(units), np.int64)
         if not len(grains.used):  # all records are empty
-            return cls(grains, ends, homes, stops, limits)
+            return cls(grains, ends, homes, stops, limits, parts)
         for first in range(0, count, PART):
             last = min(count, first + PART)
             extents = run(first, last)
-            root = np.searchsorted(ends, grains.first(extents), side="right") - 1
-            homes[first:last] = np.where(root < len(units), root, _core.NO_HOME)
-            some = np.flatnonzero((root < len(units)) & (extents["length"] > 0))
-            root, stop = root[some], grains.last(extents[some]) + 1
-            over = np.flatnonzero(stop > ends[root + 1])
-            np.maximum.at(stops, root[over], stop[over])
+            part = np.searchsorted(ends, grains.first(extents), side="right") - 1
+            homes[first:last] = root_of[np.minimum(part, len(units))]
+            some = np.flatnonzero((part < len(units)) & (extents["length"] > 0))
+            part, stop = part[some], grains.last(extents[some]) + 1
+            over = np.flatnonzero(stop > ends[part + 1])
+            np.maximum.at(stops, part[over], stop[over])
             ends_at = (extents["offset"] + extents["length"])[some].astype(np.int64)
-            np.maximum.at(limits, root, ends_at)
-        return cls(grains, ends, homes, stops, limits)
+            np.maximum.at(limits, part, ends_at)
+        return cls(grains, ends, homes, stops, limits, parts)
 
     def kept(self, root: int) -> range:
         """Return the used grains that a root keeps."""
-        return range(int(self.ends[root]), int(self.stops[root]))
+        part = self.parts[root]
+        return range(int(self.ends[part]), int(self.stops[part]))
+
+    def limit(self, root: int) -> int:
+        """Return where the last record of a root ends in the file, bytes; it reads no further."""
+        return int(self.limits[self.parts[root]])
 
     @property
     def held_bytes(self) -> int:
         """Bytes of the grains that have a home."""
         return int(self.ends[-1]) << self.grains.bits
+
+
+def order_by_left(left: Sequence[int | None], part_bytes: int) -> list[int]:
+    """Return the root of each part: one that has kept it before, where there is one.
+
+    Args:
+        left: where the part ends that each root has left from an earlier job, bytes; None: it has
+            none.
+        part_bytes: of a part, about.
+    """
+    taken: dict[int, int] = {}  # root of each part
+    others: list[int] = []
+    for root, end in enumerate(left):
+        part = -1 if end is None else round(end / max(1, part_bytes)) - 1
+        if 0 <= part < len(left) and part not in taken:
+            taken[part] = root
+        else:
+            others.append(root)
+    rest = iter(others)
+    return [taken[part] if part in taken else next(rest) for part in range(len(left))]
 
 
 class Room(NamedTuple):

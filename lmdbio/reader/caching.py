@@ -94,11 +94,20 @@ class Caching(NamedTuple):
 
 
 class _Offer(NamedTuple):
-    """Room of a root; bytes of a request; and why it cannot send rows, if so."""
+    """The room and the part that a root has, before homes are settled.
+
+    Attributes:
+        room: for its home.
+        request_bytes_max: bytes of a request.
+        silence: why it cannot send rows; empty: it can.
+        left: where the part ends that an earlier job has left on its disk, bytes; None: there is
+            none.
+    """
 
     room: Room
     request_bytes_max: int
     silence: str
+    left: int | None
 
 
 class _Taken(NamedTuple):
@@ -154,16 +163,15 @@ def agree_cache(
     from lmdbio.reader.filling import BUFFER_BYTES  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
-    roots = len(schedule.teams)
+    roots, team = len(schedule.teams), schedule.team_of(job.rank)
 
     def offer() -> _Offer | None:
         nonlocal library
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
-        request_bytes_max = measure(source)
-        _take_file(wish.cache, source, schedule.team_of(job.rank), roots, roots_here)
-        return _Offer(_room(wish.cache, source, roots, roots_here), request_bytes_max, silence)
+        size, left = measure(source), _take_file(wish.cache, source, team, roots, roots_here)
+        return _Offer(_room(wish.cache, source, roots, roots_here), size, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
@@ -173,12 +181,12 @@ def agree_cache(
     def take() -> _Taken | None:
         if source is None:
             return None
-        kept.append(_store(wish, schedule, source, schedule.team_of(job.rank), offers))
+        kept.append(_store(wish, schedule, source, team, offers))
         return _Taken.of(kept[0])
 
     taken = [one for one in job.together(take) if one is not None]
     is_warm = wish.is_warm or all(one.is_full for one in taken)
-    store = kept[0].warm(is_warm) if kept else None
+    own = kept[0].warm(is_warm) if kept else None
     text = _told(taken, silence)
     if silence:
         library = None
@@ -186,7 +194,7 @@ def agree_cache(
     is_whole, are_sent = taken[0].held >= taken[0].whole, not silence and roots > 1
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
     reason = Reason("keyword", text)
-    return Caching(store, True, is_whole, buffer_bytes, are_sent, library, reason)
+    return Caching(own, True, is_whole, buffer_bytes, are_sent, library, reason)
 
 
 def _store(
@@ -227,18 +235,21 @@ def _folder(cache: Cache | str | None) -> Path | None:
 
 def _take_file(
     cache: Cache | str | None, source: RootSource, team: int, roots: int, roots_here: int
-) -> None:
+) -> int | None:
     """Take a cache file in the folder of this root's disk, if it is to use one.
 
     Roots of a job leave each other theirs: each takes those of its own number, and of numbers that
     larger jobs alone have; a root that is alone here takes any.
+
+    Returns:
+        Where the part ends that an earlier job has left in it, bytes; None: there is none.
 
     Raises:
         OSError: the folder is not there, or cannot be written to.
     """
     folder = _folder(cache)
     if folder is None:
-        return
+        return None
     from lmdbio.cache import CacheFile, SourceState
     from lmdbio.cache.cache_file import NUMBERS_MAX
 
@@ -249,6 +260,7 @@ def _take_file(
     if roots_here == 1:
         numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
     source.cache_file = CacheFile.take(folder, state, numbers)
+    return source.cache_file.left
 
 
 def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> Room:
@@ -290,7 +302,7 @@ def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -
 
 def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     """Return the homes of all records; the same on all roots."""
-    from lmdbio.planning.homes import Grains, Homes, grain_bytes
+    from lmdbio.planning.homes import Grains, Homes, grain_bytes, order_by_left
 
     index = source.index
     assert not isinstance(index, CursorWalk)  # refused with the arguments
@@ -299,7 +311,10 @@ def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:
     least = min(sum(one.room) for one in offers)
     grain = grain_bytes(request_bytes_max, least, end // len(offers))
     grains = Grains.of(_parts(index, count), end, grain)
-    return Homes.of(grains, [one.room.total(grains) for one in offers], count, index.run)
+    rooms = [one.room.total(grains) for one in offers]
+    part_bytes = min(end, sum(rooms)) // len(offers)
+    order = order_by_left([one.left for one in offers], part_bytes)
+    return Homes.of(grains, rooms, count, index.run, order)
 
 
 def _parts(index: RecordIndex | SharedExtents, count: int) -> Iterator[_core.Extents]:

@@ -87,7 +87,7 @@ class HomeStore:
     @property
     def limit(self) -> int:
         """Where the last record of the home ends in the data file: nothing is read behind it."""
-        return int(self.sources.homes.limits[self.root])
+        return self.sources.homes.limit(self.root)
 
     @property
     def is_split(self) -> bool:

@@ -10,7 +10,14 @@ from hypothesis import given, strategies as st
 
 from lmdbio import _core
 from lmdbio.planning.dealt import home_holder
-from lmdbio.planning.homes import GRAIN_BYTES_MAX, Grains, Homes, HomeSources, grain_bytes
+from lmdbio.planning.homes import (
+    GRAIN_BYTES_MAX,
+    Grains,
+    Homes,
+    HomeSources,
+    grain_bytes,
+    order_by_left,
+)
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -35,9 +42,9 @@ def file_bytes(extents: _core.Extents) -> int:
     return int((extents["offset"] + extents["length"]).max()) + 1
 
 
-def homes_of(extents: _core.Extents, rooms: list[int]) -> Homes:
+def homes_of(extents: _core.Extents, rooms: list[int], roots: list[int] | None = None) -> Homes:
     grains = Grains.of([extents[:5], extents[5:]], file_bytes(extents), GRAIN)
-    return Homes.of(grains, rooms, len(extents), lambda first, last: extents[first:last])
+    return Homes.of(grains, rooms, len(extents), lambda first, last: extents[first:last], roots)
 
 
 def grains_under(extents: _core.Extents) -> set[int]:
@@ -58,15 +65,17 @@ def test_records_lie_in_the_grains_of_their_home(
 ) -> None:
     extents = records_at(seed, count)
     room = PLENTY if has_room else seed % (2 * file_bytes(extents) // roots)
-    homes = homes_of(extents, [room] * roots)
+    order = np.random.default_rng(seed).permutation(roots).tolist()
+    homes = homes_of(extents, [room] * roots, order)
     grains = homes.grains
+    assert [homes.parts[root] for root in order] == list(range(roots))
     assert grains.used.tolist() == sorted(grains_under(extents))
     kept = [homes.kept(root) for root in range(roots)]
     for root, own in enumerate(kept):
         assert len(own) * GRAIN <= max(room, 0)
         held = extents[homes.records == root]
         ends = (held["offset"] + held["length"])[held["length"] > 0].tolist()
-        assert homes.limits[root] == max(ends, default=0)
+        assert homes.limit(root) == max(ends, default=0)
         assert set(np.flatnonzero(grains.under(held)).tolist()) <= set(own)
         places = _core.place_extents(held, grains.bits, grains.numbers, own.start)
         for extent, place in zip(held, places.tolist(), strict=True):
@@ -211,3 +220,12 @@ def test_one_large_record_costs_the_root_alone_in_whose_part_it_lies() -> None:
     # With as little room as there is file, all but the large record's surplus is kept.
     share = file_bytes(extents) // 4 + GRAIN
     assert homes_of(extents, [share + 41 * GRAIN] * 4).held_bytes == homes.grains.used_bytes
+
+
+def test_a_root_gets_the_part_that_it_has_left_before() -> None:
+    assert order_by_left([None] * 3, 10) == [0, 1, 2]
+    # Nodes 1 to 4 kept parts 0 to 3; node 1 is gone, and a new one comes last.
+    assert order_by_left([20, 30, 40, None], 10) == [3, 0, 1, 2]
+    assert order_by_left([31, 10, 19], 10) == [1, 2, 0], "about there is enough"
+    assert order_by_left([10, 10, 500], 10) == [0, 1, 2], "one has it, and there is no such part"
+    assert order_by_left([0], 0) == [0]
