@@ -113,7 +113,7 @@ class DiskTier:
         self._engine = file.open_engine(DEPTH)
         choice = choose_reading(self._engine, "batch", Overrides(engine="pread"))
         self._direct_path = DirectPath(
-            self._engine, self.kept_bytes, depth=choice.depth, wanted=True, kind="staged"
+            self._engine, self.kept_bytes, depth=choice.depth, wanted=True, kind="direct"
         )
         self._options = PlanOptions(GAP_BYTES_MAX, choice.request_bytes_max)
         self._pool = _core.MemoryPool()
