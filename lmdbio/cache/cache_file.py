@@ -16,6 +16,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,23 +30,28 @@ from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Hea
 from lmdbio.cache.source import SourceState
 from lmdbio.system.log import tell
 
-__all__ = ["CacheFile", "lock"]
+__all__ = ["NUMBERS_MAX", "OPEN_FLAGS", "CacheFile", "lock"]
 
 #: Files of one data set in one folder, at most: jobs that run at once, times their roots here.
 NUMBERS_MAX = 10_000
+#: Neither links nor pipes are followed.
+OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 #: A list of a folder locks each file for a moment.
 LOCK_TRIES, LOCK_SECONDS = 3, 0.01
 
 
-def lock(fd: int) -> bool:
+def lock(fd: int, kind: int = fcntl.LOCK_EX) -> bool:
     """Lock an open file; return whether nobody else has.
+
+    Args:
+        kind: LOCK_EX, or LOCK_SH, which several have at once.
 
     Raises:
         OSError: the file system has no locks.
     """
     for left in reversed(range(LOCK_TRIES)):
         try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, kind | fcntl.LOCK_NB)
             return True
         except OSError as error:
             if error.errno not in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
@@ -71,7 +77,6 @@ class CacheFile:
 
     def __init__(self, path: str, fd: int, header: Header, *, is_new: bool) -> None:
         self.path, self.header, self._fd, self._is_new = path, header, fd, is_new
-        self._has_begun = False
 
     # --- taking one
 
@@ -90,10 +95,8 @@ class CacheFile:
         Raises:
             OSError: the folder is none, cannot be written to, or has no locks.
         """
-        names = [
-            f"{source.stem}-{number}{SUFFIX}"
-            for number in (range(NUMBERS_MAX) if numbers is None else numbers)
-        ]
+        stem, numbers = source.stem, range(NUMBERS_MAX) if numbers is None else numbers
+        names = [f"{stem}-{number}{SUFFIX}" for number in numbers]
         there = {path.name for path in folder.iterdir()}
         of_another_state: CacheFile | None = None
         for name in names:
@@ -119,17 +122,21 @@ class CacheFile:
 
     @classmethod
     def _open(cls, path: Path, source: SourceState, flags: int) -> CacheFile | None:
-        """Open and lock a file; None: another job has it, or has made or removed it meanwhile."""
+        """Open and lock a file; None: another job has it, or has made or removed it meanwhile.
+
+        None also for what is another user's, or no regular file.
+        """
         try:
-            fd = os.open(path, flags | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
-        except (FileExistsError, FileNotFoundError):
+            fd = os.open(path, flags | OPEN_FLAGS | os.O_RDWR, 0o644)
+        except FileExistsError:
             return None
-        except PermissionError:
+        except OSError:
             if flags & os.O_CREAT:
                 raise
-            return None  # another user's
+            return None
         try:
-            if not lock(fd) or os.fstat(fd).st_nlink == 0:
+            is_file = stat.S_ISREG(os.fstat(fd).st_mode)
+            if not is_file or not lock(fd) or os.fstat(fd).st_nlink == 0:
                 os.close(fd)
                 return None
             if flags & os.O_CREAT:
@@ -176,6 +183,16 @@ class CacheFile:
         system = os.fstatvfs(self._fd)
         return system.f_bavail * system.f_frsize
 
+    def reserve(self) -> None:
+        """Make sure that there is room for the header, at least.
+
+        Raises:
+            OSError: there is none.
+        """
+        if self._is_new:
+            os.ftruncate(self._fd, 0)
+            self._write(memoryview(self.header.pack()), 0)
+
     def keep(self, first: int, end: int) -> npt.NDArray[np.uint32]:
         """Say which pages it is to keep, and give the room of all others back.
 
@@ -189,15 +206,16 @@ class CacheFile:
             OSError: it cannot be written.
         """
         before, self.header = self.header, replace(self.header, first=first, end=end)
-        self._has_begun = True
         if not self._is_new:
             try:
                 self._release(before)
-            except OSError as error:  # the file system makes no holes
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:  # the file system makes no holes
+                    raise
                 tell(f"{self.path}: is filled anew: {error.strerror}")
                 self._is_new = True
         if self._is_new:
-            os.ftruncate(self._fd, 0)
+            os.ftruncate(self._fd, HEADER_BYTES)  # whose room it keeps
         os.ftruncate(self._fd, self.header.size)
         self._write(memoryview(self.header.pack()), 0)
         raw = (
@@ -218,7 +236,7 @@ class CacheFile:
             if low >= high:
                 continue
             begin, size = Header.sum_offset(low), SUM_BYTES * (high - low)
-            self._write(memoryview(bytes(size)), begin)
+            _core.release_range(self._fd, begin, size, self.path)
             offset = self.header.data_offset + low * PAGE_BYTES
             _core.release_range(self._fd, offset, (high - low) * PAGE_BYTES, self.path)
 
@@ -281,7 +299,7 @@ class CacheFile:
         fd, self._fd = self._fd, -1
         if fd < 0:
             return
-        if self._is_new and not self._has_begun and os.fstat(fd).st_size == 0:
+        if self._is_new and self.header.first == self.header.end:
             with contextlib.suppress(OSError):
                 Path(self.path).unlink()
         with contextlib.suppress(OSError):  # a child that was forked meanwhile has it open too

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
+import stat
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.cache.cache_file import lock
+from lmdbio.cache.cache_file import OPEN_FLAGS, lock
 from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
 
 __all__ = ["Entry", "clear", "find", "verify"]
@@ -66,8 +69,10 @@ def find(folder: Path) -> list[Entry]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = os.open(path, os.O_RDONLY | OPEN_FLAGS)
     try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file", str(path))
         yield fd
     finally:
         os.close(fd)
@@ -78,7 +83,8 @@ def _look(path: Path) -> Entry | None:
     try:
         with _opened(path) as fd:
             status = os.fstat(fd)
-            is_open = not lock(fd)
+            is_open = not lock(fd, fcntl.LOCK_SH)
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a job that begins wants it
             disk_bytes, used_s = status.st_blocks * 512, status.st_mtime
             try:
                 header = Header.parse(os.pread(fd, HEADER_BYTES, 0))
@@ -91,6 +97,8 @@ def _look(path: Path) -> Entry | None:
             kept = sum(int(np.count_nonzero(sums)) for _, sums in _sums(fd, header))
     except FileNotFoundError:
         return None
+    except OSError as error:  # another user's, or no file at all
+        return Entry(path, "", "damaged", error.strerror or "", False, 0, 0, 0, 0, 0, 0.0)
     source = header.source
     is_current = source.is_current()
     return Entry(

@@ -10,13 +10,12 @@ from typing import Any
 import click
 
 from lmdbio.cache import Entry, clear, find, verify
-from lmdbio.cli.output import PATH, bar, json_option, plural, print_facts, print_json, size
+from lmdbio.cli.output import PATH, bar, plural, print_facts, print_json, size
 
 __all__ = ["cache", "cache_facts", "cache_status"]
 
-folder_argument = click.argument(
-    "folder", type=PATH, envvar="LMDBIO_CACHE_DIR", metavar="[FOLDER]"
-)
+folder_argument = click.argument("folder", type=PATH, envvar="LMDBIO_CACHE_DIR", metavar="FOLDER")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
 
 
 @click.group()
@@ -123,8 +122,12 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
     told: list[dict[str, Any]] = []
     for entry in find(folder):
         is_wanted = every or entry.state != "current"
-        removed = is_wanted and clear(entry)
-        kept = "" if removed else "in use" if entry.is_open or is_wanted else entry.state
+        kept = "" if is_wanted else "in use" if entry.is_open else str(entry.state)
+        try:
+            if is_wanted and not clear(entry):
+                kept = "in use"
+        except OSError as error:
+            kept = error.strerror or str(error)
         told.append({"path": entry.path, "disk_bytes": entry.disk_bytes, "kept": kept})
     gone = [one for one in told if not one["kept"]]
     if as_json:

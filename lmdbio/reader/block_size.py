@@ -44,8 +44,8 @@ WINDOW_BYTES_MIN = 2 * 2**20
 MESSAGE_BYTES = _core.Exchange.MESSAGE_BYTES
 #: A slot may be so much larger than the bound, for gaps that a root reads over.
 GAP_ALLOWANCE = 1.25
-#: Blocks whose rows are staged from a disk, while one before is copied: on average a root has those
-#: of as many blocks as there are roots. With two, images of one root took 1.5 times as long.
+#: Blocks whose rows are staged from a disk, while one before is copied: on average a root has
+#: those of as many blocks as there are roots. With two, images of one root took 1.5 times as long.
 STAGES = 4
 #: Extents that ``measure`` asks of the source at once.
 EXTENTS_CHUNK = 2**18

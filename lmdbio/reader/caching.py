@@ -5,12 +5,14 @@ Cache, nodes, file -> room of each root -> grains -> homes -> memory, and pages 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
+from lmdbio.errors import Error
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents
@@ -19,7 +21,7 @@ from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import tell
+from lmdbio.system.log import WARNING, tell
 
 if TYPE_CHECKING:
     from lmdbio.planning.homes import Homes, Room
@@ -33,7 +35,7 @@ AUTO_PART = 2
 DISK_PART = 2
 #: Less than this part of a cache file is header and sums.
 SUM_PART = 512
-#: The folder of a disk for "auto", and for a Cache that names none.
+#: The folder of a disk for "auto".
 FOLDER_VARIABLE = "LMDBIO_CACHE_DIR"
 #: Records whose extents are looked up at once.
 PART = 2**18
@@ -221,9 +223,11 @@ def _told(taken: list[_Taken], silence: str) -> str:
         where.append("in memory" if not disk else f"{memory >> 20} in memory")
     if disk:
         where.append("on disks" if not memory else f"{disk >> 20} on disks")
-    left = " (an earlier job has left them there)" if all(one.is_full for one in taken) else ""
+    is_left = disk > 0 and all(one.is_full for one in taken)
+    left = " (an earlier job has left them there)" if is_left else ""
     first = taken[0]
-    text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {', '.join(where)}{left}"
+    places = ", ".join(where) or "for there is no room"
+    text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
     return text + f", but send each other nothing: {silence}" if silence else text
 
 
@@ -253,14 +257,26 @@ def _take_file(
     from lmdbio.cache import CacheFile, SourceState
     from lmdbio.cache.cache_file import NUMBERS_MAX
 
-    pages = source.index.pages
-    metas = _core.meta_bytes(pages, source.index.meta.layout)
-    state = SourceState.of(source.index.path, os.fstat(pages.fd), metas)
+    pages, meta = source.index.pages, source.index.meta
+    status = os.fstat(pages.fd)
+    metas = _core.meta_bytes(pages, meta.layout)
+    if _core.newest_txnid(pages, meta.layout) != meta.txnid:
+        raise Error(f"{source.index.path}: was written to while the Reader was made")
+    state = SourceState.of(source.index.path, status, metas)
     numbers = list(range(team, NUMBERS_MAX, roots))
     if roots_here == 1:
         numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
-    source.cache_file = CacheFile.take(folder, state, numbers)
-    return source.cache_file.left
+    file = CacheFile.take(folder, state, numbers)
+    try:
+        file.reserve()
+    except OSError as error:
+        file.close()
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+        return None
+    source.cache_file = file
+    return file.left
 
 
 def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> Room:
@@ -294,7 +310,8 @@ def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -
     there = file.disk_bytes
     free = file.free_bytes // roots_here + there
     free -= free // SUM_PART
-    room = free // DISK_PART if asked is None else min(int(asked), free)
+    # What an earlier job has left stays, however little is free besides.
+    room = max(free // DISK_PART, there) if asked is None else min(int(asked), free)
     if asked is not None and room < int(asked):
         tell(f"{file.path}: the disk has room for {room >> 20} of {int(asked) >> 20} MiB")
     return room

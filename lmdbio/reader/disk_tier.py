@@ -15,13 +15,14 @@ from __future__ import annotations
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.cache import CacheFile
+from lmdbio.errors import Error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.reading.direct_path import DirectPath
@@ -70,6 +71,25 @@ class DiskWrite:
     def error(self) -> BaseException | None:
         """The failure of a write that has ended; None: there was none."""
         return None if self.result.cancelled() else self.result.exception()
+
+
+class Settled(NamedTuple):
+    """Reads from the disk as something to wait for: they have arrived, or have failed.
+
+    A failure is no matter of who waits: the data file has the rows.
+
+    Attributes:
+        ticket: of the reads.
+    """
+
+    ticket: _core.Ticket
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        """Return whether they have ended, after ``timeout_ms`` at most."""
+        try:
+            return self.ticket.poll(timeout_ms)
+        except (OSError, Error):
+            return True
 
 
 @dataclass(slots=True)
@@ -130,6 +150,11 @@ class DiskTier:
     def kept_bytes(self) -> int:
         """Bytes of pages that were written, or were there."""
         return int(np.count_nonzero(self._sums)) * PAGE_BYTES
+
+    @property
+    def spare_bytes(self) -> int:
+        """Bytes of memory that waits for rows."""
+        return self._pool.spare_bytes
 
     def has(self, first: int, count: int) -> bool:
         """Return whether all of some pages are on the disk, as far as their sums say."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter
-from lmdbio.reader.disk_tier import PAGE_BYTES, DiskTier, DiskWrite
+from lmdbio.reader.disk_tier import PAGE_BYTES, DiskTier, DiskWrite, Settled
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.grain_states import ABSENT, COMING, LOST, PRESENT, GrainStates
 from lmdbio.reader.guarded import GuardedReads
@@ -62,12 +62,12 @@ class Load:
     ticket: _core.Ticket | None = None
 
     @property
-    def awaited(self) -> _core.Ticket:
+    def awaited(self) -> Awaited:
         """The reads that are under way."""
         if self.reads is not None:
             return self.reads.awaited
         assert self.ticket is not None
-        return self.ticket
+        return Settled(self.ticket)
 
     def close(self) -> None:
         """Give up what is under way."""

@@ -109,6 +109,11 @@ class Holdings(ABC):
         return False
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether rounds behind wait for memory of those that others have not asked for."""
+        return False
+
+    @property
     def counts(self) -> Stats:
         """The memory, and room on a disk, that is taken over all rounds."""
         return Stats()

@@ -26,7 +26,7 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.observe.stats import Source, StageCounter, Stats
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reader.disk_tier import DiskTier
+from lmdbio.reader.disk_tier import DiskTier, Settled
 from lmdbio.reader.filling import Filling
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import Holding, Holdings
@@ -110,7 +110,7 @@ class Home(Holdings):
         self._spans: deque[Span] = deque()
         self._next = 0  # block
         self._told_at = 0  # step, when other roots were told
-        self._has_ended = False
+        self._has_ended = self._is_held_up = False
 
     @property
     def _rounds(self) -> Sequence[Span]:
@@ -121,7 +121,7 @@ class Home(Holdings):
         """The oldest reads or writes that are under way; None: there are none."""
         first = next((span for span in self._spans if not span.has_arrived), None)
         if first is not None and first.staged is not None and first.staged.ticket is not None:
-            return first.staged.ticket
+            return Settled(first.staged.ticket)
         return self._filling.awaited
 
     @property
@@ -140,6 +140,11 @@ class Home(Holdings):
     def is_cold(self) -> bool:
         """Whether grains are missing that are to be there before anything is handed out."""
         return not self._has_ended and self._store.waits and not self._filling.states.is_full
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether a block cannot be staged beside those before it, which others have not taken."""
+        return self._is_held_up
 
     @property
     def progress(self) -> int:
@@ -266,8 +271,11 @@ class Home(Holdings):
         """Bring rows of a block to memory that are not there; return whether they are by now."""
         if span.staged is None:
             staged = [one.staged for one in self._spans if one.staged is not None]
-            room = self._stage_bytes_max - sum(one.size for one in staged)
+            assert self._disk is not None
+            taken = sum(one.size for one in staged) + self._disk.spare_bytes
+            room = self._stage_bytes_max - taken
             span.staged = self._begin_to_stage(span, room, is_first=not staged)
+            self._is_held_up = span.staged is None and self._spans[0].has_arrived
             if span.staged is None:
                 return False
         staged_rows = span.staged

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from time import monotonic, monotonic_ns
+from time import monotonic_ns
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +35,7 @@ from lmdbio.planning.sources import Sources, row_epochs
 from lmdbio.reader.block_size import WindowBuffers
 from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
+from lmdbio.reader.hold_up import HoldUp
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.home import Home
 from lmdbio.reader.home_store import HomeStore
@@ -94,9 +95,8 @@ class JointSupply:
         self._read_rows = partial(FileRows, source, options)
         self._filled: Assembly | None = None
         self._has_left = False
-        # How far this root had come when it could not go on, and since when.
-        self._held_up: tuple[object, float] | None = None
         self.path, self.guard = source.index.path, _is_guarded
+        self._hold_up = HoldUp(holdings, self.path)
         self.flights: deque[Flight] = deque()
 
     def close(self) -> None:
@@ -141,13 +141,13 @@ class JointSupply:
         while block.own:
             holding = self._holdings.find(int(block.sources.rounds[block.own[0]]))
             pending.awaited = self._holdings.awaited
-            if holding is None:
-                if pending.awaited is None and not self.flights:  # for which ranks wait
-                    pending.awaited = self._holdings.oldest_shipment
-                self._hold_up()
+            if holding is None and pending.awaited is None and not self.flights:
+                pending.awaited = self._holdings.oldest_shipment  # for which ranks wait
+            if holding is None or (not holding.has_arrived and self._holdings.is_held_up):
+                self._hold_up.note(self._patience_s)
             if holding is None or not holding.has_arrived:
                 return False
-            self._held_up = None
+            self._hold_up.end()
             self._copy(block, holding)
             self._holdings.tend()
             alive()
@@ -159,20 +159,6 @@ class JointSupply:
         """How long this root waits for another one, seconds."""
         patience_s = PATIENCE * self._holdings.slowest_s
         return min(max(PATIENCE_SECONDS_MIN, patience_s), PATIENCE_SECONDS_MAX)
-
-    def _hold_up(self) -> None:
-        """Note that windows are full of rows that other roots have not asked for.
-
-        Not for ever: those that are so far behind read them from the file. But a block may have
-        rows of many windows, and this root's own may all be in the last: while one window after
-        the other is used up, nobody is behind.
-        """
-        progress, now_s = self._holdings.progress, monotonic()
-        if self._held_up is None or self._held_up[0] != progress:
-            self._held_up = progress, now_s
-        if now_s - self._held_up[1] > self._patience_s:
-            tell(f"{self.path}: rows for roots that are far behind are taken back")
-            self._holdings.take_back()
 
     def _begin(self, number: int) -> Assembly:
         """Make room for a block's rows in its slot, and ask other roots for theirs."""

@@ -24,6 +24,7 @@ from lmdbio.cache import CacheFile, clear, find, verify
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.planning import homes
 from lmdbio.reader import filling
+from lmdbio.reader.disk_tier import DiskTier
 from lmdbio.reader.reader import Reader
 
 COUNT, EPOCHS = 300, 3
@@ -295,12 +296,78 @@ def test_a_disk_that_takes_no_more_keeps_what_it_has(
     assert 0 < again.warm_bytes < size(path), "what was kept is used"
 
 
-def test_a_disk_that_is_full_from_the_start_is_an_error_that_names_it(
+def test_a_disk_that_is_full_from_the_start_keeps_nothing(
+    read: Callable[..., Reader], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        Failing(patched, 100, errno.ENOSPC)
+        reader = read()
+    assert "no room" in reader.caching.text and not list(folder.iterdir())
+    with monkeypatch.context() as patched:
+        Failing(patched, 100, errno.ENOSPC)
+        assert "in memory" in read("1G").caching.text
+
+
+class BrokenReads:
+    """Reads that are under way when they are looked at first, and then have failed."""
+
+    def __init__(self) -> None:
+        self._looks = 0
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        self._looks += 1
+        if self._looks > 1:
+            raise OSError(errno.EIO, "the disk is on fire")
+        return False
+
+    def close(self) -> None:
+        """Nothing: they are no reads."""
+
+
+def test_a_disk_that_fails_while_it_is_waited_for_is_given_up(
     read: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Failing(monkeypatch, 100, errno.ENOSPC)
-    with pytest.raises(OSError, match=r"No space left.*lmdbio-cache"):
-        read()
+    read()
+    begin, left = DiskTier.read, [5]
+
+    def breaks(self: DiskTier, *arguments: Any) -> Any:
+        left[0] -= 1
+        reads = begin(self, *arguments)
+        if left[0] < 0:
+            reads.ticket.wait()
+            reads.ticket = BrokenReads()  # type: ignore[assignment]
+        return reads
+
+    monkeypatch.setattr(DiskTier, "read", breaks)
+    assert by_epoch(read(mode=FEW_AHEAD))[2]["file"] > 0
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "link", "dangling link"])
+def test_no_file_under_its_name_is_passed_over(
+    read: Callable[..., Reader], folder: Path, tmp_path: Path, kind: str
+) -> None:
+    read()
+    name = find(folder)[0].path
+    name.unlink()
+    if kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "folder":
+        name.mkdir()
+    else:
+        name.symlink_to(tmp_path / ("db" if kind == "link" else "nowhere"))
+    assert read().stats().warm_bytes > 0
+    other, made = find(folder)
+    assert other.path == name and other.state == "damaged" and other.why
+    assert made.state == "current" and read().stats().warm_bytes == 0
+
+
+def test_room_that_others_have_taken_costs_nothing_that_is_kept(
+    read: Callable[..., Reader], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read()
+    kept = find(folder)[0].kept_bytes
+    monkeypatch.setattr(CacheFile, "free_bytes", 0)
+    assert read().stats().warm_bytes == 0 and find(folder)[0].kept_bytes == kept
 
 
 def test_a_folder_that_is_not_there_or_no_folder_is_an_error(path: Path, tmp_path: Path) -> None:
