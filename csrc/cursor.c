@@ -95,8 +95,8 @@ static int move_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_error
     return code == LIO_OK ? enter(c, side, out, error) : code;
 }
 
-/* Enters the record that a step has reached. Should that fail, the same step made again enters
- * it: no record is passed over in silence. */
+/* Enters the record that a step has reached, the first one from nowhere as well. Should that fail,
+ * the same step made again enters it: no record is passed over in silence. */
 static int arrive(lio_cursor *c, int32_t direction, lio_item *out, lio_error *error)
 {
     int code = enter(c, direction > 0 ? LIO_EDGE_FIRST : LIO_EDGE_LAST, out, error);
@@ -125,8 +125,11 @@ static int move_next(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
     lio_tree *t = &c->main;
     lio_node node;
     int code;
-    if (!t->placed)
-        return move_edge(c, LIO_EDGE_FIRST, out, error);
+    if (!t->placed) {
+        lio_tree_unplace(&c->sub);
+        code = lio_tree_edge(t, LIO_EDGE_FIRST, error);
+        return code == LIO_OK ? arrive(c, 1, out, error) : code;
+    }
     if (t->at_end) {
         if (lio_tree_is_last(t))
             return LIO_NOTFOUND;
@@ -158,7 +161,8 @@ static int move_prev(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
     lio_node node;
     int code;
     if (!t->placed) {
-        code = move_edge(c, LIO_EDGE_LAST, out, error);
+        lio_tree_unplace(&c->sub);
+        code = lio_tree_edge(t, LIO_EDGE_LAST, error);
         if (code != LIO_OK)
             return code;
         lio_tree_leaf(t)->index++; /* so that the step below lands on it */
@@ -185,6 +189,22 @@ static int move_prev(lio_cursor *c, uint32_t move, lio_item *out, lio_error *err
     return code == LIO_OK ? arrive(c, -1, out, error) : code;
 }
 
+/* To the first or last value of the current key. Should that fail, all is as it was. */
+static int sub_edge(lio_cursor *c, enum lio_edge side, lio_error *error)
+{
+    lio_tree before;
+    int code;
+    lio_tree_copy(&before, &c->sub);
+    code = lio_tree_edge(&c->sub, side, error);
+    if (code != LIO_OK) {
+        lio_tree_clear(&c->sub);
+        c->sub = before;
+    } else {
+        lio_tree_clear(&before);
+    }
+    return code;
+}
+
 /* First or last duplicate of the current key. */
 static int move_dup_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_error *error)
 {
@@ -206,7 +226,7 @@ static int move_dup_edge(lio_cursor *c, enum lio_edge side, lio_item *out, lio_e
         return code;
     if (!c->sub.placed)
         return not_placed(error);
-    code = lio_tree_edge(&c->sub, side, error);
+    code = sub_edge(c, side, error);
     return code == LIO_OK ? sub_item(c, out, error) : code;
 }
 

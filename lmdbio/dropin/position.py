@@ -148,10 +148,12 @@ class Position(_core.Stands):
             self._settle()
         cursor = self._c
         # LMDB's first_dup and last_dup tell no key: py-lmdb shows the one it had.
-        keyless = move in _DUP_EDGES and (self._keyless or not self._placed)
+        # A move that fails leaves that as it was, for when it is made again.
+        had_key = not self._keyless and (self._placed or self._failed)
+        keyless = move in _DUP_EDGES and not had_key
         again, self._unproved = self._unproved == move, None
-        self._failed = True
-        self._placed = self._keyless = self._is_stale = False
+        self._failed, self._keyless = True, keyless
+        self._placed = self._is_stale = False
         try:
             placed = again or cursor.move(move, key, value)
         except _core.UnplacedError:

@@ -698,3 +698,27 @@ def test_a_cursor_whose_snapshot_is_gone_says_so_wherever_it_is_asked_to_go(tmp_
             with pytest.raises(lmdb.Error, match="no longer protected") as raised:
                 go()
             assert not isinstance(raised.value, lmdb.CorruptedError)
+
+
+@pytest.mark.parametrize("move", ["first_dup", "last_dup"])
+def test_a_move_among_values_that_could_not_be_checked_tells_its_key_when_made_again(
+    tmp_path, monkeypatch, move
+):
+    env = databases.open_writable(tmp_path / "env", 1)
+    pairs = [(b"key", b"%04d" % i) for i in range(2000)]
+    databases.write(env, pairs, db=env.open_db(b"d", dupsort=True))
+    env.close()
+
+    def fail(txn):
+        raise OSError(5, "Input/output error")
+
+    with lmdbio_env.open(str(tmp_path / "env"), readonly=True, lock=False, max_dbs=1) as ours:
+        with ours.begin(db=ours.open_db(b"d")) as txn, txn.cursor() as cursor:
+            cursor.set_key_dup(*pairs[1000])
+            with monkeypatch.context() as patched:
+                patched.setattr(lmdbio_env.Transaction, "_verify", fail)
+                with pytest.raises(OSError, match="Input"):
+                    getattr(cursor, move)()
+                assert cursor.item() == (b"", b"")
+            assert getattr(cursor, move)()
+            assert cursor.item() == (pairs[0] if move == "first_dup" else pairs[-1])

@@ -183,21 +183,47 @@ def test_keys_are_not_collected_far_ahead_of_those_that_are_asked_for(
         assert list(keys) == [key for key, _ in RECORDS[asked:]]
 
 
-@pytest.mark.parametrize("engine", ["pread", "mmap"])
-def test_a_step_that_had_to_wait_half_way_passes_over_nothing(tmp_path: Path, engine: str) -> None:
-    """To the next key, but not yet to its values, which lie in a tree beside."""
+NUMBERS = [(i, j) for i in range(61) for j in range(600 if i % 3 == 0 else 2)]
+
+
+@pytest.fixture
+def dups(tmp_path: Path) -> Path:
+    """Keys whose values lie in a tree beside, or with them."""
     env = lmdb.open(str(tmp_path), map_size=1 << 26, max_dbs=1)
     db = env.open_db(b"dups", dupsort=True)
-    numbers = [(i, j) for i in range(60) for j in range(600 if i % 3 == 0 else 2)]
     with env.begin(write=True, db=db) as txn:
-        for i, j in numbers:
+        for i, j in NUMBERS:
             txn.put(b"%04d" % i, b"%08d" % j)
     env.close()
-    keys = [b"%04d" % i for i in range(60)]
+    return tmp_path
+
+
+@pytest.mark.parametrize("engine", ["pread", "mmap"])
+def test_a_step_that_had_to_wait_half_way_passes_over_nothing(dups: Path, engine: str) -> None:
+    """To the next key, but not yet to its values."""
+    keys = [b"%04d" % i for i in range(61)]
     for start in range(12):
-        measure.drop_file(tmp_path / "data.mdb")  # as far as no mapping of before holds it
+        measure.drop_file(dups / "data.mdb")  # as far as no mapping of before holds it
         options: Any = {"readonly": True, "lock": False, "max_dbs": 1, "engine": engine}
-        with lmdbio.open(str(tmp_path), **options) as env:
+        with lmdbio.open(str(dups), **options) as env:
             with env.begin(db=env.open_db(b"dups")) as txn, txn.cursor() as cursor:
                 assert cursor.set_key(keys[start])
                 assert [k for k, _ in cursor.iternext_nodup(values=True)] == keys[start:]
+
+
+@pytest.mark.parametrize("engine", ["pread", "mmap"])
+@pytest.mark.parametrize("kind", ["", "_dup", "_nodup"])
+@pytest.mark.parametrize("way", ["next", "prev"])
+def test_a_first_step_that_had_to_wait_half_way_is_py_lmdb_s(
+    dups: Path, engine: str, way: str, kind: str
+) -> None:
+    """Gets of other keys bring the first and last pages of keys, but no values of these."""
+    found = []
+    for module, options in ((lmdb, {}), (lmdbio, {"engine": engine})):
+        measure.drop_file(dups / "data.mdb")
+        with module.open(str(dups), readonly=True, lock=False, max_dbs=1, **options) as env:
+            with env.begin(db=env.open_db(b"dups")) as txn:
+                assert txn.get(b"0003") == txn.get(b"0057") == b"%08d" % 0
+                cursor = txn.cursor()
+                found.append((getattr(cursor, way + kind)(), cursor.item(), cursor.prev()))
+    assert found[0] == found[1]

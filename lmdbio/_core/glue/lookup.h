@@ -272,8 +272,8 @@ static int lio_lookup_take(const lio_lookup *l, uint32_t wanted, lio_found *foun
 /* Instead of a move. */
 enum { LIO_STAY = UINT8_MAX };
 
-/* Makes a move, which may take a key, and takes what is wanted there. LIO_PENDING, and nothing done:
- * another thread has the lock, or a page is not at hand. */
+/* Makes a move, which may take a key, and takes what is wanted there. LIO_PENDING: another thread has
+ * the lock, or a page is not at hand; the move may be half made, and made again it ends the same. */
 static int lio_lookup_try(const lio_lookup *l, uint32_t move, const char *key, Py_ssize_t key_size,
                           uint32_t wanted, lio_found *found, lio_error *error)
 {
