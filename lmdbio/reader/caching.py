@@ -310,7 +310,7 @@ def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -
     there = file.disk_bytes
     free = file.free_bytes // roots_here + there
     free -= free // SUM_PART
-    # What an earlier job has left stays, however little is free besides.
+    # Pages that an earlier job has left stay, however little is free besides.
     room = max(free // DISK_PART, there) if asked is None else min(int(asked), free)
     if asked is not None and room < int(asked):
         tell(f"{file.path}: the disk has room for {room >> 20} of {int(asked) >> 20} MiB")

@@ -76,7 +76,7 @@ class DiskWrite:
 class Settled(NamedTuple):
     """Reads from the disk as something to wait for: they have arrived, or have failed.
 
-    A failure is no matter of who waits: the data file has the rows.
+    A failure concerns nobody that waits: the data file has the rows.
 
     Attributes:
         ticket: of the reads.
