@@ -41,8 +41,14 @@ PAGE_BYTES = _core.CHECKED_PAGE_BYTES
 DAMAGED_MAX = 1024
 #: A disk of this node begins a request so quickly that more unneeded bytes take longer to read.
 GAP_BYTES_MAX = 4 << 10
+#: A disk that has done nothing for so long is waited for no more, and asked again after so long.
+STUCK_SECONDS, RETRY_SECONDS = 2.0, 10.0
 #: Of the engine that opens the file, until one is chosen by what is under it.
 DEPTH = 32
+
+
+#: Reads of disks that did not answer: their memory is given back when the process ends.
+_ABANDONED: list[object] = []
 
 
 @dataclass(slots=True)
@@ -140,6 +146,7 @@ class DiskTier:
         self._writer = ThreadPoolExecutor(1, "lmdbio disk tier")
         self.is_over = self.is_full = False
         self.damaged_pages = 0
+        self._stuck_s = -RETRY_SECONDS
 
     @property
     def path(self) -> str:
@@ -270,8 +277,27 @@ class DiskTier:
             tell(f"{self.path}: is read no more: {why}", WARNING)
         self.is_over = self.is_full = True
 
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the disk did not answer lately: the data file serves."""
+        return monotonic() < self._stuck_s + RETRY_SECONDS
+
+    def note_stuck(self) -> None:
+        """Note that the disk does not answer."""
+        if not self.is_stuck:
+            tell(f"{self.path}: does not answer; the data file serves meanwhile", WARNING)
+        self._stuck_s = monotonic()
+
+    def abandon(self, reads: object) -> None:
+        """Wait no more for reads, which still fill their memory when the disk answers."""
+        _ABANDONED.append(reads)
+        self.note_stuck()
+
     def close(self) -> None:
-        """Wait for the write that is under way, and give up the others. May be called twice."""
-        self._writer.shutdown(wait=True, cancel_futures=True)
+        """Give up writes, and wait for the one that is under way, if the disk answers.
+
+        May be called twice.
+        """
+        self._writer.shutdown(wait=not self.is_stuck, cancel_futures=True)
         self._direct_path.close()
         self._engine.close()

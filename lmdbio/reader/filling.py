@@ -13,8 +13,8 @@ Source: DeepIO (Zhu et al.), section III; HDMLP thesis, section 4.3; LBANN's dat
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
-from time import monotonic_ns
+from dataclasses import dataclass, field
+from time import monotonic, monotonic_ns
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,10 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter
-from lmdbio.reader.disk_tier import PAGE_BYTES, DiskTier, DiskWrite, Settled
+from lmdbio.reader.disk_tier import PAGE_BYTES, STUCK_SECONDS, DiskTier, Settled
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.grain_states import ABSENT, COMING, LOST, PRESENT, GrainStates
+from lmdbio.reader.grain_writes import GrainWrites
 from lmdbio.reader.guarded import GuardedReads
 from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
@@ -53,6 +54,7 @@ class Load:
         memory: that has it.
         reads: from the data file; None: from the disk.
         ticket: of reads from the disk.
+        begun_s: by ``time.monotonic``.
     """
 
     grains: I64
@@ -60,6 +62,7 @@ class Load:
     memory: _core.Memory
     reads: GuardedReads | None
     ticket: _core.Ticket | None = None
+    begun_s: float = field(default_factory=monotonic)
 
     @property
     def awaited(self) -> Awaited:
@@ -135,12 +138,13 @@ class Filling:
         self._note_left_by_others()
         self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
         self._loads: deque[Load] = deque()
-        self._writes: deque[tuple[I64, DiskWrite, _core.Memory | None]] = deque()
+        self._writes = None if disk is None else GrainWrites(store, disk, self._pages)
         self._copies: deque[I64] = deque()  # of memory, for the next job
         self._buffers = Buffers()
         self._swept = 0
         self._landed_s = 0.0
         self.steps, self.slowest_s = 0, 0.0
+        self._stepped_s = monotonic()
 
     def _note_left_by_others(self) -> None:
         """Note the grains that an earlier job has left on the disk."""
@@ -180,11 +184,23 @@ class Filling:
         return self._disk is not None and self._disk.is_full
 
     @property
+    def is_stuck(self) -> bool:
+        """Whether grains wait for a disk that does not answer."""
+        load = self._loads[0] if self._loads else None
+        if self._disk is None or (load is not None and load.reads is not None):
+            return False
+        under_way = load or self._writes
+        if not under_way or monotonic() < max(under_way.begun_s, self._stepped_s) + STUCK_SECONDS:
+            return False
+        self._disk.note_stuck()
+        return True
+
+    @property
     def awaited(self) -> Awaited | None:
         """Reads or writes that are under way; None: there are none."""
         if self._loads:
             return self._loads[0].awaited
-        return self._writes[0][1] if self._writes else None
+        return self._writes.awaited if self._writes else None
 
     # --- reading
 
@@ -290,13 +306,10 @@ class Filling:
         """
         while self._loads and self._land(self._loads[0]):
             self._loads.popleft()
-        while self._writes and self._writes[0][1].poll():
-            grains, write, buffer = self._writes.popleft()
-            self._buffers.give_back(buffer)
-            assert self._disk is not None
-            is_there = self._disk.note(write)
-            self._step(write.seconds)
-            self.states.note_disk(grains, PRESENT if is_there else LOST)
+        for written in () if self._writes is None else self._writes.ended():
+            self._buffers.give_back(written.buffer)
+            self._step(written.seconds)
+            self.states.note_disk(written.grains, PRESENT if written.is_there else LOST)
         self._load_to_buffers()
         if not (self._loads or self._writes or self._wanted):
             self._buffers = Buffers()
@@ -305,7 +318,7 @@ class Filling:
 
     def _step(self, took_s: float) -> None:
         """Note that something has gone on, and how long it took."""
-        self.steps += 1
+        self.steps, self._stepped_s = self.steps + 1, monotonic()
         self.slowest_s = max(took_s, 0.9 * self.slowest_s)
 
     def _land(self, load: Load) -> bool:
@@ -321,8 +334,8 @@ class Filling:
         load.reads.close()
         if load.memory is self._memory:
             self._take_in(load.grains)
-        else:
-            self._write(load.grains, load.memory, load.address)
+        elif self._writes is not None:
+            self._writes.start(load.grains, load.memory, load.address)
         return True
 
     def _land_from_disk(self, load: Load) -> bool:
@@ -361,41 +374,27 @@ class Filling:
 
     def _copy_to_disk(self, grains: I64) -> None:
         """Start to write grains that are in memory, each run of neighbours for itself."""
-        if self._disk is None or not len(grains):
+        if self._disk is None or self._writes is None or not len(grains):
             return
         if self._disk.is_full:
             self.states.note_disk(grains, LOST)
             return
         self.states.note_disk(grains, COMING)
-        self._write(grains, self._memory, self._memory.address + int(grains[0]) * self._size)
-
-    def _write(self, grains: I64, memory: _core.Memory, address: int) -> None:
-        """Start to write grains, each run of neighbours in the file and in memory for itself.
-
-        Args:
-            memory: of the home, or a buffer, which is free after the last of them.
-            address: of the first grain; of another one as it lies from that.
-        """
-        assert self._disk is not None
-        # In the home's memory grains lie by their places, in a buffer one behind the other.
-        order = grains - grains[0] if memory is self._memory else np.arange(len(grains))
-        is_new = (np.diff(self._begins[grains]) != self._size) | (np.diff(order) != 1)
-        parts = np.split(np.arange(len(grains)), np.flatnonzero(is_new) + 1)
-        for part in parts:
-            page, count = self._pages(int(grains[part[0]]), len(part))
-            at = address + int(order[part[0]]) * self._size
-            write = self._disk.write(memory, at, page, count)
-            is_last = part is parts[-1] and memory is not self._memory
-            self._writes.append((grains[part], write, memory if is_last else None))
+        address = self._memory.address + int(grains[0]) * self._size
+        self._writes.start(grains, self._memory, address)
 
     def close(self) -> None:
         """Give up what is under way."""
         for load in self._loads:
-            load.close()
+            if load.ticket is not None and self._disk is not None and self._disk.is_stuck:
+                self._disk.abandon(load)
+            else:
+                load.close()
         self._loads.clear()
         self._wanted.clear()
         self._copies.clear()
-        self._writes.clear()
+        if self._writes is not None:
+            self._writes.close()
 
 
 def _requests(

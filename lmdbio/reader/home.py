@@ -263,7 +263,19 @@ class Home(Holdings):
     def _is_there(self, span: Span) -> bool:
         """Return whether all rows of a block are in memory; stage those that are on the disk."""
         span.absent = self._filling.still_missing(span.absent)
+        if len(span.absent) and self._filling.is_stuck:
+            self._do_without(span)
         return not len(span.absent) and (not len(span.apart) or self._stage(span))
+
+    def _do_without(self, span: Span) -> None:
+        """Read rows from the data file whose grains wait for a disk that does not answer."""
+        is_absent = np.zeros(len(self._kept), np.bool_)
+        is_absent[span.absent] = True
+        some = np.flatnonzero(span.loaded.extents["length"])
+        is_under = self._grains.touch(span.loaded.extents[some], is_absent, self._kept.start)
+        is_apart = np.zeros(len(span.places), np.bool_)
+        is_apart[span.apart] = is_apart[some[is_under]] = True
+        span.apart, span.absent = np.flatnonzero(is_apart), span.absent[:0]
 
     # --- rows that are not in memory
 

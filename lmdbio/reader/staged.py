@@ -6,13 +6,15 @@ damaged, or the disk has not taken them -> read from the data file -> memory
 
 from __future__ import annotations
 
+from time import monotonic
+
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.reader.disk_tier import DiskReads, DiskTier
+from lmdbio.reader.disk_tier import STUCK_SECONDS, DiskReads, DiskTier
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import FileRows
 
@@ -61,7 +63,8 @@ class StagedRows:
         self._memory: _core.Memory | None = None  # of rows from the data file
         self._kept: DiskReads | None = None  # has the memory of the others
         self._room_bytes = room_bytes
-        if disk.is_over:
+        self._begun_s = monotonic()
+        if disk.is_over or disk.is_stuck:
             self.lost[:] = True
         if not self.lost.all():
             self._begin()
@@ -110,7 +113,7 @@ class StagedRows:
         """Look whether rows from the disk have arrived, and are as they were written."""
         try:
             if not reads.ticket.poll():
-                return False
+                return self._is_stuck(reads)
             there = np.flatnonzero(~self.lost)
             wrong, self.damaged = self._disk.damaged(self._extents[there], reads)
             self.lost[there[wrong]] = True
@@ -121,6 +124,14 @@ class StagedRows:
         if self._disk.is_over:
             self.lost[:] = True
         self._is_waiting_for_file = bool(self.lost.any())
+        return True
+
+    def _is_stuck(self, reads: DiskReads) -> bool:
+        """Return whether reads from the disk take too long; then the data file serves."""
+        if monotonic() < self._begun_s + STUCK_SECONDS:
+            return False
+        self._disk.abandon(reads)
+        self._reads, self.lost[:], self._is_waiting_for_file = None, True, True
         return True
 
     def _read_lost(self) -> None:

@@ -11,6 +11,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ from lmdbio import Cache, Mode
 from lmdbio.cache import CacheFile, clear, find, verify
 from lmdbio.cache.layout import HEADER_BYTES
 from lmdbio.planning import homes
-from lmdbio.reader import filling
+from lmdbio.reader import filling, staged
 from lmdbio.reader.disk_tier import DiskTier
 from lmdbio.reader.reader import Reader
 
@@ -340,6 +341,62 @@ def test_a_disk_that_fails_while_it_is_waited_for_is_given_up(
 
     monkeypatch.setattr(DiskTier, "read", breaks)
     assert by_epoch(read(mode=FEW_AHEAD))[2]["file"] > 0
+
+
+class StuckReads:
+    """Reads that a disk never answers."""
+
+    def poll(self, timeout_ms: int = 0) -> bool:
+        time.sleep(timeout_ms / 1000)
+        return False
+
+
+@pytest.fixture
+def _little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (filling, staged):
+        monkeypatch.setattr(module, "STUCK_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("_little_patience")
+def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
+    read: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read()
+    begin, left = DiskTier.read, [5]
+
+    def hangs(self: DiskTier, *arguments: Any) -> Any:
+        left[0] -= 1
+        reads = begin(self, *arguments)
+        if left[0] < 0:
+            reads.ticket.wait()
+            reads.ticket = StuckReads()  # type: ignore[assignment]
+        return reads
+
+    monkeypatch.setattr(DiskTier, "read", hangs)
+    begun = time.monotonic()
+    assert by_epoch(read(mode=FEW_AHEAD))[2]["file"] > 0
+    assert time.monotonic() - begun < 20, "once, and not for each block"
+
+
+@pytest.mark.usefixtures("_little_patience")
+@pytest.mark.parametrize("memory", [0, "400K"])
+def test_writes_that_a_disk_does_not_answer_are_not_waited_for(
+    read: Callable[..., Reader], monkeypatch: pytest.MonkeyPatch, memory: Any
+) -> None:
+    write, answers, left = os.pwrite, threading.Event(), [8]
+
+    def hangs(fd: int, data: Any, offset: int) -> int:
+        left[0] -= 1
+        if left[0] < 0:
+            answers.wait(60)
+        return write(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", hangs)
+    try:
+        assert by_epoch(read(memory, mode=FEW_AHEAD))[2]["file"] > 0
+        assert not answers.is_set()
+    finally:
+        answers.set()
 
 
 @pytest.mark.parametrize("kind", ["pipe", "folder", "link", "dangling link"])
