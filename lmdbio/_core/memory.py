@@ -69,11 +69,6 @@ class MemoryPool:
     def __init__(self) -> None:
         self._spare: dict[Memory, Any] = {}
 
-    @property
-    def spare_bytes(self) -> int:
-        """Bytes of pieces that wait, but for the one that would be taken next."""
-        return sum(sorted(one.size for one in tuple(self._spare))[:-1])
-
     def take(self, size: int) -> Memory:
         """At least ``size`` bytes; what they hold is undefined."""
         with contextlib.suppress(KeyError):  # another thread took it

@@ -17,6 +17,7 @@ import errno
 import fcntl
 import os
 import stat
+import threading
 import time
 from collections.abc import Iterable
 from dataclasses import replace
@@ -77,6 +78,9 @@ class CacheFile:
 
     def __init__(self, path: str, fd: int, header: Header, *, is_new: bool) -> None:
         self.path, self.header, self._fd, self._is_new = path, header, fd, is_new
+        # A disk may not answer for long: the descriptor's number must not be another file's before
+        # the write has ended that uses it.
+        self._guard, self._is_written, self._is_over = threading.Lock(), False, False
 
     # --- taking one
 
@@ -241,7 +245,7 @@ class CacheFile:
             _core.release_range(self._fd, offset, (high - low) * PAGE_BYTES, self.path)
 
     def write(self, memory: memoryview, page: int, sums: npt.NDArray[np.uint32]) -> None:
-        """Write pages, and then their sums.
+        """Write pages, and then their sums; for one thread.
 
         Args:
             memory: of whole pages.
@@ -251,16 +255,18 @@ class CacheFile:
         Raises:
             OSError: they do not fit the disk, or it fails.
         """
-        self._write(memory, self.header.data_offset + page * PAGE_BYTES)
-        self._write(sums.data.cast("B"), Header.sum_offset(page))
-
-    def forget(self, page: int) -> None:
-        """Note that a page is not there any more.
-
-        Raises:
-            OSError: it cannot be written.
-        """
-        self._write(memoryview(bytes(SUM_BYTES)), Header.sum_offset(page))
+        with self._guard:
+            if self._is_over:
+                raise OSError(errno.EBADF, "it is closed", self.path)
+            self._is_written = True
+        try:
+            self._write(memory, self.header.data_offset + page * PAGE_BYTES)
+            self._write(sums.data.cast("B"), Header.sum_offset(page))
+        finally:
+            with self._guard:
+                self._is_written = False
+                if self._is_over:
+                    self._close()
 
     def open_engine(self, depth: int) -> _core.Engine:
         """Return an engine that reads the file, also when another one has its name by now.
@@ -295,7 +301,16 @@ class CacheFile:
         return b"".join(parts)
 
     def close(self) -> None:
-        """Unlock and close it, and remove it if nothing was ever kept. May be called twice."""
+        """Unlock and close it, and remove it if nothing was ever kept. May be called twice.
+
+        While another thread writes, that one closes it at its end.
+        """
+        with self._guard:
+            self._is_over = True
+            if not self._is_written:
+                self._close()
+
+    def _close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd < 0:
             return

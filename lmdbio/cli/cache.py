@@ -24,6 +24,12 @@ def cache() -> None:
 
     A Reader with cache="disk=FOLDER" keeps its part of the data set there, for its own later
     epochs and for the next job. Without FOLDER: LMDBIO_CACHE_DIR.
+
+    \b
+    Examples:
+        lmdbio cache list /local/scratch
+        lmdbio cache list /local/scratch --json
+        lmdbio cache clear /local/scratch
     """
 
 

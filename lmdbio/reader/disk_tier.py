@@ -25,6 +25,7 @@ from lmdbio.cache import CacheFile
 from lmdbio.errors import Error
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.reader.stage import Region, Stage
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading
 from lmdbio.system.log import WARNING, tell
@@ -105,19 +106,19 @@ class DiskReads:
     Attributes:
         plan: of the reads, in the cache file.
         ticket: of them.
-        memory: that they fill.
+        region: that they fill.
         past: they pass by the page cache.
     """
 
     plan: _core.Plan
     ticket: _core.Ticket
-    memory: _core.Memory
+    region: Region
     past: bool
 
     @property
     def addresses(self) -> U64:
         """Where each row begins in memory."""
-        return np.asarray(self.plan.slices + np.uint64(self.memory.address), np.uint64)
+        return np.asarray(self.plan.slices + np.uint64(self.region.address), np.uint64)
 
 
 class DiskTier:
@@ -142,7 +143,6 @@ class DiskTier:
             self._engine, self.kept_bytes, depth=choice.depth, wanted=True, kind="direct"
         )
         self._options = PlanOptions(GAP_BYTES_MAX, choice.request_bytes_max)
-        self._pool = _core.MemoryPool()
         self._writer = ThreadPoolExecutor(1, "lmdbio disk tier")
         self.is_over = self.is_full = False
         self.damaged_pages = 0
@@ -157,16 +157,6 @@ class DiskTier:
     def kept_bytes(self) -> int:
         """Bytes of pages that were written, or were there."""
         return int(np.count_nonzero(self._sums)) * PAGE_BYTES
-
-    @property
-    def spare_bytes(self) -> int:
-        """Bytes of memory that waits for rows."""
-        return self._pool.spare_bytes
-
-    def has(self, first: int, count: int) -> bool:
-        """Return whether all of some pages are on the disk, as far as their sums say."""
-        begin = first - self._first
-        return bool(self._sums[begin : begin + count].all())
 
     def write(self, memory: _core.Memory, address: int, page: int, count: int) -> DiskWrite:
         """Start to write pages.
@@ -205,27 +195,34 @@ class DiskTier:
 
     # --- reading
 
-    def room(self, extents: _core.Extents) -> int:
-        """Return the bytes of pages that rows touch, at most."""
+    @staticmethod
+    def room_for(extents: _core.Extents) -> int:
+        """Return the bytes of the pages that rows touch, at most."""
         return int((extents["length"] + np.uint64(2 * PAGE_BYTES)).sum())
 
-    def read(self, extents: _core.Extents, room_bytes: int) -> DiskReads:
+    def read(self, extents: _core.Extents, stage: Stage) -> DiskReads:
         """Start to read rows.
 
         Args:
             extents: in the data file.
-            room_bytes: for them, and gaps between them.
+            stage: has ``room_for`` them.
 
         Raises:
             OSError, Error: the engine refuses.
         """
-        shifted = extents.copy()
+        shifted, room_bytes = extents.copy(), self.room_for(extents)
         shifted["offset"] += np.uint64(self._shift)
         plan = plan_reads(shifted, self._options, alignment=PAGE_BYTES, room_bytes=room_bytes)
-        memory = self._pool.take(max(1, plan.totals.buffer_bytes))
+        region = stage.take(plan.totals.buffer_bytes)
+        if region is None:
+            raise MemoryError(f"{self.path}: rows need more memory than was to be there")
         past = self._direct_path.engine(plan.totals.buffer_bytes)
-        ticket = (past or self._engine).submit_plan(plan, memory.address, memory)
-        return DiskReads(plan, ticket, memory, past is not None)
+        try:
+            ticket = (past or self._engine).submit_plan(plan, region.address, region.memory)
+        except BaseException:
+            stage.give_back(region)
+            raise
+        return DiskReads(plan, ticket, region, past is not None)
 
     def read_grains(self, reads: npt.NDArray[Any], memory: _core.Memory) -> _core.Ticket:
         """Start to read grains whole (``READ``, offsets in the data file).
@@ -248,7 +245,7 @@ class DiskTier:
         """
         if reads.past:
             self._direct_path.record(reads.plan.totals.buffer_bytes, reads.ticket.times)
-        address = reads.memory.address
+        address = reads.region.address
         wrong, found, pages = _core.compare_sums(
             self._seed, extents, reads.plan.slices, address, self._sums, self._first
         )

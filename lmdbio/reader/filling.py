@@ -89,6 +89,11 @@ class Buffers:
     def __init__(self) -> None:
         self._made, self._free = 0, list[_core.Memory]()
 
+    @property
+    def are_made(self) -> bool:
+        """Whether there are any."""
+        return self._made > 0
+
     def take(self, size: int) -> _core.Memory | None:
         """Return a buffer that nothing is on its way through; None: there is none.
 
@@ -135,7 +140,6 @@ class Filling:
         self._size, self._begins = store.grain_bytes, store.begins
         self._request_bytes_max = max(request_bytes_max, self._size)
         self.states = GrainStates(store)
-        self._note_left_by_others()
         self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
         self._loads: deque[Load] = deque()
         self._writes = None if disk is None else GrainWrites(store, disk, self._pages)
@@ -145,15 +149,6 @@ class Filling:
         self._landed_s = 0.0
         self.steps, self.slowest_s = 0, 0.0
         self._stepped_s = monotonic()
-
-    def _note_left_by_others(self) -> None:
-        """Note the grains that an earlier job has left on the disk."""
-        if self._disk is None:
-            return
-        every = np.arange(self.states.kept)
-        absent = every[self.states.disk(every) == ABSENT]
-        there = [grain for grain in absent.tolist() if self._disk.has(*self._pages(grain))]
-        self.states.note_disk(np.array(there, np.int64), PRESENT)
 
     def _pages(self, grain: int, count: int = 1) -> tuple[int, int]:
         """Return the first page of a grain, and how many it has, with those behind it."""
@@ -311,7 +306,7 @@ class Filling:
             self._step(written.seconds)
             self.states.note_disk(written.grains, PRESENT if written.is_there else LOST)
         self._load_to_buffers()
-        if not (self._loads or self._writes or self._wanted):
+        if self._buffers.are_made and not self._writes and self.states.is_full:
             self._buffers = Buffers()
         if self._copies and not self._writes and not self._wanted:
             self._copy_to_disk(self._copies.popleft())

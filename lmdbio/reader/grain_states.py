@@ -41,6 +41,7 @@ class GrainStates:
         self._disk: U8 = np.full(self.kept, LOST, np.uint8)
         if store.file is not None:
             self._disk[store.tiers.disk.start :] = ABSENT
+            self._disk[store.left] = PRESENT
         # Behind it lie parts of records that another root keeps.
         is_behind = begins >= store.limit
         self._memory[is_behind[: self.in_memory]] = PRESENT

@@ -34,12 +34,17 @@ class HoldUp:
         self._since: tuple[object, float] | None = None
         self._taken_s = -IMPATIENT_SECONDS
 
-    def note(self, patience_s: float) -> None:
-        """Note that the root cannot go on; take rows back if that is so for too long."""
+    def note(self, patience_s: float, *, may_hurry: bool) -> None:
+        """Note that the root cannot go on; take rows back if that is so for too long.
+
+        Args:
+            patience_s: how long that is, seconds.
+            may_hurry: soon after rows were taken back a part of it suffices.
+        """
         progress, now_s = self._holdings.progress, monotonic()
         if self._since is None or self._since[0] != progress:
             self._since = progress, now_s
-        if now_s < self._taken_s + IMPATIENT_SECONDS:
+        if may_hurry and now_s < self._taken_s + IMPATIENT_SECONDS:
             patience_s /= IMPATIENT_PART
         if now_s - self._since[1] > patience_s:
             tell(f"{self._path}: rows for roots that are far behind are taken back")

@@ -32,6 +32,7 @@ from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.stage import Stage
 from lmdbio.reader.staged import StagedRows
 
 __all__ = ["Home"]
@@ -106,7 +107,7 @@ class Home(Holdings):
         self._memory_bytes = len(store.tiers.memory) * self._grains.size
         self._disk = None if store.file is None else DiskTier(store.file, store.sums)
         self._filling = Filling(source, store, self._disk, options.request_bytes_max, counter)
-        self._options, self._stage_bytes_max = options, stage_bytes_max
+        self._options, self._ring = options, Stage(stage_bytes_max)
         self._spans: deque[Span] = deque()
         self._next = 0  # block
         self._told_at = 0  # step, when other roots were told
@@ -168,7 +169,9 @@ class Home(Holdings):
             self._tell_reading()
         self._hand_on_in_order()
         while self._spans and self._spans[0].is_used_up:
-            self._spans.popleft()
+            span = self._spans.popleft()
+            if span.staged is not None:
+                span.staged.release()
         for _ in range(BLOCKS_AT_ONCE):
             if self._may_look_ahead():
                 self._spans.append(self._look_at(self._next))
@@ -233,7 +236,7 @@ class Home(Holdings):
             absent=self._absent(extents),
             places=places,
             apart=apart,
-            stage_bytes=0 if self._disk is None else self._disk.room(extents[apart]),
+            stage_bytes=0 if self._disk is None else self._disk.room_for(extents[apart]),
         )
 
     def _absent(self, extents: _core.Extents) -> I64:
@@ -282,11 +285,7 @@ class Home(Holdings):
     def _stage(self, span: Span) -> bool:
         """Bring rows of a block to memory that are not there; return whether they are by now."""
         if span.staged is None:
-            staged = [one.staged for one in self._spans if one.staged is not None]
-            assert self._disk is not None
-            taken = sum(one.size for one in staged) + self._disk.spare_bytes
-            room = self._stage_bytes_max - taken
-            span.staged = self._begin_to_stage(span, room, is_first=not staged)
+            span.staged = self._begin_to_stage(span)
             self._is_held_up = span.staged is None and self._spans[0].has_arrived
             if span.staged is None:
                 return False
@@ -299,10 +298,10 @@ class Home(Holdings):
         span.places[span.apart] = staged_rows.addresses - base  # modulo 2**64, as C adds it
         return True
 
-    def _begin_to_stage(self, span: Span, room: int, *, is_first: bool) -> StagedRows | None:
+    def _begin_to_stage(self, span: Span) -> StagedRows | None:
         """Start to bring rows to memory; None: there is no room beside those of other blocks."""
         assert self._disk is not None
-        if span.stage_bytes > room and not is_first:
+        if not self._ring.has_room(span.stage_bytes):
             return None
         extents = span.loaded.extents[span.apart]
         lost = np.zeros(len(extents), np.bool_)
@@ -315,5 +314,5 @@ class Home(Holdings):
             span.uses.records[span.apart],
             extents,
             lost,
-            max(room, 1),
+            self._ring,
         )

@@ -104,12 +104,19 @@ class HomeStore:
         return first, max(first, -(-end // PAGE_BYTES))
 
     @property
+    def left(self) -> I64:
+        """The grains that an earlier job has left on the disk, by their places in the home."""
+        grains = np.arange(self.tiers.disk.start, len(self.begins))
+        begins = self.begins[grains]
+        grains, begins = grains[begins < self.limit], begins[begins < self.limit]
+        if self.file is None or not len(grains):
+            return grains[:0]
+        ends = np.minimum(begins + self.grain_bytes, self.limit)
+        first, there = self._pages()[0], np.concatenate(([0], np.cumsum(self.sums != 0)))
+        low, high = begins // PAGE_BYTES - first, -(-ends // PAGE_BYTES) - first
+        return np.asarray(grains[there[high] - there[low] == high - low], np.int64)
+
+    @property
     def is_full(self) -> bool:
         """Whether an earlier job has left all grains on the disk."""
-        begins, first = self.begins[self.begins < self.limit], self._pages()[0]
-        if self.file is None or self.tiers.disk.start > 0 or not len(begins):
-            return not len(begins)
-        ends = np.minimum(begins + self.grain_bytes, self.limit)
-        there = np.concatenate(([0], np.cumsum(self.sums != 0)))
-        low, high = begins // PAGE_BYTES - first, -(-ends // PAGE_BYTES) - first
-        return bool((there[high] - there[low] == high - low).all())
+        return len(self.left) == int((self.begins < self.limit).sum())

@@ -143,8 +143,9 @@ class JointSupply:
             pending.awaited = self._holdings.awaited
             if holding is None and pending.awaited is None and not self.flights:
                 pending.awaited = self._holdings.oldest_shipment  # for which ranks wait
-            if holding is None or (not holding.has_arrived and self._holdings.is_held_up):
-                self._hold_up.note(self._patience_s)
+            is_held_up = self._holdings.is_held_up
+            if holding is None or (not holding.has_arrived and is_held_up):
+                self._hold_up.note(self._patience_s, may_hurry=is_held_up)
             if holding is None or not holding.has_arrived:
                 return False
             self._hold_up.end()

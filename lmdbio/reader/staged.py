@@ -17,6 +17,7 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.reader.disk_tier import STUCK_SECONDS, DiskReads, DiskTier
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import FileRows
+from lmdbio.reader.stage import Region, Stage
 
 __all__ = ["StagedRows"]
 
@@ -34,13 +35,12 @@ class StagedRows:
         disk: has them, as far as it has taken them.
         records, extents: of the rows, ascending.
         lost: those that only the data file has.
-        room_bytes: for what is read from the disk.
+        stage: memory for what is read from the disk.
 
     Attributes:
         addresses: of each row in memory, when all have arrived.
         lost: rows that are, or were, read from the data file.
         damaged: pages that the disk had not as they were written.
-        size: bytes of memory.
     """
 
     def __init__(
@@ -51,18 +51,17 @@ class StagedRows:
         records: I64,
         extents: _core.Extents,
         lost: Flags,
-        room_bytes: int,
+        stage: Stage,
     ) -> None:
         self._source, self._options, self._disk = source, options, disk
         self._records, self._extents = records, extents
         self.addresses, self.lost = np.zeros(len(records), np.uint64), lost.copy()
         self.damaged: U64 = np.empty(0, np.uint64)
-        self.size = 0
         self._reads: DiskReads | None = None
         self._file_rows: FileRows | None = None
         self._memory: _core.Memory | None = None  # of rows from the data file
-        self._kept: DiskReads | None = None  # has the memory of the others
-        self._room_bytes = room_bytes
+        self._region: Region | None = None  # of the others
+        self._stage = stage
         self._begun_s = monotonic()
         if disk.is_over or disk.is_stuck:
             self.lost[:] = True
@@ -73,11 +72,11 @@ class StagedRows:
     def _begin(self) -> None:
         there = ~self.lost
         try:
-            self._reads = self._disk.read(self._extents[there], self._room_bytes)
+            self._reads = self._disk.read(self._extents[there], self._stage)
         except (OSError, Error) as error:
             self._give_up(error)
             return
-        self.size += self._reads.memory.size
+        self._region = self._reads.region
         self.addresses[there] = self._reads.addresses
 
     def _give_up(self, why: object) -> None:
@@ -120,7 +119,7 @@ class StagedRows:
         except (OSError, Error) as error:
             self._give_up(error)
         reads.ticket.close()
-        self._reads, self._kept = None, reads
+        self._reads = None
         if self._disk.is_over:
             self.lost[:] = True
         self._is_waiting_for_file = bool(self.lost.any())
@@ -131,6 +130,7 @@ class StagedRows:
         if monotonic() < self._begun_s + STUCK_SECONDS:
             return False
         self._disk.abandon(reads)
+        self._stage.leave()
         self._reads, self.lost[:], self._is_waiting_for_file = None, True, True
         return True
 
@@ -142,11 +142,15 @@ class StagedRows:
         room = (lengths + rounding - np.uint64(1)) // rounding * rounding
         ends = np.cumsum(room)
         self._memory = _core.Memory(max(1, int(ends[-1])))
-        self.size += self._memory.size
         self.addresses[rows] = ends - room + np.uint64(self._memory.address)
         self._file_rows = FileRows(
             self._source, self._options, self._records[rows], self.addresses[rows]
         )
+
+    def release(self) -> None:
+        """Give the memory back: nobody uses the rows any more."""
+        if self._region is not None:
+            self._stage.give_back(self._region)
 
     def close(self) -> None:
         """Give up what is under way."""
