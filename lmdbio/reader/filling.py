@@ -262,7 +262,9 @@ class Filling:
 
     def _load_to_buffers(self) -> None:
         """Start to read wanted grains that have their places on the disk, into buffers."""
-        at_once = max(1, SWEEP_BYTES // self._size)
+        # No more than there are: an allocator does not give back memory that is hardly used.
+        most = self.states.kept - self.states.in_memory
+        at_once = max(1, min(SWEEP_BYTES // self._size, most))
         while self._wanted:
             if self._disk is None or self._disk.is_full:
                 self.states.note_disk(self._wanted.popleft(), LOST)

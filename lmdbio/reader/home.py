@@ -204,7 +204,7 @@ class Home(Holdings):
     def free(self) -> None:
         """Free the memory of all grains."""
         self._memory = _core.Memory(1)
-        del self._store, self._filling
+        del self._store, self._filling, self._ring
 
     # --- blocks
 
