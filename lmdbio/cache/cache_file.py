@@ -5,7 +5,8 @@
     pages in memory -> written -> their sums -> written: in this order, so that a page whose sum is
                        there is a whole page, or is found not to be
 
-The lock is of the open file (flock), and ends with it: a job that is killed leaves none.
+The lock is of the open file (flock), and ends with it: a job that is killed leaves none, unless a
+child that it has forked lives on.
 
 Source: HDMLP thesis (Dryden et al.), the tiers of a node; LBANN's data store.
 """
@@ -105,15 +106,16 @@ class CacheFile:
         of_another_state: CacheFile | None = None
         for name in names:
             found = cls._open(folder / name, source, 0) if name in there else None
-            if found is None or (found._is_new and of_another_state is not None):
-                if found is not None:
-                    found.close()
-            elif found._is_new:
-                of_another_state = found
-            else:
+            if found is None:
+                continue
+            if not found._is_new:
                 if of_another_state is not None:
                     of_another_state.close()
                 return found
+            if of_another_state is None:
+                of_another_state = found
+            else:
+                found.close()
         if of_another_state is not None:
             return of_another_state
         for name in names:

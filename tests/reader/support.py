@@ -10,6 +10,8 @@ from lmdbio.planning.mode import Mode
 from lmdbio.reader.reader import Reader
 
 COUNT = 211
+#: Of the data set of ``path``, some of which roots keep.
+KEPT_COUNT = 300
 
 
 def value(i: int) -> bytes:

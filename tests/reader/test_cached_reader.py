@@ -6,7 +6,6 @@ in tests/mpi/caches.py.
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,7 @@ from lmdbio.errors import Error, IncompatibleError
 from lmdbio.planning import homes
 from lmdbio.reader import caching
 from lmdbio.reader.reader import Reader
-
-COUNT = 300
-
-
-@pytest.fixture
-def values() -> list[bytes]:
-    chance = random.Random(1)
-    return [chance.randbytes(chance.choice([0, 30, 3000, 20_000])) for _ in range(COUNT)]
-
-
-@pytest.fixture
-def path(tmp_path: Path, values: list[bytes]) -> Path:
-    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
-        for i, value in enumerate(values):
-            txn.put(b"%04d" % i, value)
-    return tmp_path / "db"
+from tests.reader.support import KEPT_COUNT as COUNT
 
 
 def read(path: Path, cache: Any, **more: Any) -> tuple[list[tuple[int, bytes]], Reader]:

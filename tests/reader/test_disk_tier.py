@@ -27,8 +27,9 @@ from lmdbio.planning import homes
 from lmdbio.reader import filling, staged
 from lmdbio.reader.disk_tier import DiskTier
 from lmdbio.reader.reader import Reader
+from tests.reader.support import KEPT_COUNT as COUNT
 
-COUNT, EPOCHS = 300, 3
+EPOCHS = 3
 #: Blocks are small, so that the root works while its rank does.
 FEW_AHEAD = Mode(locate="scan", block_iterations=1)
 
@@ -37,20 +38,6 @@ FEW_AHEAD = Mode(locate="scan", block_iterations=1)
 def _small_grains(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
     monkeypatch.setattr(filling, "SWEEP_BYTES", 64 << 10)
-
-
-@pytest.fixture
-def values() -> list[bytes]:
-    chance = random.Random(1)
-    return [chance.randbytes(chance.choice([0, 30, 3000, 20_000])) for _ in range(COUNT)]
-
-
-@pytest.fixture
-def path(tmp_path: Path, values: list[bytes]) -> Path:
-    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
-        for i, value in enumerate(values):
-            txn.put(b"%04d" % i, value)
-    return tmp_path / "db"
 
 
 @pytest.fixture
@@ -252,7 +239,7 @@ def test_a_data_file_that_was_written_to_fills_it_anew(
     read()
     values[7] = b"another value"
     with lmdb.open(str(path), map_size=1 << 28) as env, env.begin(write=True) as txn:
-        txn.put(b"0007", values[7])
+        txn.put(b"%08d" % 7, values[7])
     assert find(folder)[0].state == "outdated"
     assert read().stats().warm_bytes > 0
     assert len(find(folder)) == 1 and find(folder)[0].state == "current"
