@@ -98,7 +98,15 @@ from lmdbio._core.locate import (
     leaf_extents,
     leaves_of,
 )
-from lmdbio._core.memory import Memory, MemoryPool, address_of, copy_rows, keep_heap, lend
+from lmdbio._core.memory import (
+    MappedMemory,
+    Memory,
+    MemoryPool,
+    address_of,
+    copy_rows,
+    keep_heap,
+    lend,
+)
 from lmdbio._core.order import Shuffling
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
@@ -179,6 +187,7 @@ __all__ = [
     "compare_sums",
     "crc32c",
     "sum_pages",
+    "MappedMemory",
     "Memory",
     "MemoryPool",
     "Meta",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 from functools import partial
 from operator import is_
 from typing import Any
@@ -37,6 +38,36 @@ class Memory:
             raise MemoryError(f"no memory for a buffer of {size} bytes")
         self._owner = owned(pointer, lib.lio_buffer_close)
         self.address = int(ffi.cast("uintptr_t", pointer))
+        self.size = size
+
+
+class MappedMemory(Memory):
+    """Memory of our own that goes back to the system as a whole.
+
+    For pieces that a Reader takes once: an allocator cannot use freed memory anew for another
+    aligned piece, so that a process that makes many Readers would grow. To map takes longer, and
+    each page is made when it is first touched.
+
+    Raises:
+        MemoryError: there is none.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, size: int) -> None:
+        alignment = self.ALIGNMENT if size < self.HUGE_BYTES_MIN else self.HUGE_PAGE
+        rounded = -(-max(size, 1) // alignment) * alignment
+        try:
+            # Private: a child that is forked must not write to it.
+            mapping = mmap.mmap(-1, rounded + alignment, flags=mmap.MAP_PRIVATE | mmap.MAP_ANON)
+        except (OSError, ValueError, OverflowError) as error:
+            raise MemoryError(f"no memory for a buffer of {size} bytes") from error
+        if alignment == self.HUGE_PAGE:
+            with contextlib.suppress(OSError):  # else small pages do
+                mapping.madvise(mmap.MADV_HUGEPAGE)
+        self._owner = ffi.from_buffer("uint8_t[]", mapping)  # it keeps the mapping
+        base = int(ffi.cast("uintptr_t", self._owner))
+        self.address = -(-base // alignment) * alignment
         self.size = size
 
 

@@ -83,7 +83,7 @@ class Load:
 class Buffers:
     """Memory for grains on their way to the disk.
 
-    Each is taken again, for an allocator cannot use aligned memory of this size anew.
+    Each is taken again, for its pages are made when they are first touched.
     """
 
     def __init__(self) -> None:
@@ -102,7 +102,7 @@ class Buffers:
         """
         if not self._free and self._made * size < BUFFER_BYTES:
             self._made += 1
-            return _core.Memory(size)
+            return _core.MappedMemory(size)
         return self._free.pop() if self._free else None
 
     def give_back(self, buffer: _core.Memory | None) -> None:
@@ -262,7 +262,6 @@ class Filling:
 
     def _load_to_buffers(self) -> None:
         """Start to read wanted grains that have their places on the disk, into buffers."""
-        # No more than there are: an allocator does not give back memory that is hardly used.
         most = self.states.kept - self.states.in_memory
         at_once = max(1, min(SWEEP_BYTES // self._size, most))
         while self._wanted:

@@ -56,7 +56,7 @@ class HomeStore:
         """
         homes = sources.homes
         tiers = Tiers.of(len(homes.kept(root)), room, homes.grains.bits)
-        memory = _core.Memory(max(1, len(tiers.memory) << homes.grains.bits))
+        memory = _core.MappedMemory(max(1, len(tiers.memory) << homes.grains.bits))
         made = cls(sources, root, tiers, memory, file, np.empty(0, np.uint32), waits)
         if file is None:
             return made

@@ -58,7 +58,7 @@ class Stage:
         if first is None:
             return None
         if self._memory is None or self._memory.size < size:
-            self._memory = _core.Memory(max(size, self._size))
+            self._memory = _core.MappedMemory(max(size, self._size))
         self._regions.append(Region(first, first + size, self._memory))
         return self._regions[-1]
 
