@@ -181,17 +181,23 @@ void lio_copying_close(lio_copying *copying)
     free(copying);
 }
 
+void lio_copier_end(lio_copier *c)
+{
+    if (!c->has_thread || c->pid != getpid())
+        return;
+    (void)pthread_mutex_lock(&c->lock);
+    c->is_closing = true;
+    (void)pthread_cond_signal(&c->work);
+    (void)pthread_mutex_unlock(&c->lock);
+    (void)pthread_join(c->thread, NULL);
+    c->has_thread = false;
+}
+
 void lio_copier_close(lio_copier *c)
 {
     if (c == NULL || c->pid != getpid())
         return;
-    if (c->has_thread) {
-        (void)pthread_mutex_lock(&c->lock);
-        c->is_closing = true;
-        (void)pthread_cond_signal(&c->work);
-        (void)pthread_mutex_unlock(&c->lock);
-        (void)pthread_join(c->thread, NULL);
-    }
+    lio_copier_end(c);
     (void)pthread_cond_destroy(&c->work);
     (void)pthread_cond_destroy(&c->over);
     (void)pthread_mutex_destroy(&c->lock);

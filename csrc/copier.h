@@ -33,7 +33,11 @@ int lio_copying_wait(lio_copying *copying, int timeout_ms);
 /* Drops it; if it has begun, waits for its end, which takes no longer than a copy. NULL is fine. */
 void lio_copying_close(lio_copying *copying);
 
-/* Ends the thread, after the copy that it makes. All copies have been closed. */
+/* Ends the thread, after the copy that it makes: nothing is copied any more. Copies that wait are
+ * never over; no more may be started. One thread at a time. */
+void lio_copier_end(lio_copier *copier);
+
+/* Ends the thread, and frees. All copies have been closed. */
 void lio_copier_close(lio_copier *copier);
 
 #endif

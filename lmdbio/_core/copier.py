@@ -19,7 +19,7 @@ I64 = npt.NDArray[np.int64]
 
 
 class Copier:
-    """The thread. It ends after ``close``, with the last copy that was started.
+    """The thread, until ``close``.
 
     Raises:
         MemoryError, OSError: it cannot be started.
@@ -63,12 +63,21 @@ class Copier:
         return Copying(self._pointer, out[0])
 
     def close(self) -> None:
-        """Start no more. May be called twice."""
-        self._pointer = None
+        """Wait for the copy that is being made; drop all others, and make no more.
+
+        So nothing is read, or written, any more, whoever still refers to copies (the frames of an
+        exception do). May be called twice, by the thread that starts copies.
+        """
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            lib.lio_copier_end(pointer)
 
 
 class Copying:
-    """Rows that are copied; given up, or waited for, when nothing refers to them any more."""
+    """Rows that are copied; given up, or waited for, when nothing refers to them any more.
+
+    Never over where the copier was closed before it came to them.
+    """
 
     __slots__ = ("_owner",)
 

@@ -151,10 +151,11 @@ class Holdings(ABC):
             self._rounds[0].shipment.expire()
 
     def serve_others(self) -> None:
-        """Note that this root's own team needs no more rows."""
+        """Note that this root's own team needs no more rows, and that none are copied for it."""
         self._is_for_others = True
         for holding in self._rounds:
             holding.own_left = 0
+            holding.copies.clear()
 
     def _tell_reading(self) -> None:
         """Let other roots know that something was read, which may be behind what they wait for."""

@@ -324,6 +324,7 @@ class JointSupply:
         self._has_left = True
         if self._exchange is not None:
             self._exchange.done()
+        self._copier.close()  # before its window and the holdings' memory may go
         are_over = [flight.ticket.close() is not False for flight in self.flights]
         if self._filled is not None:
             if self._filled.arrival is not None:

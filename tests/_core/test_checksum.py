@@ -40,7 +40,8 @@ def test_records_on_changed_pages_are_found(data: st.DataObject) -> None:
     chance = np.random.default_rng(data.draw(st.integers(0, 1000)))
     pages, first = 40, data.draw(st.integers(0, 3))
     file = chance.integers(0, 256, pages * PAGE, dtype=np.uint8)
-    sums = _core.sum_pages(7, memory_of(file.tobytes()).address, 0, pages)[first:]
+    whole = memory_of(file.tobytes())
+    sums = _core.sum_pages(7, whole.address, 0, pages)[first:]
     without = set(data.draw(st.lists(st.integers(0, len(sums) - 1), max_size=5)))
     sums[list(without)] = 0
     changed = set(data.draw(st.lists(st.integers(0, pages - 1), max_size=5)))

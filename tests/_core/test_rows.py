@@ -122,14 +122,30 @@ def test_copies_that_are_dropped_end_before_their_memory():
     for seed, kept in itertools.product(range(3), (0, 1, 5)):
         copier, blocks = _core.Copier(), [Block(seed) for _ in range(6)]
         copies = [block.start(copier) for block in blocks]
-        copier.close()
-        del copier
         for copying, block in list(zip(copies, blocks, strict=True))[:kept]:
             while not copying.poll(100):
                 pass
             block.check()
         del copies[kept:]
         copies.clear()
+        copier.close()
+
+
+def test_nothing_is_copied_after_the_end_whoever_refers_to_copies():
+    copier, blocks = _core.Copier(), [Block(seed, 3000, 30_000) for seed in range(4)]
+    copies = [block.start(copier) for block in blocks]
+    copier.close()
+    are_over = [copying.poll() for copying in copies]
+    assert are_over == sorted(are_over, reverse=True) and not all(are_over)
+    for is_over, block in zip(are_over, blocks, strict=True):
+        if is_over:
+            block.check()
+        _core.lend(block.slot.address, block.slot.size)[:] = bytes(block.slot.size)
+    assert not any(copying.poll(20) for copying in copies[sum(are_over) :])
+    for block in blocks:
+        assert not any(bytes(_core.lend(block.slot.address, block.slot.size)))
+    copies.clear()
+    copier.close()
 
 
 def test_a_record_that_is_not_there_is_refused():
