@@ -268,7 +268,7 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
                              int64_t *blocks, int64_t *begins, uint64_t *held_count,
                              uint64_t *used, uint64_t *scratch)
 {
-    uint64_t block = first / (s->block_iterations * s->batch_size), *found = scratch,
+    uint64_t block_size = s->block_iterations * s->batch_size, *found = scratch,
              *place = scratch + count, *team = scratch + 2 * count, *row = scratch + 3 * count,
              *spare = scratch + 4 * count;
     size_t here = 0, others = 0;
@@ -287,7 +287,8 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
     *held_count = here;
     *used = 0;
     for (size_t i = 0; i < here; i++) {
-        team[i] = takers == NULL ? team_of_place(s, place[i], block) : takers[place[i] - first];
+        team[i] = takers == NULL ? team_of_place(s, place[i], place[i] / block_size)
+                                 : takers[place[i] - first];
         if (team[i] == root)
             ++*used;
         else

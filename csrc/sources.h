@@ -91,8 +91,8 @@ void lio_sources_records(const lio_shuffle *epochs, uint64_t epoch, const lio_pl
 size_t lio_sources_at_home(const uint16_t *homes, const int64_t *records, size_t rows,
                            int64_t *order, int64_t *roots, int64_t *begins, uint64_t *scratch);
 
-/* Finds what becomes of the records of a root's home in a block, whose places are `first` and those
- * behind it (from seats->start on) and whose `records` these are. `takers` are the teams of these
+/* Finds what becomes of the records of a root's home at a run of places, `first` and those behind it
+ * (from seats->start on) and whose `records` these are. `takers` are the teams of these
  * places; NULL: those that the seats say. `held` are the records of the home, `held_count` of them,
  * ascending; the rest as of lio_sources_uses(). */
 size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_seats *seats,

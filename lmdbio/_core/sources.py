@@ -213,12 +213,12 @@ def find_homes(homes: U16, records: I64) -> tuple[I64, I64, I64]:
 def find_home_uses(
     homes: U16, root: int, seats: Seats, first: int, records: I64, takers: U32 | None = None
 ) -> tuple[I64, int, I64, I64, I64, I64]:
-    """Returns what becomes of the records of a root's home in a block.
+    """Returns what becomes of the records of a root's home at a run of places.
 
     Args:
         homes: as ``find_homes``.
-        first: the block's first place, from the start of the sequence on.
-        records: of all places of the block.
+        first: the first place, from the start of the sequence on.
+        records: of all these places.
         takers: the team of each place; None: as the seats say.
 
     Returns:

@@ -6,7 +6,7 @@
 |---|---|
 | home | each root a part of the file, memory first; what has no room comes from the file |
 | window | each root a slice of the chunks that are shuffled together; for ``Shuffle.windows`` |
-| mixed | home, but for the room of a window, through which the rest streams |
+| mixed | home; the rest streams through the Reader's windows; for ``Shuffle.windows`` |
 | next | each root what it uses again soonest; nothing is exchanged |
 
 | warm | when a held record is read first |

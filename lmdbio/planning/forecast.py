@@ -160,7 +160,7 @@ class Outlook:
         self._offsets = extents["offset"].astype(np.int64)
         self._lengths = extents["length"].astype(np.int64)
         self.file_bytes = int((self._offsets + self._lengths).max())
-        if job.cache.placement in ("window", "mixed") and self._window_bytes > job.room:
+        if job.cache.placement == "window" and self._window_bytes > job.room:
             raise ValueError(
                 f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
                 f"has {job.room:,}"
@@ -193,8 +193,8 @@ class Outlook:
         size = grain_bytes(self._options.request_bytes_max, self._job.room, share)
         grains = Grains.of([extents], self.file_bytes, size)
         held = self._job.tiers.total(grains)
-        rooms = {"window": 0, "next": 0, "home": held}
-        room = rooms.get(self._job.cache.placement, held - self._window_bytes)
+        # Windows are in the memory for windows.
+        room = held if self._job.cache.placement in ("home", "mixed") else 0
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )
@@ -210,9 +210,7 @@ class Outlook:
         given = self._job.shuffle
         if self._job.cache.placement != "mixed" or given is None:
             return given
-        beyond = np.flatnonzero(self.homes.records == _core.NO_HOME)
-        held = int(beyond[0]) if len(beyond) else len(self._offsets)
-        return Shuffle.mixed(held, given.chunk, given.window)
+        return Shuffle.mixed(self.homes.first_records, given.chunk, given.window)
 
     def epoch(self, number: int) -> Epoch:
         """Return the order of an epoch."""

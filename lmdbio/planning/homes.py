@@ -245,6 +245,12 @@ class Homes:
         return int(self.limits[self.parts[root]])
 
     @property
+    def first_records(self) -> int:
+        """Records from the first one on that have a home."""
+        beyond = self.records == _core.NO_HOME
+        return int(beyond.argmax()) if beyond.any() else len(self.records)
+
+    @property
     def held_bytes(self) -> int:
         """Bytes of the grains that have a home."""
         return int(self.ends[-1]) << self.grains.bits
@@ -345,6 +351,9 @@ class HomeSources:
         """Whether what is used in an epoch was read before that began."""
         first = self.schedule.first_place // self.schedule.count
         return self.is_warm or epoch > first
+
+    def passing(self, records: I64) -> None:
+        """Return None: no record is read for one round alone."""
 
     @property
     def blocks(self) -> int | None:

@@ -151,6 +151,11 @@ class RoundSequence:
     epochs: Epochs
     roots: int
 
+    @property
+    def per_epoch(self) -> int:
+        """Rounds of an epoch."""
+        return len(self.rounds(0))
+
     def from_place(self, place: int) -> Iterator[Round]:
         """Yield the round of a place, and all after it."""
         count = self.epochs.count

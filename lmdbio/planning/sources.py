@@ -100,6 +100,9 @@ class Sources:
         """Return True: a window's rows count by the root that brings them."""
         return True
 
+    def passing(self, records: I64) -> None:
+        """Return None: all rows count by the root that brings them."""
+
     def uses(self, one: Round, root: int) -> RoundUses:
         """Return what becomes of the records that ``root`` reads for a round."""
         table = self.sequence.rounds(one.epoch).table

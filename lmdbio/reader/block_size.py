@@ -185,6 +185,7 @@ class Sizing:
         self._apart -= self.window_buffers.count * self.window_buffers.size
         self._apart -= self.messages * MESSAGE_BYTES
         self.sliced, self.window_buffers = None, WindowBuffers()
+        self._apart += self.messages * MESSAGE_BYTES  # of what is kept
         self._aim()
 
     def keep(self, *, is_whole: bool, buffer_bytes: int) -> None:
@@ -195,9 +196,10 @@ class Sizing:
                 the slots.
             buffer_bytes: of what is on its way to disks, whose rows are staged; 0: there are none.
         """
+        counted = self.messages  # of windows
         self._is_kept, self._is_read_aside = True, not is_whole
         self._is_staged = buffer_bytes > 0
-        self._apart += self.messages * MESSAGE_BYTES + buffer_bytes
+        self._apart += (self.messages - counted) * MESSAGE_BYTES + buffer_bytes
         self._aim()
 
     def stage_bytes(self, k: int) -> int:
@@ -228,7 +230,7 @@ class Sizing:
         if not self.is_joint or len(self._schedule.teams) == 1:
             return 0
         ahead = 2 * TURN_BLOCK_BYTES_TARGET // MESSAGE_BYTES
-        if not self._is_kept:
+        if self.window_buffers.count:
             ahead = self.window_buffers.count * self.window_buffers.size // MESSAGE_BYTES
         return min(max(ahead, 2), _core.Exchange.MESSAGES_MAX)
 

@@ -56,6 +56,11 @@ class Wish(NamedTuple):
         """Whether they are to do so before the first batch."""
         return isinstance(self.cache, Cache) and self.cache.warm == "preload"
 
+    @property
+    def is_mixed(self) -> bool:
+        """Whether records that have no home are to stream through windows."""
+        return isinstance(self.cache, Cache) and self.cache.placement == "mixed"
+
 
 def choose_cache(asked: Cache | str | None, *, nodes: int, is_shared: bool) -> Wish:
     """Return which cache roots are to have.
@@ -80,6 +85,7 @@ class Caching(NamedTuple):
         kept: by this root; None where this rank is none, or roots keep nothing.
         are_kept: roots keep parts of the file.
         is_whole: all records have a home.
+        held: records from the first one on that have.
         buffer_bytes: of a root, for what is on its way to a disk; 0: there are no disks.
         are_sent: roots send each other rows.
         mpi: on roots, the library that carries them.
@@ -89,6 +95,7 @@ class Caching(NamedTuple):
     kept: HomeStore | None
     are_kept: bool
     is_whole: bool
+    held: int
     buffer_bytes: int
     are_sent: bool
     mpi: _core.MpiLibrary | None
@@ -117,6 +124,7 @@ class _Taken(NamedTuple):
 
     Attributes:
         held, whole: bytes that all keep, and of all records.
+        records: from the first one on that have a home.
         memory, disk: bytes of its grains that lie there.
         is_split: some grains are on its disk alone.
         is_full: an earlier job has left all of them there.
@@ -124,6 +132,7 @@ class _Taken(NamedTuple):
 
     held: int
     whole: int
+    records: int
     memory: int
     disk: int
     is_split: bool
@@ -135,7 +144,8 @@ class _Taken(NamedTuple):
         homes, size = store.sources.homes, store.grain_bytes
         whole, tiers = homes.grains.used_bytes, store.tiers
         memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
-        return cls(homes.held_bytes, whole, memory, disk, store.is_split, store.is_full)
+        records, full = homes.first_records, store.is_full
+        return cls(homes.held_bytes, whole, records, memory, disk, store.is_split, full)
 
 
 def agree_cache(
@@ -161,7 +171,7 @@ def agree_cache(
         OSError: a root's folder for cache files cannot be used.
     """
     if wish.cache is None:
-        return Caching(None, False, False, 0, False, None, wish.reason)
+        return Caching(None, False, False, 0, 0, False, None, wish.reason)
     from lmdbio.reader.filling import BUFFER_BYTES  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
@@ -196,7 +206,8 @@ def agree_cache(
     is_whole, are_sent = taken[0].held >= taken[0].whole, not silence and roots > 1
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
     reason = Reason("keyword", text)
-    return Caching(own, True, is_whole, buffer_bytes, are_sent, library, reason)
+    held = taken[0].records
+    return Caching(own, True, is_whole, held, buffer_bytes, are_sent, library, reason)
 
 
 def _store(

@@ -28,6 +28,7 @@ from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
 from lmdbio.planning.homes import HomeSources
+from lmdbio.planning.mixed_sources import MixedSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
@@ -39,6 +40,7 @@ from lmdbio.reader.hold_up import HoldUp
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.home import Home
 from lmdbio.reader.home_store import HomeStore
+from lmdbio.reader.mixed import MixedWindows
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
@@ -81,7 +83,7 @@ class JointSupply:
         self,
         source: RootSource,
         schedule: Schedule,
-        sources: Sources | HomeSources,
+        sources: Sources | HomeSources | MixedSources,
         holdings: Holdings,
         team: int,
         window: share.NodeWindow,
@@ -179,7 +181,10 @@ class JointSupply:
         own = deque(np.flatnonzero(sources.roots == self._team).tolist())
         data = address + self._window.layout.table_bytes
         counting = Counting(
-            self._counter, self._sources.is_there, row_epochs(self._schedule, number, self._team)
+            self._counter,
+            self._sources.is_there,
+            row_epochs(self._schedule, number, self._team),
+            self._sources.passing(sources.records),
         )
         block = Assembly(number, sources, laid, address, data, own, counting)
         self._read(block)
@@ -365,18 +370,25 @@ def supply_jointly(
 
     Args:
         held: what this root keeps; or the order whose windows roots read in slices.
-        buffers: memory for windows.
+        buffers: memory for windows; beside a home, of the records that have none.
         stage_bytes_max: of rows on their way from its disk.
         As ``JointSupply``, the others.
     """
-    sources: Sources | HomeSources
+    sources: Sources | HomeSources | MixedSources
     holdings: Holdings
     options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
     if isinstance(held, HomeStore):
-        sources = replace(held.sources, schedule=schedule)
+        home = replace(held.sources, schedule=schedule)
         options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-        store = replace(held, sources=sources)
-        holdings = Home(source, store, options, stage_bytes_max, exchange, counter)
+        store = replace(held, sources=home)
+        if buffers.count:
+            sources = MixedSources(home)
+            holdings = MixedWindows(
+                source, store, sources, request_bytes_max, buffers, exchange, counter
+            )
+        else:
+            sources = home
+            holdings = Home(source, store, options, stage_bytes_max, exchange, counter)
     else:
         sources = Sources(schedule, held)
         holdings = Windows(

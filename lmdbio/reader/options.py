@@ -94,6 +94,7 @@ class ReaderOptions:
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
         cache = _cache(cache, assignment)
+        _refuse_placement(cache, assignment, shuffle)
         _refuse_orders(mode, order, shuffle, cache)
         if start < 0 and (shuffle is not None or epochs is not None):
             raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
@@ -237,12 +238,33 @@ def _cache(given: Any, assignment: str) -> Cache | str | None:
         return None
     if not isinstance(given, Cache):
         raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
-    if given.placement != "home":
-        raise ValueError(
-            "a Reader's cache has placement='home': the others are for lmdbio plan and lmdbio "
-            "simulate"
-        )
     return given
+
+
+def _refuse_placement(
+    cache: Cache | str | None, assignment: str, shuffle: Shuffle | str | None
+) -> None:
+    """Raise ValueError for a placement that a Reader has not, or that does not suit the order."""
+    if not isinstance(cache, Cache) or cache.placement == "home":
+        return
+    if cache.placement != "mixed":
+        raise ValueError(
+            f"Cache: placement={cache.placement!r} is for lmdbio plan and lmdbio simulate: a "
+            "Reader's is 'home' or 'mixed'"
+        )
+    if cache.disk is not None:
+        raise ValueError("Cache: placement='mixed' keeps records in memory: leave disk out")
+    if assignment == LOCAL:
+        raise ValueError(
+            "Cache: placement='mixed' needs assignment='strided' or 'blocked': with 'local', "
+            "records that stream would be read twice"
+        )
+    named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
+    if named is None or not named.streamed.has_windows:
+        raise ValueError(
+            "Cache: placement='mixed' needs records that come in windows: write "
+            "shuffle='window', 'windows:CHUNKxCOUNT' or 'groups:SIZE'"
+        )
 
 
 def _shuffle(given: Any) -> Shuffle | str | None:

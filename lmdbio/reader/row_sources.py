@@ -2,10 +2,12 @@
 
 caches that were asked for -> parts that roots keep -> which rank takes which records
 order that may be sliced   -> whole windows, where all roots have room
+both                       -> an order in which records that are kept come among those of windows
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from lmdbio import _core, share
@@ -55,7 +57,8 @@ def _agree_windows(
         nonlocal library
         if source is None:
             return ""
-        measure_extents(job, sizing, source, roots_here)
+        if not sizing.request_bytes_max:
+            measure_extents(job, sizing, source, roots_here)
         if not sizing.window_buffers.count:
             return sizing.why_no_windows
         if not sizing.messages:
@@ -112,14 +115,44 @@ def agree_row_sources(
         return sizing.request_bytes_max
 
     caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
+    if wish.is_mixed:
+        schedule, caching, sliced = _mix(schedule, caching, sliced)
+        if sliced.epochs is None:
+            sizing.drop_windows()
+    library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
     if caching.are_kept:
         is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
+        is_whole |= windows.are_read
         sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
-    library, windows = _agree_windows(job, sliced, sizing, source, roots_here=roots_here)
     are_sent = caching.are_sent or (windows.are_read and len(schedule.teams) > 1)
     schedule, reason = assign(job, assignment, schedule, caching)
     caching = caching._replace(reason=reason)
     return RowSources(schedule, windows, caching, are_sent, caching.mpi or library)
+
+
+def _mix(schedule: Schedule, caching: Caching, sliced: Sliced) -> tuple[Schedule, Caching, Sliced]:
+    """Return the order in which kept records come among those of windows; the same on all ranks.
+
+    Args:
+        schedule: in an order of windows, or in one that is mixed already.
+        caching: the records that have a home.
+        sliced: the order of windows.
+
+    Returns:
+        The schedule in that order; what roots keep, and read in slices, for it.
+    """
+    epochs, held = schedule.epochs, caching.held
+    assert epochs is not None  # another order was refused
+    given = epochs.shuffle.held
+    shuffle = replace(epochs.shuffle, held=given or held)
+    schedule = replace(schedule, epochs=replace(epochs, shuffle=shuffle))
+    text = f"{caching.reason.text}; of {epochs.count:,} records the first {held:,} come anywhere"
+    if held < given:
+        text = f"{caching.reason.text}, {held:,} records of {given:,} that the order holds"
+        sliced = Sliced(None, Reason("facts", "roots have no room for all that the order holds"))
+    elif shuffle.held >= epochs.count:
+        sliced = Sliced(None, Reason("facts", "roots keep all records"))
+    return schedule, caching._replace(reason=Reason(caching.reason.origin, text)), sliced
 
 
 def measure_extents(job: share.Job, sizing: Sizing, source: RootSource, roots_here: int) -> None:

@@ -30,6 +30,7 @@ __all__ = ["END_MS_MAX", "Assembly", "FileRows", "Rows"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
 
 #: Gaps that are read over take memory: no more than so many times the records' bytes.
 ROOM_FACTOR = 2
@@ -46,11 +47,14 @@ class Counting:
         is_there: whether roots have had what they bring since before an epoch began; else it is
             counted as read from the file.
         epochs: number of each epoch, and the first row of the block behind it.
+        passing: rows of the block that were read for a round alone: from the file, whoever brings
+            them; None: there are none.
     """
 
     counter: StageCounter
     is_there: Callable[[int], bool]
     epochs: list[tuple[int, int]]
+    passing: Flags | None = None
 
     def count(self, source: Source, rows: I64, room: Callable[[I64], int]) -> None:
         """Count rows.
@@ -60,6 +64,10 @@ class Counting:
             rows: of the block.
             room: returns the bytes that rows take.
         """
+        if self.passing is not None and source != "file":
+            passes = self.passing[rows]
+            self.count("file", rows[passes], room)
+            rows = rows[~passes]
         first = 0
         for epoch, end in self.epochs:
             some = rows

@@ -38,7 +38,7 @@ from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
-from lmdbio.reader.caching import choose_cache
+from lmdbio.reader.caching import Wish, choose_cache
 from lmdbio.reader.options import LOCAL, ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
@@ -117,7 +117,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         )
         wish = choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared)
         plain, tokens, turns, sliced = _plan(
-            job, options, teams, facts, is_shared=is_shared, is_kept=wish.cache is not None
+            job, options, teams, facts, is_shared=is_shared, wish=wish
         )
         team = plain.team_of(job.rank)
         memory = teams.budget_bytes, teams.apart_bytes
@@ -275,14 +275,14 @@ def _plan(
     facts: DataSetFacts,
     *,
     is_shared: bool,
-    is_kept: bool,
+    wish: Wish,
 ) -> tuple[Schedule, int, Reason, Sliced]:
     """Plan which rank uses which records. The same on all ranks; no rank waits.
 
     Args:
         facts: what the first root sees of the data set.
         is_shared: all roots read one file on storage that nodes share.
-        is_kept: roots are to keep parts of it.
+        wish: which parts of it roots are to keep.
 
     Returns:
         The schedule, with blocks of one iteration, and strided where it is to be local, for no
@@ -303,9 +303,14 @@ def _plan(
     if job.rank == 0:
         _warn_of_repeats(options, schedule)
     mode, is_auto = Mode.resolve(options.mode, provenance=False), Mode.is_auto(options.mode)
-    if is_kept:
+    if wish.cache is not None:
         why = Reason("facts", "roots keep what they read")
-        return schedule, 0, why, Sliced(None, why)
+        sliced = Sliced(None, why)
+        if wish.is_mixed and schedule.epochs is not None:
+            windows = replace(schedule.epochs, shuffle=schedule.epochs.shuffle.streamed)
+            plain = replace(schedule, epochs=windows)
+            sliced = choose_phases(mode, plain, facts.used_bytes, suggested=False)
+        return schedule, 0, why, sliced
     is_far = is_auto and is_shared and len(job.nodes) > 1 and schedule.epochs is None
     if is_far:
         # Storage that is far likes to be read in order; a disk here needs no turns.

@@ -18,19 +18,24 @@ from dataclasses import dataclass
 from time import monotonic_ns
 
 import numpy as np
+import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import StageCounter
+from lmdbio.planning.mixed_sources import MixedSources
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Round
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import Sources
+from lmdbio.planning.sources import RoundUses, Sources
 from lmdbio.reader.block_size import WindowBuffers
+from lmdbio.reader.flight import Awaited
 from lmdbio.reader.guarded import GuardedReads
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
 
 __all__ = ["Window", "Windows"]
+
+U64 = npt.NDArray[np.uint64]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +74,7 @@ class Windows(Holdings):
         self,
         source: RootSource,
         schedule: Schedule,
-        sources: Sources,
+        sources: Sources | MixedSources,
         team: int,
         request_bytes_max: int,
         buffers: WindowBuffers,
@@ -83,7 +88,7 @@ class Windows(Holdings):
         self._options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
         self._following: Iterator[Round] = sources.sequence.from_place(schedule.first_place)
         self._end = None if schedule.end is None else schedule.first_place + schedule.end
-        self._of_epoch = len(sources.sequence.rounds(0))
+        self._of_epoch = sources.sequence.per_epoch
         self._loaded: deque[Window] = deque()
         self._memory = _core.Memory(buffers.count * buffers.size)
         first, end = self._memory.address, self._memory.address + self._memory.size
@@ -95,7 +100,7 @@ class Windows(Holdings):
         return self._loaded
 
     @property
-    def awaited(self) -> _core.Ticket | None:
+    def awaited(self) -> Awaited | None:
         """The reads of the window that is handed on next; None: none is under way."""
         return next((one.reads.awaited for one in self._loaded if not one.has_arrived), None)
 
@@ -137,7 +142,32 @@ class Windows(Holdings):
         begun = monotonic_ns()
         uses = self._sources.uses(following, self._team)
         extents = self._source.index.extents(uses.records.view(np.uint64))
-        begun = self._counter.located(begun, len(uses.records))
+        self._counter.located(begun, len(uses.records))
+        number = following.epoch * self._of_epoch + following.number
+        return self._begin(number, uses, extents, 0 if self._is_for_others else uses.own)
+
+    def _begin(
+        self, number: int, uses: RoundUses, extents: _core.Extents, own_left: int
+    ) -> Window:
+        """Start to read the records of a window."""
+        slices, address, reads = self._begin_reads(extents)
+        loaded = _core.Loaded(uses.records, extents, slices, address)
+        return Window(
+            number=number,
+            uses=uses,
+            loaded=loaded,
+            reads=reads,
+            address=address,
+            own_left=own_left,
+        )
+
+    def _begin_reads(self, extents: _core.Extents) -> tuple[U64, int, GuardedReads]:
+        """Start to read records into a buffer.
+
+        Returns:
+            Where each begins in it, its address, and the reads.
+        """
+        begun = monotonic_ns()
         plan = plan_reads(
             extents,
             self._options,
@@ -148,7 +178,7 @@ class Windows(Holdings):
         size = plan.totals.buffer_bytes
         if size > self._buffers.size:
             raise RuntimeError(
-                f"{self._source.index.path}: a window of {len(uses.records)} records needs {size} "
+                f"{self._source.index.path}: a window of {len(extents)} records needs {size} "
                 f"bytes, and its buffer has {self._buffers.size}"
             )
         address = self._spare.pop()
@@ -158,21 +188,20 @@ class Windows(Holdings):
             lambda engine: engine.submit_plan(plan, address, self._memory),
         )
         self._counter.submitted(begun)
-        return Window(
-            number=following.epoch * self._of_epoch + following.number,
-            uses=uses,
-            loaded=_core.Loaded(uses.records, extents, plan.slices, address),
-            reads=reads,
-            address=address,
-            own_left=0 if self._is_for_others else uses.own,
-        )
+        return plan.slices, address, reads
 
     def _land(self, window: Window) -> bool:
-        """Take in a window that has arrived; return whether it has, and the file is as it was."""
+        """Hand on a window that has arrived; return whether it has."""
+        if not self._has_come(window):
+            return False
+        self._hand_on(window)
+        self._tell_reading()
+        return True
+
+    def _has_come(self, window: Window) -> bool:
+        """Return whether a window has arrived, and the file is as it was."""
         if not window.reads.poll():
             return False
         begun_s, ended_s = window.reads.ticket.times
         self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
-        self._hand_on(window)
-        self._tell_reading()
         return True

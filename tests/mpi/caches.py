@@ -28,6 +28,7 @@ from lmdbio.planning.forecast import Job, Outlook
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -35,6 +36,7 @@ EPOCHS, SEED, REQUEST = 3, 0, 8192
 #: Of all orders, sizes and assignments, for each size of nodes.
 CASES = 30
 SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
+WINDOWED = ("groups:16", "windows:5x4")
 #: Parts of the file that all roots together have memory for.
 PARTS = (2.0, 1.0, 0.6, 0.1)
 MODES = (
@@ -45,8 +47,8 @@ MODES = (
     Mode(1, "scan", "direct", block_iterations=2),
 )
 
-#: A small data set has many grains.
-homes.GRAIN_BYTES_MIN = 4096
+#: A small data set has many grains, and windows.
+homes.GRAIN_BYTES_MIN = block_size.WINDOW_BYTES_MIN = 4096
 
 
 def read(path: str, value: object, **words: object) -> tuple[list[list[int]], Reader, Stats]:
@@ -73,6 +75,8 @@ def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) ->
         assert stats.read_bytes == stats.warm_bytes, stats
         later = [by for epoch, by in rdr.sources().items() if epoch]
         assert all("file" not in by for by in later)
+    if rdr.mode.phases == 2 or (rdr.schedule.epochs and rdr.schedule.epochs.shuffle.held):
+        return  # windows have pages in common, and take what lies between records
     # Reads of single records take the pages that they lie in.
     pages = stats.file_bytes + 2 * PAGE_BYTES * stats.file_records
     assert stats.read_bytes <= stats.warm_bytes + pages
@@ -167,6 +171,33 @@ def resumes(path: str, cache: str, assignment: str) -> None:
     fewer.Free()
 
 
+def resumes_mixed(path: str) -> None:
+    """Go on in the middle of the second epoch, with fewer ranks and less memory, in that order."""
+    words = {"seed": 3, "epochs": EPOCHS, "ranks_per_node": 1}
+    room = (Path(path) / "data.mdb").stat().st_size // 2 // COMM.size
+    cache = Cache(room, placement="mixed")
+    with Reader(path, 5, comm=COMM, shuffle="windows:5x4", cache=cache, **words) as rdr:  # type: ignore[arg-type]
+        before = [next(rdr).indices.tolist() for _ in range(MIXED // 5 + 7)]
+        place, epochs = rdr.place, rdr.schedule.epochs
+    assert epochs is not None and 0 < epochs.shuffle.held < MIXED
+    fewer = COMM.Split(COMM.rank < max(1, COMM.size // 2), COMM.rank)
+    told = []
+    for cache in (Cache("1G", placement="mixed"), Cache(room // 9, placement="mixed"), None):
+        words |= {"shuffle": epochs.shuffle, "start": place, "cache": cache}
+        with Reader(path, 7, comm=fewer, **words) as rdr:  # type: ignore[arg-type]
+            told.append([])
+            for batch in rdr:
+                values = [mixed_value(i) for i in batch.indices.tolist()]
+                assert [bytes(one) for one in batch] == values
+                told[-1].append(batch.indices.tolist())
+    assert told[0] == told[1] == told[2]
+    after = fewer.allgather(told[0])
+    rest = [i for t in range(len(told[0])) for rank in after for i in rank[t]]
+    first = [i for t in range(len(before)) for rank in COMM.allgather(before) for i in rank[t]]
+    assert first + rest == epochs.samples(np.arange(EPOCHS * MIXED)).tolist()
+    fewer.Free()
+
+
 def endless(path: str, cache: str, *, keeps: bool) -> None:
     """Batches that follow the file from before its first record on; and all ranks say how."""
     told = []
@@ -185,7 +216,7 @@ def endless(path: str, cache: str, *, keeps: bool) -> None:
 def main() -> None:
     sets = ((sys.argv[1], MIXED, mixed_value), (sys.argv[2], FIXED, fixed_value))
     chance = random.Random(COMM.size)
-    told = cases = on_disks = 0
+    told = cases = on_disks = mixed = 0
     folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
     for per_node in sorted({COMM.size, -(-COMM.size // 2), 1}):
         every = list(itertools.product(SHUFFLES, PARTS, ("strided", "blocked", "local")))
@@ -206,15 +237,22 @@ def main() -> None:
             roots = sum(map(Mode.resolve(mode, provenance=True).roots, nodes))
             room = int(part * size / roots) + 1
             on_disk = chance.choice([0, 0, 0.3, 0.7, 1])
+            is_mixed = assignment != "local" and shuffle in WINDOWED and chance.random() < 0.8
+            on_disk *= not is_mixed
             cache = Cache(
                 memory=int((1 - on_disk) * room) + (not on_disk),
                 disk=folder if on_disk else None,
                 disk_bytes=int(on_disk * room) if on_disk else None,
                 warm=chance.choice(["demand", "preload"]),
+                placement="mixed" if is_mixed else "home",
             )
             shares, rdr, stats = read(path, value, cache=cache, **words)
             if assignment == "local":
                 words |= {"assignment": "strided"}
+            if is_mixed:
+                assert rdr.schedule.epochs is not None
+                words |= {"shuffle": rdr.schedule.epochs.shuffle}
+                mixed += 0 < rdr.schedule.epochs.shuffle.held < count
             plain, other, _ = read(path, value, **words)
             told_by = COMM.allgather(shares)
             if assignment == "local":
@@ -236,12 +274,13 @@ def main() -> None:
             COMM.barrier()
     for cache, assignment in itertools.product(("memory=1G", "memory=40K"), ("strided", "local")):
         resumes(sys.argv[1], cache, assignment)
+    resumes_mixed(sys.argv[1])
     endless(sys.argv[2], "memory=1G", keeps=True)
     endless(sys.argv[2], "auto", keeps=False)  # these nodes have one page cache
-    assert told >= CASES // 2 and on_disks >= CASES // 4
+    assert told >= CASES // 2 and on_disks >= CASES // 4 and mixed >= CASES // 10
     if COMM.rank == 0:
         Path(folder).rmdir()
-        print(f"{cases} cases, {told} told before, {on_disks} with rows from disks")
+        print(f"{cases} cases, {told} told before, {on_disks} with rows from disks, {mixed} mixed")
 
 
 main()
