@@ -31,6 +31,7 @@ from benchmarks.cluster.measuring import Measuring, Report
 from benchmarks.cluster.sweep import (
     CACHE,
     CACHED,
+    MIXED,
     MODES,
     SCALINGS,
     SETS,
@@ -120,7 +121,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--block-iterations", type=int, default=0, metavar="K",
         help="of modes that coalesce; 0: as they choose")
     add("--cache", default=CACHE, metavar="WORDS",
-        help=f"of each root, in mode {CACHED} ({CACHE})")
+        help=f"of each root, in modes {CACHED} and {MIXED} ({CACHE})")
     add("--memory-mib", type=int, metavar="N", help="memory_bytes_max of every Reader")
     add("--depth", type=int, metavar="N", help="of every Reader, as --request-kib and --slots")
     add("--request-kib", type=int, metavar="N", help="request_bytes_max")

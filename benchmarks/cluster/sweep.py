@@ -22,15 +22,16 @@ KIB, MIB = 2**10, 2**20
 PY_LMDB, PLAIN = "py-lmdb", "plain"
 #: Shuffles of a Reader in mode "auto".
 SHUFFLES = ("global", "group", "window")
-#: Exact order out of memory that roots keep for all epochs.
-CACHED = "cached"
+#: Exact order out of memory that roots keep for all epochs; and an order of windows, of which
+#: they keep as much, and the rest streams.
+CACHED, MIXED = "cached", "mixed"
 #: Of each root, as ``lmdbio.Cache`` has it.
 CACHE = "memory=1G"
 #: Mode "coal" whose roots read slices in two phases.
 TWO_PHASE = "two-phase"
 MODES = (
     PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, "auto", *SHUFFLES,
-    CACHED, PLAIN,
+    CACHED, MIXED, PLAIN,
 )  # fmt: skip
 SCALINGS = ("strong", "weak")
 
@@ -261,7 +262,7 @@ def mode_lanes(
         tokens: mode "stag" runs once with each number.
         engines: modes with explicit reads run once with each; "": as the mode says.
         block_iterations: of those that coalesce; 0: as they choose.
-        cache: of mode "cached".
+        cache: of modes "cached" and "mixed".
     """
     made = [Lane(PY_LMDB, "py-lmdb")] if PY_LMDB in modes else []
     for mode in modes:
@@ -272,6 +273,9 @@ def mode_lanes(
                     made.append(Lane(mode, "reader", "auto", shuffle=mode))
                 elif mode == CACHED:
                     made.append(Lane(mode, "reader", "auto", shuffle="global", cache=cache))
+                elif mode == MIXED:
+                    words = f"{cache},placement=mixed"
+                    made.append(Lane(mode, "reader", "auto", shuffle="window", cache=words))
                 elif mode == TWO_PHASE:
                     made.append(Lane(mode, "reader", "coal", phases=2))
                 elif mode not in (PY_LMDB, PLAIN):
