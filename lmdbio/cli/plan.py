@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +123,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
     help="What would a job read whose roots hold a part: memory=8G, disk=FOLDER, disk_bytes=100G, "
-    "placement=home|window|mixed|next, warm=demand|preload (with --batch-size, --shuffle).",
+    "placement=home|window|mixed|next, warm=demand|preload|window (with --batch-size, --shuffle).",
 )  # fmt: skip
 @click.option(
     "--nodes", type=click.IntRange(1), default=1, show_default=True,
@@ -247,6 +247,9 @@ def tell_epochs(
 ) -> None:
     """Plan the reads of whole epochs, of a job with caches or in an order, and print them."""
     if job is not None:
+        if job.cache.warm == "window":
+            record_bytes = source.used_bytes / source.count
+            job = replace(job, first=Shuffle.warming(source.count, record_bytes))
         words = shuffle[0] if shuffle is not None else "the records' own"
         tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
     elif shuffle is not None:

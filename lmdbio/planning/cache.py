@@ -13,6 +13,7 @@
 |---|---|
 | demand | when a rank needs it, or its root has nothing else to do |
 | preload | before the first iteration |
+| window | as demand; and epoch 0 comes in windows of the file, so that it need not all be there |
 
 Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (demand).
 """
@@ -26,7 +27,7 @@ from lmdbio.system.amounts import parse_bytes
 __all__ = ["PLACEMENTS", "WARM", "Cache"]
 
 PLACEMENTS = ("home", "window", "mixed", "next")
-WARM = ("demand", "preload")
+WARM = ("demand", "preload", "window")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Cache:
         disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
             there.
         placement: "home", "window", "mixed" or "next".
-        warm: "demand" or "preload".
+        warm: "demand", "preload" or "window".
 
     Raises:
         ValueError: a value that makes no sense, or no tier at all.

@@ -29,7 +29,7 @@ from lmdbio.planning.placement import NOBODY, next_use
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
 from lmdbio.planning.supply import Supplied, supply, users
 
@@ -54,6 +54,7 @@ class Job:
         shuffle: of each epoch; None: records come in their own order.
         ends: the job ends with these epochs, and with a batch that may be short.
         assignment: "strided", or "local": ranks take what their root holds.
+        first: shuffle of epoch 0, where the cache is warmed in windows.
 
     Raises:
         ValueError: for values that describe no job, or a placement that the order or the
@@ -68,6 +69,7 @@ class Job:
     shuffle: Shuffle | None = None
     ends: bool = False
     assignment: str = "strided"
+    first: Shuffle | None = None
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks:
@@ -172,7 +174,7 @@ class Outlook:
         strided = self._job.schedule(len(self._lengths))
         if self._job.assignment != "local":
             return strided
-        epochs = None if self.shuffle is None else Epochs(len(self._lengths), 0, self.shuffle)
+        epochs = None if self.shuffle is None else self._epochs
         holder = home_holder(self.homes.records)
         return replace(strided, assignment="local", epochs=epochs, holder=holder)
 
@@ -215,9 +217,12 @@ class Outlook:
     def epoch(self, number: int) -> Epoch:
         """Return the order of an epoch."""
         count = len(self._offsets)
-        if self.shuffle is None:
-            return Epoch(count, None, number)
-        return Epoch(count, 0, number, self.shuffle)
+        return Epoch(count, None, number) if self.shuffle is None else self._epochs.epoch(number)
+
+    @cached_property
+    def _epochs(self) -> Epochs:
+        """The orders of all epochs; of a job that shuffles."""
+        return Epochs(len(self._offsets), 0, self.shuffle or GLOBAL, self._job.first)
 
     def epochs(self) -> Iterator[Forecast]:
         """Return the forecast of each epoch, and of what is read before the first."""

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.order import Epoch, Epochs
+from lmdbio.planning.order import Epochs
 from lmdbio.planning.placement import bounds
 from lmdbio.planning.places import Places
 from lmdbio.planning.schedule import Schedule
@@ -397,7 +397,6 @@ class HomeSources:
         last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
         first = (places[0].first + places[0].runs[0].start) // count
         epochs = [
-            Epoch(count, self._epochs.seed, number, shuffle).shuffling
-            for number in range(first, last // count + 1)
+            self._epochs.epoch(number).shuffling for number in range(first, last // count + 1)
         ]
         return _core.find_records(epochs, first, places)

@@ -174,16 +174,19 @@ class Epochs:
 
     Attributes:
         count, seed, shuffle: of each ``Epoch``; there is at least one sample.
+        first: shuffle of epoch 0; None: as of the others.
     """
 
     count: int
     seed: int | None = None
     shuffle: Shuffle = GLOBAL
+    first: Shuffle | None = None
 
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError("epochs without samples have no order")
-        Epoch(self.count, self.seed, 0, self.shuffle)  # raises for values that make none
+        for number in (0, 1):
+            self.epoch(number)  # raises for values that make none
 
     def samples(self, places: npt.ArrayLike) -> I64:
         """The samples at some places: int64 of the same shape (n,).
@@ -197,15 +200,17 @@ class Epochs:
         numbers, within = np.divmod(given, self.count)
         first, last = int(numbers.min()), int(numbers.max())
         if first == last:
-            return self._epoch(first).samples(within)
+            return self.epoch(first).samples(within)
         found = np.empty_like(given)
         for number in sorted(set(numbers.tolist())):  # np.unique would import one more module
             here = numbers == number
-            found[here] = self._epoch(number).samples(within[here])
+            found[here] = self.epoch(number).samples(within[here])
         return found
 
-    def _epoch(self, number: int) -> Epoch:
-        return Epoch(self.count, self.seed, number, self.shuffle)
+    def epoch(self, number: int) -> Epoch:
+        """Return the order of an epoch."""
+        shuffle = self.shuffle if number or self.first is None else self.first
+        return Epoch(self.count, self.seed, number, shuffle)
 
 
 @lru_cache(maxsize=4)

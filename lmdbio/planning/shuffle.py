@@ -42,6 +42,9 @@ I64 = npt.NDArray[np.int64]
 #: Where no size is given: a group takes a few large requests, and a window has so many parts of
 #: the file, each of them worth a request of its own.
 GROUP_BYTES, CHUNK_BYTES, WINDOW_CHUNKS = 64 << 20, 8 << 20, 32
+#: Windows of an epoch that warms caches, at least: the first one is waited for; their chunks, at
+#: least; and bytes of a chunk, with more chunks than that.
+WARMING_WINDOWS, WARMING_CHUNKS, GRAIN_BYTES = 16, 8, 4 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,20 @@ class Shuffle:
     def streamed(self) -> Shuffle:
         """The shuffle of the records that are not ``held``."""
         return replace(self, held=0)
+
+    @classmethod
+    def warming(cls, count: int, record_bytes: float) -> Shuffle:
+        """Windows of a small part of the file, for an epoch in which all of it is read once.
+
+        Args:
+            count: records.
+            record_bytes: of the file for each.
+        """
+        window_bytes = min(WINDOW_CHUNKS * CHUNK_BYTES, count * record_bytes / WARMING_WINDOWS)
+        # Not much less than what is read at once, or a window would bring many others' parts.
+        least = min(GRAIN_BYTES, window_bytes / WARMING_CHUNKS)
+        chunk = max(1, int(max(window_bytes / WINDOW_CHUNKS, least) / record_bytes))
+        return cls.windows(chunk, max(1, round(window_bytes / (chunk * record_bytes))))
 
     @classmethod
     def given(cls, order: npt.ArrayLike) -> Shuffle:

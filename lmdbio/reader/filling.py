@@ -38,8 +38,9 @@ Flags = npt.NDArray[np.bool_]
 
 #: Bytes that are swept at a time, and parts of the sweep under way: blocks wait behind them.
 SWEEP_BYTES, SWEEPS = 8 << 20, 2
-#: Bytes that are guarded together: a block's first reads may be those of the whole home.
-LOAD_BYTES = 32 << 20
+#: Bytes that are guarded together, and such loads under way: a block's first reads may be those of
+#: the whole home, and its guard waits behind all that was submitted before.
+LOAD_BYTES, LOADS = 16 << 20, 2
 #: Of grains on their way to the disk, which have no place in memory.
 BUFFER_BYTES = 32 << 20
 
@@ -140,6 +141,7 @@ class Filling:
         self._size, self._begins = store.grain_bytes, store.begins
         self._request_bytes_max = max(request_bytes_max, self._size)
         self.states = GrainStates(store)
+        self._wanted_soon: deque[I64] = deque()  # in memory, which are not read yet
         self._wanted: deque[I64] = deque()  # on the disk, which have no buffer yet
         self._loads: deque[Load] = deque()
         self._writes = None if disk is None else GrainWrites(store, disk, self._pages)
@@ -210,7 +212,8 @@ class Filling:
         self.states.note_memory(some, COMING)
         begun, at_once = monotonic_ns(), max(1, LOAD_BYTES // self._size)
         for first in range(0, len(some), at_once):
-            self._load_to_memory(some[first : first + at_once])
+            self._wanted_soon.append(some[first : first + at_once])
+        self._load_soon()
         some = grains[grains >= self.states.in_memory]
         some = some[self.states.disk(some) == ABSENT]
         if len(some):
@@ -232,11 +235,18 @@ class Filling:
     def sweep(self) -> None:
         """Start to read the next grains that nobody has needed yet."""
         kept = self.states.kept
-        while self._swept < kept and len(self._loads) < SWEEPS and not self._wanted:
+        while self._swept < kept and len(self._loads) < SWEEPS:
+            if self._wanted or self._wanted_soon:
+                break
             end = min(kept, self._swept + max(1, SWEEP_BYTES // self._size))
             part = np.arange(self._swept, end)
             self._swept = end
             self.want(self.still_missing(part))
+
+    def _load_soon(self) -> None:
+        """Start to read grains that are wanted in memory, as many as suit."""
+        while self._wanted_soon and len(self._loads) < LOADS:
+            self._load_to_memory(self._wanted_soon.popleft())
 
     def _load_to_memory(self, grains: I64) -> None:
         """Start to read grains to their places in memory: from the disk, as far as it has them."""
@@ -302,6 +312,7 @@ class Filling:
         """
         while self._loads and self._land(self._loads[0]):
             self._loads.popleft()
+        self._load_soon()
         for written in () if self._writes is None else self._writes.ended():
             self._buffers.give_back(written.buffer)
             self._step(written.seconds)
@@ -387,6 +398,7 @@ class Filling:
             else:
                 load.close()
         self._loads.clear()
+        self._wanted_soon.clear()
         self._wanted.clear()
         self._copies.clear()
         if self._writes is not None:

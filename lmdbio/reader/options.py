@@ -148,7 +148,10 @@ class ReaderOptions:
         shuffle = self.shuffle
         if isinstance(shuffle, str):
             shuffle = Shuffle.named(shuffle, size / count, self.batch_size)
-        return Epochs(count, self.seed, shuffle)
+        first = None
+        if isinstance(self.cache, Cache) and self.cache.warm == "window":
+            first = Shuffle.warming(count, size / count)
+        return Epochs(count, self.seed, shuffle, first)
 
     def length(self, count: int) -> int | None:
         """Return how many places the job uses; None: ``iterations`` full batches, or no end."""
@@ -245,7 +248,15 @@ def _refuse_placement(
     cache: Cache | str | None, assignment: str, shuffle: Shuffle | str | None
 ) -> None:
     """Raise ValueError for a placement that a Reader has not, or that does not suit the order."""
-    if not isinstance(cache, Cache) or cache.placement == "home":
+    if not isinstance(cache, Cache):
+        return
+    named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
+    if cache.warm == "window" and (named is None or named.streamed.has_windows):
+        raise ValueError(
+            "Cache: warm='window' lets the first epoch come in windows, later ones in an order "
+            "without: write shuffle='global', or warm='demand'"
+        )
+    if cache.placement == "home":
         return
     if cache.placement != "mixed":
         raise ValueError(
@@ -259,7 +270,6 @@ def _refuse_placement(
             "Cache: placement='mixed' needs assignment='strided' or 'blocked': with 'local', "
             "records that stream would be read twice"
         )
-    named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
     if named is None or not named.streamed.has_windows:
         raise ValueError(
             "Cache: placement='mixed' needs records that come in windows: write "

@@ -36,7 +36,7 @@ EPOCHS, SEED, REQUEST = 3, 0, 8192
 #: Of all orders, sizes and assignments, for each size of nodes.
 CASES = 30
 SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
-WINDOWED = ("groups:16", "windows:5x4")
+WINDOWED, SCATTERED = ("groups:16", "windows:5x4"), ("global", "runs:7")
 #: Parts of the file that all roots together have memory for.
 PARTS = (2.0, 1.0, 0.6, 0.1)
 MODES = (
@@ -88,7 +88,8 @@ def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache
     if assignment == "blocked":
         return False
     size = rdr.schedule.batch_size
-    job = Job(cache, size, nodes, COMM.size, EPOCHS, shuffle, ends=True, assignment=assignment)
+    words = {"assignment": assignment, "first": rdr.schedule.epochs and rdr.schedule.epochs.first}
+    job = Job(cache, size, nodes, COMM.size, EPOCHS, shuffle, ends=True, **words)
     if job.schedule(rdr.count).teams != rdr.schedule.teams:
         return False  # roots have other numbers of ranks
     index = open_record_index(path, locate="auto", check="fast")
@@ -216,7 +217,7 @@ def endless(path: str, cache: str, *, keeps: bool) -> None:
 def main() -> None:
     sets = ((sys.argv[1], MIXED, mixed_value), (sys.argv[2], FIXED, fixed_value))
     chance = random.Random(COMM.size)
-    told = cases = on_disks = mixed = 0
+    told = cases = on_disks = mixed = warmed = 0
     folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
     for per_node in sorted({COMM.size, -(-COMM.size // 2), 1}):
         every = list(itertools.product(SHUFFLES, PARTS, ("strided", "blocked", "local")))
@@ -243,12 +244,15 @@ def main() -> None:
                 memory=int((1 - on_disk) * room) + (not on_disk),
                 disk=folder if on_disk else None,
                 disk_bytes=int(on_disk * room) if on_disk else None,
-                warm=chance.choice(["demand", "preload"]),
+                warm=chance.choice(["demand", "preload", *["window"] * (shuffle in SCATTERED)]),
                 placement="mixed" if is_mixed else "home",
             )
             shares, rdr, stats = read(path, value, cache=cache, **words)
             if assignment == "local":
                 words |= {"assignment": "strided"}
+            if cache.warm == "window":  # it is an order as well
+                words |= {"cache": Cache(1, warm="window")}
+                warmed += 1
             if is_mixed:
                 assert rdr.schedule.epochs is not None
                 words |= {"shuffle": rdr.schedule.epochs.shuffle}
@@ -278,6 +282,7 @@ def main() -> None:
     endless(sys.argv[2], "memory=1G", keeps=True)
     endless(sys.argv[2], "auto", keeps=False)  # these nodes have one page cache
     assert told >= CASES // 2 and on_disks >= CASES // 4 and mixed >= CASES // 10
+    assert warmed >= CASES // 10
     if COMM.rank == 0:
         Path(folder).rmdir()
         print(f"{cases} cases, {told} told before, {on_disks} with rows from disks, {mixed} mixed")

@@ -286,3 +286,13 @@ def test_epochs_follow_one_another() -> None:
         Epochs(0)
     with pytest.raises(ValueError, match="cannot be that of 10"):
         Epochs(10, 1, Shuffle.given([1, 0]))
+
+
+def test_the_first_epoch_may_have_a_shuffle_of_its_own() -> None:
+    first, usual = Shuffle.windows(2, 2), Shuffle.groups(4)
+    epochs = Epochs(10, 3, usual, first)
+    told = epochs.samples(np.arange(25))
+    assert told[:10].tolist() == Epoch(10, 3, 0, first).samples(range(10)).tolist()
+    assert told[10:].tolist() == Epochs(10, 3, usual).samples(np.arange(10, 25)).tolist()
+    with pytest.raises(ValueError, match="2 records"):
+        Epochs(10, 1, usual, Shuffle.given([1, 0]))

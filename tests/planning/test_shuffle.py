@@ -259,3 +259,17 @@ def test_groups_and_windows_without_sizes_suit_the_records() -> None:
 def test_what_is_no_shuffle_is_refused_by_name(text: str) -> None:
     with pytest.raises(ValueError, match="is not global, groups:SIZE"):
         Shuffle.named(text)
+
+
+@pytest.mark.parametrize("record_bytes", [10, 3000, 110_000, 90 << 20])
+@pytest.mark.parametrize("count", [1, 100, 8000, 10**6, 10**8])
+def test_an_epoch_that_warms_comes_in_small_parts_of_the_file(
+    count: int, record_bytes: int
+) -> None:
+    shuffle = Shuffle.warming(count, record_bytes)
+    assert shuffle.inner and not shuffle.held and 1 <= shuffle.window <= 32
+    window_bytes = shuffle.chunk * shuffle.window * record_bytes
+    assert window_bytes <= 1.1 * max(count * record_bytes / 16, 8 * record_bytes)
+    assert window_bytes <= (256 << 20) + shuffle.window * record_bytes
+    if count * record_bytes > 16 * (256 << 20) and record_bytes < 1 << 20:
+        assert shuffle.window == 32, "as usual windows"

@@ -54,6 +54,40 @@ def test_records_are_those_of_a_reader_without_a_cache(
     assert "1 root keeps" in reader.caching.text
 
 
+def test_a_first_epoch_in_windows_needs_no_whole_file(tmp_path: Path) -> None:
+    count = 6000
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        for i in range(count):
+            txn.put(b"%06d" % i, b"%06d" % i * 500, append=True)
+    words: dict[str, Any] = {"shuffle": "global", "seed": 5, "epochs": 2}
+    with Reader(tmp_path / "db", 100, **words) as reader:
+        usual = [i for batch in reader for i in batch.indices.tolist()]
+    with Reader(tmp_path / "db", 100, cache="memory=1G,warm=window", **words) as reader:
+        told = []
+        for batch in reader:
+            told += batch.indices.tolist()
+            assert all(bytes(batch[k]) == b"%06d" % i * 500 for k, i in enumerate(told[-100:]))
+            if len(told) == 2000:
+                place, epochs = reader.place, reader.schedule.epochs
+    assert told[count:] == usual[count:], "later epochs are as without"
+    assert sorted(told[:count]) == list(range(count)) and told[:count] != usual[:count]
+    assert epochs is not None and epochs.first is not None
+    window = epochs.first.window_records(count)
+    assert window < count // 8
+    # Three chunks of the file, or four: not all of it.
+    assert len({i // epochs.first.chunk for i in told[:window]}) <= epochs.first.window
+    with Reader(
+        tmp_path / "db", 70, start=place, cache="memory=9M,warm=window", **words
+    ) as reader:
+        assert [i for batch in reader for i in batch.indices.tolist()] == told[2000:]
+
+
+def test_a_first_epoch_in_windows_needs_another_order_behind_it(path: Path) -> None:
+    for shuffle in (None, "window", "groups:8"):
+        with pytest.raises(ValueError, match=r"warm='window' .* write shuffle='global'"):
+            Reader(path, 7, cache="memory=1G,warm=window", shuffle=shuffle)
+
+
 def test_records_that_no_root_has_room_for_come_from_the_file(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -82,7 +116,7 @@ def test_one_machine_has_a_page_cache(path: Path) -> None:
     [
         ("memory", ValueError, "NAME=VALUE"),
         ("memory=0", ValueError, "memory, a disk"),
-        (lmdbio.Cache("1G", placement="next"), ValueError, "placement='home'"),
+        (lmdbio.Cache("1G", placement="next"), ValueError, "'home' or 'mixed'"),
         ("disk=/nowhere/at/all", FileNotFoundError, "/nowhere/at/all"),
         (3, TypeError, "must be a Cache"),
     ],
