@@ -99,6 +99,9 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
         if (buffer == NULL)
             break;
         pack(p->parts, buffer, (uint64_t)bytes);
+        /* First: the other root may count it, and be done, before this thread goes on. */
+        x->sent_messages++;
+        x->sent_bytes += (uint64_t)bytes;
         int code = lio_mpi_isend(&x->mpi, buffer, bytes, p->rank, x->data_tag,
                                  lio_exchange_next_request(x));
         if (code != 0) {
@@ -110,8 +113,6 @@ bool lio_exchange_send_rows(lio_exchange *x, uint32_t to)
         p->in_flight++;
         p->sent++;
         p->all_sent++;
-        x->sent_messages++;
-        x->sent_bytes += (uint64_t)bytes;
         if (p->parts->left == 0 || p->parts->is_missing)
             drop_part(x, p);
         moved = true;

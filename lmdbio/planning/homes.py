@@ -47,7 +47,7 @@ Flags = npt.NDArray[np.bool_]
 #: A grain is worth a request of its own.
 GRAIN_BYTES_MIN, GRAIN_BYTES_MAX = 64 << 10, 4 << 20
 #: A root keeps so many grains, where they may be smaller than requests.
-HOME_GRAINS_MIN = 16
+HOME_GRAINS_MIN = 128
 #: Of records whose extents are looked up at once.
 PART = 2**18
 

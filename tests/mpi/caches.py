@@ -68,7 +68,7 @@ def check_file(rdr: Reader, stats: Stats, size: int, part: float, roots: int) ->
     assert own + stats.peer_records + stats.file_records == stats.records
     assert not stats.damaged_pages
     assert not stats.late_records and not stats.gone_records
-    assert stats.served_bytes == stats.peer_bytes
+    assert stats.served_bytes == stats.peer_bytes, (stats, rdr, rdr.caching, rdr.schedule)
     overlap = roots * 2 * REQUEST  # a record that ends in the next root's grains
     assert stats.warm_bytes <= size + overlap, (stats, rdr.caching)
     if part > 1:

@@ -194,8 +194,8 @@ def test_grains_are_as_large_as_requests_within_limits() -> None:
     assert grain_bytes(3 << 20, PLENTY, PLENTY) == 2 << 20
     assert grain_bytes(1, PLENTY, PLENTY) == 64 << 10
     assert grain_bytes(1 << 30, PLENTY, PLENTY) == GRAIN_BYTES_MAX
-    assert grain_bytes(3 << 20, 20 << 20, PLENTY) == 1 << 20
-    assert grain_bytes(3 << 20, PLENTY, 20 << 20) == 1 << 20
+    assert grain_bytes(3 << 20, 160 << 20, PLENTY) == 1 << 20
+    assert grain_bytes(3 << 20, PLENTY, 160 << 20) == 1 << 20
 
 
 def test_homes_of_other_records_are_refused() -> None:
