@@ -34,7 +34,7 @@ class GrainStates:
     """
 
     def __init__(self, store: HomeStore) -> None:
-        begins = store.begins
+        begins, self._size = store.begins, store.grain_bytes
         self.kept, self.in_memory = len(begins), len(store.tiers.memory)
         self.both = max(0, self.in_memory - store.span_max + 1) if store.is_split else self.kept
         self._memory: U8 = np.full(self.in_memory, ABSENT, np.uint8)
@@ -73,6 +73,12 @@ class GrainStates:
             missing[: self.in_memory] |= self._memory < PRESENT
             self._missing = np.asarray(missing)
         return self._missing
+
+    @property
+    def warmth(self) -> tuple[int, int]:
+        """Bytes of grains that are there, or cannot be; and of all of them."""
+        missing = int(np.count_nonzero(self.missing))
+        return (self.kept - missing) * self._size, self.kept * self._size
 
     @property
     def is_full(self) -> bool:

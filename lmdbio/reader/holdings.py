@@ -109,6 +109,11 @@ class Holdings(ABC):
         return False
 
     @property
+    def warmth(self) -> tuple[int, int]:
+        """Bytes that are kept by now, and those that are to be."""
+        return 0, 0
+
+    @property
     def is_held_up(self) -> bool:
         """Whether rounds behind wait for memory of those that others have not asked for."""
         return False

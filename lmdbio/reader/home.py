@@ -107,6 +107,7 @@ class Home(Holdings):
         self._memory_bytes = len(store.tiers.memory) * self._grains.size
         self._disk = None if store.file is None else DiskTier(store.file, store.sums)
         self._filling = Filling(source, store, self._disk, options.request_bytes_max, counter)
+        self._states = self._filling.states
         self._options, self._ring = options, Stage(stage_bytes_max)
         self._spans: deque[Span] = deque()
         self._next = 0  # block
@@ -155,6 +156,11 @@ class Home(Holdings):
     @property
     def pace(self) -> None:
         """Nothing: how far this root is with its own part says nothing of others' parts."""
+
+    @property
+    def warmth(self) -> tuple[int, int]:
+        """Bytes of grains that are there, and of all of them."""
+        return self._states.warmth
 
     def tend(self) -> None:
         """Hand on blocks whose grains are there, look at more blocks, and read what they need.

@@ -306,6 +306,11 @@ class JointSupply:
         return not self._has_left and self._holdings.is_cold
 
     @property
+    def warmth(self) -> tuple[int, int]:
+        """Bytes that this root keeps by now, and those that it is to keep."""
+        return self._holdings.warmth
+
+    @property
     def serves(self) -> bool:
         """Whether another root may need rows of this one."""
         exchange = self._exchange

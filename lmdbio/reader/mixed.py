@@ -74,6 +74,7 @@ class MixedWindows(Windows):
         self._grains = store.sources.homes.grains
         self._kept = store.sources.homes.kept(store.root)
         self._filling = Filling(source, store, None, request_bytes_max, counter)
+        self._states = self._filling.states
         self._told_at = 0  # step, when other roots were told
         self._is_closed = False
 
@@ -95,6 +96,11 @@ class MixedWindows(Windows):
         """Whether grains are missing that are to be there before anything is handed out."""
         is_waiting = self._store.waits and not self._is_closed
         return is_waiting and not self._filling.states.is_full
+
+    @property
+    def warmth(self) -> tuple[int, int]:
+        """Bytes of grains that are there, and of all of them."""
+        return self._states.warmth
 
     def tend(self) -> None:
         """Hand on windows that are there, and read more of them, and of the home.

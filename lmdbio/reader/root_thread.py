@@ -16,6 +16,7 @@ from lmdbio.observe.stats import Rest, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
+from lmdbio.reader.warm_up import WarmUp
 
 __all__ = ["RootThread", "uncaught"]
 
@@ -146,10 +147,10 @@ class RootThread(threading.Thread):
         """Whether the thread may still write to the window."""
         return self.is_alive() and not self._filled.is_set()
 
-    def wait_warm(self) -> None:
+    def wait_warm(self, *, is_shown: bool) -> None:
         """Wait until all is there that is to be there before the first block; raise what fails."""
-        while self._supply.is_cold and self.is_filling:
-            self._filled.wait(GOODBYE_NAP_MS / 1000)
+        with WarmUp(self._supply, is_shown=is_shown) as warm_up:
+            warm_up.wait(self._filled, lambda: self.is_filling)
         if self.error is not None:
             raise self.error
 

@@ -370,7 +370,7 @@ def _agree_block(
 
 def _wait_warm(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:
     """Wait until all roots have read what they keep. Collective over the job."""
-    _on_thread(job, thread, window, lambda root: root.wait_warm())
+    _on_thread(job, thread, window, lambda root: root.wait_warm(is_shown=job.rank == 0))
 
 
 def _launch(job: share.Job, thread: RootThread | None, window: share.NodeWindow) -> None:

@@ -101,6 +101,10 @@ class Supply(Protocol):
     def is_cold(self) -> bool:
         """Whether this root still reads what is to be there before the first block."""
 
+    @property
+    def warmth(self) -> tuple[int, int]:
+        """Bytes that this root keeps by now, and those that it is to keep."""
+
     def tend(self) -> None:
         """Do what other roots wait for."""
 
@@ -317,6 +321,7 @@ class FileSupply:
     # --- other roots need nothing of it
 
     serves = is_cold = False
+    warmth = 0, 0
 
     def tend(self) -> None:
         """Nothing: each root reads for itself."""
