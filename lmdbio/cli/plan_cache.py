@@ -59,7 +59,7 @@ def cache_facts(
     return {
         "records": source.count,
         "file_bytes": outlook.file_bytes,
-        "placement": job.cache.placement,
+        "placement": job.placement,
         "held_bytes": outlook.held_bytes,
         "grain_bytes": outlook.homes.grains.size,
         "nodes": job.nodes,

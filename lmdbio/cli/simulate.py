@@ -24,6 +24,12 @@ from lmdbio.cli.simulate_output import (
     refuse_targets,
     tell,
 )
+from lmdbio.cli.simulate_reader import (
+    ReaderWords,
+    epochs_table,
+    reader_options,
+    simulate_readers,
+)
 from lmdbio.planning.cache import Cache
 from lmdbio.simulate import SOURCES
 
@@ -118,11 +124,13 @@ def table_of(found: Sequence[model.Outcome]) -> Table:
     "--ranks", type=click.IntRange(1),
     help="How many ranks there are; those of a node share what it holds.",
 )  # fmt: skip
+@reader_options
 @click.option("--json", "target", metavar="FILE", help="Write JSON; - is standard output.")
 @click.option("--html", "page_file", type=OUTPUT, metavar="FILE", help="Write a page of drawings.")
 @click.pass_context
 def simulate(
     context: click.Context,
+    /,
     sources: tuple[Path, ...],
     scenario: int,
     modes: list[model.Mode] | None,
@@ -136,6 +144,7 @@ def simulate(
     ranks: int | None,
     target: str | None,
     page_file: str | None,
+    **of_reader: Any,
 ) -> None:
     """How long would a training take, with which way of loading its data?
 
@@ -144,74 +153,96 @@ def simulate(
         lmdbio simulate --scenario 3 --html simulated.html
         lmdbio simulate --scenario 3 --policy hdmlp --set tier1.capacity=10G,20G,40G
         lmdbio simulate cluster.toml train_lmdb --set epochs=3 --set batch=256
-        lmdbio simulate train_lmdb --cache memory=8G --nodes 4 --ranks 16
+        lmdbio simulate train_lmdb --epochs 3 --shuffle global --cache memory=8G --nodes 16
+        lmdbio simulate train_lmdb --epochs 3 --cache memory=8G --nodes 16 --policy all
         lmdbio simulate cluster.toml --set samples=1281167 --set size=0.11M --json out.json
         lmdbio simulate --mode all --set ranks=36,1152,9216 --html modes.html
         lmdbio simulate train_lmdb --mode prov,coal,stag --nodes 16 --ranks 256
 
-    PATH is a data set: its records have the sizes that they have there, and its file system the
-    rates that lmdbio tune measured. CLUSTER.toml has the same keys as --set, tiers as tables:
+    PATH is a data set: records have their sizes there, and the file system the rates that lmdbio
+    tune measured. With --epochs a Reader's job is simulated, and its records come from where
+    reader.sources() would say. CLUSTER.toml has the keys of --set, with tiers as tables:
 
     \b
-        nodes = 8
         compute = "400M"                    # a second, of each node
         file_system.rate = {1 = 66, 8 = 326}    # of all clients together
         [tier1]
         capacity = "64G"
-        threads = 2
         rate = "20G"
 
     With --mode the keys are others: ranks, ranks_per_node, roots, samples, size, batch,
     iterations, assignment, barrier; servers, server_rate, out_of_order and more of a store.
 
-    Sizes are in M, rates in M per second; 1 G is 1,024 M. The other values are those of the
-    cluster of the HDMLP thesis. Records are counted where they came from: own tiers, a peer, the
-    file system.
+    Sizes are in M (1 G is 1,024 M), rates in M a second; other values are of the thesis' cluster.
     """
-    refuse_contradictions(context, sources, of_modes=modes is not None)
+    asked = ReaderWords(**of_reader)
+    refuse_contradictions(context, sources, of_modes=modes is not None, of_reader=asked.are_given)
     refuse_targets(page_file, target)
+    job = sources, cache, nodes, ranks
     if modes is not None:
-        job = sources, workload, store, nodes, ranks
-        simulate_modes(*job, modes, settings, target, page_file)
-        return
-    chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
-    names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
-    semantics = semantics or ("physical" if sources else "authors")
-    title = f"{', '.join(names)}, semantics {semantics}"
-    read_as = model.SEMANTICS[semantics]
-    simulate_policies(chosen, words, policies, read_as, settings, title, target, page_file)
+        simulate_modes(sources, workload, store, nodes, ranks, modes, settings, target, page_file)
+    elif asked.are_given:
+        given = policies if is_given(context, "policies") else None
+        made = simulate_readers(model.SCENARIOS[scenario], asked, *job, given, settings)
+        tell_all(*made, settings, target, page_file)
+    else:
+        made = simulate_policies(scenario, *job, policies, semantics, settings)
+        tell_all(*made, settings, target, page_file)
 
 
 def simulate_policies(
-    chosen: model.Scenario,
-    words: Sequence[str],
+    scenario: int,
+    sources: tuple[Path, ...],
+    cache: Cache | None,
+    nodes: int | None,
+    ranks: int | None,
     policies: list[model.Policy],
-    semantics: model.Semantics,
+    semantics: str | None,
     settings: Settings,
-    title: str,
-    target: str | None,
-    page_file: str | None,
-) -> None:
-    """Simulate, and tell what was found.
+) -> tuple[list[Run[model.Outcome]], list[str], str]:
+    """Return what policies come to, where the rates come from, and a title.
 
     Args:
-        chosen: the scenario whose values are changed.
-        words: where its rates come from.
+        scenario: the number of that to begin with.
+        sources, cache, nodes, ranks: of the job (``scenario_of``).
         policies, semantics: what is simulated.
         settings: values that are changed.
-        title: of tables and page.
-        target, page_file: files to be written.
     """
+    chosen, words = scenario_of(model.SCENARIOS[scenario], sources, cache, nodes, ranks)
+    names = [path.name for path in sources] or [f"scenario {scenario} of the HDMLP thesis"]
+    semantics = semantics or ("physical" if sources else "authors")
     cases = combinations(settings)
     jobs = [changed_by(chosen, case) for case in cases]
     for job in jobs:
         job.check()
-    runs = run_all(cases, jobs, policies, semantics)
-    changed = {key for case in cases for key in case}
+    runs = run_all(cases, jobs, policies, model.SEMANTICS[semantics])
+    return runs, words, f"{', '.join(names)}, semantics {semantics}"
+
+
+def tell_all(
+    runs: list[Run[model.Outcome]],
+    words: Sequence[str],
+    title: str,
+    settings: Settings,
+    target: str | None,
+    page_file: str | None,
+) -> None:
+    """Tell what was found: of one Reader's job its epochs.
+
+    Args:
+        runs: what was simulated.
+        words: where its rates come from.
+        title: of tables and page.
+        settings: values that were changed.
+        target, page_file: files to be written.
+    """
+    changed = {key for key, _ in settings}
     for line in words:
         if not (line.startswith("file system") and "file_system.rate" in changed):
             click.echo(line, err=True)
-    tell(runs, target, title, table_of=table_of, reasons_of=reasons_of, as_json=as_json)
+    has_epochs = len(runs[0].found) == 1 and runs[0].found[0].epochs is not None
+    drawn = epochs_table if has_epochs else table_of
+    tell(runs, target, title, table_of=drawn, reasons_of=reasons_of, as_json=as_json)
     if page_file is not None:
         from lmdbio.cli.simulate_page import page  # loads the room of benchmarks
 
@@ -220,20 +251,28 @@ def simulate_policies(
 
 
 #: Options that are of no use with --mode, and of none without it.
-OF_POLICIES, OF_MODES = ("scenario", "policies", "semantics", "cache"), ("workload", "store")
+OF_POLICIES = ("scenario", "policies", "semantics", "cache", *ReaderWords._fields)
+OF_MODES = ("workload", "store")
+
+
+def is_given(context: click.Context, name: str) -> bool:
+    """Whether an option was written."""
+    return context.get_parameter_source(name) is not ParameterSource.DEFAULT
 
 
 def refuse_contradictions(
-    context: click.Context, sources: Sequence[Path], *, of_modes: bool
+    context: click.Context, sources: Sequence[Path], *, of_modes: bool, of_reader: bool
 ) -> None:
     """Refuse options that the other kind of simulation has, and a second data set."""
+    if of_reader and is_given(context, "semantics"):
+        raise click.UsageError("--semantics is of the thesis' model: a Reader's job has none")
     data = [path for path in sources if not is_cluster(path)]
     if len(data) > 1:
         raise click.UsageError(f"{data[0]} and {data[1]} are two data sets: take one")
-    if data and context.get_parameter_source("workload") is not ParameterSource.DEFAULT:
+    if data and is_given(context, "workload"):
         raise click.UsageError(f"--workload and {data[0]} are two data sets: take one")
     for name in OF_POLICIES if of_modes else OF_MODES:
-        if context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+        if is_given(context, name):
             option = next(one.opts[0] for one in context.command.params if one.name == name)
             raise click.UsageError(
                 f"{option} is of policies: it has no meaning with --mode"
@@ -271,6 +310,10 @@ def as_json(found: Sequence[model.Outcome]) -> dict[str, Any]:
     for one in found:
         values = asdict(one)
         del values["policy"], values["stalls"]
-        counts = values.pop("reads")
+        counts, sizes, epochs = (values.pop(name) for name in ("reads", "bytes", "epochs"))
         told[one.policy] = {**values, "counts": counts, "supported": one.reason is None}
+        if epochs is not None:
+            names = ("seconds", "stall_seconds")
+            told[one.policy]["bytes"] = sizes
+            told[one.policy]["epochs"] = [dict(zip(names, e, strict=True)) for e in epochs]
     return {"policies": told}

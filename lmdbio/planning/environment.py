@@ -7,7 +7,7 @@
 Sizes are in M, rates in M per second; 1 G is 1,024 M. Both lie between a millionth and 10**15, so
 that no time derived from them is endless or nothing.
 
-Source: the HDMLP thesis, table 3.1, equations 3.4 to 3.7 and 4.1.
+Source: the HDMLP thesis, table 3.1, equations 3.4 to 3.7 and 4.1; ``file_request`` is ours.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __all__ = ["AMOUNT_MAX", "AMOUNT_MIN", "Curve", "Environment", "Tier"]
 AMOUNT_MIN, AMOUNT_MAX = 1e-6, 1e15
 #: Of a tier; more are a mistake.
 THREADS_MAX = 1024
+#: Of a request, seconds.
+REQUEST_MAX = 1e6
 #: Of a cluster.
 NODES_MAX = 100_000
 
@@ -120,6 +122,7 @@ class Environment:
         file_system: of all its clients together, by their number (t).
         staging: the buffer out of which a node computes (tier 0).
         tiers: others, the fastest first (1 to J).
+        file_request: seconds that a request takes the file system beside its bytes.
     """
 
     nodes: int
@@ -130,12 +133,15 @@ class Environment:
     file_system: Curve
     staging: Tier
     tiers: tuple[Tier, ...] = ()
+    file_request: float = 0.0
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= NODES_MAX:
             raise ValueError(f"there must be 1 to {NODES_MAX} nodes, not {self.nodes}")
         for name in ("compute", "preprocess", "network", "file_network"):
             refuse_rate(getattr(self, name), name)
+        if not 0 <= self.file_request <= REQUEST_MAX:
+            raise ValueError(f"a request takes 0 to {REQUEST_MAX:g} s, not {self.file_request}")
 
     def file_rate(self, clients: int) -> float:
         """M per second that one of so many clients gets from the file system (equation 3.5).

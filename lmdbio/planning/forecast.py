@@ -28,10 +28,11 @@ from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.placement import NOBODY, next_use
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.rounds import Rounds
+from lmdbio.planning.route import FILE, OWN
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
-from lmdbio.planning.supply import Supplied, supply, users
+from lmdbio.planning.supply import Rows, Supplied, sourced, supply, users
 
 __all__ = ["Forecast", "Job", "Outlook"]
 
@@ -47,7 +48,7 @@ class Job:
     """A job whose ranks share each batch, with one root on each node.
 
     Attributes:
-        cache: of each root; where it has a disk, with ``disk_bytes``.
+        cache: of each root; where it has a disk, with ``disk_bytes``. None: roots keep nothing.
         batch: records of all ranks in an iteration.
         nodes, ranks: how many.
         epochs: that are looked at.
@@ -55,13 +56,14 @@ class Job:
         ends: the job ends with these epochs, and with a batch that may be short.
         assignment: "strided", or "local": ranks take what their root holds.
         first: shuffle of epoch 0, where the cache is warmed in windows.
+        seed: of all epochs.
 
     Raises:
         ValueError: for values that describe no job, or a placement that the order or the
             assignment does not suit.
     """
 
-    cache: Cache
+    cache: Cache | None
     batch: int
     nodes: int
     ranks: int
@@ -70,29 +72,45 @@ class Job:
     ends: bool = False
     assignment: str = "strided"
     first: Shuffle | None = None
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks:
             raise ValueError(f"{self.ranks} ranks cannot run on {self.nodes} nodes")
         if self.epochs < 1:
             raise ValueError(f"there must be at least 1 epoch, not {self.epochs}")
-        if self.cache.disk is not None and self.cache.disk_bytes is None:
+        cache = self.cache
+        if cache is not None and cache.disk is not None and cache.disk_bytes is None:
             raise ValueError("Cache: disk_bytes must be known to look ahead")
-        windows = self.shuffle is not None and self.shuffle.chunk > 1 and self.shuffle.inner
-        if self.cache.placement in ("window", "mixed") and not windows:
-            raise ValueError(
-                f"placement={self.cache.placement} needs an order by windows or groups"
-            )
+        if self.placement in ("window", "mixed") and not self._has_windows:
+            raise ValueError(f"placement={self.placement} needs an order by windows or groups")
         if self.assignment not in ("strided", "local"):
             raise ValueError(f"assignment must be strided or local, not {self.assignment!r}")
-        if self.assignment == "local" and self.cache.placement != "home":
+        if self.assignment == "local" and self.placement != "home":
             raise ValueError(
                 "assignment='local' needs placement=home: with others a record changes its root"
             )
 
     @property
+    def _has_windows(self) -> bool:
+        return self.shuffle is not None and self.shuffle.has_windows
+
+    @property
+    def placement(self) -> str:
+        """The placement of the cache; without one "slices" or "none".
+
+        Where an epoch comes in windows, each root reads a slice of each, and hands it on: rows
+        count by the root that has read them, as a Reader counts them.
+        """
+        if self.cache is not None:
+            return self.cache.placement
+        return "slices" if self._has_windows else "none"
+
+    @property
     def tiers(self) -> Room:
         """Room in a root's tiers."""
+        if self.cache is None:
+            return Room(0)
         return Room(int(self.cache.memory), int(self.cache.disk_bytes or 0))
 
     @property
@@ -162,7 +180,7 @@ class Outlook:
         self._offsets = extents["offset"].astype(np.int64)
         self._lengths = extents["length"].astype(np.int64)
         self.file_bytes = int((self._offsets + self._lengths).max())
-        if job.cache.placement == "window" and self._window_bytes > job.room:
+        if job.placement == "window" and self._window_bytes > job.room:
             raise ValueError(
                 f"two windows take about {self._window_bytes:,} bytes of each root's cache, which "
                 f"has {job.room:,}"
@@ -196,7 +214,7 @@ class Outlook:
         grains = Grains.of([extents], self.file_bytes, size)
         held = self._job.tiers.total(grains)
         # Windows are in the memory for windows.
-        room = held if self._job.cache.placement in ("home", "mixed") else 0
+        room = held if self._job.placement in ("home", "mixed") else 0
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )
@@ -210,7 +228,7 @@ class Outlook:
     def shuffle(self) -> Shuffle | None:
         """The order of each epoch: with held records among the others where they are mixed."""
         given = self._job.shuffle
-        if self._job.cache.placement != "mixed" or given is None:
+        if self._job.placement != "mixed" or given is None:
             return given
         return Shuffle.mixed(self.homes.first_records, given.chunk, given.window)
 
@@ -222,45 +240,68 @@ class Outlook:
     @cached_property
     def _epochs(self) -> Epochs:
         """The orders of all epochs; of a job that shuffles."""
-        return Epochs(len(self._offsets), 0, self.shuffle or GLOBAL, self._job.first)
+        job = self._job
+        return Epochs(len(self._offsets), job.seed, self.shuffle or GLOBAL, job.first)
 
     def epochs(self) -> Iterator[Forecast]:
         """Return the forecast of each epoch, and of what is read before the first."""
-        if self._job.cache.placement == "next":
+        if self._job.placement == "next":
             yield from self._clairvoyant()
             return
         grains = Reads(int(self.homes.ends[-1]), self.held_bytes)
-        preloads = self._job.cache.warm == "preload" and self.held_bytes > 0
-        if preloads:
+        if self._preloads:
             yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), grains, 0)
         for number in range(self._job.epochs):
             epoch = self.epoch(number)
-            warm = number > 0 or preloads
-
-            def where(epoch: Epoch, records: I64, warm: bool = warm) -> tuple[I64, Flags]:
-                root, held = self.holder(epoch, records)
-                return root, held & warm
-
-            found = supply(epoch, self._schedule, where, self._lengths)
+            found = supply(epoch, self._schedule, self._brought, self._lengths)
             reads, messages = self._batches(epoch)
             reads = reads.plus(self._streamed(epoch))
-            yield _forecast(number, found, reads if warm else reads.plus(grains), messages)
+            is_warm = self._is_warm(number)
+            yield _forecast(number, found, reads if is_warm else reads.plus(grains), messages)
+
+    @property
+    def _preloads(self) -> bool:
+        cache = self._job.cache
+        return cache is not None and cache.warm == "preload" and self.held_bytes > 0
+
+    def _is_warm(self, number: int) -> bool:
+        """Return whether roots hold all of their homes when an epoch begins."""
+        return number > 0 or self._preloads
+
+    def _brought(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
+        """Return the root that brings each record, and whether that is no read of the file."""
+        root, held = self.holder(epoch, records)
+        if self._job.placement == "slices":
+            return root, np.ones(len(root), np.bool_)
+        return root, held & self._is_warm(epoch.number)
+
+    def rows(self, number: int) -> Iterator[Rows]:
+        """Yield all rows of an epoch, and where each comes from, some at a time."""
+        if self._job.placement != "next":
+            yield from sourced(self.epoch(number), self._schedule, self._brought)
+            return
+        access, user, found = self._kept
+        count = len(self._offsets)
+        part = slice(number * count, (number + 1) * count)
+        hits, own = found[part], user[part]
+        holders = np.where(hits, own, NOBODY)
+        yield Rows(np.arange(count), access[part], own, holders, np.where(hits, OWN, FILE))
 
     def holder(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
         """Return the root that has each record when it is used, and whether it always has."""
         homes = self.homes.records[records]
         root = np.where(homes == _core.NO_HOME, NOBODY, homes.astype(np.int64))
         held = root != NOBODY
-        streams = self._rounds(epoch)
+        streams = self.rounds(epoch)
         if streams is not None:
             first = epoch.shuffle.held
             rest = records >= first
             root[rest], held[rest] = streams.holder(records[rest] - first), False
         return root, held
 
-    def _rounds(self, epoch: Epoch) -> Rounds | None:
+    def rounds(self, epoch: Epoch) -> Rounds | None:
         """Return the rounds in which records stream; None: none do."""
-        if self._job.cache.placement not in ("window", "mixed"):
+        if self._job.placement not in ("window", "mixed", "slices"):
             return None
         others = epoch.mixed_epochs()[1] if epoch.shuffle.held else epoch
         return Rounds(others, self._job.nodes) if others.count else None
@@ -285,7 +326,7 @@ class Outlook:
 
     def _streamed(self, epoch: Epoch) -> Reads:
         """Return the reads of all rounds."""
-        rounds = self._rounds(epoch)
+        rounds = self.rounds(epoch)
         if rounds is None:
             return Reads()
         slices, reads = len(rounds) * rounds.roots, Reads()
@@ -301,8 +342,9 @@ class Outlook:
         plan = plan_reads(self._extents[records], self._options, alignment=self._alignment)
         return Reads(plan.totals.requests, plan.totals.buffer_bytes)
 
-    def _clairvoyant(self) -> Iterator[Forecast]:
-        """Each root keeps what it uses again soonest, and nothing is sent (``next_use``)."""
+    @cached_property
+    def _kept(self) -> tuple[I64, I64, Flags]:
+        """Record and user of all places, and whether the user had kept it (``next_use``)."""
         epochs = [self.epoch(number) for number in range(self._job.epochs)]
         count = len(self._offsets)
         places = np.arange(count * len(epochs))
@@ -313,7 +355,13 @@ class Outlook:
             own = np.flatnonzero(user == node)
             sizes = self._lengths.astype(np.float64)
             found[own] = next_use(access[own].astype(np.uint32), sizes, self._job.room)
-        for number in range(len(epochs)):
+        return access, user, found
+
+    def _clairvoyant(self) -> Iterator[Forecast]:
+        """Each root keeps what it uses again soonest, and nothing is sent (``next_use``)."""
+        access, user, found = self._kept
+        count = len(self._offsets)
+        for number in range(self._job.epochs):
             part = slice(number * count, (number + 1) * count)
             hits, sizes_of = found[part], self._lengths[access[part]]
             own_bytes = int(sizes_of[hits].sum())

@@ -14,7 +14,8 @@
 | hdmlp | frequency | all | - | own, file | peers when they are quicker |
 | lmdbio | home | all | - | own, peers, file | the first use fills; each record is read once |
 
-"memory" is the first tier that has room, "disk" the last one.
+"memory" is the first tier that has room, "disk" the last one. ``Policy.words`` tells a Reader how
+to follow a policy, where it can.
 
 Source: the papers' loaders, as the HDMLP thesis compares them in sections 2.3 and 4.1.4; the last
 row is this project's own.
@@ -22,9 +23,41 @@ row is this project's own.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-__all__ = ["POLICIES", "Policy"]
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.shuffle import Shuffle
+
+__all__ = ["POLICIES", "READERS", "Policy", "Words"]
+
+
+class Words(NamedTuple):
+    """The keywords of a Reader, or of a ``forecast.Job``, by which it follows a policy.
+
+    Attributes:
+        cache: of each root; None: it keeps nothing.
+        assignment: "strided" or "local".
+        shuffle: of each epoch.
+    """
+
+    cache: Cache | None
+    assignment: str
+    shuffle: Shuffle | None
+
+
+class _Reader(NamedTuple):
+    """The part of ``Words`` that a policy says.
+
+    Attributes:
+        placement: of the cache; None: there is none.
+        assignment: of the Reader.
+        windows: the order has windows, of which each root reads a slice.
+    """
+
+    placement: str | None = None
+    assignment: str = "strided"
+    windows: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +102,28 @@ class Policy:
         raise ValueError(
             f"no policy is called {name!r}; known: {', '.join(p.name for p in POLICIES)}"
         )
+
+    def words(self, cache: Cache, shuffle: Shuffle | None, windows: Shuffle) -> Words | None:
+        """Return the words of a Reader that loads its data so; None: no Reader does.
+
+        Args:
+            cache: tiers of each root, of which the policy takes what it uses.
+            shuffle: of each epoch.
+            windows: the same where the policy needs an order by windows.
+        """
+        told = READERS.get(self.name)
+        if told is None:
+            return None
+        order = windows if told.windows else shuffle
+        if told.placement is None:
+            return Words(None, told.assignment, order)
+        if self.tiers in ("memory", "either") and cache.memory:
+            cache = replace(cache, disk=None, disk_bytes=None)
+        elif self.tiers == "disk" and cache.disk is not None:
+            cache = replace(cache, memory=0)
+        warm = "preload" if self.preloads else "demand"
+        cache = replace(cache, placement=told.placement, warm=warm)
+        return Words(cache, told.assignment, order)
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -116,3 +171,14 @@ POLICIES = (
     Policy("hdmlp", "frequency", "all", stages=("own", "file"), on_demand=True),
     Policy("lmdbio", "home", "all", keeps_staged=True, stages=("own", "peer", "file")),
 )
+
+#: The policies that a Reader runs. ``Policy`` has their tiers, and whether they preload.
+READERS = {
+    "naive": _Reader(),
+    "staging_pool": _Reader(),
+    "deepio_ordered": _Reader("home"),
+    "deepio_opportunistic": _Reader(windows=True),
+    "lbann_preloading": _Reader("home"),
+    "locality_aware": _Reader("home", "local"),
+    "lmdbio": _Reader("home"),
+}

@@ -9,8 +9,9 @@ time, or for a round alone, comes from the file, though another root may have re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ from lmdbio.planning.order import Epoch
 from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["Holder", "Supplied", "supply", "users"]
+__all__ = ["Holder", "Rows", "Supplied", "sourced", "supply", "users"]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -29,6 +30,24 @@ Flags = npt.NDArray[np.bool_]
 Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
 #: Places that are counted at a time.
 PART = 1 << 20
+
+
+class Rows(NamedTuple):
+    """Some rows of an epoch, one after the other.
+
+    Attributes:
+        places: of the epoch, ascending.
+        records: at these places.
+        users: the root that uses each.
+        holders: the root that has each when it is used, ``NOBODY`` where none has.
+        sources: ``OWN``, ``PEER`` or ``FILE``.
+    """
+
+    places: I64
+    records: I64
+    users: I64
+    holders: I64
+    sources: I64
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,25 +102,36 @@ def _teams(schedule: Schedule, iteration: int | None) -> I64:
     return team
 
 
-def supply(epoch: Epoch, schedule: Schedule, holder: Holder, lengths: I64) -> Supplied:
-    """Return what comes from each source in an epoch.
+def sourced(epoch: Epoch, schedule: Schedule, holder: Holder) -> Iterator[Rows]:
+    """Yield all rows of an epoch, some at a time.
 
     Args:
         epoch: its order.
         schedule: of the job, over all epochs one after the other; as of ``users``.
         holder: of the placement.
+    """
+    for begin in range(0, epoch.count, PART):
+        places = np.arange(begin, min(begin + PART, epoch.count), dtype=np.int64)
+        records = epoch.samples(places)
+        user = users(schedule, epoch.number * epoch.count + places)
+        held, before = holder(epoch, records)
+        source = np.where(~before | (held < 0), FILE, np.where(held == user, OWN, PEER))
+        yield Rows(places, records, user, held, source)
+
+
+def supply(epoch: Epoch, schedule: Schedule, holder: Holder, lengths: I64) -> Supplied:
+    """Return what comes from each source in an epoch.
+
+    Args:
+        epoch, schedule, holder: as of ``sourced``.
         lengths: bytes of all records.
     """
     records, sizes, sent = np.zeros(3, np.int64), np.zeros(3, np.int64), 0
-    for begin in range(0, epoch.count, PART):
-        places = np.arange(begin, min(begin + PART, epoch.count), dtype=np.int64)
-        numbers = epoch.samples(places)
-        user = users(schedule, epoch.number * epoch.count + places)
-        held, before = holder(epoch, numbers)
-        source = np.where(~before | (held < 0), FILE, np.where(held == user, OWN, PEER))
+    for some in sourced(epoch, schedule, holder):
         for kind in range(len(SOURCES)):
-            of_kind = source == kind
+            of_kind = some.sources == kind
             records[kind] += np.count_nonzero(of_kind)
-            sizes[kind] += lengths[numbers[of_kind]].sum()
-        sent += int(lengths[numbers[(held >= 0) & (held != user)]].sum())
+            sizes[kind] += lengths[some.records[of_kind]].sum()
+        is_sent = (some.holders >= 0) & (some.holders != some.users)
+        sent += int(lengths[some.records[is_sent]].sum())
     return Supplied(tuple(records.tolist()), tuple(sizes.tolist()), sent)

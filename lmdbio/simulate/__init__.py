@@ -9,6 +9,9 @@ and the pure calls of ``_core``.
     cluster     what the clocks in C are told of it
     job         scenario, policy, semantics -> seconds, stalls, sources
 
+    loads       what nodes of a Reader's job read, send and use, iteration by iteration
+    reader_job  extents of a file, a Reader's job -> seconds, stalls, sources
+
     store       a striped file system and its clients, as a value
     servers     when it has answered reads, event by event
     workload    what a job reads, in batches, by ranks on nodes
@@ -41,6 +44,7 @@ from lmdbio.simulate.loading import (
 )
 from lmdbio.simulate.mode_settings import MODE_KEYS, changed_reading
 from lmdbio.simulate.modes import ModeOutcome, run_modes
+from lmdbio.simulate.reader_job import run_reader, run_readers
 from lmdbio.simulate.scenario import (
     AUTHORS,
     PHYSICAL,
@@ -93,4 +97,6 @@ __all__ = [
     "flat",
     "run",
     "run_modes",
+    "run_reader",
+    "run_readers",
 ]

@@ -50,6 +50,8 @@ class Outcome:
         reason: why it cannot; None: it can.
         stalls: seconds of waiting in each iteration, shape (iterations,); None: nothing was read
             one by one.
+        bytes: by epoch, bytes by source, of a Reader's job; None: of others.
+        epochs: seconds of each epoch of a Reader's job, and of these, waiting; None: of others.
     """
 
     policy: str
@@ -60,6 +62,8 @@ class Outcome:
     reads: tuple[Mapping[str, int], ...] | None = None
     reason: str | None = None
     stalls: F64 | None = field(default=None, compare=False, repr=False)
+    bytes: tuple[Mapping[str, int], ...] | None = None
+    epochs: tuple[tuple[float, float], ...] | None = None
 
 
 def run(

@@ -23,6 +23,8 @@ KEYS = {
     "network": "M per second between two nodes",
     "file_network": "M per second between a node and the file system",
     "file_system.rate": "M per second of the file system, for all its clients together",
+    "file_system.request": "seconds that a request takes the file system beside its bytes, in a "
+    "Reader's job",
     "staging.capacity, .threads, .rate": "the buffer out of which a node computes",
     "tierN.capacity, .threads, .rate": "memory or a disk of each node, tier1 the fastest; rates "
     "are those of all its threads together",
@@ -63,6 +65,13 @@ def whole(value: Any, key: str) -> int:
         return int(str(value).replace("_", ""))
     except ValueError:
         raise ValueError(f"{key}: {value!r} is no whole number") from None
+
+
+def _seconds(value: Any, key: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"{key}: {value!r} is no number of seconds") from None
 
 
 def _rate(value: Any, key: str) -> Curve:
@@ -131,6 +140,8 @@ def _environment(environment: Environment, key: str, value: Any) -> Environment:
         return replace(environment, **changes)
     if key == "file_system.rate":
         return replace(environment, file_system=_rate(value, key))
+    if key == "file_system.request":
+        return replace(environment, file_request=_seconds(value, key))
     place, dot, field = key.partition(".")
     number = place.removeprefix("tier")
     if dot and place == "staging":

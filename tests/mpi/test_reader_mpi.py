@@ -18,6 +18,7 @@ import lmdb
 import pytest
 
 from lmdbio.observe import timeline
+from lmdbio.planning.policy import READERS
 
 pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 
@@ -61,6 +62,13 @@ def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
 ) -> None:
     assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed)
+
+
+def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
+    mpi: launch.Mpi, tmp_path: Path
+) -> None:
+    out = mpi.run(4, "simulated.py", tmp_path)
+    assert out.count("as simulated") == len(READERS)
 
 
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(

@@ -22,6 +22,7 @@ from lmdbio.simulate.settings import amount
         ("preprocess", 250, "environment.preprocess", 250),
         ("network", "1G", "environment.network", 1024),
         ("file_network", "500M", "environment.file_network", 500),
+        ("file_system.request", "0.5e-3", "environment.file_request", 0.0005),
         ("staging.capacity", "4G", "environment.staging.capacity", 4096),
         ("staging.threads", 3, "environment.staging.threads", 3),
         ("samples", "1_000", "data.count", 1000),

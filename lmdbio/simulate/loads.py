@@ -1,0 +1,193 @@
+"""loads: what each node of a Reader's job reads, sends and uses in each iteration. Pure.
+
+    extents, Job -> forecast.Outlook -> rows of each epoch: user, holder, source
+      counted by epoch and source        what ``reader.sources()`` will tell, to the byte
+      summed by iteration and node       what the clock of ``reader_job`` turns into seconds
+
+Requests and bytes of an epoch from the file are those of its forecast. They lie where they are
+first needed: a grain of a home in the iteration that has the first of its records, a window in the
+one that begins with it, else a record in its own.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.forecast import Forecast, Job, Outlook
+from lmdbio.planning.route import FILE, SOURCES
+from lmdbio.planning.supply import Rows
+
+__all__ = ["Loads", "loads_of"]
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class Loads:
+    """The loads of a job. Arrays of floats have the shape (iterations, nodes).
+
+    Attributes:
+        records, sizes: of each epoch by source, int64 of shape (epochs, 3): rows, and the bytes
+            that they take, each row's rounded up to a multiple of 8 (``Reader.sources``).
+        ends: for each epoch, the iteration that has its last record.
+        used: bytes that a node's ranks use.
+        held: bytes that its root takes out of its tiers, for itself and others.
+        sent, received: bytes between roots.
+        read, requests: bytes from the file and requests for them.
+        before: bytes and requests before the first iteration, of all nodes.
+        window_iterations: in which a window is used; 0: there are none.
+    """
+
+    records: I64
+    sizes: I64
+    ends: I64
+    used: F64
+    held: F64
+    sent: F64
+    received: F64
+    read: F64
+    requests: F64
+    before: tuple[int, int]
+    window_iterations: int
+
+
+class _Wanted(NamedTuple):
+    """The rows of an epoch that make a root read the file.
+
+    Attributes:
+        iterations, nodes: in which, and whose root.
+        sizes: bytes, as far as this tells parts of the epoch from one another.
+    """
+
+    iterations: I64
+    nodes: I64
+    sizes: F64
+
+
+def loads_of(outlook: Outlook, extents: _core.Extents, job: Job) -> Loads:
+    """Return the loads of a job.
+
+    Args:
+        outlook: of the job over these records.
+        extents: of all records.
+        job: whose epochs follow one another in batches.
+    """
+    return _Loading(outlook, extents, job).made()
+
+
+class _Loading:
+    """Sums up the loads of a job, epoch by epoch."""
+
+    def __init__(self, outlook: Outlook, extents: _core.Extents, job: Job) -> None:
+        self._outlook, self._extents, self._job = outlook, extents, job
+        self._lengths = extents["length"].astype(np.int64)
+        align = _core.ROW_ALIGNMENT
+        self._rooms = (self._lengths + align - 1) // align * align
+        self._count = len(extents)
+        self._iterations = -(-job.epochs * self._count // job.batch)
+        names = ("used", "held", "sent", "received", "read", "requests")
+        self._sums = {name: np.zeros((self._iterations, job.nodes)) for name in names}
+        self._is_touched = np.zeros(len(outlook.homes.grains.used) or 1, np.bool_)
+        self._window_iterations = 0
+
+    def made(self) -> Loads:
+        """Return the sums of all epochs."""
+        epochs, before = range(self._job.epochs), (0, 0)
+        records = np.zeros((len(epochs), len(SOURCES)), np.int64)
+        sizes = np.zeros_like(records)
+        for told in self._outlook.epochs():
+            if told.epoch is None:
+                before = told.read_bytes, told.requests
+            else:
+                self._add_epoch(told, told.epoch, records[told.epoch], sizes[told.epoch])
+        ends = (np.arange(1, len(epochs) + 1) * self._count - 1) // self._job.batch
+        return Loads(
+            records, sizes, ends, before=before, window_iterations=self._window_iterations,
+            **self._sums,
+        )  # fmt: skip
+
+    def _add_epoch(self, told: Forecast, number: int, records: I64, sizes: I64) -> None:
+        """Add the rows of an epoch."""
+        wanted = []
+        for rows in self._outlook.rows(number):
+            for source in range(len(SOURCES)):
+                some = rows.records[rows.sources == source]
+                records[source] += len(some)
+                sizes[source] += int(self._rooms[some].sum())
+            iterations = (number * self._count + rows.places) // self._job.batch
+            size = self._lengths[rows.records].astype(np.float64)
+            has_holder = rows.holders >= 0
+            is_sent = has_holder & (rows.holders != rows.users)
+            is_held = has_holder & (rows.sources != FILE) & (self._job.placement != "slices")
+            self._add("used", iterations, rows.users, size)
+            self._add("held", iterations[is_held], rows.holders[is_held], size[is_held])
+            self._add("sent", iterations[is_sent], rows.holders[is_sent], size[is_sent])
+            self._add("received", iterations[is_sent], rows.users[is_sent], size[is_sent])
+            wanted.append(self._wanted(number, rows, iterations, size))
+        self._add_reads(told, wanted)
+
+    def _add(self, name: str, iterations: I64, nodes: I64, amounts: F64) -> None:
+        """Add amounts of nodes in iterations, which ascend or not."""
+        if not len(iterations):
+            return
+        first, last = int(iterations.min()), int(iterations.max())
+        places = (iterations - first) * self._job.nodes + nodes
+        found = np.bincount(places, amounts, (last - first + 1) * self._job.nodes)
+        self._sums[name][first : last + 1] += found.reshape(-1, self._job.nodes)
+
+    def _add_reads(self, told: Forecast, wanted: list[_Wanted]) -> None:
+        """Add the reads of an epoch, as many as were forecast, where they are wanted."""
+        sizes = sum(float(one.sizes.sum()) for one in wanted)
+        rows = sum(len(one.sizes) for one in wanted)
+        if not sizes:
+            return
+        for one in wanted:
+            self._add("read", one.iterations, one.nodes, one.sizes * (told.read_bytes / sizes))
+            each = np.full(len(one.sizes), told.requests / rows)
+            self._add("requests", one.iterations, one.nodes, each)
+
+    def _wanted(self, number: int, rows: Rows, iterations: I64, size: F64) -> _Wanted:
+        """Return the rows for which a root reads the file, and how much."""
+        readers = np.where(rows.holders >= 0, rows.holders, rows.users)
+        if self._job.placement == "slices":
+            return _Wanted(self._of_rounds(number, rows.places), readers, size)
+        is_read = rows.sources == FILE
+        is_home = self._outlook.homes.records[rows.records] != _core.NO_HOME
+        grains = self._outlook.homes.grains
+        of_home = np.flatnonzero(is_read & is_home)
+        first = of_home[self._first_of(rows.records[of_home])]
+        rest = np.flatnonzero(is_read & ~is_home)
+        when = np.concatenate((iterations[first], iterations[rest]))
+        if self._outlook.rounds(self._outlook.epoch(number)) is not None:
+            when[len(first) :] = self._of_rounds(number, rows.places[rest])
+        sizes = np.concatenate((np.full(len(first), float(grains.size)), size[rest]))
+        return _Wanted(when, readers[np.concatenate((first, rest))], sizes)
+
+    def _first_of(self, records: I64) -> I64:
+        """Return which of some records are the first ones of their grains."""
+        grains = self._outlook.homes.grains.first(self._extents[records])
+        found, first = np.unique(grains, return_index=True)
+        first = first[~self._is_touched[found]]
+        self._is_touched[found] = True
+        return np.asarray(np.sort(first), np.int64)
+
+    def _of_rounds(self, number: int, places: I64) -> I64:
+        """Return the iterations in which the windows begin that have some places."""
+        epoch, batch = self._outlook.epoch(number), self._job.batch
+        rounds = self._outlook.rounds(epoch)
+        if rounds is None or not len(places):
+            return np.empty(0, np.int64)
+        if epoch.shuffle.held:  # windows stream evenly among what is held
+            places = places * rounds.epoch.count // self._count
+        begins = np.array([rounds.begin(one) for one in range(len(rounds) + 1)], np.int64)
+        longest = int(np.diff(begins).max()) * self._count // rounds.epoch.count
+        self._window_iterations = max(self._window_iterations, -(-longest // batch))
+        first = begins[rounds.of(places)] * self._count // rounds.epoch.count
+        return np.asarray((number * self._count + first) // batch, np.int64)

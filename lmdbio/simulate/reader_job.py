@@ -1,0 +1,244 @@
+"""reader_job: how long a Reader's job takes on a file, and where its records come from. Pure.
+
+    extents, Job --planning.forecast--> Loads --clock, by iteration--> Outcome
+
+Records come from where they come from in the job itself, since the same functions say so
+(``planning.homes``, ``dealt``, ``rounds``, ``supply``): the counts by epoch and source are those
+of ``reader.sources()`` of all ranks together, where no root was late. Seconds are a model:
+
+    load      of a node in an iteration: whichever takes longest of the file system, its link, the
+              network each way, its tiers, and making records ready; all go on beside one another
+    ready     = max(ready of the iteration before, when there is room for this one) + load
+    end       = the last node's max(end of the iteration before, ready) + what it computes
+
+A node reads as many iterations ahead as its staging buffer has room for. All nodes wait for one
+another after each iteration, and share the file system in it: requests and bytes of all nodes
+take its time one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.environment import Environment
+from lmdbio.planning.forecast import Job, Outlook
+from lmdbio.planning.homes import Homes, Room, Tiers
+from lmdbio.planning.policy import Policy
+from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
+from lmdbio.planning.route import SOURCES
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.simulate.job import Outcome
+from lmdbio.simulate.loads import Loads, loads_of
+
+__all__ = ["run_reader", "run_readers"]
+
+F64 = npt.NDArray[np.float64]
+I64 = npt.NDArray[np.int64]
+
+MIB = float(1 << 20)
+
+
+def run_reader(
+    extents: _core.Extents,
+    job: Job,
+    environment: Environment,
+    options: PlanOptions,
+    *,
+    alignment: int = PAGE_BYTES,
+    name: str = "reader",
+    reads_ahead: bool = True,
+) -> Outcome:
+    """Return what a job of a Reader comes to.
+
+    Args:
+        extents: of all records of the file, at least 1.
+        job: its epochs, batches, nodes, cache and order.
+        environment: rates of a node's tiers, in the order of the cache's (memory, disk), of the
+            network and the file system. Capacities and nodes are the job's.
+        options, alignment: of reads.
+        name: of the outcome.
+        reads_ahead: else a node reads an iteration's records when the one before has ended.
+
+    Raises:
+        ValueError: the cache has a tier that the environment has not; or as of ``Outlook``.
+    """
+    outlook = Outlook(extents, job, options, alignment)
+    environment = replace(environment, nodes=job.nodes)
+    loads = loads_of(outlook, extents, job)
+    shares = _tier_shares(outlook.homes, job.tiers)
+    if len(shares) > len(environment.tiers):
+        raise ValueError(
+            f"the cache has {len(shares)} tiers, and there are rates of {len(environment.tiers)}"
+        )
+    init = _init_seconds(loads, environment, shares)
+    compute = loads.used / MIB / environment.compute
+    seconds = _load_seconds(loads, environment, shares)
+    ahead = _ahead(loads, environment) if reads_ahead else 0
+    ends = _ends(seconds, compute, init, ahead)
+    bound = np.cumsum(compute.max(axis=1))
+    stalls = np.diff(ends - bound, prepend=init).clip(0)
+    return Outcome(
+        name,
+        float(bound[-1]),
+        float(ends[-1]),
+        init,
+        max(0.0, float(ends[-1] - bound[-1]) - init),
+        _by_source(loads.records),
+        stalls=stalls,
+        bytes=_by_source(loads.sizes),
+        epochs=_by_epoch(loads, ends, stalls, init),
+    )
+
+
+def run_readers(
+    extents: _core.Extents,
+    policies: Iterable[Policy],
+    job: Job,
+    environment: Environment,
+    options: PlanOptions,
+    windows: Shuffle,
+    *,
+    alignment: int = PAGE_BYTES,
+) -> Iterator[Outcome]:
+    """Return what each policy comes to, run by a Reader over a file, one after the other.
+
+    Args:
+        policies: each with those tiers of the job's cache that it uses, its own assignment, and
+            the job's order.
+        job: with a cache.
+        windows: the order of policies that need one by windows.
+        extents, environment, options, alignment: as of ``run_reader``.
+
+    Raises:
+        ValueError: the job has no cache; or as of ``run_reader``.
+    """
+    if job.cache is None:
+        raise ValueError("policies are compared with the tiers of a cache, and there is none")
+    plain = replace(job, cache=None, assignment="strided")
+    bound = run_reader(extents, plain, environment, options, alignment=alignment).bound_seconds
+    for policy in policies:
+        words = policy.words(job.cache, job.shuffle, windows)
+        if policy.name == "lower_bound":
+            yield Outcome(policy.name, bound, bound)
+            continue
+        if words is None:
+            yield Outcome(policy.name, bound, reason="no Reader runs it")
+            continue
+        own = replace(job, **words._asdict())
+        reason = _refusal(policy, extents, own, options, alignment)
+        if reason is not None:
+            yield Outcome(policy.name, bound, reason=reason)
+            continue
+        tiers = _tiers_of(environment, job.cache, own.cache)
+        yield run_reader(
+            extents, own, tiers, options, alignment=alignment, name=policy.name,
+            reads_ahead=bool(policy.stages) or policy.reorders,
+        )  # fmt: skip
+
+
+def _refusal(
+    policy: Policy, extents: _core.Extents, job: Job, options: PlanOptions, alignment: int
+) -> str | None:
+    """Return why a policy cannot load the records; None: it can."""
+    if job.cache is None:
+        return None
+    size = 0
+    if policy.fits:
+        size = Outlook(extents, job, options, alignment).homes.grains.used_bytes
+    memory, room = job.nodes * job.tiers.memory, job.nodes * job.room
+    return policy.refusal(size / MIB, memory / MIB, room / MIB)
+
+
+def _tiers_of(environment: Environment, cache: Cache, used: Cache | None) -> Environment:
+    """Return an environment with those tiers of a cache that are used."""
+    tiers = environment.tiers
+    if used is None:
+        return environment
+    if cache.memory and not used.memory:
+        tiers = tiers[1:]
+    return replace(environment, tiers=tiers)
+
+
+def _tier_shares(homes: Homes, room: Room) -> list[float]:
+    """Return which part of what roots hold each tier has: memory, disk, those that there are."""
+    if not (room.memory and room.disk):
+        return [1.0] if room.memory or room.disk else []
+    kept = [len(homes.kept(root)) for root in range(len(homes.parts))]
+    in_memory = sum(len(Tiers.of(grains, room, homes.grains.bits).memory) for grains in kept)
+    memory = in_memory / sum(kept) if sum(kept) else room.memory / sum(room)
+    return [memory, 1 - memory]
+
+
+def _init_seconds(loads: Loads, environment: Environment, shares: list[float]) -> float:
+    """Return how long it takes to fill the tiers before the first iteration."""
+    size, requests = loads.before
+    each, nodes = size / MIB / environment.nodes, environment.nodes
+    ways = [
+        size / MIB / environment.file_system.at(nodes) + requests * environment.file_request,
+        each / environment.file_network,
+    ]
+    for share, tier in zip(shares, environment.tiers, strict=False):
+        ways.append(each * share / tier.write_rate)
+    return max(ways)
+
+
+def _load_seconds(loads: Loads, environment: Environment, shares: list[float]) -> F64:
+    """Return how long each node takes to have each iteration's records: (iterations, nodes)."""
+    rates = np.array([environment.file_system.at(n) for n in range(1, environment.nodes + 1)])
+    clients = np.maximum(1, np.count_nonzero(loads.read, axis=1))
+    served = loads.read.sum(axis=1) / MIB / rates[clients - 1]
+    served += loads.requests.sum(axis=1) * environment.file_request
+    link = loads.read / MIB / environment.file_network
+    ways = [
+        np.where(loads.read > 0, np.maximum(served[:, np.newaxis], link), 0.0),
+        np.maximum(loads.sent, loads.received) / MIB / environment.network,
+        loads.used / MIB / (environment.staging_rate * environment.staging.threads),
+    ]
+    for share, tier in zip(shares, environment.tiers, strict=False):
+        ways.append(loads.held * share / MIB / tier.read_rate)
+    return np.asarray(np.maximum.reduce(ways), np.float64)
+
+
+def _ahead(loads: Loads, environment: Environment) -> int:
+    """Return how many iterations a node reads ahead: windows have memory of their own."""
+    iterations, each = len(loads.used), float(loads.used.mean())
+    room = environment.staging.capacity * MIB
+    staged = iterations if room >= each * iterations else int(room / each)
+    return min(iterations, max(1, staged, loads.window_iterations))
+
+
+def _ends(seconds: F64, compute: F64, init: float, ahead: int) -> F64:
+    """Return when each iteration ends for all nodes.
+
+    Args:
+        seconds, compute: of each node to load and to use an iteration, (iterations, nodes).
+        init: when the first one may be loaded.
+        ahead: iterations that are loaded ahead; 0: each when the one before has ended.
+    """
+    ends, ready, now = np.empty(len(seconds)), np.full(seconds.shape[1], init), init
+    for number, (load, use) in enumerate(zip(seconds, compute, strict=True)):
+        before = number - 1 - ahead
+        ready = np.maximum(ready, ends[before] if before >= 0 else init) + load
+        now = ends[number] = float((np.maximum(ready, now) + use).max())
+    return ends
+
+
+def _by_source(counts: I64) -> tuple[dict[str, int], ...]:
+    """Return the counts of each epoch, by the names of their sources."""
+    return tuple(dict(zip(SOURCES, row, strict=True)) for row in counts.tolist())
+
+
+def _by_epoch(
+    loads: Loads, ends: F64, stalls: F64, init: float
+) -> tuple[tuple[float, float], ...]:
+    """Return the seconds of each epoch, up to its last record, and how much of it is waiting."""
+    lasts = ends[loads.ends]
+    waited = np.cumsum(stalls)[loads.ends]
+    seconds = np.diff(lasts, prepend=init).tolist()
+    return tuple(zip(seconds, np.diff(waited, prepend=0.0).tolist(), strict=True))
