@@ -15,7 +15,7 @@ from lmdbio import simulate as model
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.plan import open_source
 from lmdbio.machine import calibration, storage
-from lmdbio.machine.measured import file_system_rate, tier_rate
+from lmdbio.machine.measured import file_system_rate, store_rates, tier_rate
 from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
 
 if sys.version_info >= (3, 11):
@@ -129,7 +129,10 @@ def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str
         return scenario, f"file system: {why}"
     rate = file_system_rate(kept.calibration)
     network = max(scenario.environment.file_network, *(one for _, one in rate.points))
-    environment = replace(scenario.environment, file_system=rate, file_network=network)
+    request = store_rates(kept.calibration).out_of_order_seconds
+    environment = replace(
+        scenario.environment, file_system=rate, file_network=network, file_request=request
+    )
     points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
     return (
         replace(scenario, environment=environment),

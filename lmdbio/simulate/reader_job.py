@@ -6,14 +6,16 @@ Records come from where they come from in the job itself, since the same functio
 (``planning.homes``, ``dealt``, ``rounds``, ``supply``): the counts by epoch and source are those
 of ``reader.sources()`` of all ranks together, where no root was late. Seconds are a model:
 
-    load      of a node in an iteration: whichever takes longest of the file system, its link, the
-              network each way, its tiers, and making records ready; all go on beside one another
-    ready     = max(ready of the iteration before, when there is room for this one) + load
+    served    by the file system, which all nodes share: requests and bytes of an iteration take
+              its time one after the other, those of the next one after them
+    load      of a node in an iteration: whichever takes longest of its link to the file system,
+              the network each way, its tiers, and making records ready, all beside one another
+    ready     = max(ready of the iteration before, when there is room for this one) + load; no
+              earlier than what the node reads is served
     end       = the last node's max(end of the iteration before, ready) + what it computes
 
 A node reads as many iterations ahead as its staging buffer has room for. All nodes wait for one
-another after each iteration, and share the file system in it: requests and bytes of all nodes
-take its time one after the other.
+another after each iteration.
 """
 
 from __future__ import annotations
@@ -40,6 +42,7 @@ __all__ = ["run_reader", "run_readers"]
 
 F64 = npt.NDArray[np.float64]
 I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 MIB = float(1 << 20)
 
@@ -79,8 +82,9 @@ def run_reader(
     init = _init_seconds(loads, environment, shares)
     compute = loads.used / MIB / environment.compute
     seconds = _load_seconds(loads, environment, shares)
+    served = _served_seconds(loads, environment)
     ahead = _ahead(loads, environment) if reads_ahead else 0
-    ends = _ends(seconds, compute, init, ahead)
+    ends = _ends(served, loads.read > 0, seconds, compute, init, ahead)
     bound = np.cumsum(compute.max(axis=1))
     stalls = np.diff(ends - bound, prepend=init).clip(0)
     return Outcome(
@@ -189,20 +193,23 @@ def _init_seconds(loads: Loads, environment: Environment, shares: list[float]) -
 
 
 def _load_seconds(loads: Loads, environment: Environment, shares: list[float]) -> F64:
-    """Return how long each node takes to have each iteration's records: (iterations, nodes)."""
-    rates = np.array([environment.file_system.at(n) for n in range(1, environment.nodes + 1)])
-    clients = np.maximum(1, np.count_nonzero(loads.read, axis=1))
-    served = loads.read.sum(axis=1) / MIB / rates[clients - 1]
-    served += loads.requests.sum(axis=1) * environment.file_request
-    link = loads.read / MIB / environment.file_network
+    """Return how long each node is busy with each iteration's records: (iterations, nodes)."""
     ways = [
-        np.where(loads.read > 0, np.maximum(served[:, np.newaxis], link), 0.0),
+        loads.read / MIB / environment.file_network,
         np.maximum(loads.sent, loads.received) / MIB / environment.network,
         loads.used / MIB / (environment.staging_rate * environment.staging.threads),
     ]
     for share, tier in zip(shares, environment.tiers, strict=False):
         ways.append(loads.held * share / MIB / tier.read_rate)
     return np.asarray(np.maximum.reduce(ways), np.float64)
+
+
+def _served_seconds(loads: Loads, environment: Environment) -> F64:
+    """Return how long the file system is busy with each iteration, for all nodes."""
+    rates = np.array([environment.file_system.at(n) for n in range(1, environment.nodes + 1)])
+    clients = np.maximum(1, np.count_nonzero(loads.read, axis=1))
+    served = loads.read.sum(axis=1) / MIB / rates[clients - 1]
+    return np.asarray(served + loads.requests.sum(axis=1) * environment.file_request, np.float64)
 
 
 def _ahead(loads: Loads, environment: Environment) -> int:
@@ -213,19 +220,24 @@ def _ahead(loads: Loads, environment: Environment) -> int:
     return min(iterations, max(1, staged, loads.window_iterations))
 
 
-def _ends(seconds: F64, compute: F64, init: float, ahead: int) -> F64:
+def _ends(served: F64, reads: Flags, loads: F64, uses: F64, init: float, ahead: int) -> F64:
     """Return when each iteration ends for all nodes.
 
     Args:
-        seconds, compute: of each node to load and to use an iteration, (iterations, nodes).
+        served: seconds of the file system for an iteration, (iterations,).
+        reads: whether a node has a part in that, (iterations, nodes).
+        loads, uses: seconds of a node to have an iteration, and to compute with it.
         init: when the first one may be loaded.
         ahead: iterations that are loaded ahead; 0: each when the one before has ended.
     """
-    ends, ready, now = np.empty(len(seconds)), np.full(seconds.shape[1], init), init
-    for number, (load, use) in enumerate(zip(seconds, compute, strict=True)):
+    ends, ready, now, given = np.empty(len(served)), np.full(loads.shape[1], init), init, init
+    for number in range(len(served)):
         before = number - 1 - ahead
-        ready = np.maximum(ready, ends[before] if before >= 0 else init) + load
-        now = ends[number] = float((np.maximum(ready, now) + use).max())
+        begin = float(ends[before]) if before >= 0 else init
+        given = max(given, begin) + float(served[number])
+        ready = np.maximum(ready, begin) + loads[number]
+        ready = np.maximum(ready, np.where(reads[number], given, 0.0))
+        now = ends[number] = float((np.maximum(ready, now) + uses[number]).max())
     return ends
 
 
