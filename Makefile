@@ -42,7 +42,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
 .PHONY: help clients demo test test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
-        writers law endurance clean
+        writers law endurance policies clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -118,6 +118,13 @@ format: $(VENV)/.dev  ## mend what ruff and clang-format can mend by themselves
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 	$(BIN)/clang-format -i $(C_LAYOUT)
+
+# The same job for each, in an exact order: what computes sleeps, and the store has no page cache.
+policies: $(VENV)/.dev  ## measure every policy on the modelled store, and draw them; some minutes
+	$(BIN)/python -m benchmarks.cluster.run --ranks 8 --nodes 4 --policies all --assignments strided --epochs 3 --rounds 3 \
+	    --sets 110k --mib 600 --no-verify --set page_cache=0 --compute-ms 40 \
+	    --json cluster-data/policies.json
+	$(BIN)/python -m benchmarks.cluster.policies cluster-data/policies.json
 
 clean:  ## remove the environment and all that was built
 	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data *.egg-info

@@ -205,6 +205,7 @@ class Measuring:
             "drop_all": not self.asked.drop_data_only,
             "barrier": self.asked.barrier,
             "reader": self.asked.reader,
+            "constants": dict(store.constants),
             "cells": [asdict(one.cell) for one in made],
             "runs": [run.as_json() for run in runs],
         }

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from benchmarks.cluster import counters, ways
+from benchmarks.cluster import counters, simulated, ways
 from lmdbio.bench import trials
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.locate.open import open_record_index
@@ -125,7 +125,7 @@ class Ranks:
 
     Args:
         plan: "mounts", "ranks_per_node", "folder" (what the mounts show), "drop_all",
-            "barrier", "reader" (options), "cells" and "runs".
+            "barrier", "reader" (options), "constants" (of the store), "cells" and "runs".
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
@@ -176,8 +176,14 @@ class Ranks:
         if told is None:
             return None
         needed = self.needed(cell, [places for _, places in told])
-        result = summary([one for one, _ in told], traffic, needed)
-        return result | {"resident": resident}
+        result = summary([one for one, _ in told], traffic, needed) | {"resident": resident}
+        if run["lane"]["policy"] and not result["error"]:
+            found = extents(str(Path(self.plan["folder"]) / cell["dataset"]))
+            size = self.plan["reader"]["request_bytes_max"]
+            result["simulated"] = simulated.simulate(
+                run["lane"], cell, found, self.plan["constants"], size
+            )
+        return result
 
     def measure(
         self, way: ways.Way, look: Callable[[Any], None] | None

@@ -31,14 +31,17 @@ from benchmarks.cluster.measuring import Measuring, Report
 from benchmarks.cluster.sweep import (
     CACHE,
     CACHED,
+    LOCAL,
     MIXED,
     MODES,
+    POLICIES,
     SCALINGS,
     SETS,
     Cell,
     Shape,
     cells,
     mode_lanes,
+    policy_lanes,
 )
 from benchmarks.command import words_of
 from benchmarks.pfs import pfs
@@ -112,6 +115,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--ranks-per-node-max", type=int, default=16, metavar="N",
         help="leave out combinations with more (16)")
     add("--modes", metavar="MODES", help=f"of {','.join(MODES)}, or all")
+    add("--policies", default="", metavar="P,...",
+        help=f"instead of modes, each simulated as well: of {','.join(POLICIES)}, or all; "
+        "benchmarks.cluster.policies draws them out of --json FILE")
     add("--sets", metavar="SETS", help=f"of {','.join(SETS)}")
     add("--assignments", metavar="A,...", help=f"of {','.join(ASSIGNMENTS)} (blocked)")
     add("--scalings", metavar="S,...", help=f"of {','.join(SCALINGS)} (strong)")
@@ -121,7 +127,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--block-iterations", type=int, default=0, metavar="K",
         help="of modes that coalesce; 0: as they choose")
     add("--cache", default=CACHE, metavar="WORDS",
-        help=f"of each root, in modes {CACHED} and {MIXED} ({CACHE})")
+        help=f"of each root, in modes {CACHED}, {LOCAL}, {MIXED} and policies ({CACHE})")
     add("--memory-mib", type=int, metavar="N", help="memory_bytes_max of every Reader")
     add("--depth", type=int, metavar="N", help="of every Reader, as --request-kib and --slots")
     add("--request-kib", type=int, metavar="N", help="request_bytes_max")
@@ -189,6 +195,10 @@ def settle(asked: argparse.Namespace) -> None:
     asked.lanes = mode_lanes(
         asked.modes, asked.tokens, asked.engines, asked.block_iterations, asked.cache
     )
+    if asked.policies:
+        asked.modes = ()
+        asked.lanes = policy_lanes(words_of(POLICIES, asked.policies), asked.cache)
+        asked.request_kib = asked.request_kib or MIB // 1024
     reader = {
         "memory_bytes_max": asked.memory_mib and asked.memory_mib * MIB,
         "depth": asked.depth,

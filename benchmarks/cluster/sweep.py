@@ -13,8 +13,12 @@ Source: LMDBIO (ACM TOPC 2019), sections 3.2, 5.2 and 5.3.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
+
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.policy import READERS, Policy
+from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 KIB, MIB = 2**10, 2**20
 
@@ -25,14 +29,18 @@ SHUFFLES = ("global", "group", "window")
 #: Exact order out of memory that roots keep for all epochs; and an order of windows, of which
 #: they keep as much, and the rest streams.
 CACHED, MIXED = "cached", "mixed"
+#: Exact order, and of each batch ranks take what their root keeps.
+LOCAL = "local"
 #: Of each root, as ``lmdbio.Cache`` has it.
 CACHE = "memory=1G"
 #: Mode "coal" whose roots read slices in two phases.
 TWO_PHASE = "two-phase"
 MODES = (
     PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, "auto", *SHUFFLES,
-    CACHED, MIXED, PLAIN,
+    CACHED, LOCAL, MIXED, PLAIN,
 )  # fmt: skip
+#: The policies that a Reader runs, but for the one that reads nothing ahead: a Reader does.
+POLICIES = tuple(name for name in READERS if name != "naive")
 SCALINGS = ("strong", "weak")
 
 
@@ -104,6 +112,8 @@ class Lane:
         engine: of a Reader; "": the mode's.
         phases: of a Reader; 0: the mode's.
         shuffle, cache: of a Reader; "": none.
+        assignment: of a Reader; "": the cell's.
+        policy: that a Reader follows, which is simulated, too; "": none.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -127,6 +137,8 @@ class Lane:
     shuffle: str = ""
     cache: str = ""
     phases: int = 0
+    assignment: str = ""
+    policy: str = ""
 
     @property
     def reads_records(self) -> bool:
@@ -262,7 +274,7 @@ def mode_lanes(
         tokens: mode "stag" runs once with each number.
         engines: modes with explicit reads run once with each; "": as the mode says.
         block_iterations: of those that coalesce; 0: as they choose.
-        cache: of modes "cached" and "mixed".
+        cache: of modes "cached", "local" and "mixed".
     """
     made = [Lane(PY_LMDB, "py-lmdb")] if PY_LMDB in modes else []
     for mode in modes:
@@ -276,12 +288,42 @@ def mode_lanes(
                 elif mode == MIXED:
                     words = f"{cache},placement=mixed"
                     made.append(Lane(mode, "reader", "auto", shuffle="window", cache=words))
+                elif mode == LOCAL:
+                    lane = Lane(mode, "reader", "auto", shuffle="global", cache=cache)
+                    made.append(replace(lane, assignment="local"))
                 elif mode == TWO_PHASE:
                     made.append(Lane(mode, "reader", "coal", phases=2))
                 elif mode not in (PY_LMDB, PLAIN):
                     name = f"{mode}/{count} {engine}" if count else f"{mode} {engine}"
                     made.append(Lane(name.rstrip(), "reader", mode, count, engine, iterations))
     return made
+
+
+def policy_lanes(policies: Sequence[str], cache: str) -> list[Lane]:
+    """The lanes of policies, in global order or by windows.
+
+    Args:
+        policies: of POLICIES.
+        cache: tiers of each root, of which each takes what it uses.
+    """
+    windows, made = Shuffle.windows(2, 1), []  # stands for one whose sizes suit the data set
+    for name in policies:
+        words = Policy.named(name).words(Cache.parse(cache), GLOBAL, windows)
+        assert words is not None  # all of POLICIES have some
+        shuffle = "window" if words.shuffle == windows else "global"
+        made.append(
+            Lane(name, "reader", "auto", shuffle=shuffle, cache=cache_text(words.cache),
+                 assignment=words.assignment, policy=name)
+        )  # fmt: skip
+    return made
+
+
+def cache_text(cache: Cache | None) -> str:
+    """Return the words of a cache, as ``Cache.parse`` takes them; None: none."""
+    if cache is None:
+        return ""
+    given = ((field.name, getattr(cache, field.name)) for field in fields(cache))
+    return ",".join(f"{name}={value}" for name, value in given if value)
 
 
 def plain(

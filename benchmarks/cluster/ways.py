@@ -80,6 +80,7 @@ class Account:
             roots read as soon as they can, before all ranks have opened.
         mode: of a Reader, as it came out.
         stats: of a Reader.
+        sources: of a Reader, by epoch and source: records, and bytes.
     """
 
     records: int = 0
@@ -96,6 +97,7 @@ class Account:
     read_since: float = 0.0
     mode: dict[str, Any] = field(default_factory=dict)
     stats: dict[str, float] = field(default_factory=dict)
+    sources: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
 
 class Way(Protocol):
@@ -211,7 +213,7 @@ class ByReader:
             task.cell["batch"],
             comm=task.comm,
             mode=mode,
-            assignment=task.cell["assignment"],
+            assignment=task.lane["assignment"] or task.cell["assignment"],
             shuffle=task.lane["shuffle"] or None,
             cache=task.lane["cache"] or None,
             epochs=task.cell["epochs"],
@@ -250,6 +252,7 @@ class ByReader:
         account.reads = stats.window_bytes > 0 or stats.blocks > 0
         account.mode = asdict(self.reader.mode)
         account.stats = asdict(stats)
+        account.sources = {str(epoch): by for epoch, by in self.reader.sources().items()}
         account.seek_s = stats.locate_seconds
         account.io_s = stats.fill_seconds
         account.turn_s = stats.turn_seconds
