@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from lmdbio import cli
+from lmdbio.machine import calibration, storage
 from lmdbio.planning.policy import READERS
 from lmdbio.simulate import POLICIES
 from tests.cli.simulating import call, told
@@ -103,3 +104,45 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
 def test_a_wrong_use_is_told(data: Path, words: list[str], text: str) -> None:
     result = call(*(str(data) if word == "DATA" else word for word in words))
     assert result.exit_code != 0 and text in result.output + str(result.exception)
+
+
+def test_a_request_takes_as_long_as_tune_measured(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    kept = calibration.identity(storage.look_at_folder(data))
+    samples = [
+        calibration.Sample("direct", "stream", 1 << 20, 4, 1000, 1.0),
+        calibration.Sample("direct", "random", 128 << 10, 4, 80, 1.0),
+    ]
+    calibration.store(calibration.Calibration(kept, 1.0, tuple(samples)))
+    words = data, "--epochs", 1, "--shuffle", "global", "--nodes", 1, "--batch-size", 20
+    fast, slow = (
+        told(*words, *more)["policies"]["reader"]["seconds"]
+        for more in (("--set", "file_system.request=0"), ())
+    )
+    rates = [sample.rate for sample in samples]
+    each = (128 << 10) * (1 / rates[1] - 1 / rates[0])
+    assert slow - fast == pytest.approx(400 * each, rel=0.2), "a record is a request, nearly"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("disk=FOLDER,disk_bytes=3M",),
+        ("memory=1M,disk=FOLDER,disk_bytes=3M", "--assignment", "local"),
+        ("memory=4M,placement=window", "--shuffle", "windows:8x4"),
+        ("memory=4M,placement=mixed", "--shuffle", "windows:8x4"),
+        ("memory=4M,placement=next", "--shuffle", "global"),
+    ],
+)
+def test_every_cache_that_plan_takes_is_simulated(
+    data: Path, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    cache, *more = words
+    job = data, "--cache", cache.replace("FOLDER", str(tmp_path)), "--nodes", 2, "--ranks", 2
+    job = *job, "--epochs", 2, "--batch-size", 32, *more
+    one = told(*job)["policies"]["reader"]
+    epochs = [row for row in planned(*job)["epochs"] if row["epoch"] is not None]
+    assert one["counts"] == [row["records"] for row in epochs]
+    assert one["seconds"] >= one["bound_seconds"]
