@@ -247,7 +247,7 @@ def tell_epochs(
 ) -> None:
     """Plan the reads of whole epochs, of a job with caches or in an order, and print them."""
     if job is not None:
-        if job.cache.warm == "window":
+        if job.cache is not None and job.cache.warm == "window":
             record_bytes = source.used_bytes / source.count
             job = replace(job, first=Shuffle.warming(source.count, record_bytes))
         words = shuffle[0] if shuffle is not None else "the records' own"

@@ -13,12 +13,13 @@
 | locality_aware | home | either | yes | own, peers, file | |
 | hdmlp | frequency | all | - | own, file | peers when they are quicker |
 | lmdbio | home | all | - | own, peers, file | the first use fills; each record is read once |
+| lmdbio_mixed | home | memory | - | own, peers, file | what no node holds comes in windows |
 
 "memory" is the first tier that has room, "disk" the last one. ``Policy.words`` tells a Reader how
 to follow a policy, where it can.
 
 Source: the papers' loaders, as the HDMLP thesis compares them in sections 2.3 and 4.1.4; the last
-row is this project's own.
+rows are this project's own.
 """
 
 from __future__ import annotations
@@ -170,6 +171,7 @@ POLICIES = (
     Policy("locality_aware", "home", "either", preloads=True, stages=("own", "peer", "file")),
     Policy("hdmlp", "frequency", "all", stages=("own", "file"), on_demand=True),
     Policy("lmdbio", "home", "all", keeps_staged=True, stages=("own", "peer", "file")),
+    Policy("lmdbio_mixed", "home", "memory", keeps_staged=True, stages=("own", "peer", "file")),
 )
 
 #: The policies that a Reader runs. ``Policy`` has their tiers, and whether they preload.
@@ -181,4 +183,5 @@ READERS = {
     "lbann_preloading": _Reader("home"),
     "locality_aware": _Reader("home", "local"),
     "lmdbio": _Reader("home"),
+    "lmdbio_mixed": _Reader("mixed", windows=True),
 }
