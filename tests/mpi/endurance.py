@@ -80,6 +80,7 @@ phases.SLICE_BYTES = 16 << 10
 #: Each root keeps some grains of them, in memory or in cache files.
 homes.GRAIN_BYTES_MIN = 4096
 DISKS = Path(WORLD.bcast(tempfile.mkdtemp() if RANK == 0 else None))
+MIXED = ["memory=100K,placement=mixed"]
 ON_DISKS = [f"disk={DISKS}", f"memory=100K,disk={DISKS},disk_bytes=300K"]
 
 
@@ -129,7 +130,8 @@ def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
     shuffle = cache = None
     if not is_seeking(mode):
         shuffle = chance.choice([None, "groups:16", "windows:5x4"])
-        cache = chance.choice([*[None] * 4, "memory=8M", "memory=300K,warm=preload", *ON_DISKS])
+        kept = ["memory=8M", "memory=300K,warm=preload", *ON_DISKS, *MIXED * (shuffle is not None)]
+        cache = chance.choice([*[None] * 4, *kept])
     return Cycle(
         set=number,
         comm=chance.choice(comms),

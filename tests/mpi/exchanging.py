@@ -97,7 +97,7 @@ def read(
         PATH, BATCH, comm=COMM, shuffle=shuffle, seed=3, epochs=EPOCHS, assignment=assignment,
         ranks_per_node=per_node, slots=2, mode=Mode(block_iterations=2, phases=2), cache=cache,
     ) as rdr:  # fmt: skip
-        are_windows = cache is None and len(rdr.schedule.teams) > 1
+        are_windows = (cache is None or "mixed" in cache) and len(rdr.schedule.teams) > 1
         assert rdr.mode.phases == 1 + are_windows, rdr.windows
         schedule, t = rdr.schedule, 0
         try:
@@ -120,7 +120,9 @@ ORDERS = itertools.cycle(
 #: The same for roots that keep parts of the file; the second of them less than all of it.
 KEPT = itertools.cycle(
     [("global", "strided", "memory=1G"), (None, "blocked", "memory=500K"),
-     ("global", "blocked", "memory=1G,warm=preload"), ("global", "local", "memory=1G")]
+     ("global", "blocked", "memory=1G,warm=preload"), ("global", "local", "memory=1G"),
+     ("windows:9x8", "strided", "memory=200K,placement=mixed"),
+     ("groups:64", "blocked", "memory=90K,placement=mixed,warm=preload")]
 )  # fmt: skip
 ACTS = [(goes_on, dawdles), (dawdles, goes_on), (leaves, goes_on), (leaves, leaves),
         (leaves, dawdles), (sleeps, goes_on), (computes, computes), (computes, dawdles),
