@@ -28,6 +28,7 @@ from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
 from lmdbio.planning.homes import HomeSources
+from lmdbio.planning.kept_sources import KeptSources, OwnSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
@@ -39,6 +40,7 @@ from lmdbio.reader.hold_up import HoldUp
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.home import Home
 from lmdbio.reader.home_store import HomeStore
+from lmdbio.reader.record_store import RecordStore
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
@@ -81,7 +83,7 @@ class JointSupply:
         self,
         source: RootSource,
         schedule: Schedule,
-        sources: Sources | HomeSources,
+        sources: Sources | HomeSources | KeptSources | OwnSources,
         holdings: Holdings,
         team: int,
         window: share.NodeWindow,
@@ -352,7 +354,7 @@ def _is_guarded() -> None:
 def supply_jointly(
     source: RootSource,
     schedule: Schedule,
-    held: HomeStore | Epochs,
+    held: HomeStore | RecordStore | Epochs,
     team: int,
     window: share.NodeWindow,
     request_bytes_max: int,
@@ -369,7 +371,7 @@ def supply_jointly(
         stage_bytes_max: of rows on their way from its disk.
         As ``JointSupply``, the others.
     """
-    sources: Sources | HomeSources
+    sources: Sources | HomeSources | KeptSources | OwnSources
     holdings: Holdings
     options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
     if isinstance(held, HomeStore):
@@ -377,6 +379,9 @@ def supply_jointly(
         options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
         store = replace(held, sources=sources)
         holdings = Home(source, store, options, stage_bytes_max, exchange, counter)
+    elif isinstance(held, RecordStore):
+        options = replace(options, gap_bytes_max=0)
+        sources, holdings = held.open(source, schedule, options, exchange, counter)
     else:
         sources = Sources(schedule, held)
         holdings = Windows(

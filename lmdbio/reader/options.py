@@ -12,7 +12,8 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.locate.open import Check, Order
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
-from lmdbio.planning.cache import Cache
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.planning.keepers import refuse_frequency
 from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import ASSIGNMENTS
@@ -94,6 +95,7 @@ class ReaderOptions:
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
         cache = _cache(cache, assignment)
+        _refuse_endless(cache, epochs, numbers["iterations"])
         _refuse_orders(mode, order, shuffle, cache)
         if start < 0 and (shuffle is not None or epochs is not None):
             raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
@@ -237,12 +239,24 @@ def _cache(given: Any, assignment: str) -> Cache | str | None:
         return None
     if not isinstance(given, Cache):
         raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
-    if given.placement != "home":
+    if given.placement not in ("home", *RECORD_PLACEMENTS):
         raise ValueError(
-            "a Reader's cache has placement='home': the others are for lmdbio plan and lmdbio "
-            "simulate"
+            f"a Reader's cache has placement='home', {', '.join(map(repr, RECORD_PLACEMENTS))}: "
+            "the others are for lmdbio plan and lmdbio simulate"
+        )
+    if given.placement != "home" and assignment == LOCAL:
+        raise ValueError(
+            f'assignment="local" needs placement=home: with {given.placement} roots keep what '
+            "their ranks use"
         )
     return given
+
+
+def _refuse_endless(cache: Cache | str | None, epochs: int | None, iterations: object) -> None:
+    """Raise ValueError where a cache counts uses without an end."""
+    is_endless = epochs is None and iterations is None
+    if isinstance(cache, Cache) and cache.placement == "frequency" and is_endless:
+        refuse_frequency(1, 1, None)
 
 
 def _shuffle(given: Any) -> Shuffle | str | None:

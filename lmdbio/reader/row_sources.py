@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.caching import Caching, Wish, agree_cache
@@ -111,7 +112,12 @@ def agree_row_sources(
         measure_extents(job, sizing, source, roots_here)
         return sizing.request_bytes_max
 
-    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
+    if isinstance(wish.cache, Cache) and wish.cache.placement in RECORD_PLACEMENTS:
+        from lmdbio.reader.record_cache import agree_records  # others begin sooner without it
+
+        caching = agree_records(job, wish.cache, schedule, source, measure, roots_here=roots_here)
+    else:
+        caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
     if caching.are_kept:
         is_whole = caching.is_whole and (caching.are_sent or len(schedule.teams) == 1)
         sizing.keep(is_whole=is_whole, buffer_bytes=caching.buffer_bytes)
