@@ -33,6 +33,7 @@ from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.home import BLOCKS_AHEAD, BLOCKS_AHEAD_MIN, BLOCKS_AT_ONCE, ROWS_AHEAD
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.stage import Region, Stage
 
 __all__ = ["Arena"]
 
@@ -71,10 +72,11 @@ class Span(Holding):
 
 
 class _Coming(NamedTuple):
-    """Records on their way, by their places in the arena."""
+    """Records on their way, by their places in the arena; and the region that they are read to."""
 
     places: I64
     fetch: Fetch
+    region: Region
 
 
 class Arena(Holdings):
@@ -122,6 +124,7 @@ class Arena(Holdings):
         self._addresses: U64 = (ends - sizes).astype(np.uint64) + np.uint64(memory.address)
         part = self._size // BUFFER_PART
         self._buffer_bytes = min(max(part, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
+        self._ring = Stage(FETCHES * self._buffer_bytes)
         self._wanted: deque[I64] = deque()
         self._coming: deque[_Coming] = deque()
         self._spans: deque[Span] = deque()
@@ -142,7 +145,8 @@ class Arena(Holdings):
     @property
     def awaited(self) -> Awaited | None:
         """The oldest reads that are under way; None: there are none."""
-        return self._coming[0].fetch.reads.awaited if self._coming else None
+        reads = self._coming[0].fetch.reads if self._coming else None
+        return None if reads is None else reads.awaited
 
     @property
     def counts(self) -> Stats:
@@ -205,6 +209,7 @@ class Arena(Holdings):
     def free(self) -> None:
         """Free the memory of all records."""
         self._memory = _core.Memory(1)
+        del self._ring
 
     # --- blocks
 
@@ -279,7 +284,12 @@ class Arena(Holdings):
                 self._wanted.appendleft(places[order[fits:]])
                 order = order[:fits]
             fetch = Fetch(self._source, self._options, extents[order])
-            self._coming.append(_Coming(places[order], fetch))
+            region = self._ring.take(fetch.size)
+            if region is None:  # of a record that is larger than a buffer
+                self._wanted.appendleft(places[order])
+                break
+            fetch.start(region)
+            self._coming.append(_Coming(places[order], fetch, region))
             self._counter.planned(begun, fetch.totals)
 
     def _land(self, coming: _Coming) -> bool:
@@ -287,12 +297,13 @@ class Arena(Holdings):
         fetch = coming.fetch
         if not fetch.poll():
             return False
-        begun_s, ended_s = fetch.reads.ticket.times
+        begun_s, ended_s = fetch.times
         took_s = ended_s - max(begun_s, self._landed_s)  # not behind those before
         self._landed_s = ended_s
         self.slowest_s = max(took_s, 0.9 * self.slowest_s)
         fetch.copy_to(self._addresses[coming.places])
         fetch.close()
+        self._ring.give_back(coming.region)
         self._states[coming.places] = PRESENT
         self._left -= len(coming.places)
         self._counter.warmed(fetch.totals.buffer_bytes)

@@ -31,6 +31,7 @@ from lmdbio.reader.fetching import Fetch
 from lmdbio.reader.flight import Awaited
 from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.stage import Region, Stage
 
 __all__ = ["Recurring"]
 
@@ -38,9 +39,9 @@ I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
-#: Blocks that are read ahead: at least so many, and at most; between them as many as have room in
-#: a part of the memory.
-BLOCKS_AHEAD_MIN, BLOCKS_AHEAD, BUFFER_PART = 2, 64, 20
+#: Blocks that are looked at ahead, at most; those that are read have room in a part of the memory,
+#: or in as much as so many times the first block needs.
+BLOCKS_AHEAD, BUFFER_PART, BUFFER_BLOCKS = 64, 20, 2.5
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,9 +54,10 @@ class Batch(Holding):
         held: records that are copied out of cells, by their places in ``uses.records``.
         kept: the same of those that are held from then on.
         dropped: records that are not.
-        fetch: of the others; None: there are none.
-        buffer: of those that are copied out of cells.
-        size: bytes of both buffers.
+        missed: records that are not held, as of ``held``, in the order of the file.
+        fetch: of the others.
+        size: bytes of all of them.
+        region: with all of them; None: it is not there yet.
     """
 
     is_own: Flags
@@ -64,9 +66,10 @@ class Batch(Holding):
     held: I64
     kept: I64
     dropped: I64
-    fetch: Fetch | None
-    buffer: _core.Memory | None
+    missed: I64
+    fetch: Fetch
     size: int
+    region: Region | None = None
 
     def by_source(self, records: I64) -> Iterator[tuple[Source, Flags]]:
         """Yield the sources of its rows, and which of them come from each."""
@@ -105,6 +108,7 @@ class Recurring(Holdings):
         capacity = memory.size // cell
         self._soonest = _core.Soonest(schedule.count, capacity)
         self._cells: _core.Cells | None = _core.Cells(memory, cell, schedule.count)
+        self._ring: Stage | None = None  # of buffers
         self._batches: deque[Batch] = deque()
         self._has_ended = False
 
@@ -116,7 +120,8 @@ class Recurring(Holdings):
     def awaited(self) -> Awaited | None:
         """The reads of the block that is handed on next; None: none are under way."""
         first = next((one for one in self._batches if not one.has_arrived), None)
-        return None if first is None or first.fetch is None else first.fetch.reads.awaited
+        reads = None if first is None else first.fetch.reads
+        return None if reads is None else reads.awaited
 
     @property
     def progress(self) -> int:
@@ -137,41 +142,41 @@ class Recurring(Holdings):
         self._hand_on_in_order()
         while self._batches and self._batches[0].is_used_up:
             self._end(self._batches.popleft())
-        while self._may_look_ahead():
+        while not self._has_ended and len(self._batches) < BLOCKS_AHEAD:
+            if self._batches and not self._start(self._batches[-1]):
+                break
             uses = self._uses.take()
             if uses is None:
                 self._has_ended = True
                 break
             self._batches.append(self._look_at(uses))
             self._next += 1
-            self._hand_on_in_order()
+        if self._batches:
+            self._start(self._batches[-1])
+        self._hand_on_in_order()
 
     def close(self) -> None:
         """Give up what is under way."""
         self._has_ended = True
         for batch in self._batches:
             batch.copies.clear()
+            batch.region = None
             self._end(batch)
         self._batches.clear()
 
     def free(self) -> None:
         """Free the memory of all records."""
-        self._cells = None
+        self._cells = self._ring = None
 
     def _end(self, batch: Batch) -> None:
-        if batch.fetch is not None:
-            batch.fetch.close()
-
-    def _may_look_ahead(self) -> bool:
-        if self._has_ended or len(self._batches) >= BLOCKS_AHEAD:
-            return False
-        size = sum(one.size for one in self._batches) * BUFFER_PART
-        return len(self._batches) < BLOCKS_AHEAD_MIN or size < self._memory_bytes
+        batch.fetch.close()
+        if batch.region is not None and self._ring is not None:
+            self._ring.give_back(batch.region)
 
     # --- blocks
 
     def _look_at(self, own: OwnUses) -> Batch:
-        """Settle what is held of a block's records, and start to read the others."""
+        """Settle what is held of a block's records, and plan the reads of the others."""
         begun = monotonic_ns()
         records, first, which = np.unique(own.records, return_index=True, return_inverse=True)
         extents = self._source.index.extents(records.view(np.uint64))
@@ -181,44 +186,56 @@ class Recurring(Holdings):
         used = self._soonest.use(own.records, own.following, cells[which].astype(np.uint64))
         is_held = used.found[first]
         held, missed = np.flatnonzero(is_held), np.flatnonzero(~is_held)
-        addresses = np.zeros(len(records), np.uint64)
-        fetch, buffer, size = None, None, 0
-        if len(held):
-            ends = np.cumsum(room_of(lengths[held]))
-            size = int(ends[-1])
-            buffer = _core.Memory(max(1, size))
-            rooms = (ends - room_of(lengths[held])).astype(np.uint64)
-            addresses[held] = rooms + np.uint64(buffer.address)
-        if len(missed):
-            missed = missed[np.argsort(extents["offset"][missed], kind="stable")]
-            fetch = Fetch(self._source, self._options, extents[missed])
-            addresses[missed] = fetch.addresses
-            size += fetch.totals.buffer_bytes
-            self._counter.planned(begun, fetch.totals)
-        nobody = np.empty(0, np.int64)
-        rows = len(own.records)
+        missed = missed[np.argsort(extents["offset"][missed], kind="stable")]
+        fetch = Fetch(self._source, self._options, extents[missed])
+        self._counter.planned(begun, fetch.totals)
+        addresses, nobody = np.zeros(len(records), np.uint64), np.empty(0, np.int64)
         return Batch(
             number=self._next,
-            uses=RoundUses(records, rows, nobody, nobody, nobody, np.zeros(1, np.int64)),
+            uses=RoundUses(
+                records, len(own.records), nobody, nobody, nobody, np.zeros(1, np.int64)
+            ),
             loaded=_core.Loaded(records, extents, addresses, 0),
-            own_left=rows,
+            own_left=len(own.records),
             is_own=used.found,
             lengths=lengths,
             addresses=addresses,
             held=held,
             kept=np.flatnonzero(used.kept[first]),
             dropped=used.dropped,
+            missed=missed,
             fetch=fetch,
-            buffer=buffer,
-            size=size,
+            size=fetch.size + self._in_pages(int(room_of(lengths[held]).sum())),
         )
+
+    def _in_pages(self, size: int) -> int:
+        alignment = self._source.read_alignment
+        return -(-size // alignment) * alignment
+
+    def _start(self, batch: Batch) -> bool:
+        """Start to read a block, if it has not begun and has room; return whether it has begun."""
+        if batch.region is not None:
+            return True
+        begun = monotonic_ns()
+        if self._ring is None:
+            part = self._memory_bytes // BUFFER_PART
+            self._ring = Stage(self._in_pages(max(part, int(BUFFER_BLOCKS * batch.size))))
+        batch.region = self._ring.take(batch.size)
+        if batch.region is None:
+            return False
+        batch.addresses[batch.missed] = batch.fetch.start(batch.region)
+        rooms = room_of(batch.lengths[batch.held])
+        first = batch.region.address + batch.fetch.size
+        batch.addresses[batch.held] = (np.cumsum(rooms) - rooms + first).astype(np.uint64)
+        self._counter.submitted(begun)
+        return True
 
     def _hand_on_in_order(self) -> None:
         """Hand on blocks that are there, and keep of them what is held from then on."""
         for batch in self._batches:
             if batch.has_arrived:
                 continue
-            if batch.fetch is not None and not batch.fetch.poll():
+            if not batch.fetch.poll():
                 break
             self._turn_over(batch)
             self._hand_on(batch)
@@ -230,6 +247,5 @@ class Recurring(Holdings):
         self._cells.get(records[held], batch.lengths[held], batch.addresses[held])
         self._cells.drop(batch.dropped)
         self._cells.put(records[kept], batch.lengths[kept], batch.addresses[kept])
-        if batch.fetch is not None:
-            begun_s, ended_s = batch.fetch.reads.ticket.times
-            self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
+        begun_s, ended_s = batch.fetch.times
+        self.slowest_s = max(ended_s - begun_s, 0.9 * self.slowest_s)
