@@ -101,7 +101,7 @@ def main() -> None:
     cases = 0
     for per_node in map(int, sys.argv[2:]):
         for number, (one, others) in enumerate(ACTS):
-            for kept in (KEPT[number % 4], KEPT[(number + 2) % 4], KEPT[4]):
+            for kept in (KEPT[number % 4], KEPT[4]):
                 # A root that is left behind serves others on, or here in one case not at all.
                 is_abrupt = (one, others) == (leaves, dawdles) and per_node == 1
                 root_thread.GOODBYE_SECONDS_MAX = 0.0 if is_abrupt else 10.0
