@@ -13,7 +13,6 @@ from lmdbio.locate.open import Check, Order
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
-from lmdbio.planning.keepers import refuse_frequency
 from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import ASSIGNMENTS
@@ -256,6 +255,8 @@ def _refuse_endless(cache: Cache | str | None, epochs: int | None, iterations: o
     """Raise ValueError where a cache counts uses without an end."""
     is_endless = epochs is None and iterations is None
     if isinstance(cache, Cache) and cache.placement == "frequency" and is_endless:
+        from lmdbio.planning.keepers import refuse_frequency  # others begin sooner without it
+
         refuse_frequency(1, 1, None)
 
 
