@@ -22,16 +22,18 @@ from lmdbio.planning.places import Places
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.sources import BlockSources, RoundUses, records_at, row_epochs, seats
 
-__all__ = ["KeptSources", "NextUses", "OwnSources", "OwnUses", "cell_bytes"]
+__all__ = ["KeptSources", "NextUses", "OwnSources", "OwnUses", "cell_bytes", "cell_count"]
 
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
 
 #: Uses of which it is found at once when they come again.
 USES_AT_ONCE = 2**14
-#: Cells are as large as they can be where no more than this part of them is left empty.
-EMPTY_PART = 1 / 16
-CELL_BYTES_MAX = 2**20
+#: Cells are of one of these sizes, or as large as the longest record; and as large as they can be
+#: where that takes no more than this part more memory than the best size does.
+CELL_SIZES, CELL_WASTE = [2**bits for bits in range(4, 21)], 1 / 16
+#: Of a cell, its number (csrc/cells.c).
+CELL_NOTE_BYTES = 4
 
 
 @dataclass(frozen=True)
@@ -197,19 +199,18 @@ def cell_bytes(lengths: npt.NDArray[np.uint64]) -> int:
     """Return the size of cells for records that come and go: the same for all records.
 
     Records of one size, or nearly, lie in one cell each; others in several, so that little is left
-    empty.
+    empty, and few numbers of cells have to be noted.
     """
     some = lengths[lengths > 0].astype(np.int64)
     if not len(some):
         return _core.ROW_ALIGNMENT
-    rounding, total = _core.ROW_ALIGNMENT, int(some.sum())
-    sizes = [-(-int(some.max()) // rounding) * rounding]
-    size = CELL_BYTES_MAX
-    while size > rounding:
-        sizes.append(size)
-        size //= 2
-    for size in sizes:
-        taken = int((-(-some // size)).sum()) * size
-        if taken - total <= EMPTY_PART * taken:
-            return size
-    return rounding
+    longest = -(-int(some.max()) // _core.ROW_ALIGNMENT) * _core.ROW_ALIGNMENT
+    sizes: list[int] = [longest, *(size for size in reversed(CELL_SIZES) if size < longest)]
+    taken = [int((-(-some // size)).sum()) * (size + CELL_NOTE_BYTES) for size in sizes]
+    most = min(taken) * (1 + CELL_WASTE)
+    return next(size for size, all_of_it in zip(sizes, taken, strict=True) if all_of_it <= most)
+
+
+def cell_count(memory: int, cell: int) -> int:
+    """Return how many cells there are in so many bytes, with what is noted of each."""
+    return memory // (cell + CELL_NOTE_BYTES)

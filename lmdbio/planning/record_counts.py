@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.keepers import Keepers, keep, refuse_frequency, room_of
-from lmdbio.planning.kept_sources import cell_bytes
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import following
 from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
 from lmdbio.planning.schedule import Schedule
@@ -121,7 +121,7 @@ class RecordCounts:
             own = np.flatnonzero(teams == team)
             later = following(records[own].astype(np.uint32))
             later[later == len(own)] = _core.NEVER
-            soonest = _core.Soonest(self._schedule.count, self._memory // cell)
+            soonest = _core.Soonest(self._schedule.count, cell_count(self._memory, cell))
             sizes = cells[records[own]].astype(np.uint64)
             found[own] = soonest.use(records[own], later, sizes).found
         count = self._schedule.count

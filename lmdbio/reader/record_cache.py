@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
+
 from lmdbio import _core, share
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.keepers import refuse_frequency, room_of
-from lmdbio.planning.kept_sources import cell_bytes
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.caching import Caching
 from lmdbio.reader.record_store import RecordStore, record_lengths
@@ -106,12 +108,12 @@ def _take(
     Raises:
         MemoryError: there is less.
     """
-    lengths = record_lengths(source, count)
-    cell = cell_bytes(lengths) if cache.placement == "next" else _core.ROW_ALIGNMENT
-    most = int(room_of(lengths).sum()) if cell == _core.ROW_ALIGNMENT else 0
+    lengths, available = record_lengths(source, count), available_bytes() // roots_here
+    cell, size = _core.ROW_ALIGNMENT, min(int(cache.memory), int(room_of(lengths).sum()))
     if cache.placement == "next":
-        most = int((-(-lengths.astype("int64") // cell)).sum()) * cell
-    size, available = min(int(cache.memory) // cell * cell, most), available_bytes() // roots_here
+        cell = cell_bytes(lengths)
+        most = int((-(-lengths.astype(np.int64) // cell)).sum())
+        size = min(cell_count(int(cache.memory), cell), most) * cell
     if size > available:
         raise MemoryError(
             f"{source.index.path}: cache: {size >> 20} MiB of memory are more than the "

@@ -21,7 +21,7 @@ from lmdbio import Cache, _core
 from lmdbio.locate.open import open_record_index
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.kept_sources import cell_bytes
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.placement import next_use
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
@@ -99,7 +99,7 @@ def by_hand(rdr: Reader, cache: Cache, lengths: list[int]) -> Told:
         sizes = np.array([-(-length // cell) for length in lengths], np.float64)
         for own in uses:
             access = np.array([record for _, record in own], np.uint32)
-            found = next_use(access, sizes, room // cell).tolist()
+            found = next_use(access, sizes, cell_count(room, cell)).tolist()
             for (place, _), is_held in zip(own, found, strict=True):
                 tell(place, "own" if is_held else "file")
         return {epoch: dict(counts) for epoch, counts in told.items()}

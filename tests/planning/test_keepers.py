@@ -16,7 +16,7 @@ from hypothesis import given, strategies as st
 from lmdbio import _core
 from lmdbio.planning import kept_sources
 from lmdbio.planning.keepers import STEPS_MAX, Keepers, keep, refuse_frequency, room_of
-from lmdbio.planning.kept_sources import KeptSources, NextUses, OwnSources, cell_bytes
+from lmdbio.planning.kept_sources import KeptSources, NextUses, OwnSources, cell_bytes, cell_count
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -226,13 +226,25 @@ def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:
 
 
 @given(st.lists(st.integers(0, 100_000), max_size=50))
-def test_cells_leave_little_empty(lengths: list[int]) -> None:
+def test_cells_are_as_large_as_they_can_be_and_waste_little(lengths: list[int]) -> None:
     size = cell_bytes(np.array(lengths, np.uint64))
-    taken = sum(-(-length // size) * size for length in lengths)
     assert size % _core.ROW_ALIGNMENT == 0
-    assert taken - sum(lengths) <= max(taken / 16, len(lengths) * (_core.ROW_ALIGNMENT - 1))
+
+    def taken(cell: int) -> int:
+        return sum(-(-length // cell) * (cell + 4) for length in lengths)
+
+    for bits in range(4, 17):
+        assert taken(size) <= taken(2**bits) * (1 + 1 / 16)
 
 
 def test_records_of_one_size_have_a_cell_each() -> None:
     assert cell_bytes(np.full(9, 3001, np.uint64)) == 3008
     assert cell_bytes(np.array([0, 0], np.uint64)) == _core.ROW_ALIGNMENT
+    assert cell_count(10 * 3012, 3008) == 10 and cell_count(10 * 3012 - 1, 3008) == 9
+
+
+def test_cells_of_small_records_are_no_smaller_than_is_worth_a_number() -> None:
+    lengths = np.random.default_rng(1).integers(50, 150, 1000).astype(np.uint64)
+    size = cell_bytes(lengths)
+    assert 16 <= size <= 64
+    assert cell_count(1 << 20, size) * (size + 4) <= 1 << 20

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from lmdbio import _core
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Job, Outlook
-from lmdbio.planning.kept_sources import cell_bytes
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import next_use
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
@@ -58,7 +58,7 @@ def test_records_are_those_of_a_plain_count(
         cell = cell_bytes(lengths)
         for own in uses:
             access = np.array([record for _, _, record in own], np.uint32)
-            found = next_use(access, -(-lengths.astype(float) // cell), memory // cell)
+            found = next_use(access, -(-lengths.astype(float) // cell), cell_count(memory, cell))
             for (_, place, _), is_own in zip(own, found.tolist(), strict=True):
                 sources[place // count]["own" if is_own else "file"] += 1
     else:

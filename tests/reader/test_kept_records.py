@@ -16,7 +16,7 @@ import pytest
 import lmdbio
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
-from lmdbio.planning.kept_sources import cell_bytes
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import next_use
 from lmdbio.reader import arena, record_cache, recurring
 from lmdbio.reader.reader import Reader
@@ -94,7 +94,9 @@ def test_what_is_used_again_soonest_is_kept_by_belady_s_rule(
     cell = cell_bytes(lengths)
     sizes = -(-lengths.astype(np.float64) // cell)
     access = np.array([index for index, _ in told], np.uint32)
-    found = next_use(access, sizes, memory // cell).reshape(5, COUNT).sum(axis=1).tolist()
+    found = (
+        next_use(access, sizes, cell_count(memory, cell)).reshape(5, COUNT).sum(axis=1).tolist()
+    )
     own = [by.get("own", 0) for _, by in sorted(counts(reader).items())]
     assert own == found and sum(own) > 0
 
