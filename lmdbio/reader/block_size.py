@@ -98,7 +98,9 @@ class Sizing:
     ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
         self._budget, self._apart = budget, apart
-        self._rows = schedule.team_rows(team)
+        # A team without a row in full batches may have one in a short one.
+        last = 0 if schedule.iterations is None else max(0, schedule.iterations - 1)
+        self._rows = max(schedule.team_rows(team), schedule.team_shares(last)[team])
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
