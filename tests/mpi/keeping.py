@@ -152,6 +152,7 @@ def foretold(rdr: Reader, extents: np.ndarray, shuffle: Shuffle | None, cache: C
 
 def check_file(rdr: Reader, stats: Stats, cache: Cache, told: Told, whole: int) -> None:
     """Compare what was read from the file, and kept, with what is the least."""
+    roots = len(rdr.schedule.teams)
     assert stats.own_records + stats.peer_records + stats.file_records == stats.records
     assert not stats.late_records and not stats.gone_records and not stats.disk_records
     assert stats.served_bytes == stats.peer_bytes
@@ -163,10 +164,11 @@ def check_file(rdr: Reader, stats: Stats, cache: Cache, told: Told, whole: int) 
         starts_inside = rdr.schedule.start % rdr.count != 0
         if cache.placement == "first" and not starts_inside:
             assert not any("file" in counts for counts in later), told
-        # Reads of single records take the pages that they lie in.
-        assert stats.read_bytes <= stats.warm_bytes + stats.file_bytes + (
-            2 * PAGE_BYTES * stats.file_records
-        )
+        assert stats.read_bytes == stats.warm_bytes, "nothing is read that is not kept"
+        reads = rdr.count if cache.placement == "first" else roots * rdr.count
+        assert stats.read_bytes <= 2 * PAGE_BYTES * reads + whole * reads // rdr.count
+        if cache.placement == "first":
+            assert stats.file_records == (rdr.count if cache.warm == "demand" else 0)
 
 
 def main() -> None:

@@ -63,7 +63,7 @@ def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed)
 
 
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("ranks", [1, 5])
 def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they_are(
     mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
 ) -> None:
