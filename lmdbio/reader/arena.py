@@ -124,6 +124,8 @@ class Arena(Holdings):
         self._addresses: U64 = (ends - sizes).astype(np.uint64) + np.uint64(memory.address)
         part = self._size // BUFFER_PART
         self._buffer_bytes = min(max(part, BUFFER_BYTES_MIN), BUFFER_BYTES_MAX)
+        mean = max(1, self._size // max(1, len(self._records)))
+        self._at_once = min(max(1, self._buffer_bytes // mean), PART)  # records of a buffer, about
         self._ring = Stage(FETCHES * self._buffer_bytes)
         self._wanted: deque[I64] = deque()
         self._coming: deque[_Coming] = deque()
@@ -266,14 +268,15 @@ class Arena(Holdings):
     def _want(self, places: I64) -> None:
         """Read records as soon as there is a buffer for them."""
         self._states[places] = COMING
-        self._wanted.extend(places[i : i + PART] for i in range(0, len(places), PART))
+        step = self._at_once
+        self._wanted.extend(places[i : i + step] for i in range(0, len(places), step))
 
     def _fetch(self) -> None:
         """Start to read what is wanted: the first of it, with all that has room beside it."""
         while self._wanted and len(self._coming) < FETCHES and not self._has_ended:
             begun = monotonic_ns()
             some = [self._wanted.popleft()]
-            while self._wanted and sum(map(len, some)) + len(self._wanted[0]) <= PART:
+            while self._wanted and sum(map(len, some)) + len(self._wanted[0]) <= self._at_once:
                 some.append(self._wanted.popleft())
             places = np.concatenate(some)
             extents = self._extents(places)

@@ -72,8 +72,9 @@ def test_all_is_read_before_the_first_batch_in_large_requests(path: Path, placem
     assert told == read(path, None)[0]
     assert counts(reader) == {epoch: {"own": COUNT} for epoch in range(3)}
     stats, size = reader.stats(), (path / "data.mdb").stat().st_size
-    assert stats.read_bytes == stats.warm_bytes <= size
-    assert stats.requests <= 2 + size // (64 << 10)
+    # Buffers of a twentieth of it, which share a page with the next one.
+    assert stats.read_bytes == stats.warm_bytes <= 1.1 * size
+    assert stats.requests <= COUNT // 5
 
 
 def test_what_no_root_has_room_for_comes_from_the_file(path: Path) -> None:
