@@ -94,7 +94,7 @@ class JointSupply:
         self._source, self._team, self._window = source, team, window
         self._schedule, self._sources, self._holdings = schedule, sources, holdings
         self._counter, self._exchange, self._copier = counter, exchange, _core.Copier()
-        self._read_rows = partial(FileRows, source, options)
+        self._read_rows = partial(FileRows, source, options, pool=_core.MemoryPool())
         self._filled: Assembly | None = None
         self._has_left = False
         self.path, self.guard = source.index.path, _is_guarded
