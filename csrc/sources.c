@@ -296,3 +296,29 @@ size_t lio_sources_home_uses(const uint16_t *homes, uint32_t root, const lio_sea
     }
     return list_uses(s, place, team, spare, others, order, teams, blocks, begins);
 }
+
+/* --- keepers ---------------------------------------------------------------------------------- */
+
+void lio_sources_teams(const lio_seats *seats, const int64_t *places, size_t count,
+                       uint32_t *teams)
+{
+    uint64_t size = seats->block_iterations * seats->batch_size;
+    for (size_t i = 0; i < count; i++)
+        teams[i] = team_of_place(seats, (uint64_t)places[i], (uint64_t)places[i] / size);
+}
+
+void lio_sources_keepers(const lio_keepers *k, uint32_t epoch, const int64_t *records,
+                         size_t count, const uint32_t *teams, uint32_t team, uint16_t *roots)
+{
+    for (size_t i = 0; i < count; i++) {
+        uint32_t user = teams == NULL ? team : teams[i], nearest = k->root_count;
+        roots[i] = LIO_NO_HOME;
+        for (uint32_t j = k->begins[records[i]]; j < k->begins[records[i] + 1]; j++) {
+            uint32_t root = k->roots[j], after = root < user ? k->root_count : 0;
+            if ((root == user || k->since[j] <= epoch) && root + after - user < nearest) {
+                nearest = root + after - user;
+                roots[i] = (uint16_t)root;
+            }
+        }
+    }
+}

@@ -16,6 +16,7 @@ from lmdbio._core.bookmark import (
     skip_records,
     walk_records,
 )
+from lmdbio._core.cells import Cells
 from lmdbio._core.checksum import CHECKED_PAGE_BYTES, compare_sums, crc32c, sum_pages
 from lmdbio._core.clock import CLOCK_FLAGS, SOURCES, run_clock
 from lmdbio._core.codec import (
@@ -121,8 +122,10 @@ from lmdbio._core.rows import (
     write_table,
 )
 from lmdbio._core.scan import Items, Scan
+from lmdbio._core.soonest import NEVER, Soonest, Used
 from lmdbio._core.sources import (
     NO_HOME,
+    Keepers,
     RoundTable,
     Seats,
     find_block_sources,
@@ -130,6 +133,7 @@ from lmdbio._core.sources import (
     find_homes,
     find_records,
     find_round_uses,
+    find_teams,
 )
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents
 from lmdbio._core.storage import Ground, look_at, release_range
@@ -269,6 +273,12 @@ __all__ = [
     "take_extents",
     "write_table",
     "find_round_uses",
+    "find_teams",
+    "Keepers",
+    "Cells",
+    "NEVER",
+    "Soonest",
+    "Used",
     "CLOCK_FLAGS",
     "SOURCES",
     "run_clock",

@@ -15,6 +15,7 @@ from lmdbio._core.status import pointer_to
 
 __all__ = [
     "NO_HOME",
+    "Keepers",
     "RoundTable",
     "Seats",
     "find_block_sources",
@@ -22,6 +23,7 @@ __all__ = [
     "find_homes",
     "find_records",
     "find_round_uses",
+    "find_teams",
 ]
 
 I64 = npt.NDArray[np.int64]
@@ -250,3 +252,61 @@ def find_home_uses(
         blocks[:runs].copy(),
         begins[: runs + 1].copy(),
     )
+
+
+class Keepers:
+    """The roots that keep each record.
+
+    Args:
+        begins: where those of each record begin, and the end of the last, shape (records + 1,).
+        roots: of each record, one after the other.
+        since: the epoch from which on others have the record of each of them.
+        root_count: how many there are.
+    """
+
+    __slots__ = ("_keep", "pointer", "root_count")
+
+    def __init__(self, begins: U32, roots: U16, since: U32, root_count: int) -> None:
+        if len(roots) != len(since) or len(roots) != int(begins[-1]):
+            raise ValueError(f"{len(roots)} roots, {len(since)} epochs, {int(begins[-1])} kept")
+        kept = [np.ascontiguousarray(one) for one in (begins, roots, since)]
+        self._keep = kept
+        self.pointer: Any = ffi.new("lio_keepers *")
+        self.pointer.begins = pointer_to(kept[0], "uint32_t *")
+        self.pointer.roots = pointer_to(kept[1], "uint16_t *")
+        self.pointer.since = pointer_to(kept[2], "uint32_t *")
+        self.pointer.root_count = self.root_count = root_count
+
+    def choose(self, records: I64, epoch: int, teams: U32 | int) -> U16:
+        """Returns the root that each record comes from in an epoch, or ``NO_HOME``.
+
+        Args:
+            records: below the number of records.
+            teams: that use them; or the one that uses all.
+        """
+        roots = np.empty(len(records), np.uint16)
+        records = np.ascontiguousarray(records, np.int64)
+        users = None if isinstance(teams, int) else np.ascontiguousarray(teams, np.uint32)
+        brief_up_to("lio_sources_keepers", len(records))(
+            self.pointer,
+            min(epoch, 2**32 - 1),
+            pointer_to(records, "int64_t *"),
+            len(records),
+            ffi.NULL if users is None else pointer_to(users, "uint32_t *"),
+            teams if isinstance(teams, int) else 0,
+            pointer_to(roots, "uint16_t *"),
+        )
+        return roots
+
+
+def find_teams(seats: Seats, places: I64) -> U32:
+    """Returns the team that uses each place, counted from the start of the sequence."""
+    places = np.ascontiguousarray(places, np.int64)
+    teams = np.empty(len(places), np.uint32)
+    brief_up_to("lio_sources_teams", len(places))(
+        seats.pointer,
+        pointer_to(places, "int64_t *"),
+        len(places),
+        pointer_to(teams, "uint32_t *"),
+    )
+    return teams

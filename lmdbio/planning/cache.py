@@ -7,7 +7,11 @@
 | home | each root a part of the file, memory first; what has no room comes from the file |
 | window | each root a slice of the chunks that are shuffled together; for ``Shuffle.windows`` |
 | mixed | home; the rest streams through the Reader's windows; for ``Shuffle.windows`` |
+| first | each record the root whose ranks use it first, as far as that has room |
+| frequency | each root what its own ranks use most often over all epochs |
 | next | each root what it uses again soonest; nothing is exchanged |
+
+The last three keep records one by one, in memory alone.
 
 | warm | when a held record is read first |
 |---|---|
@@ -15,7 +19,8 @@
 | preload | before the first iteration |
 | window | as demand; and epoch 0 comes in windows of the file, so that it need not all be there |
 
-Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (demand).
+Source: DeepIO (home, window, preload), locality-aware loading (home), LBANN's data store (first,
+demand), the HDMLP thesis (frequency), Belady (next).
 """
 
 from __future__ import annotations
@@ -24,9 +29,11 @@ from dataclasses import dataclass
 
 from lmdbio.system.amounts import parse_bytes
 
-__all__ = ["PLACEMENTS", "WARM", "Cache"]
+__all__ = ["PLACEMENTS", "RECORD_PLACEMENTS", "WARM", "Cache"]
 
-PLACEMENTS = ("home", "window", "mixed", "next")
+#: Those that keep records one by one.
+RECORD_PLACEMENTS = ("first", "frequency", "next")
+PLACEMENTS = ("home", "window", "mixed", *RECORD_PLACEMENTS)
 WARM = ("demand", "preload", "window")
 
 
@@ -39,7 +46,7 @@ class Cache:
         disk: a folder on a disk of the root's node, as text or path; None: none.
         disk_bytes: of the data file that it keeps there, bytes or text; None: half of what is free
             there.
-        placement: "home", "window", "mixed" or "next".
+        placement: "home", "window", "mixed", "first", "frequency" or "next".
         warm: "demand", "preload" or "window".
 
     Raises:
@@ -76,6 +83,20 @@ class Cache:
             raise ValueError("Cache: disk_bytes needs disk, the folder")
         if not self.memory and self.disk is None:
             raise ValueError("Cache: it needs memory, a disk, or both")
+        self._refuse_placement()
+
+    def _refuse_placement(self) -> None:
+        """Raise ValueError where a placement cannot have such tiers, or be read beforehand."""
+        if self.placement in RECORD_PLACEMENTS and self.disk is not None:
+            raise ValueError(
+                f"Cache: placement={self.placement} keeps records in memory alone: disk is for "
+                "placement=home"
+            )
+        if self.placement == "next" and self.warm == "preload":
+            raise ValueError(
+                "Cache: placement=next keeps what was used and is used again: there is nothing to "
+                "preload"
+            )
 
     @classmethod
     def parse(cls, text: str) -> Cache:

@@ -21,14 +21,15 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.cache import Cache
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
 from lmdbio.planning.order import Epoch, Epochs
-from lmdbio.planning.placement import NOBODY, next_use
+from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.reads import PlanOptions, plan_reads
+from lmdbio.planning.record_counts import EpochCounts, RecordCounts
 from lmdbio.planning.rounds import Rounds
-from lmdbio.planning.route import FILE, OWN
+from lmdbio.planning.route import FILE, PEER
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
@@ -222,7 +223,26 @@ class Outlook:
     @property
     def held_bytes(self) -> int:
         """Bytes of the file that roots hold all the time, once they are warm."""
+        if self._job.placement in RECORD_PLACEMENTS:
+            return self._record_counts.held_bytes
         return min(self.homes.held_bytes, self.file_bytes)
+
+    @cached_property
+    def _epoch_counts(self) -> list[EpochCounts]:
+        return list(self._record_counts.epochs())
+
+    @cached_property
+    def _record_counts(self) -> RecordCounts:
+        job, count = self._job, len(self._lengths)
+        assert job.cache is not None
+        length = job.epochs * count
+        order = None if self.shuffle is None else self._epochs
+        schedule = replace(job.schedule(count), epochs=order)
+        if job.placement == "frequency":  # of a job that has an end
+            schedule = replace(schedule, length=length)
+        lengths, memory = self._extents["length"], int(job.cache.memory)
+        is_warm = job.cache.warm == "preload"
+        return RecordCounts(job.placement, schedule, job.epochs, lengths, memory, is_warm=is_warm)
 
     @cached_property
     def shuffle(self) -> Shuffle | None:
@@ -245,8 +265,8 @@ class Outlook:
 
     def epochs(self) -> Iterator[Forecast]:
         """Return the forecast of each epoch, and of what is read before the first."""
-        if self._job.placement == "next":
-            yield from self._clairvoyant()
+        if self._job.placement in RECORD_PLACEMENTS:
+            yield from self._by_record()
             return
         grains = Reads(int(self.homes.ends[-1]), self.held_bytes)
         if self._preloads:
@@ -277,15 +297,13 @@ class Outlook:
 
     def rows(self, number: int) -> Iterator[Rows]:
         """Yield all rows of an epoch, and where each comes from, some at a time."""
-        if self._job.placement != "next":
+        if self._job.placement not in RECORD_PLACEMENTS:
             yield from sourced(self.epoch(number), self._schedule, self._brought)
             return
-        access, user, found = self._kept
-        count = len(self._offsets)
-        part = slice(number * count, (number + 1) * count)
-        hits, own = found[part], user[part]
-        holders = np.where(hits, own, NOBODY)
-        yield Rows(np.arange(count), access[part], own, holders, np.where(hits, OWN, FILE))
+        one = self._epoch_counts[number]
+        holders = np.where(one.sources == PEER, one.roots, one.teams)
+        holders[one.sources == FILE] = NOBODY
+        yield Rows(np.arange(len(holders)), one.records, one.teams, holders, one.sources)
 
     def holder(self, epoch: Epoch, records: I64) -> tuple[I64, Flags]:
         """Return the root that has each record when it is used, and whether it always has."""
@@ -342,35 +360,30 @@ class Outlook:
         plan = plan_reads(self._extents[records], self._options, alignment=self._alignment)
         return Reads(plan.totals.requests, plan.totals.buffer_bytes)
 
-    @cached_property
-    def _kept(self) -> tuple[I64, I64, Flags]:
-        """Record and user of all places, and whether the user had kept it (``next_use``)."""
-        epochs = [self.epoch(number) for number in range(self._job.epochs)]
-        count = len(self._offsets)
-        places = np.arange(count * len(epochs))
-        user = users(self._schedule, places)
-        access = np.concatenate([epoch.samples(np.arange(count)) for epoch in epochs])
-        found = np.zeros(len(access), np.bool_)
-        for node in range(self._job.nodes):
-            own = np.flatnonzero(user == node)
-            sizes = self._lengths.astype(np.float64)
-            found[own] = next_use(access[own].astype(np.uint32), sizes, self._job.room)
-        return access, user, found
+    def _by_record(self) -> Iterator[Forecast]:
+        """Each root keeps records one by one."""
+        kept = self._record_counts
+        is_warm = self._job.cache is not None and self._job.cache.warm == "preload"
+        if is_warm and kept.keepers is not None:
+            own = [kept.keepers.kept(root) for root in range(self._job.nodes)]
+            reads = Reads()
+            for records in own:
+                reads = reads.plus(self._reads(records))
+            yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), reads, 0)
+        for one in kept.epochs():
+            reads = self._missed(one.records, one.sources != FILE, one.teams)
+            yield _forecast(one.number, one.supplied, reads, self._sent(one))
 
-    def _clairvoyant(self) -> Iterator[Forecast]:
-        """Each root keeps what it uses again soonest, and nothing is sent (``next_use``)."""
-        access, user, found = self._kept
-        count = len(self._offsets)
-        for number in range(self._job.epochs):
-            part = slice(number * count, (number + 1) * count)
-            hits, sizes_of = found[part], self._lengths[access[part]]
-            own_bytes = int(sizes_of[hits].sum())
-            supplied = Supplied(
-                (int(hits.sum()), 0, int(count - hits.sum())),
-                (own_bytes, 0, int(sizes_of.sum()) - own_bytes),
-                0,
-            )
-            yield _forecast(number, supplied, self._missed(access[part], hits, user[part]), 0)
+    def _sent(self, one: EpochCounts) -> int:
+        """Return the messages for what comes from another root, batch by batch."""
+        messages, looked_at = 0, 0
+        for number in _sample(max(1, len(one.records) // self._job.batch)):
+            part = slice(number * self._job.batch, (number + 1) * self._job.batch)
+            looked_at += len(one.records[part])
+            sent = one.sources[part] == PEER
+            pairs = one.roots[part][sent] * self._job.nodes + one.teams[part][sent]
+            messages += len(np.unique(pairs))
+        return round(messages * len(one.records) / looked_at)
 
     def _missed(self, records: I64, hits: Flags, user: I64) -> Reads:
         """Return the reads of what roots do not find, batch by batch."""

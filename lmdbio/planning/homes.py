@@ -25,7 +25,7 @@ from lmdbio.planning.order import Epochs
 from lmdbio.planning.placement import bounds
 from lmdbio.planning.places import Places
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import BlockSources, RoundUses, seats
+from lmdbio.planning.sources import BlockSources, RoundUses, records_at, seats
 
 __all__ = [
     "GRAIN_BYTES_MAX",
@@ -386,17 +386,4 @@ class HomeSources:
 
     def _records(self, places: list[Places]) -> I64:
         """Return the records at places that count from the start of the schedule."""
-        start, count = self.schedule.first_place, self.schedule.count
-        places = [p._replace(first=p.first + start) for p in places]
-        if not places:
-            return np.empty(0, np.int64)
-        shuffle = self._epochs.shuffle
-        if shuffle.order is not None or (shuffle.held and self._epochs.seed is not None):
-            return self._epochs.samples(np.concatenate([p.numbers() for p in places]))
-        end = places[-1]
-        last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
-        first = (places[0].first + places[0].runs[0].start) // count
-        epochs = [
-            self._epochs.epoch(number).shuffling for number in range(first, last // count + 1)
-        ]
-        return _core.find_records(epochs, first, places)
+        return records_at(self.schedule, self._epochs, places)

@@ -6,8 +6,9 @@
     next_use    what a node uses again soonest
 
 The first three give records by node and tier, in the order in which they are fetched; ``bounds``
-are those of even parts by room, as ``homes`` gives them to the roots of a Reader. Nobody asks
-another one: all nodes compute the same. ``rounds`` has those that stream.
+are those of even parts by room, as ``homes`` gives them to the roots of a Reader, and ``keepers``
+gives roots what they use first, and most. Nobody asks another one: all nodes compute the same.
+``rounds`` has those that stream.
 
 Over all nodes together ``next_use`` finds no more than ``home``: in an epoch each record is used
 once, so what is used in the next one has to be held while the epoch ends, where no more than the
@@ -32,6 +33,7 @@ __all__ = [
     "Holdings",
     "bounds",
     "first",
+    "following",
     "frequency",
     "home",
     "next_use",
@@ -103,12 +105,12 @@ def next_use(access: npt.NDArray[np.uint32], sizes: F64, capacity: float) -> npt
     Returns:
         For each use whether its record was held, bool of shape (uses,).
     """
-    following = _following(access)
+    later = following(access)
     found = np.zeros(len(access), np.bool_)
     held: dict[int, float] = {}
     latest: list[tuple[int, int]] = []  # negative, since a heap gives the smallest first
     used = 0.0
-    for use, (record, after) in enumerate(zip(access.tolist(), following.tolist(), strict=True)):
+    for use, (record, after) in enumerate(zip(access.tolist(), later.tolist(), strict=True)):
         size = held.pop(record, None)
         found[use] = size is not None
         used -= size or 0.0
@@ -122,13 +124,13 @@ def next_use(access: npt.NDArray[np.uint32], sizes: F64, capacity: float) -> npt
     return found
 
 
-def _following(access: npt.NDArray[np.uint32]) -> I64:
+def following(access: npt.NDArray[np.uint32]) -> I64:
     """Return for each use the next one of the same record; the number of uses if there is none."""
     order = np.argsort(access, kind="stable")
     same = access[order[1:]] == access[order[:-1]]
-    following = np.full(len(access), len(access), np.int64)
-    following[order[:-1][same]] = order[1:][same]
-    return following
+    later = np.full(len(access), len(access), np.int64)
+    later[order[:-1][same]] = order[1:][same]
+    return later
 
 
 def bounds(size: int, capacities: Sequence[int], alignment: int) -> I64:

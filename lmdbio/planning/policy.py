@@ -27,7 +27,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from lmdbio.planning.cache import Cache
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.shuffle import Shuffle
 
 __all__ = ["POLICIES", "READERS", "Policy", "Words"]
@@ -118,7 +118,10 @@ class Policy:
         order = windows if told.windows else shuffle
         if told.placement is None:
             return Words(None, told.assignment, order)
-        if self.tiers in ("memory", "either") and cache.memory:
+        keeps_in_memory = told.placement in ("mixed", *RECORD_PLACEMENTS)
+        if keeps_in_memory and not cache.memory:
+            return None
+        if keeps_in_memory or (self.tiers in ("memory", "either") and cache.memory):
             cache = replace(cache, disk=None, disk_bytes=None)
         elif self.tiers == "disk" and cache.disk is not None:
             cache = replace(cache, memory=0)
@@ -180,8 +183,10 @@ READERS = {
     "staging_pool": _Reader(),
     "deepio_ordered": _Reader("home"),
     "deepio_opportunistic": _Reader(windows=True),
+    "lbann_dynamic": _Reader("first"),
     "lbann_preloading": _Reader("home"),
     "locality_aware": _Reader("home", "local"),
+    "hdmlp": _Reader("frequency"),
     "lmdbio": _Reader("home"),
     "lmdbio_mixed": _Reader("mixed", windows=True),
 }

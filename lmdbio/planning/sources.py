@@ -11,6 +11,7 @@ Source: DeepIO, section III (in-situ shuffling over the servers of all nodes).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +19,11 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.order import Epochs
+from lmdbio.planning.places import Places
 from lmdbio.planning.rounds import Round, RoundSequence
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["BlockSources", "RoundUses", "Sources", "row_epochs", "seats"]
+__all__ = ["BlockSources", "RoundUses", "Sources", "records_at", "row_epochs", "seats"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -129,6 +131,26 @@ def seats(schedule: Schedule) -> _core.Seats:
         team_of=[] if is_blocked else [schedule.team_of(rank) for rank in range(schedule.ranks)],
         teams=len(teams),
     )
+
+
+def records_at(schedule: Schedule, epochs: Epochs, places: Sequence[Places]) -> I64:
+    """Return the records at places that count from the start of a schedule, in their order.
+
+    Args:
+        epochs: the order of its records, also where that is their own.
+    """
+    start, count = schedule.first_place, schedule.count
+    places = [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
+    if not places:
+        return np.empty(0, np.int64)
+    shuffle = epochs.shuffle
+    if shuffle.order is not None or (shuffle.held and epochs.seed is not None):
+        return epochs.samples(np.concatenate([p.numbers() for p in places]))
+    end = places[-1]
+    last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
+    first = (places[0].first + places[0].runs[0].start) // count
+    shufflings = [epochs.epoch(number).shuffling for number in range(first, last // count + 1)]
+    return _core.find_records(shufflings, first, places)
 
 
 def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, int]]:

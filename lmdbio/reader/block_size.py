@@ -98,7 +98,7 @@ class Sizing:
     ) -> None:
         self._schedule, self._team, self._slots = schedule, team, slots
         self._budget, self._apart = budget, apart
-        self._rows = schedule.team_rows(team)
+        self._rows = _rows_max(schedule, team)
         self._alignment = share.SLOT_ALIGNMENT
         self.request_bytes_max = 0  # until it is measured
         self._bound = FootprintBound(1, 1)
@@ -169,16 +169,13 @@ class Sizing:
             self.why_no_windows = f"windows of {roots * size >> 10} KiB are small"
             return
         aim = TURN_BLOCK_BYTES_TARGET if roots > 1 else BLOCK_BYTES_TARGET
-        self._take_windows(WindowBuffers(max(WINDOW_BUFFERS, -(-2 * aim // size)), size))
+        self.window_buffers = WindowBuffers(max(WINDOW_BUFFERS, -(-2 * aim // size)), size)
+        self._apart += self.window_buffers.count * size + self.messages * MESSAGE_BYTES
+        self._aim()
         if not self._fits(k):
             need = self.window_buffers.count * size >> 20
             self.why_no_windows = f"the memory budget has no room for {need} MiB of windows"
             self.drop_windows()
-
-    def _take_windows(self, buffers: WindowBuffers) -> None:
-        self.window_buffers = buffers
-        self._apart += buffers.count * buffers.size + self.messages * MESSAGE_BYTES
-        self._aim()
 
     def drop_windows(self) -> None:
         """Read block by block: another root has no room for windows, or there is no exchange."""
@@ -364,6 +361,15 @@ class Sizing:
         left = self._budget - self._apart - self.stage_bytes(k)
         room = int(left // (GAP_ALLOWANCE * slot_bytes))
         return max(self._slots, min(wanted, room, SLOTS_MAX))
+
+
+def _rows_max(schedule: Schedule, team: int) -> int:
+    """Return the rows of a team in an iteration, at most.
+
+    A team without a row in full batches may have one in a short one.
+    """
+    last = 0 if schedule.iterations is None else max(0, schedule.iterations - 1)
+    return max(schedule.team_rows(team), schedule.team_shares(last)[team])
 
 
 def _slice_bytes(schedule: Schedule, sliced: Epochs, bound: FootprintBound) -> int:

@@ -26,6 +26,7 @@ from lmdbio.system.log import WARNING, tell
 if TYPE_CHECKING:
     from lmdbio.planning.homes import Homes, Room
     from lmdbio.reader.home_store import HomeStore
+    from lmdbio.reader.record_store import RecordStore
 
 __all__ = ["Caching", "Wish", "agree_cache", "choose_cache"]
 
@@ -92,7 +93,7 @@ class Caching(NamedTuple):
         reason: for it.
     """
 
-    kept: HomeStore | None
+    kept: HomeStore | RecordStore | None
     are_kept: bool
     is_whole: bool
     held: int

@@ -28,6 +28,7 @@ from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
 from lmdbio.planning.homes import HomeSources
+from lmdbio.planning.kept_sources import KeptSources, OwnSources
 from lmdbio.planning.mixed_sources import MixedSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
@@ -41,6 +42,7 @@ from lmdbio.reader.holdings import Holding, Holdings
 from lmdbio.reader.home import Home
 from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.mixed import MixedWindows
+from lmdbio.reader.record_store import RecordStore
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
@@ -55,6 +57,8 @@ PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 #: Bounds of the time between two looks at windows, ms, of which ``NAP_SHARE`` is a part.
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
+#: Says who brings what.
+AnySources = Sources | HomeSources | MixedSources | KeptSources | OwnSources
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
@@ -83,7 +87,7 @@ class JointSupply:
         self,
         source: RootSource,
         schedule: Schedule,
-        sources: Sources | HomeSources | MixedSources,
+        sources: AnySources,
         holdings: Holdings,
         team: int,
         window: share.NodeWindow,
@@ -94,7 +98,7 @@ class JointSupply:
         self._source, self._team, self._window = source, team, window
         self._schedule, self._sources, self._holdings = schedule, sources, holdings
         self._counter, self._exchange, self._copier = counter, exchange, _core.Copier()
-        self._read_rows = partial(FileRows, source, options)
+        self._read_rows = partial(FileRows, source, options, pool=_core.MemoryPool())
         self._filled: Assembly | None = None
         self._has_left = False
         self.path, self.guard = source.index.path, _is_guarded
@@ -362,7 +366,7 @@ def _is_guarded() -> None:
 def supply_jointly(
     source: RootSource,
     schedule: Schedule,
-    held: HomeStore | Epochs,
+    held: HomeStore | RecordStore | Epochs,
     team: int,
     window: share.NodeWindow,
     request_bytes_max: int,
@@ -379,7 +383,7 @@ def supply_jointly(
         stage_bytes_max: of rows on their way from its disk.
         As ``JointSupply``, the others.
     """
-    sources: Sources | HomeSources | MixedSources
+    sources: AnySources
     holdings: Holdings
     options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
     if isinstance(held, HomeStore):
@@ -394,6 +398,9 @@ def supply_jointly(
         else:
             sources = home
             holdings = Home(source, store, options, stage_bytes_max, exchange, counter)
+    elif isinstance(held, RecordStore):
+        options = replace(options, gap_bytes_max=0)
+        sources, holdings = held.open(source, schedule, options, exchange, counter)
     else:
         sources = Sources(schedule, held)
         holdings = Windows(

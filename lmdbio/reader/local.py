@@ -37,10 +37,12 @@ def assign(
     if not caching.are_kept or len(schedule.teams) == 1:
         text = f'{caching.reason.text}; assignment "local" is "strided" here'
         return schedule, Reason(caching.reason.origin, text)
-    from lmdbio.planning.dealt import home_holder  # others begin sooner without it
+    from lmdbio.planning.dealt import home_holder  # others begin sooner without these
+    from lmdbio.reader.home_store import HomeStore
 
     roots = {team[0] for team in schedule.teams}
-    own = None if caching.kept is None else caching.kept.sources.homes.records
+    kept = caching.kept
+    own = kept.sources.homes.records if isinstance(kept, HomeStore) else None
     sent = job.share_array(own, [rank not in roots for rank in range(job.size)])
     holder = home_holder(sent if own is None else own)
     return replace(schedule, assignment=LOCAL, holder=holder), caching.reason

@@ -94,7 +94,7 @@ class ReaderOptions:
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
         cache = _cache(cache, assignment)
-        _refuse_placement(cache, assignment, shuffle)
+        _refuse_placement(cache, assignment, shuffle, epochs, numbers["iterations"])
         _refuse_orders(mode, order, shuffle, cache)
         if start < 0 and (shuffle is not None or epochs is not None):
             raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
@@ -245,32 +245,52 @@ def _cache(given: Any, assignment: str) -> Cache | str | None:
 
 
 def _refuse_placement(
-    cache: Cache | str | None, assignment: str, shuffle: Shuffle | str | None
+    cache: Cache | str | None,
+    assignment: str,
+    shuffle: Shuffle | str | None,
+    epochs: int | None,
+    iterations: object,
 ) -> None:
-    """Raise ValueError for a placement that a Reader has not, or that does not suit the order."""
+    """Raise ValueError for a placement that a Reader has not, or that does not suit the job."""
     if not isinstance(cache, Cache):
         return
     named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
-    if cache.warm == "window" and (named is None or named.streamed.has_windows):
+    if cache.warm == "window":
+        _refuse_warm(cache, named)
+    if cache.placement == "home":
+        return
+    if cache.placement == "window":
+        raise ValueError(
+            "Cache: placement='window' is for lmdbio plan: a Reader reads windows without a "
+            "cache: write shuffle='window' alone, or placement='mixed'"
+        )
+    if assignment == LOCAL:
+        raise ValueError(
+            f'assignment="local" needs placement=home: with {cache.placement} records have other '
+            "roots from time to time, or several"
+        )
+    if cache.placement == "frequency" and epochs is None and iterations is None:
+        from lmdbio.planning.keepers import refuse_frequency  # others begin sooner without it
+
+        refuse_frequency(1, 1, None)
+    if cache.placement == "mixed":
+        _refuse_mixed(cache, named)
+
+
+def _refuse_warm(cache: Cache, shuffle: Shuffle | None) -> None:
+    if cache.placement != "home":
+        raise ValueError(f"Cache: warm='window' needs placement='home', not {cache.placement!r}")
+    if shuffle is None or shuffle.streamed.has_windows:
         raise ValueError(
             "Cache: warm='window' lets the first epoch come in windows, later ones in an order "
             "without: write shuffle='global', or warm='demand'"
         )
-    if cache.placement == "home":
-        return
-    if cache.placement != "mixed":
-        raise ValueError(
-            f"Cache: placement={cache.placement!r} is for lmdbio plan and lmdbio simulate: a "
-            "Reader's is 'home' or 'mixed'"
-        )
+
+
+def _refuse_mixed(cache: Cache, shuffle: Shuffle | None) -> None:
     if cache.disk is not None:
         raise ValueError("Cache: placement='mixed' keeps records in memory: leave disk out")
-    if assignment == LOCAL:
-        raise ValueError(
-            "Cache: placement='mixed' needs assignment='strided' or 'blocked': with 'local', "
-            "records that stream would be read twice"
-        )
-    if named is None or not named.streamed.has_windows:
+    if shuffle is None or not shuffle.streamed.has_windows:
         raise ValueError(
             "Cache: placement='mixed' needs records that come in windows: write "
             "shuffle='window', 'windows:CHUNKxCOUNT' or 'groups:SIZE'"

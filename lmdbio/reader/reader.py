@@ -100,7 +100,7 @@ class Reader:
         seed: of all orders, which are the same in any job.
         epochs: the job ends with so many whole ones, counted from place 0, with a batch that may
             be short; other batches may have records of two epochs.
-        cache: what each root keeps of the file, for all ranks and epochs: a ``Cache``, its words
+        cache: what each root keeps for all: parts of the file, or records. A ``Cache``, its words
             ("memory=8G,disk=/local"), or "auto": where several nodes read one file, half of the
             memory that they have left at most. Comes beside ``memory_bytes_max``. None: nothing.
         slots: of the window, per root; at least 2. With 3 a loop's variables may hold on to one

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
 from lmdbio.reader.caching import Caching, Wish, agree_cache
@@ -114,7 +115,12 @@ def agree_row_sources(
         measure_extents(job, sizing, source, roots_here)
         return sizing.request_bytes_max
 
-    caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
+    if isinstance(wish.cache, Cache) and wish.cache.placement in RECORD_PLACEMENTS:
+        from lmdbio.reader.record_cache import agree_records  # others begin sooner without it
+
+        caching = agree_records(job, wish.cache, schedule, source, measure, roots_here=roots_here)
+    else:
+        caching = agree_cache(job, wish, schedule, source, measure, roots_here=roots_here)
     if wish.is_mixed:
         schedule, caching, sliced = _mix(schedule, caching, sliced)
         if sliced.epochs is None:

@@ -131,17 +131,24 @@ class FileRows:
         options: of the plan.
         records: shape (n,).
         targets: addresses of the rows, shape (n,).
+        pool: gives memory that comes back; None: it is made anew.
     """
 
     def __init__(
-        self, source: RootSource, options: PlanOptions, records: I64, targets: U64
+        self,
+        source: RootSource,
+        options: PlanOptions,
+        records: I64,
+        targets: U64,
+        pool: _core.MemoryPool | None = None,
     ) -> None:
         order = np.argsort(records)
         extents = source.index.extents(records[order].view(np.uint64))
         self._lengths = np.ascontiguousarray(extents["length"], np.uint64)
         room = int(ROOM_FACTOR * self._lengths.sum())
         plan = plan_reads(extents, options, alignment=source.read_alignment, room_bytes=room)
-        self._memory = _core.Memory(max(1, plan.totals.buffer_bytes))
+        make = _core.Memory if pool is None else pool.take
+        self._memory = make(max(1, plan.totals.buffer_bytes))
         self._addresses = plan.slices + np.uint64(self._memory.address)
         self._targets, self._guard = targets[order], source.index.guard
         self.ticket = source.engine.submit_plan(plan, self._memory.address, self._memory)

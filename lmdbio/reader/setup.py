@@ -11,8 +11,9 @@ job wait for each other after the step and learn its results, and all raise the 
     open_roots               the job: 2 MEETINGs, a 3rd where roots read copies; between the first
                              and the second a Split, where the first root sends extents to others
     plan                     nothing
-    agree_cache              the job: 2 MEETINGs, where roots are to keep parts of the file; a
-                             Split behind them where ranks are to take what their root keeps
+    agree_cache              the job: 2 MEETINGs, where roots are to keep parts of the file, and 1
+                             where they are to keep records; a Split behind them where ranks
+                             are to take what their root keeps
     agree_windows            the job: 1 MEETING, where roots are to read whole windows in slices
     agree_block              the job: 2 MEETINGs
     open_root_mail           the job: 1 MEETING; a Dup after it, the first time on a communicator
@@ -124,7 +125,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         takes = {"takes_turns": tokens > 0, "takes_copies": bool(wish.cache or sliced.epochs)}
         sizing = Sizing(plain, team, options.slots, *memory, **takes, sliced=sliced.epochs)
         here = teams.machine_roots
-        # Over the job, 2 MEETINGs where roots keep something, and 1 where they read windows.
+        # Over the job, 1 or 2 MEETINGs where roots keep something, and 1 where they read windows.
         asked = options.assignment
         rows = agree_row_sources(job, wish, sliced, sizing, plain, source, asked, roots_here=here)
         if rows.windows.are_read and tokens:

@@ -254,4 +254,5 @@ def end_of_mpi() -> None:
     assert not names, "a root's thread outlives MPI"
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -71,6 +71,26 @@ def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
     assert out.count("as simulated") == len(READERS)
 
 
+@pytest.mark.parametrize("ranks", [1, 5])
+def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they_are(
+    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
+) -> None:
+    assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed)
+
+
+def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(
+    mpi: launch.Mpi, fixed: Path
+) -> None:
+    """Nodes of one rank."""
+    assert "14 cases" in mpi.run(4, "lagging.py", fixed, 1)
+
+
+def test_roots_keep_records_on_nodes_that_mpi_itself_makes(
+    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], fixed: Path
+) -> None:
+    assert "14 cases" in mpi.run(4, "lagging.py", fixed, 2, env=nodes_of_its_own)
+
+
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(
     mpi: launch.Mpi, fixed: Path
 ) -> None:

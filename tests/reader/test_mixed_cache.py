@@ -116,7 +116,7 @@ def test_small_windows_are_read_with_their_blocks(
         ({"shuffle": "global"}, "needs records that come in windows"),
         ({"shuffle": None}, "write shuffle='window'"),
         ({"shuffle": Shuffle.runs(5)}, "windows"),
-        ({"assignment": "local"}, "needs assignment='strided' or 'blocked'"),
+        ({"assignment": "local"}, "needs placement=home: with mixed"),
     ],
 )
 def test_orders_without_windows_are_refused(path: Path, words: Any, why: str) -> None:

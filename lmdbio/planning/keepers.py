@@ -1,0 +1,284 @@
+"""keepers: which roots keep which records, and from when on others have them of these. Pure.
+
+    first       a record is kept by the root whose ranks use it first, in the order of use
+    frequency   each root keeps what its own ranks use most often over all epochs, by number where
+                that is as often; a record may be kept by several roots, and by none
+
+Each root keeps as many as it has room for, and reads a record when its own ranks first use it. So
+others have the record from the next epoch on: in an epoch each record is used once.
+
+    record, epoch, team --> root    the team's own, else the next one after it that has the record;
+                                    where there is none, the file
+
+That is what ``route`` chooses wherever memory is nearer than a peer's, and that than the file.
+
+A job that begins inside an epoch uses some records twice before others once: who uses a record
+first is then settled by the end of the next epoch, no later.
+
+Source: LBANN's data store and locality-aware loading (first); the HDMLP thesis, sections 3.2.2 and
+4.3.7 (frequency).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.order import Epochs
+from lmdbio.planning.places import Places
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.sources import records_at, seats
+
+__all__ = ["STEPS_MAX", "Keepers", "keep", "refuse_frequency", "room_of"]
+
+I64 = npt.NDArray[np.int64]
+U16 = npt.NDArray[np.uint16]
+U32 = npt.NDArray[np.uint32]
+
+#: Uses that are counted, and records that are looked at for all roots, at most: about a minute.
+STEPS_MAX = 2**29
+#: Places that are looked at at once.
+PART = 2**20
+
+
+class Kept(NamedTuple):
+    """The records that one root keeps.
+
+    Attributes:
+        records: ascending.
+        epochs: in which its ranks use each first, counted from the first one's number.
+    """
+
+    records: I64
+    epochs: U32
+
+
+@dataclass(frozen=True, eq=False)
+class Keepers:
+    """The roots that keep each record.
+
+    Attributes:
+        table: of all records.
+        roots: of each kept record, one after the other.
+        since: the epoch from which on others have it, counted from the first one of the job.
+        begins: where those of each record begin, and the end of the last.
+        first_epoch: of the job.
+    """
+
+    table: _core.Keepers
+    roots: U16
+    since: U32
+    begins: U32
+    first_epoch: int
+
+    @classmethod
+    def of(cls, kept: Sequence[Kept], schedule: Schedule, *, is_warm: bool) -> Keepers:
+        """Return the keepers of what each root keeps.
+
+        Args:
+            is_warm: all of it is there before the first epoch.
+
+        Raises:
+            ValueError: there are more roots, or kept records, than numbers for them.
+        """
+        total = sum(len(one.records) for one in kept)
+        if len(kept) >= _core.NO_HOME or total >= 2**32:
+            raise ValueError(f"{len(kept)} roots cannot keep {total} records")
+        records = np.concatenate([one.records for one in kept])
+        order = np.argsort(records, kind="stable")  # of each record, roots ascend
+        roots = np.repeat(np.arange(len(kept), dtype=np.uint16), [len(k.records) for k in kept])
+        since = np.concatenate([one.epochs for one in kept]) + np.uint32(1)
+        if is_warm:
+            since[:] = 0
+        begins = np.zeros(schedule.count + 1, np.uint32)
+        begins[1:] = np.cumsum(np.bincount(records, minlength=schedule.count))
+        table = _core.Keepers(begins, roots[order], since[order], len(kept))
+        first_epoch = schedule.first_place // schedule.count
+        return cls(table, roots[order], since[order], begins, first_epoch)
+
+    def choose(self, records: I64, epoch: int, teams: U32 | int) -> U16:
+        """Return the root that each record comes from in an epoch, or ``_core.NO_HOME``.
+
+        Args:
+            teams: that use them; or the one that uses all.
+        """
+        return self.table.choose(records, epoch - self.first_epoch, teams)
+
+    def kept(self, root: int) -> I64:
+        """Return the records that a root keeps, ascending."""
+        places = np.flatnonzero(self.roots == root)
+        return np.searchsorted(self.begins, places, side="right").astype(np.int64) - 1
+
+    def are_read(self, records: I64, epoch: int, teams: I64) -> npt.NDArray[np.bool_]:
+        """Return which records the roots of teams keep, and read in an epoch: at the first use."""
+        teams = teams.astype(np.int64)
+        places = np.searchsorted(self._numbers, records * self.table.root_count + teams)
+        places = np.minimum(places, max(0, len(self._numbers) - 1))
+        if not len(self._numbers):
+            return np.zeros(len(records), np.bool_)
+        is_kept = self._numbers[places] == records * self.table.root_count + teams
+        return np.asarray(is_kept & (self.since[places] == epoch - self.first_epoch + 1))
+
+    @cached_property
+    def _numbers(self) -> I64:
+        """A number for each record that a root keeps, ascending."""
+        records = np.repeat(np.arange(len(self.begins) - 1), np.diff(self.begins))
+        return np.asarray(records * self.table.root_count + self.roots, np.int64)
+
+    @property
+    def are_kept(self) -> npt.NDArray[np.bool_]:
+        """Whether some root keeps each record."""
+        return np.asarray(np.diff(self.begins) > 0)
+
+
+def room_of(lengths: npt.NDArray[np.uint64]) -> I64:
+    """Return the bytes that records take where they are kept."""
+    rounding = _core.ROW_ALIGNMENT
+    return (lengths.astype(np.int64) + (rounding - 1)) // rounding * rounding
+
+
+def keep(
+    placement: str, schedule: Schedule, sizes: I64, rooms: Sequence[int], *, is_warm: bool
+) -> Keepers:
+    """Return which roots keep which records.
+
+    Args:
+        placement: "first" or "frequency"; this one of a job that has an end.
+        schedule: strided or blocked.
+        sizes: of all records (``room_of``).
+        rooms: of each root, bytes.
+        is_warm: all is there before the first epoch.
+    """
+    if placement == "first":
+        kept = _first(schedule, sizes, rooms)
+    else:
+        kept = [_most_used(schedule, sizes, rooms[root], root) for root in range(len(rooms))]
+    return Keepers.of(kept, schedule, is_warm=is_warm)
+
+
+def refuse_frequency(count: int, roots: int, places: int | None) -> None:
+    """Raise ValueError where it cannot be counted how often roots use each record.
+
+    Args:
+        count: records.
+        places: of all epochs; None: the job has no end.
+    """
+    if places is None:
+        raise ValueError(
+            "Cache: placement=frequency counts the uses of all epochs: it needs epochs="
+        )
+    steps = places + roots * count
+    if steps > STEPS_MAX:
+        raise ValueError(
+            f"Cache: placement=frequency would count {places:,} uses, and look at {count:,} "
+            f"records for each of {roots:,} roots: {steps:,} steps are more than {STEPS_MAX:,}; "
+            "placement=home needs none"
+        )
+
+
+def _epochs(schedule: Schedule) -> Epochs:
+    return schedule.epochs or Epochs(schedule.count)
+
+
+# --- first --------------------------------------------------------------------------------------
+
+
+def _first(schedule: Schedule, sizes: I64, rooms: Sequence[int]) -> list[Kept]:
+    """Give each record to the root whose ranks use it first, as far as that has room."""
+    owner = np.full(schedule.count, _core.NO_HOME, np.uint16)
+    since = np.zeros(schedule.count, np.uint32)
+    is_new = np.ones(schedule.count, np.bool_)
+    left, is_full = list(rooms), [False] * len(rooms)
+    for epoch, records, teams in _first_uses(schedule):
+        fresh = is_new[records]
+        records, teams = records[fresh], teams[fresh]
+        is_new[records] = False
+        for root in np.unique(teams).tolist():
+            mine = records[teams == root]
+            ends = np.cumsum(sizes[mine])
+            fits = 0 if is_full[root] else int(np.searchsorted(ends, left[root], side="right"))
+            owner[mine[:fits]], since[mine[:fits]] = root, epoch
+            left[root] -= int(ends[fits - 1]) if fits else 0
+            is_full[root] |= fits < len(mine)
+    kept = [np.flatnonzero(owner == root) for root in range(len(rooms))]
+    return [Kept(records, since[records]) for records in kept]
+
+
+def _first_uses(schedule: Schedule) -> Iterator[tuple[int, I64, U32]]:
+    """Yield the uses up to that by which all records were used, some of one epoch at a time.
+
+    The number of the epoch, counted from the first one; records, and the teams that use them.
+    """
+    count, begin = schedule.count, schedule.first_place % schedule.count
+    end = count - begin + (count if begin else 0)
+    if schedule.end is not None:
+        end = min(end, schedule.end)
+    sitting, epochs, first = seats(schedule), _epochs(schedule), 0
+    while first < end:
+        epoch, within = divmod(begin + first, count)
+        last = min(end, first + PART, first + count - within)
+        places = Places(first, 0, 1, (range(last - first),))
+        teams = _core.find_teams(sitting, np.arange(first, last))
+        yield epoch, records_at(schedule, epochs, [places]), teams
+        first = last
+
+
+# --- frequency ----------------------------------------------------------------------------------
+
+
+def _most_used(schedule: Schedule, sizes: I64, room: int, root: int) -> Kept:
+    """Give a root what its own ranks use most often, as far as it has room."""
+    used = np.zeros(schedule.count, np.uint32)
+    first = np.zeros(schedule.count, np.uint32)
+    for epochs, records in _own_uses(schedule, root):
+        fresh = np.flatnonzero(used[records] == 0)[::-1]
+        first[records[fresh]] = epochs[fresh]  # of several, the earliest comes last
+        used += np.bincount(records, minlength=schedule.count).astype(np.uint32)
+    bytes_by_uses = np.bincount(used, weights=sizes)
+    least = len(bytes_by_uses)  # what is used so often, or more often, has room
+    while least > 1 and bytes_by_uses[least - 1] <= room:
+        room -= int(bytes_by_uses[least - 1])
+        least -= 1
+    is_kept = used >= least
+    if least > 1:
+        rest = np.flatnonzero(used == least - 1)
+        is_kept[rest[: np.searchsorted(np.cumsum(sizes[rest]), room, side="right")]] = True
+    records = np.flatnonzero(is_kept)
+    return Kept(records, first[records])
+
+
+def _own_uses(schedule: Schedule, team: int) -> Iterator[tuple[U32, I64]]:
+    """Yield all uses of one team in their order, some at a time.
+
+    The number of the epoch of each, counted from the first one, and its record.
+    """
+    epochs, begin = _epochs(schedule), schedule.first_place % schedule.count
+    for places in _own_places(schedule, team):
+        each = sum(map(len, places.runs))
+        at_once = max(1, PART // max(1, each))
+        for number in range(0, places.repeats if each else 0, at_once):
+            repeats = min(at_once, places.repeats - number)
+            first = places.first + number * places.step
+            some = places._replace(first=first, repeats=repeats)
+            numbers = ((some.numbers() + begin) // schedule.count).astype(np.uint32)
+            yield numbers, records_at(schedule, epochs, [some])
+
+
+def _own_places(schedule: Schedule, team: int) -> list[Places]:
+    """Return all places of a team, in their order, by few runs."""
+    blocks, iterations = schedule.blocks, schedule.iterations
+    assert blocks is not None and iterations is not None
+    if not blocks:
+        return []
+    if schedule.assignment == "strided":
+        return list(replace(schedule, block_iterations=iterations).team_places(0, team))
+    (chunk,), last = schedule.team_places(0, team), blocks - 1
+    size = schedule.block_iterations * schedule.batch_size
+    alike = [Places(chunk.first, size, last, chunk.runs)] if last else []
+    return [*alike, *schedule.team_places(last, team)]

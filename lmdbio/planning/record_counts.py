@@ -1,0 +1,141 @@
+"""record_counts: where each record comes from, epoch by epoch, where roots keep records. Pure.
+
+    place -> record, team -> own root has it | another one has it | the file
+
+Source: LBANN's data store (first), the HDMLP thesis (frequency), Belady (next).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.planning.keepers import Keepers, keep, refuse_frequency, room_of
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
+from lmdbio.planning.placement import following
+from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.supply import Supplied, users
+
+__all__ = ["EpochCounts", "RecordCounts"]
+
+I64 = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class EpochCounts(NamedTuple):
+    """The rows of an epoch, in the order of their places.
+
+    Attributes:
+        number: of the epoch.
+        records, teams: of each row.
+        sources: each ``OWN``, ``PEER`` or ``FILE``.
+        roots: that have the records which come from a peer.
+        supplied: records and bytes by source.
+    """
+
+    number: int
+    records: I64
+    teams: I64
+    sources: I64
+    roots: I64
+    supplied: Supplied
+
+
+class RecordCounts:
+    """Counts the rows of a job by where they come from.
+
+    Args:
+        placement: "first", "frequency" or "next".
+        schedule: strided; from the first place of an epoch on, with the order of its records.
+        epochs: that are looked at.
+        lengths: of all records, bytes.
+        memory: of each root, bytes.
+        is_warm: all that is kept is there before the first epoch.
+
+    Raises:
+        ValueError: it would take too long to say what roots keep.
+    """
+
+    def __init__(
+        self,
+        placement: str,
+        schedule: Schedule,
+        epochs: int,
+        lengths: npt.NDArray[np.uint64],
+        memory: int,
+        *,
+        is_warm: bool,
+    ) -> None:
+        if placement == "frequency":
+            refuse_frequency(schedule.count, len(schedule.teams), schedule.end)
+        self._placement, self._schedule, self._epochs = placement, schedule, epochs
+        self._lengths, self._memory, self._is_warm = lengths, memory, is_warm
+
+    @cached_property
+    def keepers(self) -> Keepers | None:
+        """The roots that keep each record all the time; None: records come and go."""
+        if self._placement == "next":
+            return None
+        rooms, sizes = [self._memory] * len(self._schedule.teams), room_of(self._lengths)
+        return keep(self._placement, self._schedule, sizes, rooms, is_warm=self._is_warm)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the records that some root keeps all the time."""
+        return 0 if self.keepers is None else int(self._lengths[self.keepers.are_kept].sum())
+
+    def epochs(self) -> Iterator[EpochCounts]:
+        """Count one epoch after the other."""
+        yield from self._kept() if self.keepers is not None else self._recurring()
+
+    def _uses(self, number: int) -> tuple[I64, I64]:
+        """Return the records of an epoch, and the teams that use them."""
+        count = self._schedule.count
+        places = range(number * count, (number + 1) * count)
+        records = self._schedule.sequence(places).view(np.int64)
+        return records, users(self._schedule, np.arange(places.start, places.stop))
+
+    def _kept(self) -> Iterator[EpochCounts]:
+        assert self.keepers is not None
+        for number in range(self._epochs):
+            records, teams = self._uses(number)
+            roots = self.keepers.choose(records, number, teams.astype(np.uint32)).astype(np.int64)
+            is_read = self.keepers.are_read(records, number, teams)
+            sources = np.where(roots == teams, OWN, PEER)
+            sources[(roots == _core.NO_HOME) | is_read] = FILE
+            yield self._counted(number, records, teams, sources, roots)
+
+    def _recurring(self) -> Iterator[EpochCounts]:
+        uses = [self._uses(number) for number in range(self._epochs)]
+        records, teams = (np.concatenate(one) for one in zip(*uses, strict=True))
+        found = np.zeros(len(records), np.bool_)
+        cell = cell_bytes(self._lengths)
+        cells = -(-self._lengths.astype(np.int64) // cell)
+        for team in range(len(self._schedule.teams)):
+            own = np.flatnonzero(teams == team)
+            later = following(records[own].astype(np.uint32))
+            later[later == len(own)] = _core.NEVER
+            soonest = _core.Soonest(self._schedule.count, cell_count(self._memory, cell))
+            sizes = cells[records[own]].astype(np.uint64)
+            found[own] = soonest.use(records[own], later, sizes).found
+        count = self._schedule.count
+        for number, (of_epoch, takers) in enumerate(uses):
+            here = found[number * count : (number + 1) * count]
+            yield self._counted(number, of_epoch, takers, np.where(here, OWN, FILE), takers)
+
+    def _counted(
+        self, number: int, records: I64, teams: I64, sources: I64, roots: I64
+    ) -> EpochCounts:
+        lengths = self._lengths[records].astype(np.float64)  # exact up to 2**53
+        counts = np.bincount(sources, minlength=len(SOURCES))
+        sizes = np.bincount(sources, weights=lengths, minlength=len(SOURCES))
+        supplied = Supplied(
+            tuple(counts.tolist()), tuple(int(size) for size in sizes), int(sizes[PEER])
+        )
+        return EpochCounts(number, records, teams, sources, roots, supplied)

@@ -1,0 +1,128 @@
+"""Record cache: whether roots have the memory in which they are to keep records one by one.
+
+cache, lengths of all records -> room of each root -> memory
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from lmdbio import _core, share
+from lmdbio.machine.budget import available_bytes
+from lmdbio.machine.choice import Reason
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.keepers import refuse_frequency, room_of
+from lmdbio.planning.kept_sources import cell_bytes, cell_count
+from lmdbio.planning.schedule import Schedule
+from lmdbio.reader.caching import Caching
+from lmdbio.reader.record_store import RecordStore, record_lengths
+from lmdbio.reader.roots import RootSource
+from lmdbio.system.log import tell
+
+__all__ = ["agree_records"]
+
+KEPT = {
+    "first": "records that their ranks use first",
+    "frequency": "records that their ranks use most often",
+    "next": "records that their ranks use again soonest, and send each other nothing",
+}
+
+
+class _Offer(NamedTuple):
+    """The memory that a root has taken.
+
+    Attributes:
+        room: bytes.
+        silence: why it cannot send rows; empty: it can.
+    """
+
+    room: int
+    silence: str
+
+
+def agree_records(
+    job: share.Job,
+    cache: Cache,
+    schedule: Schedule,
+    source: RootSource | None,
+    measure: Callable[[RootSource], int],
+    *,
+    roots_here: int,
+) -> Caching:
+    """Settle how much each root keeps, and take the memory for it. Collective over the job.
+
+    Args:
+        cache: of each root; its placement keeps records.
+        schedule: of all ranks.
+        source: of this root; None where this rank is none.
+        measure: goes through the extents of all records.
+        roots_here: on this machine.
+
+    Raises:
+        MemoryError: a root has not the memory that was asked for.
+        ValueError: it would take too long to say what roots keep.
+    """
+    roots = len(schedule.teams)
+    is_exchanged = roots > 1 and cache.placement != "next"
+    library: _core.MpiLibrary | None = None
+    taken: list[tuple[_core.Memory, int]] = []  # on this rank: one, or none
+
+    def take() -> _Offer | None:
+        nonlocal library
+        if cache.placement == "frequency":
+            refuse_frequency(schedule.count, roots, schedule.end)
+        if source is None:
+            return None
+        library, silence = share.find_library(job) if is_exchanged else (None, "")
+        measure(source)
+        taken.append(_take(cache, source, schedule.count, roots_here))
+        return _Offer(int(cache.memory), silence)
+
+    offers = [one for one in job.together(take) if one is not None]
+    silence = next((one.silence for one in offers if one.silence), "")
+    text = _told(cache, roots, silence)
+    if silence:
+        library = None
+        tell(f"cache: {text}")
+    kept: RecordStore | None = None
+    if taken:
+        rooms = tuple(one.room for one in offers)
+        team = schedule.team_of(job.rank)
+        warm = cache.warm == "preload"
+        kept = RecordStore(cache.placement, team, rooms, *taken[0], is_warm=warm)
+    are_sent = is_exchanged and not silence
+    return Caching(kept, True, False, 0, 0, are_sent, library, Reason("keyword", text))
+
+
+def _take(
+    cache: Cache, source: RootSource, count: int, roots_here: int
+) -> tuple[_core.Memory, int]:
+    """Take a root's memory; the system gives it page by page, when it is used.
+
+    Returns:
+        It, and the size of its cells.
+
+    Raises:
+        MemoryError: there is less.
+    """
+    lengths, available = record_lengths(source, count), available_bytes() // roots_here
+    cell, size = _core.ROW_ALIGNMENT, min(int(cache.memory), int(room_of(lengths).sum()))
+    if cache.placement == "next":
+        cell = cell_bytes(lengths)
+        most = int((-(-lengths.astype(np.int64) // cell)).sum())
+        size = min(cell_count(int(cache.memory), cell), most) * cell
+    if size > available:
+        raise MemoryError(
+            f"{source.index.path}: cache: {size >> 20} MiB of memory are more than the "
+            f"{available >> 20} MiB that each of the {roots_here} roots of this machine can get"
+        )
+    return _core.MappedMemory(max(1, size)), cell
+
+
+def _told(cache: Cache, roots: int, silence: str) -> str:
+    who = "1 root keeps" if roots == 1 else f"{roots} roots keep"
+    text = f"{who} {KEPT[cache.placement]}: {int(cache.memory) >> 20} MiB each at most, in memory"
+    return text + f", but send each other nothing: {silence}" if silence else text

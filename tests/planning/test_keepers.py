@@ -1,0 +1,250 @@
+"""Goal: all roots find the same keepers of each record; what a root brings is what others await.
+
+Method: random jobs, strided and blocked, from any place on; the rules are written down once more,
+use by use.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from lmdbio import _core
+from lmdbio.planning import kept_sources
+from lmdbio.planning.keepers import STEPS_MAX, Keepers, keep, refuse_frequency, room_of
+from lmdbio.planning.kept_sources import KeptSources, NextUses, OwnSources, cell_bytes, cell_count
+from lmdbio.planning.order import Epochs
+from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import Shuffle
+
+PLENTY = 1 << 40
+PLACEMENTS = st.sampled_from(["first", "frequency"])
+
+
+def a_schedule(seed: int, count: int, roots: int, *, ends: bool = True) -> Schedule:
+    chance = np.random.default_rng(seed)
+    ranks = roots + int(chance.integers(0, 4))
+    team_of = [*range(roots), *chance.integers(0, roots, ranks - roots).tolist()]
+    teams = tuple(tuple(i for i in range(ranks) if team_of[i] == root) for root in range(roots))
+    shuffles = (None, Shuffle(), Shuffle.groups(7), Shuffle.windows(3, 4), Shuffle.runs(5))
+    given_order = Shuffle.given(chance.permutation(count))
+    shuffle = (*shuffles, given_order)[int(chance.integers(0, 6))]
+    return Schedule(
+        count,
+        int(chance.integers(1, 2 * count + 1)),
+        teams,
+        ("strided", "blocked")[int(chance.integers(0, 2))],
+        int(chance.integers(1, 5)),
+        int(chance.choice([0, chance.integers(0, 3 * count)])),
+        epochs=None if shuffle is None else Epochs(count, seed, shuffle),
+        length=int(chance.integers(1, 6 * count)) if ends else None,
+    )
+
+
+def uses_of(schedule: Schedule, team: int) -> list[tuple[int, int, int]]:
+    """Block, place and record of each use of a team, in their order."""
+    found = []
+    for block in range(schedule.blocks or 0):
+        numbers = [one.numbers() for one in schedule.team_places(block, team)]
+        places = np.concatenate([np.empty(0, np.int64), *numbers]) + schedule.first_place
+        records = schedule.team_records(block, team).tolist()
+        found += [(block, *pair) for pair in zip(places.tolist(), records, strict=True)]
+    return found
+
+
+def kept_by_hand(
+    placement: str, schedule: Schedule, sizes: list[int], rooms: list[int]
+) -> list[set[int]]:
+    """The rules, use by use."""
+    kept: list[set[int]] = [set() for _ in rooms]
+    all_uses = sorted(
+        (place, record, team) for team in range(len(rooms))
+        for _, place, record in uses_of(schedule, team)
+    )  # fmt: skip
+    wanted: list[list[int]]
+    if placement == "first":
+        users: dict[int, int] = {}
+        for _, record, team in all_uses:
+            users.setdefault(record, team)
+        wanted = [[r for r, user in users.items() if user == team] for team in range(len(rooms))]
+    else:
+        often = [Counter(r for _, r, t in all_uses if t == team) for team in range(len(rooms))]
+        wanted = [sorted(one, key=lambda r, one=one: (-one[r], r)) for one in often]  # type: ignore[misc]
+    for own, records, room in zip(kept, wanted, rooms, strict=True):
+        for record in records:
+            room -= sizes[record]
+            if room < 0:
+                break
+            own.add(record)
+    return kept
+
+
+def keepers_of(
+    placement: str, seed: int, count: int, roots: int, *, is_warm: bool = False
+) -> tuple[Schedule, np.ndarray, list[int], Keepers]:
+    chance = np.random.default_rng(seed)
+    schedule = a_schedule(seed, count, roots)
+    sizes = room_of(chance.integers(0, 60, count).astype(np.uint64))
+    rooms = [int(chance.choice([PLENTY, 0, 300, 1000])) for _ in range(roots)]
+    return schedule, sizes, rooms, keep(placement, schedule, sizes, rooms, is_warm=is_warm)
+
+
+@given(PLACEMENTS, st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5))
+def test_each_root_keeps_what_the_rule_gives_it(
+    placement: str, seed: int, count: int, roots: int
+) -> None:
+    schedule, sizes, rooms, keepers = keepers_of(placement, seed, count, roots)
+    by_hand = kept_by_hand(placement, schedule, sizes.tolist(), rooms)
+    for root in range(roots):
+        assert keepers.kept(root).tolist() == sorted(by_hand[root])
+        assert sizes[keepers.kept(root)].sum() <= rooms[root]
+    assert np.flatnonzero(keepers.are_kept).tolist() == sorted(set().union(*by_hand))
+    if placement == "first":
+        assert sum(map(len, by_hand)) == len(set().union(*by_hand)), "one home for each"
+
+
+@given(PLACEMENTS, st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5), st.booleans())
+def test_rows_come_from_the_next_root_that_has_used_them_before(
+    placement: str, seed: int, count: int, roots: int, is_warm: bool
+) -> None:
+    schedule, sizes, rooms, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
+    kept = kept_by_hand(placement, schedule, sizes.tolist(), rooms)
+    first: list[dict[int, int]] = [{} for _ in range(roots)]
+    for root in range(roots):
+        for _, place, record in uses_of(schedule, root):
+            first[root].setdefault(record, -1 if is_warm else place)
+    sources = KeptSources(schedule, keepers)
+    for team in range(roots):
+        wanted: dict[int, list[int]] = {}
+        for number, place, record in uses_of(schedule, team):
+            near = [(team + i) % roots for i in range(roots)]
+            has = [
+                r for r in near if record in kept[r] and (r == team or first[r][record] < place)
+            ]
+            wanted.setdefault(number, []).append(has[0] if has else -1)
+        for number in range(schedule.blocks or 0):
+            block = sources.block(number, team)
+            assert block.records.tolist() == schedule.team_records(number, team).tolist()
+            found = np.full(len(block.records), -2)
+            for i, root in enumerate(block.roots.tolist()):
+                found[block.order[block.begins[i] : block.begins[i + 1]]] = root
+            assert found.tolist() == wanted.get(number, [])
+
+
+@given(PLACEMENTS, st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5), st.booleans())
+def test_what_roots_bring_is_what_teams_await(
+    placement: str, seed: int, count: int, roots: int, is_warm: bool
+) -> None:
+    schedule, _, _, keepers = keepers_of(placement, seed, count, roots, is_warm=is_warm)
+    sources = KeptSources(schedule, keepers)
+    for number in range(min(4, schedule.blocks or 4)):
+        brought: dict[tuple[int, int], list[int]] = {}
+        own: list[int] = []
+        for root in range(roots):
+            uses = sources.uses(number, root)
+            assert (np.diff(uses.records) >= 0).all() and (uses.blocks == number).all()
+            own.append(uses.own)
+            for i, team in enumerate(uses.teams.tolist()):
+                places = uses.order[uses.begins[i] : uses.begins[i + 1]]
+                brought[root, team] = uses.records[places].tolist()
+        for team in range(roots):
+            block = sources.block(number, team)
+            assert sorted(block.order.tolist()) == list(range(len(block.records)))
+            for i, root in enumerate(block.roots.tolist()):
+                rows = block.order[block.begins[i] : block.begins[i + 1]]
+                if root == team:
+                    own[team] -= len(rows)
+                elif root >= 0:
+                    assert brought.pop((root, team)) == block.records[rows].tolist()
+        assert not brought and not any(own)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 60), st.integers(1, 5), st.integers(1, 40))
+def test_it_is_known_when_each_record_is_used_again(
+    seed: int, count: int, roots: int, at_once: int
+) -> None:
+    schedule, kept = a_schedule(seed, count, roots), kept_sources.USES_AT_ONCE
+    kept_sources.USES_AT_ONCE = at_once
+    try:
+        for team in range(roots):
+            found, uses = NextUses(schedule, team), uses_of(schedule, team)
+            again: dict[int, int] = {}
+            wanted = []
+            for _, place, record in reversed(uses):
+                wanted.append((record, again.get(record, _core.NEVER)))
+                again[record] = place
+            told: list[tuple[int, int]] = []
+            for block in range(schedule.blocks or 0):
+                one = found.take()
+                assert one is not None
+                assert one.records.tolist() == schedule.team_records(block, team).tolist()
+                told += zip(one.records.tolist(), one.following.tolist(), strict=True)
+            assert told == wanted[::-1] and found.take() is None
+    finally:
+        kept_sources.USES_AT_ONCE = kept
+
+
+def test_a_job_without_end_looks_one_epoch_ahead() -> None:
+    schedule = a_schedule(1, 30, 3, ends=False)
+    ended = replace(schedule, length=3 * schedule.count - schedule.first_place % schedule.count)
+    for team in range(3):
+        found, wanted = NextUses(schedule, team), NextUses(ended, team)
+        first = schedule.first_place // schedule.count
+        for _ in range((ended.blocks or 0) - 1):
+            ours, theirs = found.take(), wanted.take()
+            assert ours is not None and theirs is not None
+            assert ours.records.tolist() == theirs.records.tolist()
+            for mine, exact in zip(
+                ours.following.tolist(), theirs.following.tolist(), strict=True
+            ):
+                in_reach = exact < (first + 2) * schedule.count
+                assert mine == exact or not in_reach
+
+
+def test_each_root_brings_all_rows_of_its_own_team() -> None:
+    schedule = a_schedule(5, 40, 3)
+    for number in range(schedule.blocks or 0):
+        for team in range(3):
+            block = OwnSources(schedule).block(number, team)
+            records = schedule.team_records(number, team)
+            assert block.records.tolist() == records.tolist()
+            assert block.order.tolist() == list(range(len(records)))
+            assert block.roots.tolist() == ([team] if len(records) else [])
+            assert block.begins.tolist() == ([0, len(records)] if len(records) else [0])
+
+
+def test_jobs_whose_uses_cannot_be_counted_are_refused() -> None:
+    with pytest.raises(ValueError, match="needs epochs="):
+        refuse_frequency(10, 2, None)
+    with pytest.raises(ValueError, match=f"1,000,000,300 steps are more than {STEPS_MAX:,}"):
+        refuse_frequency(100, 3, 10**9)
+    refuse_frequency(1_281_167, 64, 90 * 1_281_167)
+
+
+@given(st.lists(st.integers(0, 100_000), max_size=50))
+def test_cells_are_as_large_as_they_can_be_and_waste_little(lengths: list[int]) -> None:
+    size = cell_bytes(np.array(lengths, np.uint64))
+    assert size % _core.ROW_ALIGNMENT == 0
+
+    def taken(cell: int) -> int:
+        return sum(-(-length // cell) * (cell + 4) for length in lengths)
+
+    for bits in range(4, 17):
+        assert taken(size) <= taken(2**bits) * (1 + 1 / 16)
+
+
+def test_records_of_one_size_have_a_cell_each() -> None:
+    assert cell_bytes(np.full(9, 3001, np.uint64)) == 3008
+    assert cell_bytes(np.array([0, 0], np.uint64)) == _core.ROW_ALIGNMENT
+    assert cell_count(10 * 3012, 3008) == 10 and cell_count(10 * 3012 - 1, 3008) == 9
+
+
+def test_cells_of_small_records_are_no_smaller_than_is_worth_a_number() -> None:
+    lengths = np.random.default_rng(1).integers(50, 150, 1000).astype(np.uint64)
+    size = cell_bytes(lengths)
+    assert 16 <= size <= 64
+    assert cell_count(1 << 20, size) * (size + 4) <= 1 << 20
