@@ -37,32 +37,25 @@ class _Rows(Generic[R]):
         read: begins to read those that are not kept.
 
     Attributes:
-        own: whether each is kept.
+        own: whether each is kept; None: all are.
         rest: those that are not; None: there are none.
     """
 
-    def __init__(
-        self,
-        routes: Routes,
-        located: Located,
-        read: Callable[[Routes, U64], R],
-    ) -> None:
+    def __init__(self, routes: Routes, located: Located, read: Callable[[Routes, U64], R]) -> None:
         assert routes.kept is not None
         self._routes, self._kept, self._read = routes, routes.kept, read
         self._indices, self._extents = located
-        self.rest: R | None = None
-        self.own = self._split(None)
-        self._kept.start(self._extents[self.own])
+        self.own = self._kept.covered(self._extents)
+        self.rest = self._begin_rest()
+        self._kept.start(self._own_extents)
 
-    def _split(self, own: Flags | None) -> Flags:
-        """Find what is kept, and begin to read the rest; do nothing where that is as before."""
-        found = self._kept.covered(self._extents)
-        if found is None:
-            found = np.ones(len(self._extents), np.bool_)
-        if own is None or (found != own).any():
-            self.close()
-            self.rest = None if found.all() else self._read(self._routes, self._indices[~found])
-        return found
+    @property
+    def _own_extents(self) -> _core.Extents:
+        return self._extents if self.own is None else self._extents[self.own]
+
+    def _begin_rest(self) -> R | None:
+        own = self.own
+        return None if own is None else self._read(self._routes, self._indices[~own])
 
     def settle(self) -> tuple[_core.Memory, _core.Extents]:
         """Wait for what is kept, and count all.
@@ -73,17 +66,21 @@ class _Rows(Generic[R]):
         Raises:
             OSError, Error: as ``KeptGrains.bring``.
         """
-        self._kept.bring(self._extents[self.own])
-        self.own = self._split(self.own)  # what cannot be read as a whole is kept no more
-        own, lengths = self.own, self._extents["length"]
-        sources: tuple[tuple[Source, Flags], ...] = (("own", own), ("file", ~own))
-        for source, rows in sources:
-            if rows.any():
-                size = int(lengths[rows].sum())
-                self._routes.counter.sourced(source, int(rows.sum()), size, 0)
-        places = self._extents[own]
+        self._kept.bring(self._own_extents)
+        found = self._kept.covered(self._extents)
+        if found is not None and (self.own is None or (found != self.own).any()):
+            self.close()  # what cannot be read as a whole is kept no more
+            self.own = found
+            self.rest = self._begin_rest()
+        places = self._own_extents.copy()
+        self._count("own", places["length"])
+        if self.own is not None:
+            self._count("file", self._extents["length"][~self.own])
         places["offset"] = self._kept.places(places)
         return self._kept.memory, places
+
+    def _count(self, source: Source, lengths: U64) -> None:
+        self._routes.counter.sourced(source, len(lengths), int(lengths.sum()), 0)
 
     def close(self) -> None:
         """Give up what is read. May be called twice."""
@@ -100,12 +97,13 @@ class KeptValues(PendingValues):
         located = routes.locate(indices)
         self.indices = located[0]
         self._rows: _Rows[ReadValues] = _Rows(routes, located, ReadValues)
-        routes.counter.located(begun, int(self._rows.own.sum()))
+        own = self._rows.own
+        routes.counter.located(begun, len(self) if own is None else int(own.sum()))
 
     def values(self) -> Iterator[bytes]:
         memory, places = self._rows.settle()
         own = _core.Values.of_memory(self._routes.engine, memory, places)
-        if self._rows.rest is None:
+        if self._rows.rest is None or self._rows.own is None:
             return own
         rest = self._rows.rest.values()
         return (next(own if one else rest) for one in self._rows.own.tolist())
@@ -127,8 +125,9 @@ class KeptBatch(PendingBatch):
         memory, places = self._rows.settle()
         offsets, lengths = (np.ascontiguousarray(places[name]) for name in ("offset", "length"))
         self._routes.counter.lent(lengths)
-        if self._rows.rest is not None:
-            return self._joined(offsets + np.uint64(memory.address), self._rows.rest.batch())
+        if self._rows.rest is not None and self._rows.own is not None:
+            rest = self._rows.rest.batch()
+            return self._joined(self._rows.own, offsets + np.uint64(memory.address), rest)
         return Batch.over(
             memory.address,
             memory.size,
@@ -138,9 +137,9 @@ class KeptBatch(PendingBatch):
             keep=memory,
         )
 
-    def _joined(self, own: U64, rest: Batch) -> Batch:
+    def _joined(self, rows: Flags, own: U64, rest: Batch) -> Batch:
         """Copy what is kept, at some addresses, and what was read into memory of their own."""
-        rows, packed = self._rows.own, _core.pack_extents(self._extents)
+        packed = _core.pack_extents(self._extents)
         memory = self._routes.pool.take(packed.room)
         sources = np.empty(len(rows), np.uint64)
         sources[rows] = own

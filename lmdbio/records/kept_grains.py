@@ -12,11 +12,12 @@ written again. So what is lent from it needs no look at the file.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import chain
 from threading import Lock
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -108,6 +109,7 @@ class _Load:
         grains: by their places in it.
         lock: of the thread that goes on with it.
         ticket: of the reads; None: not begun.
+        size: bytes that are read.
         is_past: they pass by the page cache.
         is_over: nothing is left to be done.
     """
@@ -115,8 +117,19 @@ class _Load:
     grains: I64
     lock: Lock = field(default_factory=Lock)
     ticket: _core.Ticket | None = None
+    size: int = 0
     is_past: bool = False
     is_over: bool = False
+
+
+class _Wanted(NamedTuple):
+    """Loads of absent grains: those that were under way before, and others."""
+
+    old: list[_Load]
+    new: list[_Load]
+
+
+_NOTHING = _Wanted([], [])
 
 
 class KeptGrains:
@@ -196,13 +209,14 @@ class KeptGrains:
             some = np.flatnonzero(inside & (lengths > 0))
             lost = self._states == LOST
             inside[some[self._grains.touch(extents[some], lost, self._kept.start)]] = False
-        return np.asarray(inside | (lengths == 0))
+        covered = np.asarray(inside | (lengths == 0))
+        return None if covered.all() else covered
 
     def places(self, extents: _core.Extents) -> U64:
         """Return where records that are covered begin in the memory; 0 where one is empty."""
         numbers, first = self._grains.numbers, self._kept.start
         places = _core.place_extents(extents, self._grains.bits, numbers, first)
-        places[extents["length"] == 0] = 0
+        places[extents["length"] == 0] = 0  # which may lie anywhere
         return places
 
     # --- reading
@@ -213,15 +227,8 @@ class KeptGrains:
         Raises:
             Error: it is closed.
         """
-        for load in self._wanted(extents):
-            if load.lock.acquire(blocking=False):
-                try:
-                    if load.ticket is None and not load.is_over:
-                        self._submit(load)
-                except (OSError, Error):
-                    pass  # whoever waits for it tries once more
-                finally:
-                    load.lock.release()
+        for load in self._wanted(self._under(extents)).new:
+            self._begin(load)
 
     def bring(self, extents: _core.Extents) -> None:
         """Wait until the grains of records that are covered are present, or lost.
@@ -229,8 +236,8 @@ class KeptGrains:
         Raises:
             Error: the file has moved on, or it is closed.
         """
-        while loads := self._wanted(extents):
-            for load in loads:
+        while any(loads := self._wanted(self._under(extents))):
+            for load in chain(*loads):
                 self._go_on(load)
 
     def preload(self) -> None:
@@ -239,23 +246,18 @@ class KeptGrains:
         Raises:
             Error: the file has moved on.
         """
-        loads = [_Load(grains) for grains in self._cut(np.arange(len(self._kept)))]
-        for load in loads:
-            self._loads.append(load)
+        loads = list(chain(*self._wanted(lambda: np.ones(len(self._kept), np.bool_))))
         for number, load in enumerate(loads):
             for ahead in loads[number : number + LOADS]:
-                if ahead.ticket is None and not ahead.is_over:
-                    with contextlib.suppress(OSError, Error):  # as in ``start``
-                        self._submit(ahead)
+                self._begin(ahead)
             self._go_on(load)
 
-    def _cut(self, grains: I64) -> list[I64]:
-        """Return some grains in parts that are read and guarded together."""
-        at_once = max(1, LOAD_BYTES // self._size)
-        return [grains[first : first + at_once] for first in range(0, len(grains), at_once)]
+    def _under(self, extents: _core.Extents) -> Callable[[], Flags]:
+        """Return a call that says which grains lie under some records: shape (kept,)."""
+        return lambda: self._grains.under(extents)[self._kept.start : self._kept.stop]
 
-    def _wanted(self, extents: _core.Extents) -> list[_Load]:
-        """Return the loads of absent grains under some records, old ones and new ones.
+    def _wanted(self, which: Callable[[], Flags]) -> _Wanted:
+        """Return the loads of those of some grains that are absent.
 
         Nothing but an appended load says that a grain is on its way: an exception between any two
         steps (Ctrl-C) leaves none for which nobody goes on.
@@ -263,24 +265,32 @@ class KeptGrains:
         with self._lock:
             self._check_open()
             if self._is_full:
-                return []
-            is_under = self._grains.under(extents)[self._kept.start : self._kept.stop]
-            is_wanted = is_under & (self._states == ABSENT)
+                return _NOTHING
+            is_wanted = which() & (self._states == ABSENT)
             if not is_wanted.any():
-                return []
-            found = [load for load in self._loads if is_wanted[load.grains].any()]
-            for load in found:
+                return _NOTHING
+            old = [load for load in self._loads if is_wanted[load.grains].any()]
+            for load in old:
                 is_wanted[load.grains] = False
-            new = [_Load(grains) for grains in self._cut(np.flatnonzero(is_wanted))]
-            for load in new:
-                self._loads.append(load)
-            return found + new
+            grains, at_once = np.flatnonzero(is_wanted), max(1, LOAD_BYTES // self._size)
+            firsts = range(0, len(grains), at_once)
+            new = [_Load(grains[first : first + at_once]) for first in firsts]
+            self._loads += new
+            return _Wanted(old, new)
+
+    def _begin(self, load: _Load) -> None:
+        """Start the reads of a load, if nobody has."""
+        with load.lock:  # not one that is asked for and then tested: Ctrl-C may come between
+            if load.ticket is None and not load.is_over:
+                with contextlib.suppress(OSError, Error):  # ``_go_on`` tries once more
+                    self._submit(load)
 
     def _submit(self, load: _Load) -> None:
         """Start the reads of a load, whose lock this thread has."""
         routes, memory = self._routes, self.memory
         begun, reads = monotonic_ns(), self._reads(load.grains, memory)
-        past = routes.direct_path.engine(len(load.grains) * self._size)
+        load.size = int(reads["length"].sum())
+        past = routes.direct_path.engine(load.size)
         load.is_past = past is not None
         load.ticket = (past or routes.engine).submit(reads, memory)
         routes.counter.submitted(begun)
@@ -319,16 +329,15 @@ class KeptGrains:
                 self._settle(load, LOST)
                 return
             routes.counter.waited(begun)
-            size = int(np.minimum(self._size, self._limit - self._begins[load.grains]).sum())
             if load.is_past:
-                routes.direct_path.record(size, ticket.times)
+                routes.direct_path.record(load.size, ticket.times)
             try:
                 routes.source.guard()
             except Exception:
                 self._settle(load, ABSENT)
                 raise
             self._settle(load, PRESENT)
-            routes.counter.warmed(size)
+            routes.counter.warmed(load.size)
 
     def _settle(self, load: _Load, state: int) -> None:
         """Mark the grains of a load, and end it.
