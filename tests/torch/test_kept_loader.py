@@ -2,8 +2,8 @@
 
 Goal: whatever processes keep, each of their batches is that of a Loader without a cache; with
 ``assignment="local"`` each step's samples of all of them are, in shares as large, and most come
-from what a process keeps. A state goes on with and without a cache, with other ranks. What is kept
-whole is read once.
+from what a process keeps. A state goes on with and without a cache, with other ranks. A part that
+is kept is read once.
 
 Method: ranks are Loaders with ``rank=`` of one process; grains of small files are small.
 """
