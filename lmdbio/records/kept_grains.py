@@ -44,7 +44,8 @@ Flags = npt.NDArray[np.bool_]
 
 ABSENT, PRESENT, LOST = range(3)
 
-#: Bytes that are read and guarded together; and so many loads are under way before a first batch.
+#: Bytes that are read and guarded together; of a part that is read beforehand, so many loads are
+#: under way.
 LOAD_BYTES, LOADS = 32 << 20, 2
 #: Records whose extents are looked up at once.
 PART = 2**18
@@ -346,8 +347,8 @@ class KeptGrains:
         more has its grains marked, or may be read again.
         """
         with self._lock:
+            self._has_lost |= state == LOST  # first: a lost grain is never taken for a present one
             self._states[load.grains] = state
-            self._has_lost |= state == LOST
             self._is_full = bool((self._states != ABSENT).all())
             with contextlib.suppress(ValueError):
                 self._loads.remove(load)
