@@ -20,12 +20,13 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.balance import deal
+from lmdbio.planning.order import Epoch, Shard
 from lmdbio.planning.placement import NOBODY
 
 if TYPE_CHECKING:
     from lmdbio.planning.schedule import Schedule
 
-__all__ = ["Deals", "Dealt", "Holder", "home_holder"]
+__all__ = ["Deals", "Dealt", "Holder", "deal_steps", "home_holder"]
 
 I64 = npt.NDArray[np.int64]
 U16 = npt.NDArray[np.uint16]
@@ -111,3 +112,28 @@ def home_holder(homes: U16) -> Holder:
         return home
 
     return holder
+
+
+def deal_steps(epoch: Epoch, shard: Shard, steps: range, holder: Holder) -> list[I64]:
+    """Return the samples of one rank in steps that follow one another, where ranks are the teams.
+
+    Each rank takes as many as it does strided, in the order of the epoch.
+
+    Args:
+        epoch: the order of all samples.
+        shard: of the rank.
+        steps: of the shard.
+        holder: which rank holds each of some samples; a pure function, the same on all ranks.
+
+    Returns:
+        For each step int64 of shape (samples,).
+    """
+    parts = [shard.of_all_ranks(step) for step in steps]
+    samples = epoch.samples(np.concatenate([np.empty(0, np.int64), *(p for p, _ in parts)]))
+    holders, dealt, first = holder(samples.view(np.uint64)), list[I64](), 0
+    for places, shares in parts:
+        end = first + len(places)
+        ranks = deal(holders[first:end], shard.ranks, shares)
+        dealt.append(samples[first:end][ranks == shard.rank])
+        first = end
+    return dealt

@@ -358,6 +358,24 @@ class Shard:
         begin = first + self.rank * own + min(self.rank, more)
         return np.arange(begin, begin + own + (self.rank < more), dtype=np.int64)
 
+    def of_all_ranks(self, step: int) -> tuple[I64, list[int]]:
+        """Those that all ranks together have in one step, and how many each has.
+
+        Returns:
+            The places of rank 0, then those of rank 1, and so on; and the number of each rank's.
+
+        Raises:
+            IndexError: there is no such step.
+        """
+        if not 0 <= step < len(self):
+            raise IndexError(f"step {step} of {len(self)}")
+        first = self.used + step * self.step_size
+        if first + self.step_size <= self.count:
+            places = np.arange(first, first + self.step_size, dtype=np.int64)
+            return places, [self.batch_size] * self.ranks
+        parts = [replace(self, rank=rank)._last_places() for rank in range(self.ranks)]
+        return np.concatenate(parts), list(map(len, parts))
+
     def used_after(self, steps: int) -> int:
         """Samples that all ranks have used when each has done so many steps of this shard.
 

@@ -2,8 +2,10 @@
 
     records  ``Records``: one file
     joined   ``JoinedRecords``: several files
-    routes   the four ways from where records lie to their bytes, each guarded and counted
+    routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
+    kept     batches of which this process keeps a part
+    kept_grains  that part of the file, in memory
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``planning``, ``observe``, ``batch`` and ``_core``.

@@ -257,7 +257,7 @@ class PendingJoinedBatch(_Parts[PendingBatch]):
 
     def batch(self) -> JoinedBatch:
         """Wait for the batch and return it."""
-        return JoinedBatch(self.indices, self._finish(PendingBatch.batch))
+        return JoinedBatch(self.indices, self._finish(lambda begun: begun.batch()))
 
     def values(self) -> Iterator[memoryview]:
         """Wait for the batch and iterate over its views."""

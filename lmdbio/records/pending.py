@@ -17,7 +17,7 @@ from lmdbio.reading.blocks import Block
 from lmdbio.records.ahead import as_indices
 from lmdbio.records.routes import Routes
 
-__all__ = ["CachedValues", "Pending", "PendingBatch", "PendingValues", "ReadValues"]
+__all__ = ["CachedValues", "Pending", "PendingBatch", "PendingValues", "ReadBatch", "ReadValues"]
 
 U64 = npt.NDArray[np.uint64]
 
@@ -74,6 +74,22 @@ class _OfOneFile(Pending):
 class PendingBatch(_OfOneFile):
     """A batch under way; ``read`` without the waiting."""
 
+    @abstractmethod
+    def batch(self) -> Batch:
+        """Wait for the batch and return it.
+
+        Raises:
+            OSError, Error: it cannot be read, or the file has moved on.
+        """
+
+    def values(self) -> Iterator[memoryview]:
+        """Wait for the batch and iterate over its views."""
+        return iter(self.batch())
+
+
+class ReadBatch(PendingBatch):
+    """A batch under way out of the page cache, or into memory of its own."""
+
     def __init__(self, routes: Routes, indices: npt.ArrayLike) -> None:
         super().__init__(routes)
         self._batch: Batch | None = None
@@ -88,11 +104,6 @@ class PendingBatch(_OfOneFile):
         self._block = routes.planned(extents)
 
     def batch(self) -> Batch:
-        """Wait for the batch and return it.
-
-        Raises:
-            OSError, Error: it cannot be read, or the file has moved on.
-        """
         if self._batch is not None:
             return self._batch
         if self._block is None:
@@ -100,10 +111,6 @@ class PendingBatch(_OfOneFile):
         with self._block as block:
             block.wait()
             return block.batch(self.indices)
-
-    def values(self) -> Iterator[memoryview]:
-        """Wait for the batch and iterate over its views."""
-        return iter(self.batch())
 
 
 class PendingValues(_OfOneFile):

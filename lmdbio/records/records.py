@@ -20,7 +20,14 @@ from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import cut, read_ahead
-from lmdbio.records.pending import CachedValues, PendingBatch, PendingValues, ReadValues
+from lmdbio.records.kept import KeptBatch, KeptValues
+from lmdbio.records.pending import (
+    CachedValues,
+    PendingBatch,
+    PendingValues,
+    ReadBatch,
+    ReadValues,
+)
 from lmdbio.records.routes import Routes
 
 __all__ = ["Records"]
@@ -225,7 +232,7 @@ class Records(Sequence[bytes]):
             IndexError: an index out of range.
             OSError, Error: the file cannot be read, or has moved on.
         """
-        return self._routes.read(indices)
+        return self.begin(indices).batch() if self._routes.kept else self._routes.read(indices)
 
     def values(self, indices: npt.ArrayLike) -> Iterator[bytes]:
         """Iterate over values of records, as bytes of their own, one made after another.
@@ -293,7 +300,8 @@ class Records(Sequence[bytes]):
         Raises:
             IndexError, OSError, Error: as ``read``.
         """
-        return PendingBatch(self._routes, indices)
+        routes = self._routes
+        return KeptBatch(routes, indices) if routes.kept else ReadBatch(routes, indices)
 
     def begin_values(self, indices: npt.ArrayLike) -> PendingValues:
         """Begin what ``values`` does: ``values()``, once, waits for it, ``close()`` gives it up.
@@ -302,11 +310,10 @@ class Records(Sequence[bytes]):
             IndexError, OSError, Error: as ``values``.
         """
         routes = self._routes
-        if not isinstance(indices, list):
-            return ReadValues(routes, indices)
+        if routes.kept or not isinstance(indices, list):
+            return KeptValues(routes, indices) if routes.kept else ReadValues(routes, indices)
         begun, indices = monotonic_ns(), indices.copy()
-        cached = routes.held_values(indices)
-        if cached is None:
+        if (cached := routes.held_values(indices)) is None:
             return ReadValues(routes, indices)
         routes.counter.located(begun, len(indices))
         return CachedValues(routes, indices, cached)

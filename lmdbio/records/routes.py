@@ -1,9 +1,11 @@
-"""routes: the four ways from where records lie to their bytes.
+"""routes: the ways from where records lie to their bytes.
 
     held       the file cache has the whole file: records are lent from it, uncopied
     cached     the page cache has these records: each is copied as it lies
     planned    sorted, coalesced reads, all in flight, into memory of the batch's own
     streamed   in order, by blocks, the next one being read while one is used
+    kept       this process keeps a part of the file: batches come out of that, and the rest by
+               the others (``kept``)
 
 A batch takes the first of held, cached and planned that can; iteration and slices are streamed.
 Two duties go with every route, and each route has them in one place: after its reads it makes
@@ -16,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from time import monotonic_ns
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -31,6 +34,9 @@ from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
 from lmdbio.reading.file_cache import FileCache
 from lmdbio.records.ahead import as_indices
+
+if TYPE_CHECKING:
+    from lmdbio.records.kept_grains import KeptGrains
 
 __all__ = ["Located", "Routes"]
 
@@ -57,6 +63,7 @@ class Routes:
         direct_path: reads past the page cache, while that is no loss.
         file_cache: the whole file in memory, as far as reads were worth it.
         counter: counts.
+        kept: the part of the file that batches keep; None: there is none.
 
     Args:
         choice: how to read.
@@ -89,6 +96,7 @@ class Routes:
         self.slices = Slices(self.blocks)
         self._fetch = source.fetcher(self.engine)
         self.gatherer = source.gatherer(self.engine)
+        self.kept: KeptGrains | None = None
         #: Once it is known where all records lie.
         self._holder: Callable[[list[int]], _core.Values | None] | None = None
 
@@ -259,12 +267,15 @@ class Routes:
             page_bytes=pages.bytes,
             ahead_requests=ahead.requests,
             ahead_bytes=ahead.bytes,
+            cache_bytes=0 if self.kept is None else self.kept.memory_bytes,
         )
 
     def close(self) -> None:
         """Close the engines. May be called twice; batches stay valid."""
         self._fetch = self.gatherer = self._holder = None
         self.slices.close()
+        if self.kept is not None:
+            self.kept.close()
         self.file_cache.close()
         self.direct_path.close()
         self.engine.close()

@@ -12,9 +12,12 @@ from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
 from lmdbio.batch import Batch
+from lmdbio.observe.stats import Stats
+from lmdbio.planning.cache import Cache
 from lmdbio.reader.reader import Reader
 from lmdbio.system.warn import warn
 from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
+from lmdbio.torch.keeping import as_cache, keep_part, refuse_words
 from lmdbio.torch.resume import (
     STATE_VERSION,
     Communicator,
@@ -73,10 +76,19 @@ class Loader:
             least 2 and at most 8.
         ahead: batches that wait to be asked for.
         pin_memory: tensors go to page-locked memory, for transfers to a GPU.
+        cache: what each process keeps in memory: a ``Cache``, its words ("memory=8G"), or "auto".
+            It is a part of the data set, even among the processes, of which none sends another
+            anything. None: nothing.
+        assignment: "strided", or "local", with ``cache``: of each step's records processes take
+            what they keep, as far as it goes; the files are the same ones for all of them.
+
+    Attributes:
+        caching: why this process keeps what it keeps: it says so as ``text``.
 
     Raises:
         OSError, Error: the files cannot be opened.
         ValueError: values that make no sense.
+        MemoryError: there is not as much memory as the cache wants.
     """
 
     def __init__(
@@ -95,26 +107,39 @@ class Loader:
         threads: int | None = None,
         ahead: int = AHEAD,
         pin_memory: bool = False,
+        cache: Cache | str | None = None,
+        assignment: str = "strided",
         rank: int | None = None,
         ranks: int | None = None,
         comm: Communicator | None = None,
         **options: Any,
     ) -> None:
+        cache = as_cache(cache, assignment)
+        place = resolve_rank(rank, ranks, comm)
+        if cache is not None:
+            refuse_words(source, batch_size * place[1], comm, options)
         usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
         self._threads = WorkerThreads(usual if threads is None else threads)
         self._ahead = ahead
         Prefetcher(self._threads, lambda _: None, 0, ahead)  # refuses what is none
         self._collate = Collate(collate_fn, pins=pin_memory)
         self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
-        self._cursor = EpochCursor(
-            len(self.dataset),
-            batch_size,
-            shuffle=shuffle,
-            seed=seed,
-            drop_last=drop_last,
-            even=even,
-            rank=resolve_rank(rank, ranks, comm),
-        )
+        try:
+            keeping = keep_part(self.dataset.records, cache, assignment, place)
+            self._cursor = EpochCursor(
+                len(self.dataset),
+                batch_size,
+                shuffle=shuffle,
+                seed=seed,
+                drop_last=drop_last,
+                even=even,
+                rank=place,
+                holder=keeping.holder,
+            )
+        except BaseException:
+            self.dataset.close()
+            raise
+        self.caching = keeping.reason
         self._latest: tuple[EpochSlice, int] | None = None  # the iteration, and steps of it
 
     def __len__(self) -> int:
@@ -174,6 +199,14 @@ class Loader:
         """
         self._cursor.load(state)
         self._latest = None
+
+    def stats(self) -> Stats:
+        """Return what this process has read so far, and where from; also after ``close``.
+
+        Of records in batches, with a cache: ``own_records`` came out of it, and ``file_records``
+        were read for their batch alone; ``warm_bytes`` were read to be kept.
+        """
+        return self.dataset.records.stats()
 
     def close(self) -> None:
         """Ends the threads and closes the files. May be called twice."""

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
+from lmdbio.planning.dealt import Holder, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
 
 __all__ = [
@@ -79,6 +80,9 @@ def worker() -> tuple[int, int]:
 class EpochCursor:
     """In which order a rank goes through the epochs, and which it begins next.
 
+    Args:
+        holder: which rank holds each of some samples; None: ranks take what is theirs strided.
+
     Attributes:
         epoch, used: where the next iteration begins.
     """
@@ -93,10 +97,11 @@ class EpochCursor:
         drop_last: bool,
         even: bool,
         rank: tuple[int, int],
+        holder: Holder | None = None,
     ) -> None:
         self.count, self.seed, self.shuffle = count, operator.index(seed), bool(shuffle)
         self.epoch = self.used = 0
-        self._batch_size, self._rank = batch_size, rank
+        self._batch_size, self._rank, self._holder = batch_size, rank, holder
         self._drop_last, self._even = drop_last, even
         self.begin()  # refuses what is none
 
@@ -115,6 +120,7 @@ class EpochCursor:
                 drop_last=self._drop_last,
                 even=self._even,
             ),
+            self._holder,
         )
 
     def set_epoch(self, epoch: int) -> None:
@@ -164,10 +170,14 @@ class EpochCursor:
 
 
 class EpochSlice:
-    """The rest of an epoch for one rank. Threads may share it."""
+    """The rest of an epoch for one rank. Threads may share it.
 
-    def __init__(self, epoch: Epoch, shard: Shard) -> None:
-        self.epoch, self.shard = epoch, shard
+    Args:
+        holder: as for ``EpochCursor``.
+    """
+
+    def __init__(self, epoch: Epoch, shard: Shard, holder: Holder | None = None) -> None:
+        self.epoch, self.shard, self._holder = epoch, shard, holder
         self._batches = shard.batches
         self._drawn = range(0), np.empty(0, np.int64)  # steps, and their samples
 
@@ -189,11 +199,19 @@ class EpochSlice:
         (steps, drawn), size = self._drawn, self.shard.batch_size
         if step not in steps:
             more = max(1, DRAWN // size)
+            if self._holder is not None:
+                more = max(1, DRAWN // self.shard.step_size)  # all ranks' are drawn
             steps = range(step, max(step + 1, min(step + more, len(self.shard))))
-            drawn = self.epoch.samples(self.shard.run(steps))
+            drawn = self._draw(steps)
             self._drawn = steps, drawn
         begin = (step - steps.start) * size
         return drawn[begin : begin + size]  # only the last step may have fewer
+
+    def _draw(self, steps: range) -> I64:
+        """Return the samples of steps that follow one another, joined."""
+        if self._holder is None:
+            return self.epoch.samples(self.shard.run(steps))
+        return np.concatenate(deal_steps(self.epoch, self.shard, steps, self._holder))
 
     def state(self, cursor: EpochCursor, steps: int) -> State:
         """After so many steps; at the end, that of the next epoch's beginning."""

@@ -11,13 +11,14 @@ from functools import cache
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
 from lmdbio import _core
 from lmdbio.planning import dealt
 from lmdbio.planning.balance import moved_share_limit
-from lmdbio.planning.dealt import home_holder
+from lmdbio.planning.dealt import deal_steps, home_holder
 from lmdbio.planning.homes import Grains, Homes, HomeSources
-from lmdbio.planning.order import Epochs
+from lmdbio.planning.order import Epoch, Epochs, Shard
 from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.split import split_share
@@ -124,3 +125,42 @@ def test_deals_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_has_no_home_is_held_by_nobody() -> None:
     homes = np.array([2, _core.NO_HOME, 0], np.uint16)
     assert home_holder(homes)(np.array([2, 1, 0, 1], np.uint64)).tolist() == [0, NOBODY, 2, NOBODY]
+
+
+@given(
+    count=st.integers(1, 300),
+    size=st.integers(1, 40),
+    ranks=st.integers(1, 9),
+    share=st.floats(0, 1),
+    seed=st.one_of(st.none(), st.integers(0, 99)),
+    even=st.booleans(),
+    drop_last=st.booleans(),
+)
+def test_each_step_that_is_dealt_is_the_strided_one_in_shares_as_large(
+    count: int, size: int, ranks: int, share: float, seed: int | None, even: bool, drop_last: bool
+) -> None:
+    draw, epoch = np.random.default_rng(count), Epoch(count, seed, 3)
+    homes = draw.integers(0, ranks, count).astype(np.uint16)
+    homes[draw.random(count) < share] = _core.NO_HOME
+    used = int(draw.integers(0, count))
+    shards = [
+        Shard(count, size, rank, ranks, used, even=even, drop_last=drop_last)
+        for rank in range(ranks)
+    ]
+    steps = range(len(shards[0]))
+    found = [deal_steps(epoch, shard, steps, home_holder(homes)) for shard in shards]
+    for step in steps:
+        strided = [epoch.samples(shard.places(step)) for shard in shards]
+        assert [len(one[step]) for one in found] == list(map(len, strided))
+        places, shares = shards[0].of_all_ranks(step)
+        assert epoch.samples(places).tolist() == np.concatenate(strided).tolist()
+        assert shares == list(map(len, strided))
+        dealt = np.concatenate([one[step] for one in found])
+        assert sorted(dealt.tolist()) == sorted(np.concatenate(strided).tolist())
+        if ranks == 1:
+            assert dealt.tolist() == strided[0].tolist()
+        for rank, one in enumerate(found):  # nobody gives away what it has room for
+            held = int((homes[np.concatenate(strided)] == rank).sum())
+            assert int((homes[one[step]] == rank).sum()) == min(held, shares[rank])
+    with pytest.raises(IndexError):
+        shards[0].of_all_ranks(len(shards[0]))
