@@ -31,7 +31,7 @@ COLOURS = {
 }  # fmt: skip
 WORDS = {"own": "own memory", "peer": "another root", "file": "the file"}
 #: Places in the picture, px.
-NAMES, EPOCHS, SECONDS, SHARES, WIDTH, RIGHT = 8, 196, 206, 500, 250, 774
+NAMES, EPOCHS, SECONDS, SHARES, WIDTH, RIGHT = 8, 214, 224, 518, 250, 792
 TOP, ROW, BAR, GAP = 62, 15, 11, 9
 
 
