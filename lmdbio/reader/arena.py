@@ -14,7 +14,7 @@ section 4.3.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic_ns
 from typing import NamedTuple
@@ -30,8 +30,7 @@ from lmdbio.planning.reads import PlanOptions, spread
 from lmdbio.planning.sources import RoundUses
 from lmdbio.reader.fetching import Fetch
 from lmdbio.reader.flight import Awaited
-from lmdbio.reader.holdings import Holding, Holdings
-from lmdbio.reader.home import BLOCKS_AHEAD, BLOCKS_AHEAD_MIN, BLOCKS_AT_ONCE, ROWS_AHEAD
+from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.stage import Region, Stage
 
@@ -79,7 +78,7 @@ class _Coming(NamedTuple):
     region: Region
 
 
-class Arena(Holdings):
+class Arena(KeptHoldings[Span]):
     """The records that one root keeps.
 
     Args:
@@ -105,7 +104,7 @@ class Arena(Holdings):
         *,
         waits: bool,
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(sources.schedule.blocks, exchange)
         self._source, self._sources, self._root = source, sources, root
         self._memory, self._options, self._counter = memory, options, counter
         self._records = sources.keepers.kept(root)
@@ -129,9 +128,7 @@ class Arena(Holdings):
         self._ring = Stage(FETCHES * self._buffer_bytes)
         self._wanted: deque[I64] = deque()
         self._coming: deque[_Coming] = deque()
-        self._spans: deque[Span] = deque()
-        self._next = 0  # block
-        self._waits, self._has_ended = waits, False
+        self._waits = waits
         self._landed_s = 0.0
         if waits:
             self._want(np.argsort(begins, kind="stable"))
@@ -139,10 +136,6 @@ class Arena(Holdings):
     def _extents(self, places: I64) -> _core.Extents:
         """Return where records lie in the file, by their places in the arena."""
         return self._source.index.extents(self._records[places].view(np.uint64))
-
-    @property
-    def _rounds(self) -> Sequence[Span]:
-        return self._spans
 
     @property
     def awaited(self) -> Awaited | None:
@@ -161,13 +154,10 @@ class Arena(Holdings):
         return not self._has_ended and self._waits and self._left > 0
 
     @property
-    def progress(self) -> int:
-        """The oldest block that is not used up."""
-        return self._spans[0].number if self._spans else self._next
-
-    @property
-    def pace(self) -> None:
-        """Nothing: how far this root is with its own records says nothing of others'."""
+    def warmth(self) -> tuple[int, int]:
+        """Bytes of records that are there, about, and of all of them."""
+        count = len(self._records)
+        return self._size * (count - self._left) // max(1, count), self._size
 
     def tend(self) -> None:
         """Hand on blocks whose records are there, look at more blocks, and read what they need.
@@ -188,15 +178,6 @@ class Arena(Holdings):
                 self._fetch()
                 self._hand_on_in_order()
 
-    def take_back(self) -> None:
-        """Take rows of all blocks back that roots far behind have not asked for.
-
-        Memory for them is no matter, but that the others wait once, and not for each block.
-        """
-        for span in self._spans:
-            if span.has_arrived and span.shipment is not None:
-                span.shipment.expire()
-
     def close(self) -> None:
         """Give up what is under way."""
         self._has_ended = True
@@ -214,14 +195,6 @@ class Arena(Holdings):
         del self._ring
 
     # --- blocks
-
-    def _may_look_ahead(self) -> bool:
-        blocks = self._sources.schedule.blocks
-        is_over = self._has_ended or (blocks is not None and self._next >= blocks)
-        if is_over or self.is_cold or len(self._spans) >= BLOCKS_AHEAD:
-            return False
-        rows = len(self._spans) * len(self._spans[0].uses.records) if self._spans else 0
-        return rows < ROWS_AHEAD or len(self._spans) < BLOCKS_AHEAD_MIN
 
     def _look_at(self, number: int) -> Span:
         """Find what a block needs of this root, and start to read what is not there."""

@@ -3,16 +3,18 @@
     round -> its records arrive -> own rows are copied, other roots' are handed to the exchange
           -> used up, when the last row is copied or packed
 
-``Windows`` and ``Home`` say what a round is, how its records arrive, and what becomes of their
-memory.
+``Windows``, ``Home`` and others say what a round is, how its records arrive, and what becomes of
+their memory.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +24,14 @@ from lmdbio.observe.stats import Source, Stats
 from lmdbio.planning.sources import RoundUses
 from lmdbio.reader.flight import Awaited
 
-__all__ = ["Holding", "Holdings"]
+__all__ = ["BLOCKS_AT_ONCE", "Holding", "Holdings", "KeptHoldings"]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+#: Blocks that are looked at ahead, so that other roots find their rows whatever this one's ranks
+#: do; of many rows, each of which takes 60 bytes, at least so many; and how many at a time.
+BLOCKS_AHEAD, BLOCKS_AHEAD_MIN, ROWS_AHEAD, BLOCKS_AT_ONCE = 64, 4, 2**19, 2
 #: Between two words to roots that wait, seconds: they give rows up after one without any.
 SIGN_SECONDS = 0.2
 
@@ -65,6 +70,9 @@ class Holding:
         self.copies = [one for one in self.copies if not one.poll()]
         is_shipped = self.shipment is None or not self.shipment.left
         return is_shipped and not self.copies
+
+
+H = TypeVar("H", bound=Holding)
 
 
 class Holdings(ABC):
@@ -179,3 +187,49 @@ class Holdings(ABC):
         parts["peer"], parts["block"] = uses.teams, uses.blocks
         parts["first"], parts["count"] = uses.begins[:-1], np.diff(uses.begins)
         holding.shipment = self._exchange.serve(parts, holding.loaded, uses.order)
+
+
+class KeptHoldings(Holdings, Generic[H]):
+    """Holdings whose records stay in memory: a round is a block, and nothing is read for it twice.
+
+    Args:
+        blocks: how many there are; None: endless.
+        exchange: takes rows to other roots; None: this is the only one.
+    """
+
+    def __init__(self, blocks: int | None, exchange: share.Exchange | None) -> None:
+        super().__init__(exchange)
+        self._blocks = blocks
+        self._spans: deque[H] = deque()
+        self._next = 0  # block
+        self._has_ended = False
+
+    @property
+    def _rounds(self) -> Sequence[H]:
+        return self._spans
+
+    @property
+    def progress(self) -> int:
+        """The oldest block that is not used up."""
+        return self._spans[0].number if self._spans else self._next
+
+    @property
+    def pace(self) -> None:
+        """Nothing: how far this root is with its own part says nothing of others' parts."""
+
+    def take_back(self) -> None:
+        """Take rows of all blocks back that roots far behind have not asked for.
+
+        Memory for them is no matter, but that the others wait once, and not for each block.
+        """
+        for span in self._spans:
+            if span.has_arrived and span.shipment is not None:
+                span.shipment.expire()
+
+    def _may_look_ahead(self) -> bool:
+        """Return whether another block is to be looked at."""
+        is_over = self._has_ended or (self._blocks is not None and self._next >= self._blocks)
+        if is_over or self.is_cold or len(self._spans) >= BLOCKS_AHEAD:
+            return False
+        rows = len(self._spans) * len(self._spans[0].uses.records) if self._spans else 0
+        return rows < ROWS_AHEAD or len(self._spans) < BLOCKS_AHEAD_MIN

@@ -15,8 +15,7 @@ thesis, section 4.3.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from time import monotonic_ns
 
@@ -29,7 +28,7 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.reader.disk_tier import DiskTier, Settled
 from lmdbio.reader.filling import Filling
 from lmdbio.reader.flight import Awaited
-from lmdbio.reader.holdings import Holding, Holdings
+from lmdbio.reader.holdings import BLOCKS_AT_ONCE, Holding, KeptHoldings
 from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.stage import Stage
@@ -38,10 +37,6 @@ from lmdbio.reader.staged import StagedRows
 __all__ = ["Home"]
 
 I64 = npt.NDArray[np.int64]
-
-#: Blocks that are looked at ahead, so that other roots find their rows whatever this one's ranks
-#: do; of many rows, each of which takes 60 bytes, at least so many; and how many at a time.
-BLOCKS_AHEAD, BLOCKS_AHEAD_MIN, ROWS_AHEAD, BLOCKS_AT_ONCE = 64, 4, 2**19, 2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +73,7 @@ class Span(Holding):
             yield source, found == kind
 
 
-class Home(Holdings):
+class Home(KeptHoldings[Span]):
     """The home of one root.
 
     Args:
@@ -99,7 +94,7 @@ class Home(Holdings):
         exchange: share.Exchange | None,
         counter: StageCounter,
     ) -> None:
-        super().__init__(exchange)
+        super().__init__(store.sources.blocks, exchange)
         self._source, self._store, self._counter = source, store, counter
         self._sources, self._memory, self._team = store.sources, store.memory, store.root
         homes = store.sources.homes
@@ -109,14 +104,8 @@ class Home(Holdings):
         self._filling = Filling(source, store, self._disk, options.request_bytes_max, counter)
         self._states = self._filling.states
         self._options, self._ring = options, Stage(stage_bytes_max)
-        self._spans: deque[Span] = deque()
-        self._next = 0  # block
         self._told_at = 0  # step, when other roots were told
-        self._has_ended = self._is_held_up = False
-
-    @property
-    def _rounds(self) -> Sequence[Span]:
-        return self._spans
+        self._is_held_up = False
 
     @property
     def awaited(self) -> Awaited | None:
@@ -149,15 +138,6 @@ class Home(Holdings):
         return self._is_held_up
 
     @property
-    def progress(self) -> int:
-        """The oldest block that is not used up."""
-        return self._spans[0].number if self._spans else self._next
-
-    @property
-    def pace(self) -> None:
-        """Nothing: how far this root is with its own part says nothing of others' parts."""
-
-    @property
     def warmth(self) -> tuple[int, int]:
         """Bytes of grains that are there, and of all of them."""
         return self._states.warmth
@@ -186,15 +166,6 @@ class Home(Holdings):
         if not self._has_ended:
             self._filling.sweep()
 
-    def take_back(self) -> None:
-        """Take rows of all blocks back that roots far behind have not asked for.
-
-        Memory for them is no matter, but that the others wait once, and not for each block.
-        """
-        for span in self._spans:
-            if span.has_arrived and span.shipment is not None:
-                span.shipment.expire()
-
     def close(self) -> None:
         """Give up what is under way."""
         self._has_ended = True
@@ -213,14 +184,6 @@ class Home(Holdings):
         del self._store, self._filling, self._ring
 
     # --- blocks
-
-    def _may_look_ahead(self) -> bool:
-        blocks = self._sources.blocks
-        is_over = self._has_ended or (blocks is not None and self._next >= blocks)
-        if is_over or self.is_cold or len(self._spans) >= BLOCKS_AHEAD:
-            return False
-        rows = len(self._spans) * len(self._spans[0].uses.records) if self._spans else 0
-        return rows < ROWS_AHEAD or len(self._spans) < BLOCKS_AHEAD_MIN
 
     def _look_at(self, number: int) -> Span:
         """Find what a block needs of this home, and start to read what is not there."""

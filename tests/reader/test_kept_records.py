@@ -18,7 +18,7 @@ from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import next_use
-from lmdbio.reader import arena, record_cache, recurring
+from lmdbio.reader import holdings, record_cache, recurring
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
@@ -208,7 +208,7 @@ def test_what_was_kept_before_the_file_is_written_stays_as_it_was(
 def test_what_was_not_kept_ends_the_reading_when_the_file_is_written(
     path: Path, values: list[bytes], placement: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module, name in ((arena, "BLOCKS_AHEAD"), (recurring, "BLOCKS_AHEAD")):
+    for module, name in ((holdings, "BLOCKS_AHEAD"), (recurring, "BLOCKS_AHEAD")):
         monkeypatch.setattr(module, name, 4)
     cache = lmdbio.Cache("200K", placement=placement)
     with Reader(
