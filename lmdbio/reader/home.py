@@ -102,7 +102,7 @@ class Home(KeptHoldings[Span]):
         self._memory_bytes = len(store.tiers.memory) * self._grains.size
         self._disk = None if store.file is None else DiskTier(store.file, store.sums)
         self._filling = Filling(source, store, self._disk, options.request_bytes_max, counter)
-        self._states = self._filling.states
+        self._states, self._waits = self._filling.states, store.waits
         self._options, self._ring = options, Stage(stage_bytes_max)
         self._told_at = 0  # step, when other roots were told
         self._is_held_up = False
@@ -130,7 +130,7 @@ class Home(KeptHoldings[Span]):
     @property
     def is_cold(self) -> bool:
         """Whether grains are missing that are to be there before anything is handed out."""
-        return not self._has_ended and self._store.waits and not self._filling.states.is_full
+        return self._waits and not self._has_ended and not self._states.is_full
 
     @property
     def is_held_up(self) -> bool:

@@ -70,7 +70,8 @@ class MixedWindows(Windows):
         super().__init__(
             source, schedule, sources, store.root, request_bytes_max, buffers, exchange, counter
         )
-        self._store, self._mixed = store, sources
+        self._mixed, self._waits = sources, store.waits
+        self._home, self._home_bytes = store.memory, store.memory.size
         self._grains = store.sources.homes.grains
         self._kept = store.sources.homes.kept(store.root)
         self._filling = Filling(source, store, None, request_bytes_max, counter)
@@ -89,13 +90,12 @@ class MixedWindows(Windows):
     @property
     def counts(self) -> Stats:
         """The memory for what is kept."""
-        return Stats(cache_bytes=0 if self._is_closed else self._store.memory.size)
+        return Stats(cache_bytes=0 if self._is_closed else self._home_bytes)
 
     @property
     def is_cold(self) -> bool:
         """Whether grains are missing that are to be there before anything is handed out."""
-        is_waiting = self._store.waits and not self._is_closed
-        return is_waiting and not self._filling.states.is_full
+        return self._waits and not self._is_closed and not self._states.is_full
 
     @property
     def warmth(self) -> tuple[int, int]:
@@ -125,7 +125,8 @@ class MixedWindows(Windows):
 
     def free(self) -> None:
         """Free the memory of all grains."""
-        del self._store, self._filling
+        self._home = _core.Memory(1)
+        del self._filling
 
     # --- reading
 
@@ -136,14 +137,14 @@ class MixedWindows(Windows):
         streams = self._mixed.passing(uses.records)
         held = extents[~streams]
         absent = np.empty(0, np.int64)
-        if not self._filling.states.is_full:
+        if not self._states.is_full:
             own = slice(self._kept.start, self._kept.stop)
             absent = self._filling.missing(self._grains.under(held)[own])
         slices, address, reads = self._begin_reads(extents[streams])
         places = np.empty(len(extents), np.uint64)
         places[streams] = slices
         # Modulo 2**64, as C adds the address of the buffer.
-        home = np.uint64(self._store.memory.address) - np.uint64(address)
+        home = np.uint64((self._home.address - address) % 2**64)
         places[~streams] = home + _core.place_extents(
             held, self._grains.bits, self._grains.numbers, self._kept.start
         )
