@@ -29,6 +29,8 @@ class CacheWords(click.ParamType):  # type: ignore[type-arg, unused-ignore]
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Cache:
+        if str(value).strip().casefold() == "auto":
+            self.fail("auto is for a Reader, which sees its machine: say memory=8G", param, ctx)
         try:
             cache = Cache.parse(str(value))
             if cache.disk is not None and cache.disk_bytes is None:

@@ -87,11 +87,13 @@ class Cache:
 
     def _refuse_placement(self) -> None:
         """Raise ValueError where a placement cannot have such tiers, or be read beforehand."""
-        if self.placement in RECORD_PLACEMENTS and self.disk is not None:
+        if self.placement in ("mixed", *RECORD_PLACEMENTS) and self.disk is not None:
             raise ValueError(
                 f"Cache: placement={self.placement} keeps records in memory alone: disk is for "
                 "placement=home"
             )
+        if self.placement != "home" and self.warm == "window":
+            raise ValueError(f"Cache: warm=window needs placement=home, not {self.placement}")
         if self.placement == "next" and self.warm == "preload":
             raise ValueError(
                 "Cache: placement=next keeps what was used and is used again: there is nothing to "

@@ -85,8 +85,13 @@ class Job:
             raise ValueError("Cache: disk_bytes must be known to look ahead")
         if self.placement in ("window", "mixed") and not self._has_windows:
             raise ValueError(f"placement={self.placement} needs an order by windows or groups")
+        is_warmed = cache is not None and cache.warm == "window"
+        if is_warmed and (self.shuffle is None or self.shuffle.streamed.has_windows):
+            raise ValueError("warm=window needs an order without windows: global, say")
         if self.assignment not in ("strided", "local"):
             raise ValueError(f"assignment must be strided or local, not {self.assignment!r}")
+        if self.assignment == "local" and cache is None:
+            raise ValueError("assignment='local' needs a cache: ranks take what their root holds")
         if self.assignment == "local" and self.placement != "home":
             raise ValueError(
                 "assignment='local' needs placement=home: with others a record changes its root"

@@ -87,6 +87,7 @@ class Caching(NamedTuple):
         are_kept: roots keep parts of the file.
         is_whole: all records have a home.
         held: records from the first one on that have.
+        homed: records that have.
         buffer_bytes: of a root, for what is on its way to a disk; 0: there are no disks.
         are_sent: roots send each other rows.
         mpi: on roots, the library that carries them.
@@ -97,6 +98,7 @@ class Caching(NamedTuple):
     are_kept: bool
     is_whole: bool
     held: int
+    homed: int
     buffer_bytes: int
     are_sent: bool
     mpi: _core.MpiLibrary | None
@@ -125,7 +127,7 @@ class _Taken(NamedTuple):
 
     Attributes:
         held, whole: bytes that all keep, and of all records.
-        records: from the first one on that have a home.
+        held_records, homed: records from the first one on that have a home, and all that have.
         memory, disk: bytes of its grains that lie there.
         is_split: some grains are on its disk alone.
         is_full: an earlier job has left all of them there.
@@ -133,7 +135,8 @@ class _Taken(NamedTuple):
 
     held: int
     whole: int
-    records: int
+    held_records: int
+    homed: int
     memory: int
     disk: int
     is_split: bool
@@ -145,8 +148,8 @@ class _Taken(NamedTuple):
         homes, size = store.sources.homes, store.grain_bytes
         whole, tiers = homes.grains.used_bytes, store.tiers
         memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
-        records, full = homes.first_records, store.is_full
-        return cls(homes.held_bytes, whole, records, memory, disk, store.is_split, full)
+        counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
+        return cls(homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full)
 
 
 def agree_cache(
@@ -172,7 +175,7 @@ def agree_cache(
         OSError: a root's folder for cache files cannot be used.
     """
     if wish.cache is None:
-        return Caching(None, False, False, 0, 0, False, None, wish.reason)
+        return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
     from lmdbio.reader.filling import BUFFER_BYTES  # others begin sooner without it
 
     library: _core.MpiLibrary | None = None
@@ -207,8 +210,8 @@ def agree_cache(
     is_whole, are_sent = taken[0].held >= taken[0].whole, not silence and roots > 1
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
     reason = Reason("keyword", text)
-    held = taken[0].records
-    return Caching(own, True, is_whole, held, buffer_bytes, are_sent, library, reason)
+    held, homed = taken[0].held_records, taken[0].homed
+    return Caching(own, True, is_whole, held, homed, buffer_bytes, are_sent, library, reason)
 
 
 def _store(

@@ -94,7 +94,7 @@ class ReaderOptions:
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
         cache = _cache(cache, assignment)
-        _refuse_placement(cache, assignment, shuffle, epochs, numbers["iterations"])
+        _refuse_placement(cache, assignment, shuffle, epochs, numbers["iterations"], start)
         _refuse_orders(mode, order, shuffle, cache)
         if start < 0 and (shuffle is not None or epochs is not None):
             raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
@@ -250,13 +250,14 @@ def _refuse_placement(
     shuffle: Shuffle | str | None,
     epochs: int | None,
     iterations: object,
+    start: int,
 ) -> None:
     """Raise ValueError for a placement that a Reader has not, or that does not suit the job."""
     if not isinstance(cache, Cache):
         return
     named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
     if cache.warm == "window":
-        _refuse_warm(cache, named)
+        _refuse_warm(named)
     if cache.placement == "home":
         return
     if cache.placement == "window":
@@ -274,12 +275,10 @@ def _refuse_placement(
 
         refuse_frequency(1, 1, None)
     if cache.placement == "mixed":
-        _refuse_mixed(cache, named)
+        _refuse_mixed(named, start)
 
 
-def _refuse_warm(cache: Cache, shuffle: Shuffle | None) -> None:
-    if cache.placement != "home":
-        raise ValueError(f"Cache: warm='window' needs placement='home', not {cache.placement!r}")
+def _refuse_warm(shuffle: Shuffle | None) -> None:
     if shuffle is None or shuffle.streamed.has_windows:
         raise ValueError(
             "Cache: warm='window' lets the first epoch come in windows, later ones in an order "
@@ -287,13 +286,16 @@ def _refuse_warm(cache: Cache, shuffle: Shuffle | None) -> None:
         )
 
 
-def _refuse_mixed(cache: Cache, shuffle: Shuffle | None) -> None:
-    if cache.disk is not None:
-        raise ValueError("Cache: placement='mixed' keeps records in memory: leave disk out")
+def _refuse_mixed(shuffle: Shuffle | None, start: int) -> None:
     if shuffle is None or not shuffle.streamed.has_windows:
         raise ValueError(
             "Cache: placement='mixed' needs records that come in windows: write "
             "shuffle='window', 'windows:CHUNKxCOUNT' or 'groups:SIZE'"
+        )
+    if start and not shuffle.held:
+        raise ValueError(
+            "start: with placement='mixed' the order depends on how many records roots keep: "
+            "save reader.schedule.epochs.shuffle beside reader.place, and give it as shuffle="
         )
 
 

@@ -94,7 +94,7 @@ def agree_records(
         warm = cache.warm == "preload"
         kept = RecordStore(cache.placement, team, rooms, *taken[0], is_warm=warm)
     are_sent = is_exchanged and not silence
-    return Caching(kept, True, False, 0, 0, are_sent, library, Reason("keyword", text))
+    return Caching(kept, True, False, 0, 0, 0, are_sent, library, Reason("keyword", text))
 
 
 def _take(

@@ -22,6 +22,8 @@ __all__ = ["RootThread", "uncaught"]
 
 #: Address space that must be free before the thread is started: twice a usual stack.
 LAUNCH_BYTES = 16 * 2**20
+#: How long it may take to begin, where that was interrupted.
+BEGIN_SECONDS_MAX = 2.0
 #: How long the thread waits at once for one engine where another one may be first, ms.
 APART_MS = 2
 #: How long a thread that has stopped filling waits to say goodbye to other roots, and how long
@@ -61,6 +63,7 @@ class RootThread(threading.Thread):
 
     Attributes:
         launched_s: when it was started, by ``time.monotonic``; None: it was not.
+        begun: is set when it runs.
         error: what ended it, if something failed.
     """
 
@@ -76,7 +79,7 @@ class RootThread(threading.Thread):
         self._window, self._schedule, self._supply = window, schedule, supply
         self._mail, self._counter = mail, counter
         self._quit = threading.Event()
-        self._filled = threading.Event()
+        self.begun, self._filled = threading.Event(), threading.Event()
         self._resting: tuple[Rest, int] | None = None  # why, and since when
         self.launched_s: float | None = None
         self.error: BaseException | None = None
@@ -91,20 +94,11 @@ class RootThread(threading.Thread):
         Raises:
             MemoryError, OSError: there is no room, or the system starts no more threads.
         """
-        path = self._supply.path
-        try:
-            with mmap.mmap(-1, LAUNCH_BYTES):
-                pass
-        except OSError as error:
-            raise MemoryError(f"{path}: no memory for a thread that reads") from error
-        self.launched_s = time.monotonic()
-        try:
-            self.start()
-        except RuntimeError as error:
-            raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
+        _start(self, self._supply.path)
 
     def run(self) -> None:
         """Fill slots until no rank needs more; then stay while other nodes may fail."""
+        self.begun.set()
         try:
             with contextlib.suppress(_LeftError):
                 self._fill()
@@ -156,7 +150,7 @@ class RootThread(threading.Thread):
 
     def finish(self) -> None:
         """Wait until the thread has stopped filling, however long; and shortly for its end."""
-        if self.ident is None:
+        if not self.begun.is_set():
             self._close()
         while self.is_filling:
             self._filled.wait(_core.SLICE_MS / 1000)
@@ -338,6 +332,26 @@ class RootThread(threading.Thread):
         if self._resting is not None:
             self._counter.rested(*self._resting)
             self._resting = None
+
+
+# --- beginning ---------------------------------------------------------------------------
+
+
+def _start(thread: RootThread, path: str) -> None:
+    """Start a thread, as ``RootThread.launch`` says; when this ends it runs, or never will."""
+    try:
+        with mmap.mmap(-1, LAUNCH_BYTES):
+            pass
+    except OSError as error:
+        raise MemoryError(f"{path}: no memory for a thread that reads") from error
+    thread.launched_s = time.monotonic()
+    try:
+        thread.start()
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "cannot start a thread that reads", path) from error
+    except BaseException:  # Ctrl-C while it begins, which it does all the same
+        thread.begun.wait(BEGIN_SECONDS_MAX)
+        raise
 
 
 # --- the end of a process ----------------------------------------------------------------

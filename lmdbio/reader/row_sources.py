@@ -19,6 +19,7 @@ from lmdbio.reader.caching import Caching, Wish, agree_cache
 from lmdbio.reader.local import assign
 from lmdbio.reader.phases import Sliced
 from lmdbio.reader.roots import RootSource
+from lmdbio.system.log import WARNING, tell
 
 __all__ = ["RowSources", "agree_row_sources", "measure_extents"]
 
@@ -153,6 +154,12 @@ def _mix(schedule: Schedule, caching: Caching, sliced: Sliced) -> tuple[Schedule
     shuffle = replace(epochs.shuffle, held=given or held)
     schedule = replace(schedule, epochs=replace(epochs, shuffle=shuffle))
     text = f"{caching.reason.text}; of {epochs.count:,} records the first {held:,} come anywhere"
+    if not given and 2 * held < caching.homed:
+        text = (
+            f"{text}, though {caching.homed:,} have a home: records do not lie in the file in "
+            "their order (order='insertion' may be that of the file)"
+        )
+        tell(f"cache: {text}", WARNING)
     if held < given:
         text = f"{caching.reason.text}, {held:,} records of {given:,} that the order holds"
         sliced = Sliced(None, Reason("facts", "roots have no room for all that the order holds"))

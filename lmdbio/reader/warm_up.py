@@ -25,6 +25,8 @@ __all__ = ["PATIENCE_SECONDS", "WarmUp"]
 #: Nobody is told of a warm-up that takes no longer; and the time between two looks at it.
 PATIENCE_SECONDS = 2.0
 NAP_SECONDS = 0.005
+#: Of the file's path, its last letters: bar and numbers want a line of 80.
+PATH_LETTERS = 20
 
 
 class WarmUp:
@@ -74,7 +76,7 @@ class WarmUp:
             return
         if self._bar is None:
             self._bar = _bar()
-            self._bar.add_task(f"{path}: first root's part", total=whole)
+            self._bar.add_task(f"{path[-PATH_LETTERS:]}: first root's part", total=whole)
         (task,) = self._bar.task_ids
         self._bar.update(task, completed=there, total=whole)
 

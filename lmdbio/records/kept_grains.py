@@ -149,7 +149,10 @@ class KeptGrains:
         grains = homes.grains
         kept = homes.kept(part)
         self._kept = range(kept.start, min(kept.stop, kept.start + (room >> grains.bits)))
-        self._routes, self._grains, self._size = routes, grains, grains.size
+        # Not the routes themselves: they refer to this.
+        self._source, self._counter = routes.source, routes.counter
+        self._engine, self._direct_path = routes.engine, routes.direct_path
+        self._grains, self._size = grains, grains.size
         self._begins = grains.used[self._kept.start : self._kept.stop] << grains.bits
         #: Of the file: where its last record ends, and nothing is read behind it.
         self._limit = int(homes.limits.max(initial=0))
@@ -192,7 +195,7 @@ class KeptGrains:
         return memory
 
     def _closed(self) -> Error:
-        return Error(f"{self._routes.source.path}: was closed before it was read")
+        return Error(f"{self._source.path}: was closed before it was read")
 
     def _check_open(self) -> None:
         if self._memory is None:
@@ -288,13 +291,13 @@ class KeptGrains:
 
     def _submit(self, load: _Load) -> None:
         """Start the reads of a load, whose lock this thread has."""
-        routes, memory = self._routes, self.memory
+        memory = self.memory
         begun, reads = monotonic_ns(), self._reads(load.grains, memory)
         load.size = int(reads["length"].sum())
-        past = routes.direct_path.engine(load.size)
+        past = self._direct_path.engine(load.size)
         load.is_past = past is not None
-        load.ticket = (past or routes.engine).submit(reads, memory)
-        routes.counter.submitted(begun)
+        load.ticket = (past or self._engine).submit(reads, memory)
+        self._counter.submitted(begun)
 
     def _reads(self, grains: I64, memory: _core.Memory) -> npt.NDArray[Any]:
         """Return a request for each grain, to its place."""
@@ -312,7 +315,6 @@ class KeptGrains:
         Raises:
             Error: the file has moved on, or it is closed.
         """
-        routes = self._routes
         with load.lock:
             if load.is_over:
                 return
@@ -325,20 +327,20 @@ class KeptGrains:
                 ticket.wait()
             except (OSError, Error) as error:
                 self._check_open()
-                path = routes.source.path
+                path = self._source.path
                 tell(f"{path}: records near each other are read one by one: {error}", WARNING)
                 self._settle(load, LOST)
                 return
-            routes.counter.waited(begun)
+            self._counter.waited(begun)
             if load.is_past:
-                routes.direct_path.record(load.size, ticket.times)
+                self._direct_path.record(load.size, ticket.times)
             try:
-                routes.source.guard()
+                self._source.guard()
             except Exception:
                 self._settle(load, ABSENT)
                 raise
             self._settle(load, PRESENT)
-            routes.counter.warmed(load.size)
+            self._counter.warmed(load.size)
 
     def _settle(self, load: _Load, state: int) -> None:
         """Mark the grains of a load, and end it.

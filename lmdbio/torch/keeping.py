@@ -68,8 +68,8 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
         return None
     if not isinstance(given, Cache):
         raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
-    if given.placement != "home":
-        raise ValueError("a Loader's cache has placement='home'")
+    if given.placement != "home" or given.warm == "window":
+        raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
     if given.disk is not None:
         raise ValueError(
             'a Loader keeps its part in memory alone: write cache="memory=8G"; disk= is for '
@@ -115,10 +115,13 @@ def keep_part(
     Raises:
         MemoryError: it has not the memory that was asked for.
         OSError, Error: a file cannot be read.
+        ValueError: there is no such rank.
     """
     if cache is None:
         return Keeping(Reason("keyword", "no process keeps what it has read"), None)
     number, ranks = rank
+    if not 0 <= number < ranks:
+        raise ValueError(f"there is no rank {number} of {ranks}")
     here = _processes_here(ranks)
     files = records.parts if isinstance(records, JoinedRecords) else [records]
     wish = choose_cache(cache, nodes=-(-ranks // here), is_shared=all(map(is_far, files)))

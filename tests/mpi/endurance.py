@@ -139,7 +139,7 @@ def drawn(chance: random.Random, comms: list[MPI.Intracomm]) -> Cycle:
         batch_size=chance.choice([1, SIZE - 1, 2 * SIZE, 5 * SIZE + 1]) or 1,
         mode=mode,
         assignment=chance.choice(["strided", "blocked"]),
-        start=chance.choice([0, 1, 7 if shuffle else -7, 10**9]),
+        start=0 if cache in MIXED else chance.choice([0, 1, 7 if shuffle else -7, 10**9]),
         slots=chance.choice([2, 3]),
         per_node=chance.choice([SIZE, 2, 1]),
         iterations=chance.choice([1, 2, 6, 15]),

@@ -17,8 +17,8 @@ def test_amounts_are_bytes_or_words() -> None:
 
 
 def test_words_are_parsed() -> None:
-    words = "memory=8G, disk=/local,disk_bytes=1T,placement=mixed,warm=preload"
-    assert Cache.parse(words) == Cache("8G", "/local", "1T", "mixed", "preload")
+    words = "memory=8G, disk=/local,disk_bytes=1T,placement=window,warm=preload"
+    assert Cache.parse(words) == Cache("8G", "/local", "1T", "window", "preload")
 
 
 @pytest.mark.parametrize(
@@ -33,6 +33,8 @@ def test_words_are_parsed() -> None:
         ("disk_bytes=3G", "needs disk"),
         ("memory=1G,placement=else", "placement must be one of home"),
         ("memory=1G,warm=later", "warm must be one of demand"),
+        ("memory=1G,disk=/local,placement=mixed", "in memory alone"),
+        ("memory=1G,placement=first,warm=window", "needs placement=home, not first"),
     ],
 )
 def test_nonsense_is_refused(words: str, reason: str) -> None:

@@ -125,8 +125,13 @@ def test_orders_without_windows_are_refused(path: Path, words: Any, why: str) ->
 
 
 def test_a_disk_is_refused(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="leave disk out"):
+    with pytest.raises(ValueError, match="in memory alone: disk is for placement=home"):
         Reader(path, 7, cache=mixed("1G", disk=str(tmp_path)), shuffle="window")
+
+
+def test_a_start_needs_the_order_that_is_gone_on_with(path: Path) -> None:
+    with pytest.raises(ValueError, match=r"start: .* save reader\.schedule\.epochs\.shuffle"):
+        Reader(path, 7, cache=mixed("1G"), shuffle="window", start=7)
 
 
 def test_a_file_that_is_written_ends_the_reading(path: Path, values: list[bytes]) -> None:
@@ -149,3 +154,17 @@ def test_a_reader_may_be_left_at_any_time(path: Path) -> None:
             for _ in range(steps):
                 next(reader)
         assert reader.stats().cache_bytes == 0
+
+
+def test_an_order_that_is_not_the_files_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lmdb.open(str(tmp_path / "db"), map_size=1 << 28) as env, env.begin(write=True) as txn:
+        for i in range(3000):
+            txn.put(str(i).encode(), bytes(3000))
+    words: dict[str, Any] = {"shuffle": "windows:60x5", "cache": mixed("6M"), "iterations": 2}
+    with caplog.at_level("WARNING", "lmdbio"), Reader(tmp_path / "db", 7, **words) as reader:
+        assert "records do not lie in the file in their order" in reader.caching.text
+    assert "order='insertion'" in caplog.text
+    with Reader(tmp_path / "db", 7, order="insertion", **words) as reader:
+        assert "their order" not in reader.caching.text

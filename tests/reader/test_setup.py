@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+import threading
 from collections.abc import Callable
 from itertools import groupby
 from pathlib import Path
@@ -20,6 +21,7 @@ from lmdbio.errors import Error
 from lmdbio.planning.mode import Mode
 from lmdbio.reader import setup
 from lmdbio.reader.reader import Reader
+from lmdbio.reader.root_thread import RootThread
 
 #: Steps of the table that have meetings, and how many.
 LISTED = {
@@ -90,6 +92,33 @@ def test_ranks_meet_as_often_and_in_the_order_that_the_table_says(
         left_out.add("wait_warm")
     listed = {step: n for step, n in LISTED.items() if step not in left_out}
     assert [(step, len(list(each))) for step, each in groupby(noted)] == list(listed.items())
+
+
+@pytest.mark.parametrize(
+    "cache", [None, "memory=1M", "memory=1M,warm=preload", "memory=1M,placement=first"]
+)
+def test_ctrl_c_while_a_thread_begins_is_what_the_caller_gets(
+    path: Path, monkeypatch: pytest.MonkeyPatch, cache: str | None
+) -> None:
+    class Begun(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            if sys._getframe(1).f_code is threading.Thread.start.__code__:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    make = RootThread.__init__
+
+    def made(self: RootThread, *words: Any) -> None:
+        make(self, *words)
+        self._started = Begun()  # type: ignore[attr-defined]
+
+    told: list[object] = []
+    monkeypatch.setattr(RootThread, "__init__", made)
+    monkeypatch.setattr(threading, "excepthook", told.append)
+    for _ in range(5):
+        with pytest.raises(KeyboardInterrupt):
+            Reader(path, 5, cache=cache, shuffle="global")
+    assert not told
 
 
 def test_no_step_follows_one_that_failed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -249,6 +249,8 @@ def test_a_file_that_is_written_gives_its_old_samples_or_an_error(tmp_path: Path
     ({"cache": 7}, TypeError, "Cache"),
     ({"cache": "memory"}, ValueError, 'or cache is "auto"'),
     ({"cache": lmdbio.Cache("1M", placement="next")}, ValueError, "placement='home'"),
+    ({"cache": "memory=1M,warm=window"}, ValueError, "warm='demand' or 'preload'"),
+    ({"cache": "memory=1M", "rank": 3, "ranks": 3}, ValueError, "there is no rank 3 of 3"),
     ({"cache": "memory=1M,disk=/tmp"}, ValueError, "in memory alone.*ReaderLoader"),
     ({"cache": CACHE, "readahead": True}, ValueError, "readahead"),
     ({"assignment": "local"}, ValueError, "without a cache"),
