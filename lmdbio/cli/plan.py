@@ -23,7 +23,7 @@ from lmdbio.cli.output import (
     wide_console,
 )
 from lmdbio.cli.plan_cache import CacheWords, cache_facts, tell_cache
-from lmdbio.cli.plan_order import ShuffleName, order_facts, tell_order
+from lmdbio.cli.plan_order import Order, ShuffleName, order_facts, tell_order
 from lmdbio.locate.file_end import extents_end, refuse_end
 from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
@@ -118,7 +118,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @click.option(
     "--shuffle", type=ShuffleName(), metavar="ORDER",
     help="What would an epoch in this order take: global, groups:SIZE, windows:CHUNKxCOUNT or "
-    "runs:LENGTH, in records (with --batch-size).",
+    "runs:LENGTH, in records; group or window with sizes that suit the file (with --batch-size).",
 )  # fmt: skip
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
@@ -170,7 +170,7 @@ def plan(
     batch_size: int | None,
     ranks: int,
     iteration: int,
-    shuffle: tuple[str, Shuffle] | None,
+    shuffle: Order | None,
     cache: Cache | None,
     nodes: int,
     assignment: str,
@@ -197,19 +197,21 @@ def plan(
         lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
         lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
         lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
-        lmdbio plan train_lmdb --shuffle windows:4096x8     an epoch, by chunks shuffled together
+        lmdbio plan train_lmdb --shuffle window             an epoch, by chunks shuffled together
         lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
     """
     of_job = nodes > 1 or epochs is not None or assignment != "strided"
     refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, of_job)
     batch = batch_size or RECORDS
-    job = job_of(cache, batch, nodes, ranks, epochs or EPOCHS, shuffle, assignment)
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
     with open_source(path, name, sidecar) as source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
             raise ValueError(f"{source.path}: {name_text(source.db)} holds no records")
+        if shuffle is not None:
+            shuffle = shuffle.sized(source.count, source.used_bytes, batch)
+        job = job_of(cache, batch, nodes, ranks, epochs or EPOCHS, shuffle, assignment)
         if job is not None or shuffle is not None:
             tell_epochs(source, job, shuffle, batch, options, alignment, as_json)
             return
@@ -226,7 +228,7 @@ def job_of(
     nodes: int,
     ranks: int,
     epochs: int,
-    shuffle: tuple[str, Shuffle] | None,
+    shuffle: Order | None,
     assignment: str,
 ) -> Job | None:
     """Return the job whose reads are forecast, a rank on each node at least; None: no cache."""
@@ -234,13 +236,13 @@ def job_of(
         return None
     order = shuffle[1] if shuffle is not None else None
     ranks = ranks if ranks > 1 else nodes
-    return Job(cache, batch, nodes, ranks, epochs, order, assignment=assignment)
+    return Job(cache, batch, nodes, ranks, epochs, order, ends=True, assignment=assignment)
 
 
 def tell_epochs(
     source: RecordIndex,
     job: Job | None,
-    shuffle: tuple[str, Shuffle] | None,
+    shuffle: Order | None,
     batch: int,
     options: PlanOptions,
     alignment: int,
@@ -253,8 +255,8 @@ def tell_epochs(
             job = replace(job, first=Shuffle.warming(source.count, record_bytes))
         words = shuffle[0] if shuffle is not None else "the records' own"
         tell_cache(source.path, words, cache_facts(source, job, options, alignment), as_json)
-    elif shuffle is not None:
-        found = order_facts(source, shuffle[1], batch, options, alignment)
+    elif shuffle is not None and shuffle.shuffle is not None:
+        found = order_facts(source, shuffle.shuffle, batch, options, alignment)
         tell_order(source.path, shuffle[0], found, as_json)
 
 

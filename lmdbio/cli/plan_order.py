@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import numpy as np
@@ -14,23 +14,49 @@ from lmdbio.planning.randomness import epochs_without_repeat, meeting, randomnes
 from lmdbio.planning.reads import PlanOptions, plan_reads
 from lmdbio.planning.shuffle import Shuffle
 
-__all__ = ["ShuffleName", "chance_facts", "order_facts", "tell_order"]
+__all__ = ["Order", "ShuffleName", "chance_facts", "order_facts", "tell_order"]
 
 #: Buffers of an epoch whose reads are planned; the others are taken to be like them.
 SAMPLED = 16
 
 
+class Order(NamedTuple):
+    """An order as it was asked for.
+
+    Attributes:
+        text: its name.
+        shuffle: it; None: before its sizes are those that suit a file.
+    """
+
+    text: str
+    shuffle: Shuffle | None
+
+    def sized(self, count: int, file_bytes: int, batch: int) -> Order:
+        """Return the order with the sizes that a Reader gives it on a file.
+
+        Args:
+            count: records, at least 1.
+            file_bytes: of their file.
+            batch: records of an iteration.
+        """
+        if self.shuffle is not None:
+            return self
+        return self._replace(shuffle=Shuffle.named(self.text, file_bytes / count, batch))
+
+
 class ShuffleName(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """``global``, ``groups:SIZE``, ``windows:CHUNKxCOUNT`` or ``runs:LENGTH``."""
+    """``global``, ``groups:SIZE``, ``windows:CHUNKxCOUNT``, ``runs:LENGTH``; without sizes too."""
 
     name = "shuffle"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, Shuffle]:
+    ) -> Order:
         text = str(value)
+        if text.casefold().removesuffix("s") in ("group", "window"):
+            return Order(text, None)
         try:
-            return text, Shuffle.named(text)
+            return Order(text, Shuffle.named(text))
         except ValueError as error:
             self.fail(str(error), param, ctx)
 

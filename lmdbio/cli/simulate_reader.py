@@ -16,7 +16,7 @@ from lmdbio import simulate as model
 from lmdbio._core import Extents
 from lmdbio.cli.output import bar, plural, size
 from lmdbio.cli.plan import open_source
-from lmdbio.cli.plan_order import ShuffleName
+from lmdbio.cli.plan_order import Order, ShuffleName
 from lmdbio.cli.simulate_job import MIB, changed_by, is_cluster, scenario_of
 from lmdbio.cli.simulate_output import Run, Settings, combinations
 from lmdbio.machine.overrides import Overrides
@@ -44,7 +44,8 @@ def reader_options(command: Command) -> Command:
         ),
         click.option(
             "--shuffle", type=ShuffleName(), metavar="ORDER",
-            help="Of a Reader's job: global, groups:SIZE, windows:CHUNKxCOUNT or runs:LENGTH.  "
+            help="Of a Reader's job: global, group or groups:SIZE, window or windows:CHUNKxCOUNT, "
+            "runs:LENGTH.  "
             "[default: the file's order; of several policies global]",
         ),
         click.option(
@@ -70,7 +71,7 @@ class ReaderWords(NamedTuple):
     """
 
     epochs: int | None
-    shuffle: tuple[str, Shuffle] | None
+    shuffle: Order | None
     assignment: str | None
     batch_size: int | None
 
@@ -84,13 +85,13 @@ class _File(NamedTuple):
     """The records of a data set, and how a Reader reads them."""
 
     extents: Extents
+    used_bytes: int
     options: PlanOptions
 
     @property
     def windows(self) -> Shuffle:
         """The order by windows that a Reader takes where it is told no sizes."""
-        end = int((self.extents["offset"] + self.extents["length"]).max())
-        return Shuffle.named("window", end / len(self.extents))
+        return Shuffle.named("window", self.used_bytes / len(self.extents))
 
 
 def simulate_readers(
@@ -129,6 +130,9 @@ def simulate_readers(
     tiers = cache and replace(cache, placement="home", warm="demand")
     chosen, words = scenario_of(replace(base, training=training), sources, tiers, nodes, ranks)
     file, cases, runs = read_file(data[0]), combinations(settings), list[Run[model.Outcome]]()
+    if asked.shuffle is not None:
+        sizes = max(1, len(file.extents)), file.used_bytes, training.batch
+        asked = asked._replace(shuffle=asked.shuffle.sized(*sizes))
     with bar("simulate") as advance:
         for case in cases:
             changed = changed_by(chosen, case)
@@ -147,7 +151,8 @@ def read_file(path: Path) -> _File:
     with open_source(path, None, None) as source:
         way = choose_reading(source.pages, "stream", Overrides())
         extents = source.extents(np.arange(source.count, dtype=np.uint64))
-        return _File(extents, PlanOptions(way.gap_bytes_max, way.request_bytes_max))
+        options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
+        return _File(extents, source.used_bytes, options)
 
 
 def job_of(
