@@ -1,4 +1,5 @@
-"""Program: roots keep parts of the file. Arguments: data sets of data.mixed_value, fixed_value.
+"""Program: roots keep parts of the file. Arguments: data sets of data.mixed_value and
+fixed_value; how many cases of each size of nodes.
 
 In orders, assignments, modes and jobs of every shape, with more and with less memory than the file
 needs, each rank gets the records of the same job without a cache, with the values written; each
@@ -34,7 +35,7 @@ from lmdbio.reader.reader import Reader
 COMM = MPI.COMM_WORLD
 EPOCHS, SEED, REQUEST = 3, 0, 8192
 #: Of all orders, sizes and assignments, for each size of nodes.
-CASES = 30
+CASES = int(sys.argv[3])
 SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
 WINDOWED, SCATTERED = ("groups:16", "windows:5x4"), ("global", "runs:7")
 #: Parts of the file that all roots together have memory for.

@@ -31,7 +31,7 @@ from lmdbio.reader.reader import Reader
 COMM = MPI.COMM_WORLD
 EPOCHS, REQUEST = 4, 8192
 #: Of all orders, placements, memories and assignments, for each size of nodes.
-CASES = 14
+CASES = int(sys.argv[3])
 SHUFFLES = (None, "global", "groups:16", "windows:5x4", "runs:7")
 PLACEMENTS = ("first", "frequency", "next")
 #: Parts of all records that each root has memory for.

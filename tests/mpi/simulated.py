@@ -1,4 +1,4 @@
-"""Program: simulated = executed. Argument: a folder for data sets.
+"""Program: simulated = executed. Arguments: a folder for data sets; shapes of each policy.
 
 For every policy that a Reader runs, jobs of chance shapes (nodes, ranks, tiers, sizes of records
 and batches, seeds, orders, modes) count as many records and bytes by source and epoch as
@@ -35,7 +35,8 @@ from lmdbio.simulate import SCENARIOS, Outcome, Policy, Tier, run_readers
 COMM = MPI.COMM_WORLD
 REQUEST, SETS = 8192, 6
 #: Shapes of each policy, and those whose counts must have been compared.
-SHAPES, COMPARED_MIN = 20, 15
+SHAPES = int(sys.argv[2])
+COMPARED_MIN = 3 * SHAPES // 4
 #: A small data set has many grains, and its windows are worth it.
 homes.GRAIN_BYTES_MIN = 4096
 block_size.WINDOW_BYTES_MIN = 1

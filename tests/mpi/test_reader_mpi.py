@@ -27,6 +27,11 @@ pytestmark = [pytest.mark.mpi, pytest.mark.alone]
 SIZES = [("mpich", ranks) for ranks in (1, 2, 3, 5, 8)] + [("openmpi", ranks) for ranks in (2, 5)]
 
 
+def few(mpi: launch.Mpi, cases: int) -> int:
+    """Return so many cases; under the second MPI a third: what they draw knows of no MPI."""
+    return cases if mpi.name == "mpich" else cases // 3
+
+
 @pytest.mark.parametrize(("mpi", "ranks"), SIZES, indirect=["mpi"])
 def test_the_union_of_shares_is_the_circular_sequence(
     mpi: launch.Mpi, ranks: int, mixed: Path
@@ -61,13 +66,14 @@ def test_shuffled_epochs_are_the_same_on_nodes_that_mpi_itself_makes(
 def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
 ) -> None:
-    assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed)
+    cases = few(mpi, 24) if ranks > 1 else 24
+    assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed, cases)
 
 
 def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
     mpi: launch.Mpi, tmp_path: Path
 ) -> None:
-    out = mpi.run(4, "simulated.py", tmp_path)
+    out = mpi.run(4, "simulated.py", tmp_path, few(mpi, 20))
     assert out.count("as simulated") == len(READERS)
 
 
@@ -75,7 +81,7 @@ def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
 def test_records_that_roots_keep_are_those_of_the_rules_and_come_from_where_they_are(
     mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path
 ) -> None:
-    assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed)
+    assert "told before" in mpi.run(ranks, "keeping.py", mixed, fixed, few(mpi, 14))
 
 
 def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(
@@ -85,17 +91,11 @@ def test_roots_keep_records_while_ranks_leave_lag_compute_and_fail(
     assert "14 cases" in mpi.run(4, "lagging.py", fixed, 1)
 
 
-def test_roots_keep_records_on_nodes_that_mpi_itself_makes(
-    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], fixed: Path
-) -> None:
-    assert "14 cases" in mpi.run(4, "lagging.py", fixed, 2, env=nodes_of_its_own)
-
-
 def test_roots_exchange_rows_while_ranks_leave_lag_run_ahead_and_compute(
     mpi: launch.Mpi, fixed: Path
 ) -> None:
-    """Nodes of one rank, and of two."""
-    assert "28 cases" in mpi.run(4, "exchanging.py", fixed, 1, 2)
+    """Nodes of one rank; those of two are below."""
+    assert "14 cases" in mpi.run(4, "exchanging.py", fixed, 1)
 
 
 def test_roots_exchange_rows_between_nodes_that_mpi_itself_makes(
