@@ -118,7 +118,7 @@ def table_of(found: Sequence[model.Outcome]) -> Table:
 @click.option(
     "--cache", type=CacheWords(), metavar="NAME=VALUE,...",
     help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G; of a Reader's job also "
-    "warm=demand|preload|window, placement=home|mixed|first|frequency|next.",
+    "warm=demand|preload|window, placement=home|copies|mixed|first|frequency|next.",
 )  # fmt: skip
 @click.option("--nodes", type=click.IntRange(1), help="How many nodes there are.")
 @click.option(

@@ -21,9 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
+from lmdbio.planning.cache import HOME_PLACEMENTS, RECORD_PLACEMENTS, Cache
+from lmdbio.planning.copies import copy_most_used, have_copies, spare_rooms
 from lmdbio.planning.dealt import home_holder
 from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.planning.keepers import Keepers, refuse_counting, room_of
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.reads import PlanOptions, plan_reads
@@ -33,7 +35,7 @@ from lmdbio.planning.route import FILE, PEER
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
-from lmdbio.planning.supply import Rows, Supplied, sourced, supply, users
+from lmdbio.planning.supply import Copied, Rows, Supplied, sourced, supply, users
 
 __all__ = ["Forecast", "Job", "Outlook"]
 
@@ -220,7 +222,7 @@ class Outlook:
         grains = Grains.of([extents], self.file_bytes, size)
         held = self._job.tiers.total(grains)
         # Windows are in the memory for windows.
-        room = held if self._job.placement in ("home", "mixed") else 0
+        room = held if self._job.placement in ("mixed", *HOME_PLACEMENTS) else 0
         return Homes.of(
             grains, [room] * self._job.nodes, len(extents), lambda first, end: extents[first:end]
         )
@@ -278,7 +280,7 @@ class Outlook:
             yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), grains, 0)
         for number in range(self._job.epochs):
             epoch = self.epoch(number)
-            found = supply(epoch, self._schedule, self._brought, self._lengths)
+            found = supply(epoch, self._schedule, self._brought, self._lengths, self._copied)
             reads, messages = self._batches(epoch)
             reads = reads.plus(self._streamed(epoch))
             is_warm = self._is_warm(number)
@@ -300,10 +302,36 @@ class Outlook:
             return root, np.ones(len(root), np.bool_)
         return root, held & self._is_warm(epoch.number)
 
+    @property
+    def _copied(self) -> Copied | None:
+        """Say which records roots have copied; None: none do."""
+        copies = self._copies
+        if copies is None:
+            return None
+
+        def copied(epoch: Epoch, records: I64, teams: I64) -> Flags:
+            return have_copies(copies, records, epoch.number, teams.astype(np.uint32))
+
+        return copied
+
+    @cached_property
+    def _copies(self) -> Keepers | None:
+        """The copies that roots make of each other's records; None: they make none."""
+        job, count = self._job, len(self._lengths)
+        if job.placement != "copies":
+            return None
+        length = job.epochs * count
+        refuse_counting("copies", count, job.nodes, length)
+        order = None if self.shuffle is None else self._epochs
+        schedule = replace(job.schedule(count), epochs=order, length=length)
+        sizes = room_of(self._extents["length"])
+        spares = spare_rooms(self.homes, [job.tiers] * job.nodes)
+        return copy_most_used(schedule, self.homes, sizes, spares)
+
     def rows(self, number: int) -> Iterator[Rows]:
         """Yield all rows of an epoch, and where each comes from, some at a time."""
         if self._job.placement not in RECORD_PLACEMENTS:
-            yield from sourced(self.epoch(number), self._schedule, self._brought)
+            yield from sourced(self.epoch(number), self._schedule, self._brought, self._copied)
             return
         one = self._epoch_counts[number]
         holders = np.where(one.sources == PEER, one.roots, one.teams)
@@ -340,6 +368,8 @@ class Outlook:
             records = epoch.samples(places)
             user = users(self._schedule, epoch.number * epoch.count + places)
             root, _ = self.holder(epoch, records)
+            if self._copied is not None:
+                root = np.where(self._copied(epoch, records, user), user, root)
             for node in np.unique(user[root == NOBODY]).tolist():
                 reads = reads.plus(self._reads(records[(root == NOBODY) & (user == node)]))
             sent = (root != NOBODY) & (root != user)

@@ -362,14 +362,16 @@ class HomeSources:
 
     def block(self, number: int, team: int) -> BlockSources:
         """Return where the rows of a block come from; root -1: the file."""
-        schedule = self.schedule
-        if schedule.assignment == "local":
-            records = schedule.team_records(number, team).view(np.int64)
-        else:
-            places = schedule.team_places(number, team)
-            records = self._records([p for p in places if p.repeats and p.runs])
+        records = self.rows(number, team)
         order, roots, begins = _core.find_homes(self.homes.records, records)
         return BlockSources(records, order, np.full(len(roots), number), roots, begins)
+
+    def rows(self, number: int, team: int) -> I64:
+        """Return the records of a block's rows."""
+        if self.schedule.assignment == "local":
+            return self.schedule.team_records(number, team).view(np.int64)
+        places = self.schedule.team_places(number, team)
+        return self._records([p for p in places if p.repeats and p.runs])
 
     def uses(self, number: int, root: int) -> RoundUses:
         """Return what becomes of the records that ``root`` brings for a block."""
@@ -380,9 +382,13 @@ class HomeSources:
             found = _core.find_home_uses(homes, root, self._seats, first, records, teams)
         else:
             span = schedule.span(number)
-            records = self._records([Places(span.start, 0, 1, (range(len(span)),))])
+            records = self.records_of(span)
             found = _core.find_home_uses(homes, root, self._seats, span.start, records)
         return RoundUses(*found)
+
+    def records_of(self, span: range) -> I64:
+        """Return the records of all rows of a block, by its places; not of ``local``."""
+        return self._records([Places(span.start, 0, 1, (range(len(span)),))])
 
     def _records(self, places: list[Places]) -> I64:
         """Return the records at places that count from the start of the schedule."""

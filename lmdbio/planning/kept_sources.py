@@ -20,7 +20,15 @@ from lmdbio.planning.keepers import Keepers
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.places import Places
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.sources import BlockSources, RoundUses, records_at, row_epochs, seats
+from lmdbio.planning.sources import (
+    BlockSources,
+    RoundUses,
+    epochs_of_span,
+    find_uses,
+    records_at,
+    row_epochs,
+    seats,
+)
 
 __all__ = ["KeptSources", "NextUses", "OwnSources", "OwnUses", "cell_bytes", "cell_count"]
 
@@ -80,20 +88,10 @@ class KeptSources:
         places = Places(span.start, 0, 1, (range(len(span)),))
         records = records_at(schedule, self._epochs, [places])
         teams = _core.find_teams(self._seats, np.arange(span.start, span.stop))
-        roots, first = np.empty(len(records), np.uint16), 0
-        while first < len(records):
-            epoch, within = divmod(schedule.first_place + span.start + first, schedule.count)
-            some = slice(first, first + schedule.count - within)
+        roots = np.empty(len(records), np.uint16)
+        for epoch, some in epochs_of_span(schedule, span):
             roots[some] = self.keepers.choose(records[some], epoch, teams[some])
-            first = some.stop
-        found = RoundUses(
-            *_core.find_home_uses(roots, root, self._seats, span.start, np.arange(len(records)))
-        )
-        held = records[found.records]
-        ascending = np.argsort(held, kind="stable")
-        place = np.empty(len(held), np.int64)
-        place[ascending] = np.arange(len(held))
-        return found._replace(records=held[ascending], order=place[found.order])
+        return find_uses(roots, root, self._seats, span.start, records)
 
 
 class OwnUses(NamedTuple):

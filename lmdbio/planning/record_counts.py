@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.planning.keepers import Keepers, keep, refuse_frequency, room_of
+from lmdbio.planning.keepers import Keepers, keep, refuse_counting, room_of
 from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import following
 from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
@@ -73,7 +73,7 @@ class RecordCounts:
         is_warm: bool,
     ) -> None:
         if placement == "frequency":
-            refuse_frequency(schedule.count, len(schedule.teams), schedule.end)
+            refuse_counting("frequency", schedule.count, len(schedule.teams), schedule.end)
         self._placement, self._schedule, self._epochs = placement, schedule, epochs
         self._lengths, self._memory, self._is_warm = lengths, memory, is_warm
 

@@ -11,7 +11,7 @@ Source: DeepIO, section III (in-situ shuffling over the servers of all nodes).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,9 +23,19 @@ from lmdbio.planning.places import Places
 from lmdbio.planning.rounds import Round, RoundSequence
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["BlockSources", "RoundUses", "Sources", "records_at", "row_epochs", "seats"]
+__all__ = [
+    "BlockSources",
+    "RoundUses",
+    "Sources",
+    "epochs_of_span",
+    "find_uses",
+    "records_at",
+    "row_epochs",
+    "seats",
+]
 
 I64 = npt.NDArray[np.int64]
+U16 = npt.NDArray[np.uint16]
 
 
 class BlockSources(NamedTuple):
@@ -43,6 +53,10 @@ class BlockSources(NamedTuple):
     rounds: I64
     roots: I64
     begins: I64
+
+    def rows(self, run: int) -> I64:
+        """Return the rows of a run."""
+        return self.order[self.begins[run] : self.begins[run + 1]]
 
 
 class RoundUses(NamedTuple):
@@ -168,6 +182,38 @@ def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, in
     if low == high:
         return [(low, sum(p.repeats * sum(map(len, p.runs)) for p in places))]
     return _epochs_of((np.concatenate([p.numbers() for p in places]) + start) // count)
+
+
+def epochs_of_span(schedule: Schedule, span: range) -> Iterator[tuple[int, slice]]:
+    """Yield the number of each epoch of a run of places, and which of these it has.
+
+    Args:
+        span: places, counted from the start of the schedule.
+    """
+    first = 0
+    while first < len(span):
+        epoch, within = divmod(schedule.first_place + span.start + first, schedule.count)
+        end = min(len(span), first + schedule.count - within)
+        yield epoch, slice(first, end)
+        first = end
+
+
+def find_uses(roots: U16, root: int, sitting: _core.Seats, first: int, records: I64) -> RoundUses:
+    """Return what becomes of the records that a root brings for a run of places.
+
+    Args:
+        roots: that bring the record of each place, or ``_core.NO_HOME``.
+        root: whose uses.
+        sitting: says who uses each place.
+        first: the first place, from the start of the sequence on.
+        records: of all these places.
+    """
+    found = RoundUses(*_core.find_home_uses(roots, root, sitting, first, np.arange(len(records))))
+    held = records[found.records]
+    ascending = np.argsort(held, kind="stable")
+    place = np.empty(len(held), np.int64)
+    place[ascending] = np.arange(len(held))
+    return found._replace(records=held[ascending], order=place[found.order])
 
 
 def _epochs_of(rows: I64) -> list[tuple[int, int]]:

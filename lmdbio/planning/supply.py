@@ -20,7 +20,7 @@ from lmdbio.planning.order import Epoch
 from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["Holder", "Rows", "Supplied", "sourced", "supply", "users"]
+__all__ = ["Copied", "Holder", "Rows", "Supplied", "sourced", "supply", "users"]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -28,6 +28,8 @@ Flags = npt.NDArray[np.bool_]
 #: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
 #: whether it was there before the epoch began.
 Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
+#: For each of some records whether the root that uses it has copied it before an epoch.
+Copied = Callable[[Epoch, I64, I64], Flags]
 #: Places that are counted at a time.
 PART = 1 << 20
 
@@ -102,32 +104,44 @@ def _teams(schedule: Schedule, iteration: int | None) -> I64:
     return team
 
 
-def sourced(epoch: Epoch, schedule: Schedule, holder: Holder) -> Iterator[Rows]:
+def sourced(
+    epoch: Epoch, schedule: Schedule, holder: Holder, copied: Copied | None = None
+) -> Iterator[Rows]:
     """Yield all rows of an epoch, some at a time.
 
     Args:
         epoch: its order.
         schedule: of the job, over all epochs one after the other; as of ``users``.
         holder: of the placement.
+        copied: besides; None: roots copy nothing.
     """
     for begin in range(0, epoch.count, PART):
         places = np.arange(begin, min(begin + PART, epoch.count), dtype=np.int64)
         records = epoch.samples(places)
         user = users(schedule, epoch.number * epoch.count + places)
         held, before = holder(epoch, records)
+        if copied is not None:
+            has = copied(epoch, records, user)
+            held, before = np.where(has, user, held), before | has
         source = np.where(~before | (held < 0), FILE, np.where(held == user, OWN, PEER))
         yield Rows(places, records, user, held, source)
 
 
-def supply(epoch: Epoch, schedule: Schedule, holder: Holder, lengths: I64) -> Supplied:
+def supply(
+    epoch: Epoch,
+    schedule: Schedule,
+    holder: Holder,
+    lengths: I64,
+    copied: Copied | None = None,
+) -> Supplied:
     """Return what comes from each source in an epoch.
 
     Args:
-        epoch, schedule, holder: as of ``sourced``.
+        epoch, schedule, holder, copied: as of ``sourced``.
         lengths: bytes of all records.
     """
     records, sizes, sent = np.zeros(3, np.int64), np.zeros(3, np.int64), 0
-    for some in sourced(epoch, schedule, holder):
+    for some in sourced(epoch, schedule, holder, copied):
         for kind in range(len(SOURCES)):
             of_kind = some.sources == kind
             records[kind] += np.count_nonzero(of_kind)

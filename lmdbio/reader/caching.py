@@ -58,6 +58,18 @@ class Wish(NamedTuple):
         return isinstance(self.cache, Cache) and self.cache.warm == "preload"
 
     @property
+    def is_copied(self) -> bool:
+        """Whether roots are to keep copies of each other's records besides."""
+        return isinstance(self.cache, Cache) and self.cache.placement == "copies"
+
+    def refuse_counting(self, schedule: Schedule) -> None:
+        """Raise ValueError where it would take too long to say what roots copy."""
+        if self.is_copied:
+            from lmdbio.planning.keepers import refuse_counting
+
+            refuse_counting("copies", schedule.count, len(schedule.teams), schedule.end)
+
+    @property
     def is_mixed(self) -> bool:
         """Whether records that have no home are to stream through windows."""
         return isinstance(self.cache, Cache) and self.cache.placement == "mixed"
@@ -131,6 +143,7 @@ class _Taken(NamedTuple):
         memory, disk: bytes of its grains that lie there.
         is_split: some grains are on its disk alone.
         is_full: an earlier job has left all of them there.
+        spare: bytes of memory for copies of other homes.
     """
 
     held: int
@@ -141,6 +154,7 @@ class _Taken(NamedTuple):
     disk: int
     is_split: bool
     is_full: bool
+    spare: int
 
     @classmethod
     def of(cls, store: HomeStore) -> _Taken:
@@ -149,7 +163,10 @@ class _Taken(NamedTuple):
         whole, tiers = homes.grains.used_bytes, store.tiers
         memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
-        return cls(homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full)
+        spare = store.spares[store.root] if store.spares else 0
+        return cls(
+            homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full, spare
+        )
 
 
 def agree_cache(
@@ -173,6 +190,7 @@ def agree_cache(
     Raises:
         MemoryError: a root has not the memory that was asked for.
         OSError: a root's folder for cache files cannot be used.
+        ValueError: it would take too long to say what roots copy.
     """
     if wish.cache is None:
         return Caching(None, False, False, 0, 0, 0, False, None, wish.reason)
@@ -183,6 +201,7 @@ def agree_cache(
 
     def offer() -> _Offer | None:
         nonlocal library
+        wish.refuse_counting(schedule)
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
@@ -201,17 +220,15 @@ def agree_cache(
         return _Taken.of(kept[0])
 
     taken = [one for one in job.together(take) if one is not None]
-    is_warm = wish.is_warm or all(one.is_full for one in taken)
-    own = kept[0].warm(is_warm) if kept else None
+    own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
     text = _told(taken, silence)
     if silence:
         library = None
         tell(f"cache: {text}")
     is_whole, are_sent = taken[0].held >= taken[0].whole, not silence and roots > 1
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
-    reason = Reason("keyword", text)
-    held, homed = taken[0].held_records, taken[0].homed
-    return Caching(own, True, is_whole, held, homed, buffer_bytes, are_sent, library, reason)
+    counts, reason = (taken[0].held_records, taken[0].homed), Reason("keyword", text)
+    return Caching(own, True, is_whole, *counts, buffer_bytes, are_sent, library, reason)
 
 
 def _store(
@@ -225,9 +242,15 @@ def _store(
     from lmdbio.planning.homes import HomeSources
     from lmdbio.reader.home_store import HomeStore
 
-    sources = HomeSources(schedule, _homes(source, schedule.count, offers))
-    room = offers[team].room
-    return HomeStore.of(sources, team, room, source.cache_file, waits=wish.is_warm)
+    homes, rooms = _homes(source, schedule.count, offers), [one.room for one in offers]
+    spares: tuple[int, ...] = ()
+    if wish.is_copied:
+        from lmdbio.planning.copies import spare_rooms
+
+        spares = tuple(spare_rooms(homes, rooms))
+    sources, room = HomeSources(schedule, homes), rooms[team]
+    file = source.cache_file
+    return HomeStore.of(sources, team, room, file, waits=wish.is_warm, spares=spares)
 
 
 def _told(taken: list[_Taken], silence: str) -> str:
@@ -243,6 +266,9 @@ def _told(taken: list[_Taken], silence: str) -> str:
     first = taken[0]
     places = ", ".join(where) or "for there is no room"
     text = f"{who} {first.held >> 20} of {first.whole >> 20} MiB, {places}{left}"
+    spare = sum(one.spare for one in taken)
+    if spare:
+        text += f", and copies of what their ranks use most, {spare >> 20} MiB at most"
     return text + f", but send each other nothing: {silence}" if silence else text
 
 
@@ -307,7 +333,8 @@ def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here:
     if not isinstance(cache, Cache):
         return Room(available // AUTO_PART, disk)
     memory = int(cache.memory)
-    need = min(memory, source.engine.size() // roots)
+    parts = 1 if cache.placement == "copies" else roots
+    need = min(memory, source.engine.size() // parts)
     if need > available:
         raise MemoryError(
             f"{source.index.path}: cache: {need >> 20} MiB of memory are more than the "

@@ -21,12 +21,13 @@ import numpy.typing as npt
 
 from lmdbio import _core, share
 from lmdbio.observe.stats import Source, Stats
-from lmdbio.planning.sources import RoundUses
+from lmdbio.planning.sources import BlockSources, RoundUses
 from lmdbio.reader.flight import Awaited
 
 __all__ = ["BLOCKS_AT_ONCE", "Holding", "Holdings", "KeptHoldings"]
 
 I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
 #: Blocks that are looked at ahead, so that other roots find their rows whatever this one's ranks
@@ -143,12 +144,16 @@ class Holdings(ABC):
     def close(self) -> None:
         """Give up what is under way, and all rounds."""
 
-    def find(self, number: int) -> Holding | None:
-        """Return what there is of a round; None: nothing yet."""
+    def find(self, sources: BlockSources, run: int) -> Holding | None:
+        """Return what there is for a run of a block's rows; None: nothing yet."""
+        number = int(sources.rounds[run])
         for holding in self._rounds:
             if holding.number == number:
                 return holding
         return None
+
+    def landed(self, records: I64, addresses: U64, lengths: U64) -> None:  # noqa: B027
+        """Take note of the rows of a block that is there, before ranks get it."""
 
     @property
     def oldest_shipment(self) -> _core.Shipment | None:

@@ -145,7 +145,7 @@ class JointSupply:
         if block is None or block.number != pending.number:
             block = self._filled = self._begin(pending.number)
         while block.own:
-            holding = self._holdings.find(int(block.sources.rounds[block.own[0]]))
+            holding = self._holdings.find(block.sources, block.own[0])
             pending.awaited = self._holdings.awaited
             if holding is None and pending.awaited is None and not self.flights:
                 pending.awaited = self._holdings.oldest_shipment  # for which ranks wait
@@ -268,6 +268,7 @@ class JointSupply:
             self._signs,
             self._counter,
             self.path,
+            self._holdings.landed,
         )
         flight = Flight(
             block.number,
@@ -390,14 +391,19 @@ def supply_jointly(
         home = replace(held.sources, schedule=schedule)
         options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
         store = replace(held, sources=home)
+        if any(store.spares):
+            from lmdbio.reader.copied import CopyingHome, with_copies
+
+            store = with_copies(store, source)
         if buffers.count:
             sources = MixedSources(home)
             holdings = MixedWindows(
                 source, store, sources, request_bytes_max, buffers, exchange, counter
             )
         else:
-            sources = home
-            holdings = Home(source, store, options, stage_bytes_max, exchange, counter)
+            sources = store.sources
+            make = CopyingHome if sources is not home else Home
+            holdings = make(source, store, options, stage_bytes_max, exchange, counter)
     elif isinstance(held, RecordStore):
         options = replace(options, gap_bytes_max=0)
         sources, holdings = held.open(source, schedule, options, exchange, counter)

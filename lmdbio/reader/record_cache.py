@@ -14,7 +14,7 @@ from lmdbio import _core, share
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.keepers import refuse_frequency, room_of
+from lmdbio.planning.keepers import refuse_counting, room_of
 from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.caching import Caching
@@ -73,7 +73,7 @@ def agree_records(
     def take() -> _Offer | None:
         nonlocal library
         if cache.placement == "frequency":
-            refuse_frequency(schedule.count, roots, schedule.end)
+            refuse_counting("frequency", schedule.count, roots, schedule.end)
         if source is None:
             return None
         library, silence = share.find_library(job) if is_exchanged else (None, "")

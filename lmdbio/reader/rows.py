@@ -115,8 +115,7 @@ class Assembly:
 
     def rows(self, run: int) -> I64:
         """Return the rows of a run."""
-        begins = self.sources.begins
-        return self.sources.order[begins[run] : begins[run + 1]]
+        return self.sources.rows(run)
 
     def count(self, source: Source, rows: I64) -> None:
         """Count rows by where they come from."""
@@ -173,6 +172,8 @@ class Rows:
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
+        landed: called with the records of the rows, their addresses and lengths, when all are
+            there.
     """
 
     def __init__(
@@ -184,8 +185,9 @@ class Rows:
         signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
         path: str,
+        landed: Callable[[I64, U64, U64], None],
     ) -> None:
-        self._block, self._read = block, read
+        self._block, self._read, self._landed = block, read, landed
         self._counter, self._path = counter, path
         self._patience_s, self._deadline_s = patience_s, monotonic() + patience_s
         self._pace, self._signs = pace, signs
@@ -215,6 +217,8 @@ class Rows:
             block.copies.pop()
         if not self._read_missing(timeout_ms):
             return False
+        addresses = block.laid.offsets + np.uint64(block.data)
+        self._landed(block.sources.records, addresses, block.laid.lengths)
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
 
