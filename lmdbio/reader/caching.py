@@ -163,7 +163,9 @@ class _Taken(NamedTuple):
         whole, tiers = homes.grains.used_bytes, store.tiers
         memory, disk = len(tiers.memory) * size, len(tiers.disk) * size
         counts = homes.first_records, int((homes.records != _core.NO_HOME).sum())
-        spare = store.spares[store.root] if store.spares else 0
+        # There is no more to copy than others keep.
+        kept = len(homes.kept(store.root)) * size
+        spare = min(store.spares[store.root], whole - kept) if store.spares else 0
         return cls(
             homes.held_bytes, whole, *counts, memory, disk, store.is_split, store.is_full, spare
         )

@@ -88,18 +88,20 @@ class _Copies:
         self._is_there[new] = True
         self._left -= len(new)
 
-    def bring(self, records: I64) -> Holding | None:
-        """Return the copies of some rows; None: a block before has not come yet."""
+    def bring(self, records: I64) -> Holding:
+        """Return the copies of some rows; they have not arrived where a block before has not."""
         wanted = np.unique(records)
         places = np.searchsorted(self._records, wanted)
         if not self._is_there[places].all():
-            return None
+            wanted, places = wanted[:0], places[:0]
         extents = self._source.index.extents(wanted.view(np.uint64))
         nobody = np.empty(0, np.int64)
-        uses = RoundUses(wanted, len(records), nobody, nobody, nobody, np.zeros(1, np.int64))
-        loaded = _core.Loaded(wanted, extents, self._addresses[places], 0)
         return Holding(
-            number=COPIED, uses=uses, loaded=loaded, own_left=len(records), has_arrived=True
+            number=COPIED,
+            uses=RoundUses(wanted, len(records), nobody, nobody, nobody, np.zeros(1, np.int64)),
+            loaded=_core.Loaded(wanted, extents, self._addresses[places], 0),
+            own_left=len(records),
+            has_arrived=len(wanted) > 0,
         )
 
 
@@ -126,7 +128,8 @@ class CopyingHome(Home):
     @property
     def counts(self) -> Stats:
         """The memory for the home and its copies, and what is on a disk."""
-        size = 0 if self._has_ended or self._copies is None else self._copies.size
+        copies = None if self._has_ended else self._copies  # another thread may free them
+        size = 0 if copies is None else copies.size
         return super().counts + Stats(cache_bytes=size)
 
     def find(self, sources: BlockSources, run: int) -> Holding | None:
