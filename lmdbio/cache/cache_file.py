@@ -5,8 +5,8 @@
     pages in memory -> written -> their sums -> written: in this order, so that a page whose sum is
                        there is a whole page, or is found not to be
 
-The lock is of the open file (flock), and ends with it: a job that is killed leaves none, unless a
-child that it has forked lives on.
+The lock is of the open file (flock), and ends with it: a job that is killed leaves none. A child
+that it has forked has neither the file nor the lock.
 
 Source: HDMLP thesis (Dryden et al.), the tiers of a node; LBANN's data store.
 """
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
 from lmdbio.cache.source import SourceState
+from lmdbio.system import fork
 from lmdbio.system.log import tell
 
 __all__ = ["NUMBERS_MAX", "OPEN_FLAGS", "CacheFile", "lock"]
@@ -82,6 +83,14 @@ class CacheFile:
         # A disk may not answer for long: the descriptor's number must not be another file's before
         # the write has ended that uses it.
         self._guard, self._is_written, self._is_over = threading.Lock(), False, False
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        # The file and its lock are the parent's: they end with it, whatever the child does.
+        self._guard, self._is_written, self._is_over = threading.Lock(), False, True
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     # --- taking one
 
@@ -319,6 +328,6 @@ class CacheFile:
         if self._is_new and self.header.first == self.header.end:
             with contextlib.suppress(OSError):
                 Path(self.path).unlink()
-        with contextlib.suppress(OSError):  # a child that was forked meanwhile has it open too
+        with contextlib.suppress(OSError):  # a child that C has forked may have it open too
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)
