@@ -161,8 +161,10 @@ class CacheFile:
             except ValueError as error:
                 tell(f"{path}: is filled anew: {error}")
                 return cls(str(path), fd, Header(source), is_new=True)
-        except BaseException:
+        except BaseException as error:
             os.close(fd)
+            if isinstance(error, OSError):
+                error.filename = str(path)
             raise
 
     @staticmethod
@@ -205,7 +207,7 @@ class CacheFile:
             OSError: there is none.
         """
         if self._is_new:
-            os.ftruncate(self._fd, 0)
+            self._truncate(0)
             self._write(memoryview(self.header.pack()), 0)
 
     def keep(self, first: int, end: int) -> npt.NDArray[np.uint32]:
@@ -230,8 +232,8 @@ class CacheFile:
                 tell(f"{self.path}: is filled anew: {error.strerror}")
                 self._is_new = True
         if self._is_new:
-            os.ftruncate(self._fd, HEADER_BYTES)  # whose room it keeps
-        os.ftruncate(self._fd, self.header.size)
+            self._truncate(HEADER_BYTES)  # whose room it keeps
+        self._truncate(self.header.size)
         self._write(memoryview(self.header.pack()), 0)
         raw = (
             b""
@@ -290,6 +292,13 @@ class CacheFile:
             os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
         return engine
 
+    def _truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
     def _write(self, memory: memoryview, offset: int) -> None:
         while len(memory):
             try:
@@ -304,7 +313,11 @@ class CacheFile:
     def _read(self, size: int, offset: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            part = os.pread(self._fd, min(size, 1 << 30), offset)
+            try:
+                part = os.pread(self._fd, min(size, 1 << 30), offset)
+            except OSError as error:
+                error.filename = self.path
+                raise
             if not part:
                 break
             parts.append(part)

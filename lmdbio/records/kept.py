@@ -40,14 +40,16 @@ class _Part(NamedTuple):
         places: where each lies there.
     """
 
-    rows: I64
+    rows: I64 | slice
     memory: _core.Memory
     places: _core.Extents
 
     @classmethod
-    def of(cls, rows: I64, memory: _core.Memory, extents: _core.Extents, begins: U64) -> _Part:
+    def of(
+        cls, rows: I64 | slice, memory: _core.Memory, extents: _core.Extents, begins: U64
+    ) -> _Part:
         """Return rows of some extents that begin at these places of a memory."""
-        places = extents[rows]
+        places = extents[rows].copy()
         places["offset"] = begins
         return cls(rows, memory, places)
 
@@ -93,6 +95,8 @@ class _Rows(Generic[R]):
         kept, extents = self._kept, self._extents
         kept.bring(self._own_extents)
         found, apart = kept.covered(extents), kept.apart(extents)
+        if self.own is not None:  # others are read already, though a disk may be back by now
+            found = self.own if found is None else found & self.own
         if apart is not None and found is not None:
             apart &= found
         on_disk = np.flatnonzero(apart) if apart is not None else np.empty(0, np.int64)
@@ -102,21 +106,24 @@ class _Rows(Generic[R]):
             right, wrong = on_disk[~rows.wrong], on_disk[rows.wrong]
             if len(right):
                 parts.append(_Part.of(right, rows.memory, extents, rows.places[~rows.wrong]))
+                self._count("disk", extents["length"][right])
             if len(wrong):
-                found = np.ones(len(extents), np.bool_) if found is None else found
+                found = np.ones(len(extents), np.bool_) if found is None else found.copy()
                 found[wrong] = False
-        self._count("disk", extents["length"][parts[0].rows] if parts else extents["length"][:0])
         if self._differs(found):
             self.close()  # what cannot be read as a whole is kept no more
             self.own = found
             self.rest = self._begin_rest()
-        own = np.ones(len(extents), np.bool_) if self.own is None else self.own.copy()
-        own[on_disk] = False
-        in_memory = np.flatnonzero(own)
-        if len(in_memory) or not parts:
+        in_memory: I64 | slice = slice(None)
+        if parts or self.own is not None:
+            own = np.ones(len(extents), np.bool_) if self.own is None else self.own.copy()
+            own[on_disk] = False
+            in_memory = np.flatnonzero(own)
+        lengths = extents["length"][in_memory]
+        if len(lengths) or not parts:
             places = kept.places(extents[in_memory])
             parts.insert(0, _Part.of(in_memory, kept.memory, extents, places))
-        self._count("own", extents["length"][in_memory])
+        self._count("own", lengths)
         if self.own is not None:
             self._count("file", extents["length"][~self.own])
         return parts

@@ -135,7 +135,7 @@ class KeptDisk:
 
     @property
     def left(self) -> Flags:
-        """Which grains an earlier job has left there whole."""
+        """Whether an earlier job has left each grain there whole: shape (grains,)."""
         there = np.concatenate(([0], np.cumsum(self._sums != 0)))
         low, high = self._pages - self._first, self._page_ends - self._first
         return np.asarray(there[high] - there[low] == high - low)

@@ -10,6 +10,7 @@ So what is lent from it needs no look at the file.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from time import monotonic_ns
 from typing import TYPE_CHECKING
@@ -26,6 +27,7 @@ from lmdbio.planning.reads import REQUEST_BYTES_MAX
 from lmdbio.records.kept_disk import DiskRows, KeptDisk
 from lmdbio.records.kept_loads import GrainLoads
 from lmdbio.records.kept_slots import PRESENT, KeptSlots
+from lmdbio.system.log import WARNING, tell
 
 if TYPE_CHECKING:
     from lmdbio.records.records import Records
@@ -100,10 +102,14 @@ def keep(
     routes.file_cache.close()
     try:
         routes.kept = KeptGrains(routes, homes, part, Room(room, disk_room), file)
-    except BaseException:
-        if file is not None:
-            file.close()
-        raise
+    except BaseException as error:
+        if file is None:
+            raise
+        file.close()
+        if not isinstance(error, OSError) or error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+        routes.kept = KeptGrains(routes, homes, part, Room(room))
     return routes.kept
 
 

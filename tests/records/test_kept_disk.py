@@ -573,6 +573,23 @@ def test_a_file_whose_part_cannot_be_noted_is_an_error_and_closed(
     assert not any(entry.is_open for entry in find(folder))
 
 
+@pytest.mark.parametrize("left", [0, 1, HEADER_BYTES // 2, HEADER_BYTES - 1])
+@pytest.mark.parametrize("memory", [0, 60 * GRAIN])
+def test_a_disk_without_room_to_note_the_part_is_done_without(
+    path: Path,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    left: int,
+    memory: int,
+) -> None:
+    Failing(monkeypatch, HEADER_BYTES + left, errno.ENOSPC)
+    stats = job(path, folder, memory)
+    assert f"nothing is kept on this disk: {os.strerror(errno.ENOSPC)}" in caplog.text
+    assert stats.disk_records == 0 < stats.file_records and stats.cache_disk_bytes == 0
+    assert not any(entry.is_open for entry in find(folder))
+
+
 @pytest.fixture
 def little_patience(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(kept_disk, "STUCK_SECONDS", 0.2)
@@ -653,6 +670,24 @@ def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
         read(records, EVERY)
         assert records.stats().disk_records > before.disk_records, "it is asked again"
     assert time.monotonic() - begun < 20, "once, and not for each batch"
+
+
+@pytest.mark.parametrize("memory", [0, 60 * GRAIN])
+def test_a_disk_that_comes_and_goes_changes_nothing(path: Path, folder: Path, memory: int) -> None:
+    job(path, folder, memory)
+    for is_away_first in (True, False):
+        records, kept = opened(path, folder, memory)
+        with records:
+            assert kept.disk is not None
+            away, here = time.monotonic() + 60, -kept_disk.RETRY_SECONDS
+            kept.disk._stuck_s = away if is_away_first else here
+            begun = records.begin_values(np.arange(COUNT)), records.begin(EVERY)
+            kept.disk._stuck_s = here if is_away_first else away
+            assert list(begun[0].values()) == VALUES
+            assert [bytes(one) for one in begun[1].values()] == VALUES
+            assert records.stats().file_records > 0
+            kept.disk._stuck_s = here
+            read(records, EVERY)
 
 
 def test_reads_that_fail_give_the_disk_up(
