@@ -676,7 +676,7 @@ def test_reads_that_a_disk_does_not_answer_are_not_waited_for(
 def test_a_disk_that_comes_and_goes_changes_nothing(path: Path, folder: Path, memory: int) -> None:
     job(path, folder, memory)
     for is_away_first in (True, False):
-        records, kept = opened(path, folder, memory)
+        records, kept = opened(path, folder, memory, 60 * GRAIN)
         with records:
             assert kept.disk is not None
             away, here = time.monotonic() + 60, -kept_disk.RETRY_SECONDS
