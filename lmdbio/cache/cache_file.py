@@ -5,8 +5,8 @@
     pages in memory -> written -> their sums -> written: in this order, so that a page whose sum is
                        there is a whole page, or is found not to be
 
-The lock is of the open file (flock), and ends with it: a job that is killed leaves none, unless a
-child that it has forked lives on.
+The lock is of the open file (flock), and ends with it: a job that is killed leaves none. A child
+that it has forked has neither the file nor the lock.
 
 Source: HDMLP thesis (Dryden et al.), the tiers of a node; LBANN's data store.
 """
@@ -30,6 +30,7 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio.cache.layout import HEADER_BYTES, PAGE_BYTES, SUFFIX, SUM_BYTES, Header
 from lmdbio.cache.source import SourceState
+from lmdbio.system import fork
 from lmdbio.system.log import tell
 
 __all__ = ["NUMBERS_MAX", "OPEN_FLAGS", "CacheFile", "lock"]
@@ -82,6 +83,14 @@ class CacheFile:
         # A disk may not answer for long: the descriptor's number must not be another file's before
         # the write has ended that uses it.
         self._guard, self._is_written, self._is_over = threading.Lock(), False, False
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        # The file and its lock are the parent's: they end with it, whatever the child does.
+        self._guard, self._is_written, self._is_over = threading.Lock(), False, True
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
 
     # --- taking one
 
@@ -152,8 +161,10 @@ class CacheFile:
             except ValueError as error:
                 tell(f"{path}: is filled anew: {error}")
                 return cls(str(path), fd, Header(source), is_new=True)
-        except BaseException:
+        except BaseException as error:
             os.close(fd)
+            if isinstance(error, OSError):
+                error.filename = str(path)
             raise
 
     @staticmethod
@@ -196,7 +207,7 @@ class CacheFile:
             OSError: there is none.
         """
         if self._is_new:
-            os.ftruncate(self._fd, 0)
+            self._truncate(0)
             self._write(memoryview(self.header.pack()), 0)
 
     def keep(self, first: int, end: int) -> npt.NDArray[np.uint32]:
@@ -221,8 +232,8 @@ class CacheFile:
                 tell(f"{self.path}: is filled anew: {error.strerror}")
                 self._is_new = True
         if self._is_new:
-            os.ftruncate(self._fd, HEADER_BYTES)  # whose room it keeps
-        os.ftruncate(self._fd, self.header.size)
+            self._truncate(HEADER_BYTES)  # whose room it keeps
+        self._truncate(self.header.size)
         self._write(memoryview(self.header.pack()), 0)
         raw = (
             b""
@@ -281,6 +292,13 @@ class CacheFile:
             os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
         return engine
 
+    def _truncate(self, size: int) -> None:
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            error.filename = self.path
+            raise
+
     def _write(self, memory: memoryview, offset: int) -> None:
         while len(memory):
             try:
@@ -295,7 +313,11 @@ class CacheFile:
     def _read(self, size: int, offset: int) -> bytes:
         parts: list[bytes] = []
         while size:
-            part = os.pread(self._fd, min(size, 1 << 30), offset)
+            try:
+                part = os.pread(self._fd, min(size, 1 << 30), offset)
+            except OSError as error:
+                error.filename = self.path
+                raise
             if not part:
                 break
             parts.append(part)
@@ -319,6 +341,6 @@ class CacheFile:
         if self._is_new and self.header.first == self.header.end:
             with contextlib.suppress(OSError):
                 Path(self.path).unlink()
-        with contextlib.suppress(OSError):  # a child that was forked meanwhile has it open too
+        with contextlib.suppress(OSError):  # a child that C has forked may have it open too
             fcntl.flock(fd, fcntl.LOCK_UN)
         os.close(fd)

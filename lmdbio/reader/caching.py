@@ -5,14 +5,12 @@ Cache, nodes, file -> room of each root -> grains -> homes -> memory, and pages 
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmdbio import _core, share
-from lmdbio.errors import Error
 from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents
@@ -21,7 +19,7 @@ from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
-from lmdbio.system.log import WARNING, tell
+from lmdbio.system.log import tell
 
 if TYPE_CHECKING:
     from lmdbio.planning.homes import Homes, Room
@@ -32,10 +30,6 @@ __all__ = ["Caching", "Wish", "agree_cache", "choose_cache"]
 
 #: "auto" takes a part of the memory that a node has left, at most: a half.
 AUTO_PART = 2
-#: So much of what is free on a disk is taken where nothing is said: a half.
-DISK_PART = 2
-#: Less than this part of a cache file is header and sums.
-SUM_PART = 512
 #: The folder of a disk for "auto".
 FOLDER_VARIABLE = "LMDBIO_CACHE_DIR"
 #: Records whose extents are looked up at once.
@@ -285,9 +279,6 @@ def _take_file(
 ) -> int | None:
     """Take a cache file in the folder of this root's disk, if it is to use one.
 
-    Roots of a job leave each other theirs: each takes those of its own number, and of numbers that
-    larger jobs alone have; a root that is alone here takes any.
-
     Returns:
         Where the part ends that an earlier job has left in it, bytes; None: there is none.
 
@@ -297,29 +288,12 @@ def _take_file(
     folder = _folder(cache)
     if folder is None:
         return None
-    from lmdbio.cache import CacheFile, SourceState
-    from lmdbio.cache.cache_file import NUMBERS_MAX
+    from lmdbio.cache import claim, state_of
 
-    pages, meta = source.index.pages, source.index.meta
-    status = os.fstat(pages.fd)
-    metas = _core.meta_bytes(pages, meta.layout)
-    if _core.newest_txnid(pages, meta.layout) != meta.txnid:
-        raise Error(f"{source.index.path}: was written to while the Reader was made")
-    state = SourceState.of(source.index.path, status, metas)
-    numbers = list(range(team, NUMBERS_MAX, roots))
-    if roots_here == 1:
-        numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
-    file = CacheFile.take(folder, state, numbers)
-    try:
-        file.reserve()
-    except OSError as error:
-        file.close()
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
-        return None
-    source.cache_file = file
-    return file.left
+    index = source.index
+    state = state_of(index.path, index.pages, index.meta)
+    file = source.cache_file = claim(folder, state, team, roots, is_alone=roots_here == 1)
+    return None if file is None else file.left
 
 
 def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> Room:
@@ -347,18 +321,12 @@ def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here:
 
 def _disk_room(cache: Cache | str | None, source: RootSource, roots_here: int) -> int:
     """Return how many bytes of the data file a root keeps on its disk at most."""
-    file = source.cache_file
-    if file is None:
+    if source.cache_file is None:
         return 0
+    from lmdbio.cache import room_on_disk
+
     asked = cache.disk_bytes if isinstance(cache, Cache) else None
-    there = file.disk_bytes
-    free = file.free_bytes // roots_here + there
-    free -= free // SUM_PART
-    # Pages that an earlier job has left stay, however little is free besides.
-    room = max(free // DISK_PART, there) if asked is None else min(int(asked), free)
-    if asked is not None and room < int(asked):
-        tell(f"{file.path}: the disk has room for {room >> 20} of {int(asked) >> 20} MiB")
-    return room
+    return room_on_disk(source.cache_file, None if asked is None else int(asked), roots_here)
 
 
 def _homes(source: RootSource, count: int, offers: list[_Offer]) -> Homes:

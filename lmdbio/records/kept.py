@@ -1,16 +1,18 @@
 """kept: batches out of the part of the file that this process keeps, the rest read as usual.
 
-    records that are kept here   -> their grains are read, those that are absent -> memory
-    the rest                     -> page cache, or planned reads (``pending``)
+    records that are kept here   -> their grains are read, those that are absent
+        in memory                -> lent
+        on a disk                -> read into memory of their own
+    the rest, and what is damaged there -> page cache, or planned reads (``pending``)
 
-Both come in the order asked.
+All come in the order asked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from time import monotonic_ns
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -23,9 +25,33 @@ from lmdbio.records.routes import Located, Routes
 
 __all__ = ["KeptBatch", "KeptValues"]
 
+I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 R = TypeVar("R", bound=PendingBatch | PendingValues)
+
+
+class _Part(NamedTuple):
+    """Records that lie in one memory.
+
+    Attributes:
+        rows: of them.
+        memory: that has them.
+        places: where each lies there.
+    """
+
+    rows: I64 | slice
+    memory: _core.Memory
+    places: _core.Extents
+
+    @classmethod
+    def of(
+        cls, rows: I64 | slice, memory: _core.Memory, extents: _core.Extents, begins: U64
+    ) -> _Part:
+        """Return rows of some extents that begin at these places of a memory."""
+        places = extents[rows].copy()
+        places["offset"] = begins
+        return cls(rows, memory, places)
 
 
 class _Rows(Generic[R]):
@@ -57,27 +83,56 @@ class _Rows(Generic[R]):
         own = self.own
         return None if own is None else self._read(self._routes, self._indices[~own])
 
-    def settle(self) -> tuple[_core.Memory, _core.Extents]:
+    def settle(self) -> list[_Part]:
         """Wait for what is kept, and count all.
 
         Returns:
-            The memory that has it, and where its records lie there.
+            What is kept, in each memory that has some of it; of those records that are ``own``.
 
         Raises:
             OSError, Error: as ``KeptGrains.bring``.
         """
-        self._kept.bring(self._own_extents)
-        found = self._kept.covered(self._extents)
-        if found is not None and (self.own is None or (found != self.own).any()):
+        kept, extents = self._kept, self._extents
+        kept.bring(self._own_extents)
+        found, apart = kept.covered(extents), kept.apart(extents)
+        if self.own is not None:  # others are read already, though a disk may be back by now
+            found = self.own if found is None else found & self.own
+        if apart is not None and found is not None:
+            apart &= found
+        on_disk = np.flatnonzero(apart) if apart is not None else np.empty(0, np.int64)
+        parts = []
+        if len(on_disk):
+            rows = kept.read_apart(extents[on_disk])
+            right, wrong = on_disk[~rows.wrong], on_disk[rows.wrong]
+            if len(right):
+                parts.append(_Part.of(right, rows.memory, extents, rows.places[~rows.wrong]))
+                self._count("disk", extents["length"][right])
+            if len(wrong):
+                found = np.ones(len(extents), np.bool_) if found is None else found.copy()
+                found[wrong] = False
+        if self._differs(found):
             self.close()  # what cannot be read as a whole is kept no more
             self.own = found
             self.rest = self._begin_rest()
-        places = self._own_extents.copy()
-        self._count("own", places["length"])
+        in_memory: I64 | slice = slice(None)
+        if parts or self.own is not None:
+            own = np.ones(len(extents), np.bool_) if self.own is None else self.own.copy()
+            own[on_disk] = False
+            in_memory = np.flatnonzero(own)
+        lengths = extents["length"][in_memory]
+        if len(lengths) or not parts:
+            places = kept.places(extents[in_memory])
+            parts.insert(0, _Part.of(in_memory, kept.memory, extents, places))
+        self._count("own", lengths)
         if self.own is not None:
-            self._count("file", self._extents["length"][~self.own])
-        places["offset"] = self._kept.places(places)
-        return self._kept.memory, places
+            self._count("file", extents["length"][~self.own])
+        return parts
+
+    def _differs(self, found: Flags | None) -> bool:
+        """Return whether other records are not kept than those whose reads have begun."""
+        if found is None or self.own is None:
+            return found is not None
+        return bool((found != self.own).any())
 
     def _count(self, source: Source, lengths: U64) -> None:
         self._routes.counter.sourced(source, len(lengths), int(lengths.sum()), 0)
@@ -101,12 +156,19 @@ class KeptValues(PendingValues):
         routes.counter.located(begun, len(self) if own is None else int(own.sum()))
 
     def values(self) -> Iterator[bytes]:
-        memory, places = self._rows.settle()
-        own = _core.Values.of_memory(self._routes.engine, memory, places)
-        if self._rows.rest is None or self._rows.own is None:
-            return own
-        rest = self._rows.rest.values()
-        return (next(own if one else rest) for one in self._rows.own.tolist())
+        parts = self._rows.settle()
+        engine = self._routes.engine
+        sources: list[Iterator[bytes]] = [
+            _core.Values.of_memory(engine, part.memory, part.places) for part in parts
+        ]
+        if self._rows.rest is None and len(sources) == 1:
+            return sources[0]
+        turns = np.full(len(self), len(sources))
+        for number, part in enumerate(parts):
+            turns[part.rows] = number
+        if self._rows.rest is not None:
+            sources.append(self._rows.rest.values())
+        return (next(sources[turn]) for turn in turns.tolist())
 
     def close(self) -> None:
         self._rows.close()
@@ -122,30 +184,34 @@ class KeptBatch(PendingBatch):
         self._rows: _Rows[ReadBatch] = _Rows(routes, located, ReadBatch)
 
     def batch(self) -> Batch:
-        memory, places = self._rows.settle()
-        offsets, lengths = (np.ascontiguousarray(places[name]) for name in ("offset", "length"))
-        self._routes.counter.lent(lengths)
-        if self._rows.rest is not None and self._rows.own is not None:
-            rest = self._rows.rest.batch()
-            return self._joined(self._rows.own, offsets + np.uint64(memory.address), rest)
+        parts = self._rows.settle()
+        for part in parts:
+            self._routes.counter.lent(np.ascontiguousarray(part.places["length"]))
+        if self._rows.rest is not None or len(parts) > 1:
+            return self._joined(parts)
+        memory, places = parts[0].memory, parts[0].places
         return Batch.over(
             memory.address,
             memory.size,
             indices=self.indices,
-            offsets=offsets,
-            lengths=lengths,
+            offsets=np.ascontiguousarray(places["offset"]),
+            lengths=np.ascontiguousarray(places["length"]),
             keep=memory,
         )
 
-    def _joined(self, rows: Flags, own: U64, rest: Batch) -> Batch:
-        """Copy what is kept, at some addresses, and what was read into memory of their own."""
+    def _joined(self, parts: list[_Part]) -> Batch:
+        """Copy what is kept, and what was read, into memory of their own."""
         packed = _core.pack_extents(self._extents)
         memory = self._routes.pool.take(packed.room)
-        sources = np.empty(len(rows), np.uint64)
-        sources[rows] = own
-        buffer = rest.buffer
-        sources[~rows] = rest.offsets + np.uint64(buffer.ctypes.data)
+        sources = np.empty(len(self), np.uint64)
+        for part in parts:
+            sources[part.rows] = part.places["offset"] + np.uint64(part.memory.address)
+        rest = None
+        if self._rows.rest is not None and self._rows.own is not None:
+            rest = self._rows.rest.batch()
+            sources[~self._rows.own] = rest.offsets + np.uint64(rest.buffer.ctypes.data)
         _core.copy_rows(sources, packed.lengths, packed.offsets + np.uint64(memory.address))
+        del rest  # which had its rows until here
         return Batch.over(
             memory.address,
             packed.room,

@@ -1,6 +1,7 @@
 """keeping: the part of a data set that each process of a Loader keeps, without asking others.
 
-    Cache, processes of this machine -> room -> even part of each file -> kept by its batches
+    Cache, processes of this machine -> room -> even part of each file -> kept by its batches,
+                                                in memory, and the rest on a disk
     the same parts, of all processes -> who holds which record -> ``assignment="local"``
 
 The parts depend on the files and the number of processes alone, and not on anybody's room: so all
@@ -11,17 +12,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmdbio.cache import CacheFile, claim, room_on_disk, state_of
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder, home_holder
-from lmdbio.reader.caching import AUTO_PART, choose_cache
+from lmdbio.reader.caching import AUTO_PART, FOLDER_VARIABLE, choose_cache
 from lmdbio.records.joined import JoinedRecords
-from lmdbio.records.kept_grains import even_homes, is_far, keep
+from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
 from lmdbio.records.records import Records
 
 __all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "keep_part", "refuse_words"]
@@ -70,11 +73,6 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
         raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
     if given.placement != "home" or given.warm == "window":
         raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
-    if given.disk is not None:
-        raise ValueError(
-            'a Loader keeps its part in memory alone: write cache="memory=8G"; disk= is for '
-            "lmdbio.Reader, whose batches ReaderLoader(reader) decodes"
-        )
     return given
 
 
@@ -114,7 +112,7 @@ def keep_part(
 
     Raises:
         MemoryError: it has not the memory that was asked for.
-        OSError, Error: a file cannot be read.
+        OSError, Error: a file cannot be read, or the folder of a disk cannot be written to.
         ValueError: there is no such rank.
     """
     if cache is None:
@@ -135,15 +133,78 @@ def keep_part(
         return Keeping(wish.reason, holder)
     needs = [len(one.kept(number)) << one.grains.bits for one in homes]
     room = min(_room(cache, min(sum(needs), _asked(cache)), here, records.path), sum(needs))
+    disk = _Disk.of(cache, number, ranks, here)
     kept = []
     for file, one, need in zip(files, homes, needs, strict=True):
-        kept.append(keep(file, one, number, room * need // max(1, sum(needs))))
+        share = need / max(1, sum(needs))
+        cache_file, disk_room = (None, 0) if disk is None else disk.take(file, share)
+        memory = room * need // max(1, sum(needs))
+        kept.append(keep(file, one, number, memory, cache_file, disk_room))
+    text = _told(kept, sum(one.grains.used_bytes for one in homes))
     if isinstance(cache, Cache) and cache.warm == "preload":
         for part in kept:
             part.preload()
-    held, whole = sum(one.kept_bytes for one in kept), sum(h.grains.used_bytes for h in homes)
-    text = f"this process keeps {held >> 20} of {whole >> 20} MiB, in memory"
     return Keeping(Reason("keyword", text), holder)
+
+
+class _Disk(NamedTuple):
+    """The disk of a process.
+
+    Attributes:
+        folder: on it.
+        asked: bytes of the data set that it is to keep; None: as there is room.
+        number, ranks: of this process, and how many there are.
+        here: of those, on this machine.
+    """
+
+    folder: Path
+    asked: int | None
+    number: int
+    ranks: int
+    here: int
+
+    @classmethod
+    def of(cls, cache: Cache | str, number: int, ranks: int, here: int) -> _Disk | None:
+        """Return the disk that a cache names, or for "auto" the environment; None: none."""
+        named = cache.disk if isinstance(cache, Cache) else os.environ.get(FOLDER_VARIABLE)
+        asked = cache.disk_bytes if isinstance(cache, Cache) else None
+        bytes_asked = None if asked is None else int(asked)
+        return cls(Path(named), bytes_asked, number, ranks, here) if named else None
+
+    def take(self, records: Records, share: float) -> tuple[CacheFile | None, int]:
+        """Take a cache file for a part of a data file, and return it with the room that it has.
+
+        Args:
+            records: of the data file.
+            share: of this process's room, 0..1.
+
+        Raises:
+            OSError: the folder is not there, or cannot be written to.
+            Error: the data file was written to.
+        """
+        source = records._source
+        state = state_of(source.path, source.pages, source.meta)
+        file = claim(self.folder, state, self.number, self.ranks, is_alone=self.here == 1)
+        if file is None:
+            return None, 0
+        try:
+            return file, room_on_disk(file, self.asked, self.here, share)
+        except BaseException:
+            file.close()
+            raise
+
+
+def _told(kept: list[KeptGrains], whole: int) -> str:
+    """Return what a process keeps of so many bytes, in words."""
+    held = sum(one.kept_bytes for one in kept)
+    memory, disk = (sum(one.tier_bytes[tier] for one in kept) for tier in range(2))
+    where = [f"{memory >> 20} in memory"] if memory and disk else ["in memory"] if memory else []
+    if disk:
+        where.append(f"{disk >> 20} on a disk" if memory else "on a disk")
+        if all(one.is_on_disk for one in kept):
+            where[-1] += " (an earlier job has left them there)"
+    places = ", ".join(where) or "for there is no room"
+    return f"this process keeps {held >> 20} of {whole >> 20} MiB, {places}"
 
 
 def _processes_here(ranks: int) -> int:

@@ -76,9 +76,9 @@ class Loader:
             least 2 and at most 8.
         ahead: batches that wait to be asked for.
         pin_memory: tensors go to page-locked memory, for transfers to a GPU.
-        cache: what each process keeps in memory: a ``Cache``, its words ("memory=8G"), or "auto".
-            It is a part of the data set, even among the processes, of which none sends another
-            anything. None: nothing.
+        cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on
+            a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set, even
+            among the processes, of which none sends another anything. None: nothing.
         assignment: "strided", or "local", with ``cache``: of each step's records processes take
             what they keep, as far as it goes; the files are the same ones for all of them.
 
@@ -86,7 +86,7 @@ class Loader:
         caching: why this process keeps what it keeps: it says so as ``text``.
 
     Raises:
-        OSError, Error: the files cannot be opened.
+        OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
         MemoryError: there is not as much memory as the cache wants.
     """
@@ -203,8 +203,9 @@ class Loader:
     def stats(self) -> Stats:
         """Return what this process has read so far, and where from; also after ``close``.
 
-        Of records in batches, with a cache: ``own_records`` came out of it, and ``file_records``
-        were read for their batch alone; ``warm_bytes`` were read to be kept.
+        Of records in batches, with a cache: ``own_records`` came out of memory, ``disk_records``
+        from its disk, and ``file_records`` were read for their batch alone; ``warm_bytes`` were
+        read to be kept.
         """
         return self.dataset.records.stats()
 

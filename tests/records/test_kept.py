@@ -28,7 +28,7 @@ from hypothesis import given, settings, strategies as st
 import lmdbio
 from lmdbio import _core
 from lmdbio.planning import homes
-from lmdbio.records import kept_grains
+from lmdbio.records import kept_loads
 from lmdbio.records.kept_grains import KeptGrains, even_homes, keep
 from lmdbio.records.records import Records
 from tests.support import databases
@@ -241,7 +241,7 @@ def test_no_thread_sees_a_grain_before_it_is_there(
 def test_reading_goes_on_after_ctrl_c_at_any_moment(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_grains, "LOAD_BYTES", 4 * GRAIN)
+    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 4 * GRAIN)
     for moment in range(40):
         records, kept = opened(folder)
         before = signal.signal(signal.SIGALRM, signal.default_int_handler)
@@ -300,7 +300,7 @@ def test_grains_that_cannot_be_read_are_done_without(
 def test_some_that_cannot_be_read_cost_the_others_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kept_grains, "LOAD_BYTES", 8 * GRAIN)
+    monkeypatch.setattr(kept_loads, "LOAD_BYTES", 8 * GRAIN)
     records, _ = opened(folder, engine="pread")
     turn = iter(range(10**6))
 

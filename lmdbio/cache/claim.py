@@ -1,0 +1,97 @@
+"""claim: the cache file of one process or root of a job, and how many bytes it may hold.
+
+    state of the data file, number in the job -> a file of that number, locked -> room on its disk
+
+Processes of a job leave each other theirs: each takes files of its own number, and of numbers that
+larger jobs alone have; one that is alone on its machine takes any.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from lmdbio import _core
+from lmdbio.cache.cache_file import NUMBERS_MAX, CacheFile
+from lmdbio.cache.source import SourceState
+from lmdbio.errors import Error
+from lmdbio.system.log import WARNING, tell
+
+__all__ = ["claim", "room_on_disk", "state_of"]
+
+#: So much of what is free on a disk is taken where nothing is said: a half.
+DISK_PART = 2
+#: Less than this part of a cache file is header and sums.
+SUM_PART = 512
+
+
+def state_of(path: str, pages: _core.Engine, meta: _core.Meta) -> SourceState:
+    """Return the state of an open data file.
+
+    Args:
+        path: of it.
+        pages: has it open.
+        meta: of the state that is read.
+
+    Raises:
+        Error: it was written to since.
+        OSError: it cannot be read.
+    """
+    status = os.fstat(pages.fd)
+    metas = _core.meta_bytes(pages, meta.layout)
+    if _core.newest_txnid(pages, meta.layout) != meta.txnid:
+        raise Error(f"{path}: was written to while it was opened")
+    return SourceState.of(path, status, metas)
+
+
+def claim(
+    folder: Path, source: SourceState, number: int, count: int, *, is_alone: bool
+) -> CacheFile | None:
+    """Take a cache file in a folder; None: its disk has no room for one.
+
+    Args:
+        folder: there already.
+        source: the data file.
+        number: of this process in its job.
+        count: of the processes.
+        is_alone: no other one is on this machine.
+
+    Raises:
+        OSError: the folder is not there, or cannot be written to.
+    """
+    numbers = list(range(number, NUMBERS_MAX, count))
+    if is_alone:
+        numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
+    file = CacheFile.take(folder, source, numbers)
+    try:
+        file.reserve()
+    except OSError as error:
+        file.close()
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        tell(f"{file.path}: nothing is kept on this disk: {error.strerror}", WARNING)
+        return None
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def room_on_disk(file: CacheFile, asked: int | None, sharers: int, part: float = 1) -> int:
+    """Return how many bytes of the data file a cache file may keep.
+
+    Args:
+        asked: bytes, of all cache files of a process; None: half of what is free.
+        sharers: processes that use this disk.
+        part: of the process's room that is this file's, 0..1.
+    """
+    there = file.disk_bytes
+    free = int(file.free_bytes // sharers * part) + there
+    free -= free // SUM_PART
+    wanted = None if asked is None else int(asked * part)
+    # Pages that an earlier job has left stay, however little is free besides.
+    room = max(free // DISK_PART, there) if wanted is None else min(wanted, free)
+    if wanted is not None and room < wanted:
+        tell(f"{file.path}: the disk has room for {room >> 20} of {wanted >> 20} MiB")
+    return room
