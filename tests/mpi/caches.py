@@ -60,6 +60,7 @@ def read(path: str, value: object, **words: object) -> tuple[list[list[int]], Re
             for i, index in enumerate(batch.indices.tolist()):
                 assert bytes(batch[i]) == value(index), (COMM.rank, index, words)  # type: ignore[operator]
             shares.append(batch.indices.tolist())
+    COMM.barrier()  # a root counts what it sends also after its own ranks have left
     return shares, rdr, COMM.allreduce(rdr.stats())
 
 
