@@ -288,9 +288,11 @@ def _refuse_warm(shuffle: Shuffle | None) -> None:
 
 def _refuse_mixed(shuffle: Shuffle | None, start: int) -> None:
     if shuffle is None or not shuffle.streamed.has_windows:
+        is_single = shuffle is not None and shuffle.order is None and shuffle.chunk == 1
+        why = ", and a record by itself is none" if is_single else ""
         raise ValueError(
-            "Cache: placement='mixed' needs records that come in windows: write "
-            "shuffle='window', 'windows:CHUNKxCOUNT' or 'groups:SIZE'"
+            f"Cache: placement='mixed' needs records that come in windows{why}: write "
+            "shuffle='window', or 'windows:CHUNKxCOUNT' or 'groups:SIZE' of 2 records or more"
         )
     if start and not shuffle.held:
         raise ValueError(

@@ -175,9 +175,11 @@ class RecordOffsets:
 
     def at(self, places: npt.ArrayLike) -> I64:
         """Return the bytes before each place of the endless sequence of records."""
-        rounds, numbers = np.divmod(np.asarray(places, np.int64), self._count)
-        begins = numbers * self._size if self._size else self._begins[numbers]
-        return np.asarray(rounds * self.total + begins, np.int64)
+        numbers = np.asarray(places, np.int64)
+        if self._size:  # whatever the round
+            return np.asarray(numbers * self._size, np.int64)
+        rounds, numbers = np.divmod(numbers, self._count)
+        return np.asarray(rounds * self.total + self._begins[numbers], np.int64)
 
     def scanned(self, workload: Workload) -> _core.Extents:
         """Return what one process reads that finds all of a job's records.
@@ -200,8 +202,8 @@ class RecordOffsets:
         """Return where some records lie."""
         numbers = records.astype(np.int64)
         table = np.empty(len(numbers), _core.EXTENT)
-        table["offset"] = self.at(numbers)
-        table["length"] = self.at(numbers + 1) - self.at(numbers)
+        table["offset"] = begins = self.at(numbers)
+        table["length"] = self.at(numbers + 1) - begins
         return table
 
 

@@ -60,6 +60,7 @@ def read(path: str, value: object, **words: object) -> tuple[list[list[int]], Re
             for i, index in enumerate(batch.indices.tolist()):
                 assert bytes(batch[i]) == value(index), (COMM.rank, index, words)  # type: ignore[operator]
             shares.append(batch.indices.tolist())
+    COMM.barrier()  # a root counts what it sends also after its own ranks have left
     return shares, rdr, COMM.allreduce(rdr.stats())
 
 
@@ -282,8 +283,8 @@ def main() -> None:
     resumes_mixed(sys.argv[1])
     endless(sys.argv[2], "memory=1G", keeps=True)
     endless(sys.argv[2], "auto", keeps=False)  # these nodes have one page cache
-    assert told >= CASES // 2 and on_disks >= CASES // 4 and mixed >= CASES // 10
-    assert warmed >= CASES // 10
+    least = max(1, CASES // 10)
+    assert told >= CASES // 2 and on_disks >= CASES // 4 and mixed >= least and warmed >= least
     if COMM.rank == 0:
         Path(folder).rmdir()
         print(f"{cases} cases, {told} told before, {on_disks} with rows from disks, {mixed} mixed")

@@ -1,5 +1,5 @@
-"""The law, over all modes, all topologies and assignments, under each MPI that is there: some
-eight minutes."""
+"""The law, over all modes, all topologies and assignments, and jobs of roots that keep records as
+chance has them, many more than in the tests, under each MPI that is there: some fifteen minutes."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from test_law import LAUNCHES
 from lmdbio.convert.convert import convert
 
 SECONDS_MAX = 1800
+#: Programs that draw jobs: ranks, and how many, of each size of nodes or of each policy.
+DRAWN = {
+    "caches.py": (4, 60),
+    "keeping.py": (5, 60),
+    "copying.py": (4, 40),
+    "simulated.py": (4, 60),
+}
 
 
 def main() -> None:
@@ -25,6 +32,9 @@ def main() -> None:
         values = [data.mixed_value(i) for i in range(data.MIXED)]
         path = data.write(Path(folder) / "db", values)
         convert(path)
+        fixed = data.write(
+            Path(folder) / "fixed", [data.fixed_value(i) for i in range(data.FIXED)]
+        )
         for name in launch.NAMES:
             try:
                 mpi = launch.find(name)
@@ -38,6 +48,16 @@ def main() -> None:
                 )
                 print(
                     f"{name}, {ranks} ranks by {per_node}, {assignment}: {out.strip()} "
+                    f"in {time.monotonic() - begun:.0f} s",
+                    flush=True,
+                )
+            for program, (ranks, count) in DRAWN.items():
+                begun = time.monotonic()
+                (Path(folder) / name).mkdir(exist_ok=True)
+                sets = [Path(folder) / name] if program == "simulated.py" else [path, fixed]
+                out = mpi.run(ranks, program, *sets, count, timeout=SECONDS_MAX)
+                print(
+                    f"{name}, {program}: {out.strip().splitlines()[-1]} "
                     f"in {time.monotonic() - begun:.0f} s",
                     flush=True,
                 )

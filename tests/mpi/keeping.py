@@ -59,6 +59,7 @@ def read(path: str, value: object, **words: object) -> tuple[list[list[int]], Re
         cache = words.get("cache")
         if isinstance(cache, Cache):
             assert rdr.stats().cache_bytes <= int(cache.memory), (rdr.stats(), cache)
+    COMM.barrier()  # a root counts what it sends also after its own ranks have left
     return shares, rdr, COMM.allreduce(rdr.stats())
 
 

@@ -114,7 +114,9 @@ def test_small_windows_are_read_with_their_blocks(
     ("words", "why"),
     [
         ({"shuffle": "global"}, "needs records that come in windows"),
-        ({"shuffle": None}, "write shuffle='window'"),
+        ({"shuffle": "groups:1"}, "a record by itself is none: .* 'groups:SIZE' of 2 records"),
+        ({"shuffle": "windows:1x9"}, "a record by itself is none"),
+        ({"shuffle": None}, "in windows: write shuffle='window'"),
         ({"shuffle": Shuffle.runs(5)}, "windows"),
         ({"assignment": "local"}, "needs placement=home: with mixed"),
     ],
