@@ -74,7 +74,9 @@ def attempt(wheel: Path, python: Interpreter) -> str:
         run([str(python.path), "-I", "-m", "venv", "--without-pip", f"{folder}/env"], bare, folder)
         # This Python's pip works for the other: Debian's Python has none of its own to give.
         pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", inside]
-        run([*pip, "install", "--quiet", "--only-binary", ":all:", str(wheel)], bare, folder)
+        # Python compiles what is imported; nobody imports the rest before it is removed.
+        options = "--quiet", "--no-compile", "--only-binary", ":all:"
+        run([*pip, "install", *options, str(wheel)], bare, folder)
         return run([inside, str(CHECK)], bare, folder).strip()
 
 

@@ -1,5 +1,5 @@
-"""The law, over all modes, all topologies and assignments, and jobs of roots that keep records as
-chance has them, many more than in the tests, under each MPI that is there: some fifteen minutes."""
+"""The law, over all modes, all topologies and assignments, and many more jobs of roots that keep
+records than the tests draw, under each MPI that is there: some fifteen minutes."""
 
 from __future__ import annotations
 
