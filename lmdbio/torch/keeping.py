@@ -43,8 +43,13 @@ class Keeping(NamedTuple):
     holder: Holder | None
 
 
-def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
+def as_cache(
+    given: Cache | str | None, assignment: str, *, is_joint: bool = False
+) -> Cache | str | None:
     """Return a cache that a Loader can have, "auto", or None.
+
+    Args:
+        is_joint: ranks keep the file together, in a Reader.
 
     Raises:
         TypeError: it is something else.
@@ -70,32 +75,24 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
         raise TypeError(f'cache must be a Cache, "auto" or None, not {type(given).__name__}')
     if given.placement != "home" or given.warm == "window":
         raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
-    if given.disk is not None:
+    if given.disk is not None and not is_joint:
         raise ValueError(
             'a Loader keeps its part in memory alone: write cache="memory=8G"; disk= is for '
-            "lmdbio.Reader, whose batches ReaderLoader(reader) decodes"
+            "ranks that have MPI: write comm= as well"
         )
     return given
 
 
-def refuse_words(source: object, step_size: int, comm: object, options: Mapping[str, Any]) -> None:
+def refuse_words(source: object, options: Mapping[str, Any]) -> None:
     """Raise ValueError for words of a Loader that a cache does not go with.
 
     Args:
-        step_size: samples that all ranks take in a step.
         options: of ``Records``.
     """
     if isinstance(source, (Records, JoinedRecords)):
         raise ValueError("cache: of Records that are not open yet; others may read these")
     if options.get("readahead"):
         raise ValueError("readahead=True keeps the whole file: a cache does not go with it")
-    if comm is not None:
-        raise ValueError(
-            "cache= with comm=: processes that have MPI keep the file together, in a Reader: "
-            f"write ReaderLoader(lmdbio.Reader(path, {step_size}, comm=comm, cache=...)), whose "
-            "batches go on from one epoch to the next; or rank= and ranks= for a Loader of which "
-            "each process keeps its part for itself"
-        )
 
 
 def keep_part(
