@@ -95,7 +95,7 @@ class JointBatches:
         self._open_reader, self._decode = partial(open_reader, shuffle=bool(shuffle)), decode
         self._steps = Steps(drop_last=bool(drop_last), even=bool(even))
         self._done = Stats()  # of Readers that were closed
-        self._is_closed = False
+        self._is_closed, self._pid = False, os.getpid()
         self._sequence: _Sequence | None = None
         self._sequence = self._open(0, 0, operator.index(seed))
         reader = self._sequence.reader
@@ -116,6 +116,8 @@ class JointBatches:
         """
         if self._is_closed:
             raise Error("this loader is closed")
+        if self._pid != os.getpid():
+            raise Error("a Loader with comm= cannot be used in a forked child; make one there")
         sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
         if sequence is None or place != sequence.goes_on:
             self._end()
@@ -150,10 +152,12 @@ class JointBatches:
     ) -> None:
         """End after an error without waiting for other ranks, and tell these; or as ``close``."""
         sequence = self._sequence
-        if error is not None and sequence is not None:
-            # First, for it ends also what the threads wait for.
-            sequence.reader.__exit__(kind, error, trace)
-        self.close()
+        try:
+            if error is not None and sequence is not None:
+                # First, for it ends also what the threads wait for.
+                sequence.reader.__exit__(kind, error, trace)
+        finally:
+            self.close()
 
 
 class _Sequence:

@@ -72,8 +72,16 @@ class Loader:
     Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. A batch
     counts for ``state_dict`` when it was handed out.
 
+    With ``comm`` and ``cache`` the ranks keep one file together, in a Reader (``torch.joint``);
+    batches are the same ones. All ranks make it, iterate and close it alike. Where a loop was
+    left early, the next iteration first takes the rest of the epoch from the Reader, and drops
+    it. After a jump (a state, or ``set_epoch`` to any but the next one) the next iteration makes
+    a new Reader, whose memory fills anew. ``dataset`` is not there.
+
     Args:
-        source, transform, keys, buffers, options: as for ``Dataset``.
+        source, transform, keys, buffers, options: as for ``Dataset``; with ``comm`` and ``cache``
+            one path, no keys, buffers that are good until ``collate_fn`` returns, and options of
+            ``Reader``.
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
         collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
         threads: that work at batches; None: one for each core that this process may use, at
@@ -82,7 +90,7 @@ class Loader:
         pin_memory: tensors go to page-locked memory, for transfers to a GPU.
         cache: what each process keeps in memory: a ``Cache``, its words ("memory=8G"), or "auto".
             It is a part of the data set, even among the processes, of which none sends another
-            anything. None: nothing.
+            anything; with ``comm`` what each root keeps for all, also on a disk. None: nothing.
         assignment: "strided", or "local", with ``cache``: of each step's records processes take
             what they keep, as far as it goes; the files are the same ones for all of them.
 
@@ -90,6 +98,7 @@ class Loader:
         OSError, Error: the files cannot be opened.
         ValueError: values that make no sense.
         MemoryError: there is not as much memory as the cache wants.
+        As ``Reader``, with ``comm`` and ``cache``; so does an iteration that makes a new one.
     """
 
     def __init__(
@@ -222,7 +231,9 @@ class Loader:
         """Return what this process has read so far, and where from; also after ``close``.
 
         Of records in batches, with a cache: ``own_records`` came out of it, and ``file_records``
-        were read for their batch alone; ``warm_bytes`` were read to be kept.
+        were read for their batch alone; ``warm_bytes`` were read to be kept. With ``comm`` these
+        are the counts of ``Reader.stats``: also of batches that wait or were dropped, and of the
+        rows that fill up an epoch's last batch.
         """
         return self.dataset.records.stats() if self._joint is None else self._joint.stats()
 
