@@ -323,7 +323,7 @@ class Reader:
 
     @property
     def place(self) -> int:
-        """``start`` of what is left.
+        """``start`` of what is left; not of a Reader that began with ``Steps``.
 
         Raises:
             ValueError: with "blocked", in the middle of a block of several roots: what is left

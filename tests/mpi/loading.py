@@ -1,7 +1,7 @@
 """Program: Loaders whose ranks keep the file together. Arguments: data sets; how many cases.
 
-Whatever roots keep, and however many there are, each rank has step by step the batches of a Loader
-without a cache, and its states; also when the loop is left early, jumps, or goes on with other
+Each rank has step by step the batches of a Loader without a cache, and its states, with any number
+of roots and any room for what they keep; also when the loop is left early, jumps, or goes on with other
 ranks, with a cache or without one.
 """
 
@@ -143,7 +143,7 @@ def case(chance: random.Random, folder: str) -> None:
 
 
 def later_epochs_read_nothing(path: str) -> None:
-    """What other roots have, they send."""
+    """Roots send each other the records of all later epochs."""
     with Loader(
         path, 4, comm=COMM, cache="memory=1G", shuffle=True, ranks_per_node=1, collate_fn=len
     ) as loader:
