@@ -1,8 +1,8 @@
 """Program: Loaders whose ranks keep the file together. Arguments: data sets; how many cases.
 
 Each rank has step by step the batches of a Loader without a cache, and its states, with any number
-of roots and any room for what they keep; also when the loop is left early, jumps, or goes on with other
-ranks, with a cache or without one.
+of roots and any room for what they keep; also when the loop is left early, jumps, or goes on with
+other ranks, with a cache or without one.
 """
 
 from __future__ import annotations
