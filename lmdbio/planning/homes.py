@@ -349,7 +349,7 @@ class HomeSources:
 
     def is_there(self, epoch: int) -> bool:
         """Whether what is used in an epoch was read before that began."""
-        first = self.schedule.first_place // self.schedule.count
+        first = self.schedule.first_place // self.schedule.epoch_places
         return self.is_warm or epoch > first
 
     def passing(self, records: I64) -> None:

@@ -28,7 +28,7 @@ from lmdbio import _core
 from lmdbio.planning import mixing
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
-__all__ = ["Epoch", "Epochs", "Shard"]
+__all__ = ["Epoch", "Epochs", "Shard", "Steps"]
 
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
@@ -206,6 +206,20 @@ class Epochs:
             here = numbers == number
             found[here] = self.epoch(number).samples(within[here])
         return found
+
+    @property
+    def is_stepped(self) -> bool:
+        """Whether epochs begin with new batches (``stepped``)."""
+        return False
+
+    @property
+    def places(self) -> int:
+        """How many places an epoch takes."""
+        return self.count
+
+    def uses_max(self, places: int) -> int:
+        """Return how often a record is at so many neighbouring places, at most."""
+        return -(-(places - 1) // self.count) + 1
 
     def epoch(self, number: int) -> Epoch:
         """Return the order of an epoch."""
@@ -385,3 +399,19 @@ class Shard:
         if not 0 <= steps <= len(self):
             raise ValueError(f"{steps} steps of {len(self)}")
         return min(self.count, self.used + steps * self.step_size)
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """The way in which ranks take epochs, as ``Shard`` has it, and where they begin (``stepped``).
+
+    Attributes:
+        epoch: the first one's number.
+        used: samples of it that all ranks have used before.
+        drop_last, even: as of ``Shard``.
+    """
+
+    epoch: int = 0
+    used: int = 0
+    drop_last: bool = False
+    even: bool = True

@@ -201,6 +201,11 @@ class Schedule:
         return self.start % self.count if self.epochs is None else self.start
 
     @property
+    def epoch_places(self) -> int:
+        """How many places an epoch takes."""
+        return self.count if self.epochs is None else self.epochs.places
+
+    @property
     def end(self) -> int | None:
         """The number of places in all; None: endless."""
         if self.iterations is None:

@@ -157,8 +157,8 @@ def records_at(schedule: Schedule, epochs: Epochs, places: Sequence[Places]) -> 
     places = [p._replace(first=p.first + start) for p in places if p.repeats and p.runs]
     if not places:
         return np.empty(0, np.int64)
-    shuffle = epochs.shuffle
-    if shuffle.order is not None or (shuffle.held and epochs.seed is not None):
+    shuffle, is_mixed = epochs.shuffle, epochs.shuffle.held and epochs.seed is not None
+    if shuffle.order is not None or is_mixed or epochs.is_stepped:
         return epochs.samples(np.concatenate([p.numbers() for p in places]))
     end = places[-1]
     last = end.first + (end.repeats - 1) * end.step + end.runs[-1].stop - 1
@@ -169,7 +169,7 @@ def records_at(schedule: Schedule, epochs: Epochs, places: Sequence[Places]) -> 
 
 def row_epochs(schedule: Schedule, number: int, team: int) -> list[tuple[int, int]]:
     """Return the epochs of a block's rows: the number of each, and the first row behind it."""
-    start, count = schedule.first_place, schedule.count
+    start, count = schedule.first_place, schedule.epoch_places
     if schedule.assignment == "local":
         return _epochs_of((schedule.dealt(number).places_of(team) + start) // count)
     places = [p for p in schedule.team_places(number, team) if p.repeats and p.runs]

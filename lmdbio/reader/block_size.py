@@ -255,14 +255,15 @@ class Sizing:
     def _copied_bytes(self, k: int, rows: int) -> int:
         """Return the bytes of ``rows`` that are copied, one behind the other.
 
-        Among them a record may be as often as there are epochs in a block; with any shares of
+        Among them a record may be as often as epochs in a block have it; with any shares of
         these, rows need most where all shares are as large.
         """
         schedule = self._schedule
         span = rows if schedule.assignment == "blocked" else k * schedule.batch_size
-        epochs = max(1, min(-(-(span - 1) // schedule.count) + 1, rows))
+        most = (schedule.epochs or Epochs(schedule.count)).uses_max(span)
+        uses = max(1, min(most, rows))
         assert self._lengths is not None
-        return epochs * self._lengths.any(-(-rows // epochs))
+        return uses * self._lengths.any(-(-rows // uses))
 
     def _chunks_bytes(self, rows: int) -> int:
         """Return the bytes of all chunks that ``rows`` neighbours in a shuffled order lie in."""

@@ -14,7 +14,7 @@ from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import AHEAD, Mode
-from lmdbio.planning.order import Epochs
+from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.reader.roots import DataSet
@@ -40,7 +40,7 @@ class ReaderOptions:
     batch_size: int
     mode: Mode | str
     assignment: str
-    start: int
+    start: int | Steps
     iterations: int | None
     shuffle: Shuffle | str | None
     seed: int
@@ -90,14 +90,14 @@ class ReaderOptions:
                 the mode seeks them in the order of their keys.
         """
         shuffle = _shuffle(shuffle)
-        start = _integer("start", numbers["start"], None)
+        start = numbers["start"]
+        start = start if isinstance(start, Steps) else _integer("start", start, None)
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
         cache = _cache(cache, assignment)
         _refuse_placement(cache, assignment, shuffle, epochs, numbers["iterations"], start)
         _refuse_orders(mode, order, shuffle, cache)
-        if start < 0 and (shuffle is not None or epochs is not None):
-            raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
+        _refuse_start(start, cache, assignment, shuffle, epochs)
         emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
         return cls(
             path=os.fsdecode(path),
@@ -133,16 +133,35 @@ class ReaderOptions:
             values["memory_bytes_max"] = None
         return values
 
-    def shuffled(self, count: int, size: int) -> Epochs | None:
-        """Return the orders of all epochs; None: records come in their own.
+    def begun(self, count: int, size: int, ranks: int) -> tuple[int, Epochs | None]:
+        """Return where the job begins, and the orders of all epochs.
 
         Args:
-            count: records of the data set, at least 1.
+            count: records of the data set.
             size: bytes of its file.
+            ranks: of the job.
+
+        Returns:
+            ``start`` of the schedule; the orders, or None: records come in their own.
 
         Raises:
-            ValueError: the shuffle is one of other records.
+            ValueError: the shuffle is one of other records; or there are no such steps.
         """
+        if not count:
+            return 0, None  # a schedule refuses that
+        if not isinstance(self.start, Steps):
+            return self.start, self._shuffled(count, size)
+        from lmdbio.planning.stepped import SteppedEpochs  # others begin sooner without it
+
+        own, rest = divmod(self.batch_size, ranks)
+        if rest or not own:
+            raise ValueError(f"start: {ranks} ranks cannot share {self.batch_size} records evenly")
+        seed = None if self.shuffle is None else self.seed
+        epochs = SteppedEpochs(count, seed, batch_size=own, ranks=ranks, steps=self.start)
+        return epochs.start, epochs
+
+    def _shuffled(self, count: int, size: int) -> Epochs | None:
+        """Return the orders of all epochs; None: records come in their own."""
         if self.shuffle is None:
             return None
         shuffle = self.shuffle
@@ -157,6 +176,7 @@ class ReaderOptions:
         """Return how many places the job uses; None: ``iterations`` full batches, or no end."""
         if self.epochs is None:
             return None
+        assert not isinstance(self.start, Steps)  # refused with the arguments
         length = max(0, self.epochs * count - self.start)
         return (
             length if self.iterations is None else min(length, self.iterations * self.batch_size)
@@ -250,7 +270,7 @@ def _refuse_placement(
     shuffle: Shuffle | str | None,
     epochs: int | None,
     iterations: object,
-    start: int,
+    start: object,
 ) -> None:
     """Raise ValueError for a placement that a Reader has not, or that does not suit the job."""
     if not isinstance(cache, Cache):
@@ -286,7 +306,7 @@ def _refuse_warm(shuffle: Shuffle | None) -> None:
         )
 
 
-def _refuse_mixed(shuffle: Shuffle | None, start: int) -> None:
+def _refuse_mixed(shuffle: Shuffle | None, start: object) -> None:
     if shuffle is None or not shuffle.streamed.has_windows:
         is_single = shuffle is not None and shuffle.order is None and shuffle.chunk == 1
         why = ", and a record by itself is none" if is_single else ""
@@ -299,6 +319,33 @@ def _refuse_mixed(shuffle: Shuffle | None, start: int) -> None:
             "start: with placement='mixed' the order depends on how many records roots keep: "
             "save reader.schedule.epochs.shuffle beside reader.place, and give it as shuffle="
         )
+
+
+def _refuse_start(
+    start: int | Steps,
+    cache: Cache | str | None,
+    assignment: str,
+    shuffle: Shuffle | str | None,
+    epochs: int | None,
+) -> None:
+    """Raise ValueError for a start that does not go with the other words."""
+    if not isinstance(start, Steps):
+        if start < 0 and (shuffle is not None or epochs is not None):
+            raise ValueError(f"start is a place of the epochs: it must be at least 0, not {start}")
+        return
+    kept = cache if isinstance(cache, Cache) else Cache(1)
+    named = Shuffle.named(shuffle, 1.0) if isinstance(shuffle, str) else shuffle
+    for word, suits in (
+        ("assignment", assignment == "strided"),
+        ("cache", kept.placement == "home" and kept.warm != "window"),
+        ("shuffle", named in (None, GLOBAL)),
+        ("epochs", epochs is None),
+    ):
+        if not suits:
+            raise ValueError(
+                f"{word}: Steps go with strided ranks, with homes, and with a global shuffle or "
+                "none; they have no end"
+            )
 
 
 def _shuffle(given: Any) -> Shuffle | str | None:

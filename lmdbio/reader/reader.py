@@ -23,7 +23,7 @@ from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lmdbio import share
 from lmdbio.batch import Batch
@@ -38,6 +38,9 @@ from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, uncaught
 from lmdbio.reader.setup import Setup, set_up
+
+if TYPE_CHECKING:
+    from lmdbio.planning.order import Steps
 
 __all__ = ["Reader"]
 
@@ -91,7 +94,8 @@ class Reader:
             ranks take what their root keeps, as far as it goes (``planning.schedule``).
         start: the first record, any integer; with ``shuffle`` or ``epochs`` a place of the epochs,
             from 0 on: place p is place p % count of epoch p // count. Another Reader goes on at
-            the ``place`` of this one, with any number of ranks.
+            the ``place`` of this one, with any number of ranks. Or ``Steps``: epochs begin with a
+            new batch each, as a ``torch.Loader``'s do (``planning.stepped``).
         iterations: how many; None: endless, or as ``epochs`` says.
         shuffle: "global" (or True), "groups:SIZE", "windows:CHUNKxCOUNT", "runs:LENGTH"
             (``planning.shuffle``), "group" or "window" with sizes that suit the file, or a
@@ -116,8 +120,7 @@ class Reader:
             ``LMDBIO_MEMORY_BYTES`` says, else 2.5 GB or a quarter of the memory available.
         depth: requests in flight per root.
         gap_bytes_max: unneeded bytes worth reading to save a request.
-        request_bytes_max: bytes per request. None, for any of these three: ``machine.choice``
-            chooses.
+        request_bytes_max: bytes per request. For these three, None: as ``machine.choice`` says.
 
     Raises:
         ValueError: an argument makes no sense, differs between ranks, the data set is empty,
@@ -137,7 +140,7 @@ class Reader:
         comm: Any = None,
         mode: Mode | str = "auto",
         assignment: str = "strided",
-        start: int = 0,
+        start: int | Steps = 0,
         iterations: int | None = None,
         shuffle: Shuffle | str | bool | None = None,
         seed: int = 0,
@@ -198,6 +201,7 @@ class Reader:
         self._lent.advance(block)
         begun = monotonic_ns()
         while not self._window.control.wait_published(self._window.root, block):
+            self._check_usable()  # another thread may have closed it
             self._check()
             self._check_thread(block)
         self._check()
@@ -241,10 +245,7 @@ class Reader:
     # --- the end --------------------------------------------------------------------------
 
     def _end(self) -> None:
-        """Ask for nothing more, after the last iteration.
-
-        Live views need no care: no block comes that the root would read over them.
-        """
+        """Ask for nothing more, after the last iteration: no block comes over live views."""
         if self._ended:
             return
         self._ended = True
@@ -322,7 +323,7 @@ class Reader:
 
     @property
     def place(self) -> int:
-        """``start`` of what is left.
+        """``start`` of what is left; not of a Reader that began with ``Steps``.
 
         Raises:
             ValueError: with "blocked", in the middle of a block of several roots: what is left

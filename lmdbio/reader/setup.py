@@ -291,14 +291,15 @@ def _plan(
         are to read in slices.
     """
     length = options.length(facts.count)
+    start, epochs = options.begun(facts.count, facts.used_bytes, job.size)
     schedule = Schedule(
         count=facts.count,
         batch_size=options.batch_size,
         teams=teams.all,
         assignment="strided" if options.assignment == LOCAL else options.assignment,
-        start=options.start,
+        start=start,
         iterations=options.iterations if length is None else None,
-        epochs=options.shuffled(facts.count, facts.used_bytes) if facts.count else None,
+        epochs=epochs,
         length=length,
     )
     if job.rank == 0:

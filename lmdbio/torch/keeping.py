@@ -76,24 +76,16 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
     return given
 
 
-def refuse_words(source: object, step_size: int, comm: object, options: Mapping[str, Any]) -> None:
+def refuse_words(source: object, options: Mapping[str, Any]) -> None:
     """Raise ValueError for words of a Loader that a cache does not go with.
 
     Args:
-        step_size: samples that all ranks take in a step.
         options: of ``Records``.
     """
     if isinstance(source, (Records, JoinedRecords)):
         raise ValueError("cache: of Records that are not open yet; others may read these")
     if options.get("readahead"):
         raise ValueError("readahead=True keeps the whole file: a cache does not go with it")
-    if comm is not None:
-        raise ValueError(
-            "cache= with comm=: processes that have MPI keep the file together, in a Reader: "
-            f"write ReaderLoader(lmdbio.Reader(path, {step_size}, comm=comm, cache=...)), whose "
-            "batches go on from one epoch to the next; or rank= and ranks= for a Loader of which "
-            "each process keeps its part for itself"
-        )
 
 
 def keep_part(

@@ -5,18 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
+from types import TracebackType
 from typing import Any
 
 import torch
 from torch.utils.data import default_collate
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from lmdbio.batch import Batch
+from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.cache import Cache
+from lmdbio.planning.dealt import Holder
 from lmdbio.reader.reader import Reader
 from lmdbio.system.warn import warn
 from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
+from lmdbio.torch.decoding import DecodedBatches, Decoder
+from lmdbio.torch.joint import JointBatches, JointEpoch, joint_path
 from lmdbio.torch.keeping import as_cache, keep_part, refuse_words
 from lmdbio.torch.resume import (
     STATE_VERSION,
@@ -68,8 +72,16 @@ class Loader:
     Each iteration is the next epoch, unless ``set_epoch`` or a state says otherwise. A batch
     counts for ``state_dict`` when it was handed out.
 
+    With ``comm`` and ``cache`` the ranks keep one file together, in a Reader (``torch.joint``);
+    batches are the same ones. All ranks make it, iterate and close it alike. Where a loop was
+    left early, the next iteration first takes the rest of the epoch from the Reader, and drops
+    it. After a jump (a state, or ``set_epoch`` to any but the next one) the next iteration makes
+    a new Reader, whose memory fills anew. ``dataset`` is not there.
+
     Args:
-        source, transform, keys, buffers, options: as for ``Dataset``.
+        source, transform, keys, buffers, options: as for ``Dataset``; with ``comm`` and ``cache``
+            one path, no keys, buffers that are good until ``collate_fn`` returns, and options of
+            ``Reader``.
         batch_size, shuffle, seed, drop_last, even, rank, ranks, comm: as for ``BatchSampler``.
         collate_fn: makes a batch of a list of samples; None: torch's ``default_collate``.
         threads: that work at batches; None: one for each core that this process may use, at
@@ -78,17 +90,16 @@ class Loader:
         pin_memory: tensors go to page-locked memory, for transfers to a GPU.
         cache: what each process keeps: a ``Cache``, its words ("memory=8G", or with the rest on
             a disk "memory=8G,disk=/local/scratch"), or "auto". It is a part of the data set, even
-            among the processes, of which none sends another anything. None: nothing.
+            among the processes, of which none sends another anything; with ``comm`` what each root
+            keeps for all. None: nothing.
         assignment: "strided", or "local", with ``cache``: of each step's records processes take
             what they keep, as far as it goes; the files are the same ones for all of them.
-
-    Attributes:
-        caching: why this process keeps what it keeps: it says so as ``text``.
 
     Raises:
         OSError, Error: the files cannot be opened, or the folder of the disk cannot be written to.
         ValueError: values that make no sense.
         MemoryError: there is not as much memory as the cache wants.
+        As ``Reader``, with ``comm`` and ``cache``; so does an iteration that makes a new one.
     """
 
     def __init__(
@@ -116,30 +127,36 @@ class Loader:
     ) -> None:
         cache = as_cache(cache, assignment)
         place = resolve_rank(rank, ranks, comm)
-        if cache is not None:
-            refuse_words(source, batch_size * place[1], comm, options)
         usual = max(2, min(THREADS_MAX, len(os.sched_getaffinity(0))))
         self._threads = WorkerThreads(usual if threads is None else threads)
         self._ahead = ahead
         Prefetcher(self._threads, lambda _: None, 0, ahead)  # refuses what is none
         self._collate = Collate(collate_fn, pins=pin_memory)
-        self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
-        try:
-            keeping = keep_part(self.dataset.records, cache, assignment, place)
-            self._cursor = EpochCursor(
-                len(self.dataset),
-                batch_size,
-                shuffle=shuffle,
-                seed=seed,
-                drop_last=drop_last,
-                even=even,
-                rank=place,
-                holder=keeping.holder,
+        self._joint: JointBatches | None = None
+        holder: Holder | None = None
+        order: dict[str, Any]
+        order = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
+        if cache is not None and comm is not None:
+            path = joint_path(source, assignment, options, keys=keys)
+            open_reader = partial(Reader, path, batch_size * place[1], comm=comm, cache=cache)
+            decoder = Decoder(transform, self._collate, buffers=buffers)
+            decode = partial(
+                DecodedBatches, decoder=decoder, threads=self._threads.threads, ahead=ahead
             )
+            self._joint = JointBatches(partial(open_reader, **options), decode, **order)
+            count = self._joint.count
+        else:
+            if cache is not None:
+                refuse_words(source, options)
+            self.dataset = Dataset(source, transform, keys=keys, buffers=buffers, **options)
+            count = len(self.dataset)
+        try:
+            if self._joint is None:
+                self._kept, holder = keep_part(self.dataset.records, cache, assignment, place)
+            self._cursor = EpochCursor(count, batch_size, rank=place, holder=holder, **order)
         except BaseException:
-            self.dataset.close()
+            self.close()
             raise
-        self.caching = keeping.reason
         self._latest: tuple[EpochSlice, int] | None = None  # the iteration, and steps of it
 
     def __len__(self) -> int:
@@ -153,13 +170,19 @@ class Loader:
         self._latest = going = epoch_slice, 0
         return self._batches(going)
 
-    def _batches(self, going: tuple[EpochSlice, int]) -> Generator[Any, None, None]:
-        epoch_slice = going[0]
+    def _begin(self, epoch_slice: EpochSlice) -> Prefetcher | JointEpoch:
+        """Have batches made ahead."""
+        if self._joint is not None:
+            return self._joint.begin(epoch_slice, self._cursor)
         self.dataset.records.expect(epoch_slice.expected)
         make, steps = partial(self._batch, epoch_slice), len(epoch_slice)
-        ahead = Prefetcher(self._threads, make, steps, self._ahead, inline=True)
+        return Prefetcher(self._threads, make, steps, self._ahead, inline=True)
+
+    def _batches(self, going: tuple[EpochSlice, int]) -> Generator[Any, None, None]:
+        epoch_slice = going[0]
+        ahead = self._begin(epoch_slice)
         try:
-            for step in range(steps):
+            for step in range(len(epoch_slice)):
                 batch = ahead.next()
                 if self._latest is going:  # else another one has begun, or a state was loaded
                     self._latest = going = epoch_slice, step + 1
@@ -173,6 +196,11 @@ class Loader:
     def _batch(self, epoch_slice: EpochSlice, step: int) -> Any:
         dataset = self.dataset
         return self._collate(dataset.samples(dataset.begin(epoch_slice.samples(step))))
+
+    @property
+    def caching(self) -> Reason:
+        """Why this process keeps what it keeps, or its root: it says so as ``text``."""
+        return self._kept if self._joint is None else self._joint.caching
 
     @property
     def epoch(self) -> int:
@@ -205,19 +233,33 @@ class Loader:
 
         Of records in batches, with a cache: ``own_records`` came out of memory, ``disk_records``
         from its disk, and ``file_records`` were read for their batch alone; ``warm_bytes`` were
-        read to be kept.
+        read to be kept. With ``comm`` these are the counts of ``Reader.stats``: also of batches
+        that wait or were dropped, and of the rows that fill up an epoch's last batch.
         """
-        return self.dataset.records.stats()
+        return self.dataset.records.stats() if self._joint is None else self._joint.stats()
 
     def close(self) -> None:
-        """Ends the threads and closes the files. May be called twice."""
+        """Ends the threads and closes the files. May be called twice.
+
+        With ``comm`` and ``cache`` all ranks do so together.
+        """
         self._threads.close()
-        self.dataset.close()
+        if self._joint is None:
+            self.dataset.close()
+        else:
+            self._joint.close()
 
     def __enter__(self) -> Loader:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._joint is not None:
+            self._joint.abandon(kind, error, trace)
         self.close()
 
 
@@ -251,42 +293,18 @@ class ReaderLoader:
         ahead: int = AHEAD,
         pin_memory: bool = False,
     ) -> None:
-        self._reader, self._transform = reader, transform
-        self._kind = memoryview if buffers else bytes
-        self._collate = Collate(collate_fn, pins=pin_memory)
-        self._taking, self._decoding = WorkerThreads(1), WorkerThreads(threads)
-        self._batches = Prefetcher(self._taking, self._take, None, ahead)
-        self._first = reader.iteration
+        decoder = Decoder(transform, Collate(collate_fn, pins=pin_memory), buffers=buffers)
+        self._reader, self._first = reader, reader.iteration
+        self._batches = DecodedBatches(reader, decoder, threads=threads, ahead=ahead)
 
     def __iter__(self) -> ReaderLoader:
         return self
 
     def __next__(self) -> Any:
         try:
-            return self._batches.next()
+            return self._batches.next()[1]
         except Ended:
             raise StopIteration from None
-
-    def _take(self, _: int) -> Any:
-        try:
-            batch = next(self._reader)
-        except StopIteration:
-            raise Ended from None
-        size = -(-len(batch) // self._decoding.threads) or 1
-        parts = [range(at, min(at + size, len(batch))) for at in range(0, len(batch), size)]
-        begun = [self._decoding.submit(partial(self._decode, batch, part)) for part in parts]
-        for task in begun:  # all, for they look at the window
-            task.wait()
-        try:
-            return self._collate([one for task in begun for one in task.result()])
-        except StopIteration as error:  # it would be taken for the end
-            raise RuntimeError("transform or collate_fn raised StopIteration") from error
-
-    def _decode(self, batch: Batch, part: range) -> list[Any]:
-        kind, transform = self._kind, self._transform
-        if transform is None:
-            return [kind(batch[i]) for i in part]
-        return [transform(kind(batch[i])) for i in part]
 
     def state_dict(self) -> State:
         """``start`` of a Reader that goes on where this one is, with as many ranks as it has.
@@ -302,8 +320,7 @@ class ReaderLoader:
 
     def close(self) -> None:
         """Ends the threads. May be called twice; the Reader stays open."""
-        self._taking.close()
-        self._decoding.close()
+        self._batches.close()
 
     def __enter__(self) -> ReaderLoader:
         return self

@@ -73,6 +73,22 @@ def test_parts_of_the_file_that_roots_keep_are_read_once_and_serve_all(
     assert "told before" in mpi.run(ranks, "caches.py", mixed, fixed, cases)
 
 
+@pytest.mark.parametrize(("mpi", "ranks"), [("mpich", 3), ("openmpi", 2)], indirect=["mpi"])
+def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_other(
+    mpi: launch.Mpi, ranks: int, mixed: Path, fixed: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    tiny = data.write(tmp_path / "tiny", [data.mixed_value(i) for i in range(3)])
+    assert "cases" in mpi.run(ranks, "loading.py", mixed, fixed, tiny, few(mpi, 6))
+
+
+def test_such_loaders_have_them_on_nodes_that_mpi_itself_makes(
+    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path, fixed: Path
+) -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed")
+    assert "cases" in mpi.run(3, "loading.py", mixed, fixed, 2, env=nodes_of_its_own)
+
+
 def test_what_is_simulated_of_a_policy_is_what_its_reader_does(
     mpi: launch.Mpi, tmp_path: Path
 ) -> None:

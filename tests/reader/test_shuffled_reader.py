@@ -20,7 +20,7 @@ import pytest
 
 from lmdbio.errors import Error
 from lmdbio.planning.mode import Mode
-from lmdbio.planning.order import Epoch
+from lmdbio.planning.order import Epoch, Steps
 from lmdbio.planning.randomness import randomness
 from lmdbio.planning.shuffle import Shuffle
 from lmdbio.reader import block_size
@@ -62,6 +62,50 @@ def test_each_epoch_has_each_record_once_in_the_order_of_the_seed(
         assert np.array_equal(
             order, Epoch(COUNT, 5, number, own.shuffle).samples(np.arange(COUNT))
         )
+
+
+@pytest.mark.parametrize("size", [16, 3 * COUNT + 1])
+@pytest.mark.parametrize("shuffle", [None, "global"])
+@pytest.mark.parametrize("cache", [None, "memory=1G", "memory=60K"])
+def test_epochs_of_steps_begin_with_a_new_batch_each(
+    mixed: Path, size: int, shuffle: str | None, cache: str | None
+) -> None:
+    start = Steps(epoch=2, used=30)
+    for mode in ("auto", Mode(1, "scan", "direct", block_iterations=3)):
+        with Reader(
+            mixed, size, mode=mode, shuffle=shuffle, seed=5, start=start, cache=cache
+        ) as rdr:
+            for number in (2, 3, 4):
+                order = Epoch(COUNT, None if shuffle is None else 5, number)
+                left = order.samples(np.arange(30 if number == 2 else 0, COUNT)).tolist()
+                while left:
+                    batch = next(rdr)
+                    records = batch.indices.tolist()
+                    assert len(records) == size and records[: len(left)] == left[:size]
+                    assert all(batch[i] == value(record) for i, record in enumerate(records))
+                    left = left[size:]
+                    del batch
+            sources = rdr.sources()
+        assert min(sources) == 2
+        if cache == "memory=1G":
+            assert set(sources[2]) == {"file"} and set(sources[3]) == {"own"}
+
+
+@pytest.mark.parametrize("words", [
+    {"assignment": "blocked"}, {"shuffle": "window"}, {"epochs": 3},
+    {"cache": "memory=1M,placement=first"}, {"cache": "memory=1M,warm=window", "shuffle": True},
+    {"cache": "memory=1M", "assignment": "local"},
+], ids=str)  # fmt: skip
+def test_steps_go_with_few_words(mixed: Path, words: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match="Steps go with strided ranks"):
+        Reader(mixed, 16, start=Steps(), **words)
+
+
+def test_steps_of_no_such_epoch_are_refused(mixed: Path) -> None:
+    with pytest.raises(ValueError, match="drop_last leaves out all"):
+        Reader(mixed, COUNT + 1, start=Steps(drop_last=True))
+    with pytest.raises(ValueError, match="samples cannot have been used"):
+        Reader(mixed, 16, start=Steps(used=COUNT + 1))
 
 
 def test_a_shuffled_reader_goes_on_where_another_one_stopped(mixed: Path) -> None:

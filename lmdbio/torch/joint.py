@@ -1,0 +1,238 @@
+"""Joint: a Loader's epochs out of a Reader, whose roots keep the file together and exchange rows.
+
+epoch, used -> the Reader is there already                  -> its next batches
+-> it is in the epoch before                    -> the rest of that one is dropped
+-> anywhere else                                -> a new Reader, made by all ranks
+batch of a Reader -> a rank's own rows, which come first    -> decoded by threads, ahead
+"""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from lmdbio.errors import Error
+from lmdbio.observe.stats import Stats
+from lmdbio.planning.order import Steps
+from lmdbio.planning.stepped import SteppedEpochs
+from lmdbio.reader.reader import Reader
+from lmdbio.torch.decoding import NOTHING, DecodedBatches
+from lmdbio.torch.resume import EpochCursor, EpochSlice
+
+__all__ = ["JointBatches", "JointEpoch", "joint_path"]
+
+#: Words of a Reader that a Loader hands on.
+READER_WORDS = (
+    "check",
+    "db",
+    "depth",
+    "gap_bytes_max",
+    "memory_bytes_max",
+    "mode",
+    "order",
+    "provenance",
+    "ranks_per_node",
+    "request_bytes_max",
+    "slots",
+)
+
+
+def joint_path(
+    source: object, assignment: str, options: Mapping[str, Any], *, keys: bool
+) -> str | os.PathLike[str]:
+    """Return the path of the file that ranks are to keep together.
+
+    Args:
+        options: that are for the Reader.
+
+    Raises:
+        ValueError: for words of a Loader that a Reader inside does not go with.
+    """
+    together = "cache= with comm=: the ranks keep one file together, in a Reader"
+    if not isinstance(source, (str, os.PathLike)):
+        raise ValueError(f"{together}: give its path, not several, and no Records that are open")
+    if keys:
+        raise ValueError(f"{together}, which brings values alone: keys=True does not go with it")
+    if assignment != "strided":
+        raise ValueError(
+            f"{together}: it has assignment='strided'; for 'local' decode the batches of a Reader "
+            "of your own by ReaderLoader, or give rank= and ranks= instead of comm="
+        )
+    others = sorted(set(options) - set(READER_WORDS))
+    if others:
+        known = ", ".join(READER_WORDS)
+        raise ValueError(f"{together}: it has no {', '.join(others)}; it has {known}")
+    return source
+
+
+class JointBatches:
+    """The batches of one rank, epoch by epoch.
+
+    Each epoch is begun by all ranks alike, so that all go on with a Reader, or make a new one.
+
+    Args:
+        open_reader: makes a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
+        decode: makes the ``DecodedBatches`` of a Reader, given its ``rows``.
+        shuffle, drop_last, even: of all epochs.
+        seed: of the first Reader.
+    """
+
+    def __init__(
+        self,
+        open_reader: Callable[..., Reader],
+        decode: Callable[..., DecodedBatches],
+        *,
+        shuffle: bool,
+        seed: int,
+        drop_last: bool,
+        even: bool,
+    ) -> None:
+        self._open_reader, self._decode = partial(open_reader, shuffle=bool(shuffle)), decode
+        self._steps = Steps(drop_last=bool(drop_last), even=bool(even))
+        self._done = Stats()  # of Readers that were closed
+        self._is_closed, self._pid = False, os.getpid()
+        self._sequence: _Sequence | None = None
+        self._sequence = self._open(0, 0, operator.index(seed))
+        reader = self._sequence.reader
+        self.count, self.caching = reader.count, reader.caching
+
+    def _open(self, epoch: int, used: int, seed: int) -> _Sequence:
+        start = replace(self._steps, epoch=epoch, used=used)
+        return _Sequence(self._open_reader(start=start, seed=seed), seed, self._decode)
+
+    def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
+        """Return the batches of the rest of an epoch; those of an earlier one end.
+
+        Collective where the Reader is neither at its begin nor in the epoch before.
+
+        Raises:
+            Error: it is closed.
+            As ``Reader``.
+        """
+        if self._is_closed:
+            raise Error("this loader is closed")
+        if self._pid != os.getpid():
+            raise Error("a Loader with comm= cannot be used in a forked child; make one there")
+        sequence, place = self._sequence, (epoch_slice.number, epoch_slice.shard.used, cursor.seed)
+        if sequence is None or place != sequence.goes_on:
+            self._end()
+            sequence = self._sequence = self._open(*place)
+            self.caching = sequence.reader.caching
+        return sequence.begin(epoch_slice)
+
+    def _end(self) -> None:
+        """Close the Reader, if there is one."""
+        sequence, self._sequence = self._sequence, None
+        if sequence is not None:
+            try:
+                sequence.close()
+            finally:
+                self._done += sequence.reader.stats()
+
+    def stats(self) -> Stats:
+        """Return the counts of all Readers."""
+        sequence = self._sequence
+        return self._done if sequence is None else self._done + sequence.reader.stats()
+
+    def close(self) -> None:
+        """End the threads and close the Reader. Collective; may be called twice."""
+        self._is_closed = True
+        self._end()
+
+    def abandon(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End after an error without waiting for other ranks, and tell these; or as ``close``."""
+        sequence = self._sequence
+        try:
+            if error is not None and sequence is not None:
+                # First, for it ends also what the threads wait for.
+                sequence.reader.__exit__(kind, error, trace)
+        finally:
+            self.close()
+
+
+class _Sequence:
+    """One Reader, and how far its batches have been given to epochs.
+
+    Args:
+        reader: that began with ``Steps``; closed at the end.
+        seed: of its orders.
+        decode: makes its ``DecodedBatches``.
+
+    Attributes:
+        goes_on: epoch, used samples and seed of the next epoch that it has without a break.
+        current: what was begun last.
+    """
+
+    def __init__(self, reader: Reader, seed: int, decode: Callable[..., DecodedBatches]) -> None:
+        epochs = reader.schedule.epochs
+        assert isinstance(epochs, SteppedEpochs)
+        self.reader, self._epochs = reader, epochs
+        self.goes_on = epochs.steps.epoch, epochs.steps.used, seed
+        self.current: JointEpoch | None = None
+        self._wanted_from = 0  # the first iteration that anybody wants
+        self.batches = decode(reader, rows=self._rows)
+
+    def _rows(self, iteration: int) -> int:
+        if iteration < self._wanted_from:
+            return 0
+        schedule = self.reader.schedule
+        return self._epochs.taken(schedule.place_after(iteration), self.reader.rank)
+
+    def drop_before(self, iteration: int) -> None:
+        """Have batches of earlier iterations not decoded, as far as none works at them."""
+        self._wanted_from = max(self._wanted_from, iteration)
+
+    def begin(self, epoch_slice: EpochSlice) -> JointEpoch:
+        """Return the batches of the epoch that comes next."""
+        schedule, number = self.reader.schedule, epoch_slice.number
+        first = (self._epochs.begin(number) - schedule.start) // schedule.batch_size
+        self.drop_before(first)
+        self.current = JointEpoch(self, first, first + len(epoch_slice.shard))
+        self.goes_on = number + 1, 0, self.goes_on[2]
+        return self.current
+
+    def close(self) -> None:
+        """End the threads, and then the Reader."""
+        self.current = None
+        self.batches.close()
+        self.reader.close()
+
+
+class JointEpoch:
+    """The batches of an epoch, or of its rest, as a ``Prefetcher`` hands them out.
+
+    Args:
+        sequence: whose batches they are.
+        first, end: its iterations.
+    """
+
+    def __init__(self, sequence: _Sequence, first: int, end: int) -> None:
+        self._sequence, self._first, self._end = sequence, first, end
+
+    def next(self) -> Any:
+        """Return the next batch of which this rank has samples; those before the epoch go.
+
+        Raises:
+            Error: another epoch has been begun, or it is closed.
+            What ``transform``, ``collate_fn`` or the Reader raised.
+        """
+        while True:
+            if self._sequence.current is not self:
+                raise Error("another iteration has begun, and it goes on with the batches of this")
+            iteration, batch = self._sequence.batches.next()
+            if iteration >= self._first and batch is not NOTHING:
+                return batch
+
+    def cancel(self) -> None:
+        """Have the rest not decoded: it is dropped when the next epoch begins."""
+        self._sequence.drop_before(self._end)

@@ -1,0 +1,266 @@
+"""Program: Loaders whose ranks keep the file together. Arguments: data sets; how many cases.
+
+Each rank has step by step the batches of a Loader without a cache, and its states, with any number
+of roots and any room for what they keep; also when the loop is left early, jumps, or goes on with
+other ranks, with a cache or without one.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from mpi4py import MPI
+
+from lmdbio import Cache
+from lmdbio.cache import clear, find
+from lmdbio.errors import PeerError
+from lmdbio.planning import homes
+from lmdbio.planning.mode import ALL_RANKS, Mode
+from lmdbio.torch import Loader
+
+COMM = MPI.COMM_WORLD
+SETS, CASES = sys.argv[1:-1], int(sys.argv[-1])
+REQUEST = 8192
+MODES = (
+    "auto",
+    Mode(1, "scan", block_iterations=0),
+    Mode(ALL_RANKS, "scan", block_iterations=1),
+    Mode(1, "scan", block_iterations=3),
+)
+#: Sums up how often each way was taken.
+told = dict.fromkeys(("whole", "left", "jumped", "gone on", "peers", "disks"), 0)
+
+#: A small data set has many grains.
+homes.GRAIN_BYTES_MIN = 4096
+
+
+class Pair:
+    """A Loader of this rank that has MPI and a cache, and one that has neither."""
+
+    def __init__(self, path: str, comm: MPI.Comm, own: dict[str, Any], **words: Any) -> None:
+        words |= {"collate_fn": list, "seed": 7}
+        self.joint = Loader(path, comm=comm, **own, **words)
+        self.plain = Loader(path, rank=comm.rank, ranks=comm.size, threads=1, **words)
+        self.words = words, own
+        assert len(self.joint) == len(self.plain), self.words
+
+    def epoch(self, steps: int | None = None) -> None:
+        """Compare an epoch, or its first batches, and the states after each."""
+        assert self.joint.epoch == self.plain.epoch
+        begun, wanted = iter(self.joint), iter(self.plain)
+        assert self.joint.state_dict() == self.plain.state_dict(), self.words
+        done = 0
+        while steps is None or done < steps:
+            batch = next(wanted, None)
+            found = next(begun, None)
+            assert found == batch, (COMM.rank, done, self.words)
+            assert self.joint.state_dict() == self.plain.state_dict(), self.words
+            if batch is None:
+                break
+            done += 1
+        told["whole" if steps is None else "left"] += 1
+
+    def set_epoch(self, number: int) -> None:
+        self.joint.set_epoch(number)
+        self.plain.set_epoch(number)
+
+    def load(self, state: dict[str, Any]) -> None:
+        self.joint.load_state_dict(state)
+        self.plain.load_state_dict(state)
+
+    def close(self) -> dict[str, Any]:
+        """Return the state at the end."""
+        state, stats = self.plain.state_dict(), self.joint.stats()
+        told["peers"] += stats.peer_records > 0
+        told["disks"] += stats.disk_records > 0
+        assert not stats.damaged_pages
+        self.joint.close()
+        self.plain.close()
+        assert self.joint.stats().records >= stats.records
+        return state
+
+
+def case(chance: random.Random, folder: str) -> None:
+    """Three epochs or more of a data set, and then of one with other ranks."""
+    path = chance.choice(SETS)
+    size = (Path(path) / "data.mdb").stat().st_size
+    words = {
+        "batch_size": chance.choice([1, 3, 5, 16, 70]),
+        "shuffle": chance.random() < 0.7,
+        "even": chance.random() < 0.6,
+        "transform": bytes,
+    }
+    with Loader(path) as loader:
+        count = len(loader.dataset)
+    words["drop_last"] = chance.random() < 0.4 and words["batch_size"] * COMM.size <= count
+    room, on_disk = max(1, int(chance.choice([2.0, 0.4, 0.05]) * size)), chance.random() < 0.3
+    cache = Cache(
+        room // COMM.size,
+        folder if on_disk else None,
+        disk_bytes=room if on_disk else None,
+        warm=chance.choice(["demand", "preload"]),
+    )
+    own = {
+        "cache": chance.choice([cache, cache, cache, "auto"]),
+        "mode": chance.choice(MODES),
+        "ranks_per_node": chance.choice([1, 2, COMM.size]),
+        "request_bytes_max": REQUEST,
+        "buffers": chance.random() < 0.5,
+        "threads": chance.choice([1, 2]),
+        "ahead": chance.choice([0, 2, 5]),
+    }
+    buffers = own.pop("buffers")
+    pair = Pair(path, COMM, own, buffers=buffers, **words)
+    whole = 3 if chance.random() < 0.5 else 1
+    for _ in range(whole):
+        pair.epoch()
+    pair.epoch(chance.randrange(4))
+    pair.epoch(chance.randrange(1, 4))
+    if chance.random() < 0.5:
+        pair.set_epoch(chance.choice([0, 2, 9]))
+        pair.epoch(chance.choice([2, None]))
+        told["jumped"] += 1
+    pair.epoch(2)
+    state = pair.close()
+    fewer = COMM.Split(COMM.rank < max(1, COMM.size // 2), COMM.rank)
+    words["batch_size"] = chance.choice([2, 3, 11])
+    words["drop_last"] = words["drop_last"] and words["batch_size"] * COMM.size <= count
+    pair = Pair(path, fewer, own, buffers=buffers, **words)
+    pair.load(state)
+    pair.epoch()
+    pair.epoch()
+    pair.load(state)
+    pair.epoch(1)
+    pair.close()
+    fewer.Free()
+    told["gone on"] += 1
+
+
+def later_epochs_read_nothing(path: str) -> None:
+    """Roots send each other the records of all later epochs."""
+    with Loader(
+        path, 4, comm=COMM, cache="memory=1G", shuffle=True, ranks_per_node=1, collate_fn=len
+    ) as loader:
+        assert "keep" in loader.caching.text and not hasattr(loader, "dataset")
+        for _ in range(3):
+            assert sum(loader) > 0
+        records = COMM.allreduce(len(loader)) * 4  # of an epoch, with those that fill it up
+        COMM.barrier()
+        stats = COMM.allreduce(loader.stats())
+        COMM.barrier()
+        for epoch in (3, 4):
+            assert loader.epoch == epoch and len(list(loader)) == len(loader)
+        later = COMM.allreduce(loader.stats())
+        missed = later.late_records + later.gone_records  # on a machine that is too busy
+        assert missed or later.read_bytes == stats.read_bytes == stats.warm_bytes
+        assert stats.file_records <= records + missed
+        assert (stats.peer_records > 0) == (COMM.size > 1)
+        COMM.barrier()
+
+
+def is_refused(path: str) -> None:
+    """By name, on all ranks alike; and an older iteration that goes on says why it cannot."""
+    for wrong, why in (
+        ({"keys": True}, "keys=True"),
+        ({"assignment": "local"}, "assignment='strided'"),
+        ({"readahead": True}, "it has no readahead; it has check, db"),
+        ({"source": [path, path]}, "not several"),
+        ({"drop_last": True, "batch_size": 10_000}, "drop_last leaves out all"),
+        ({"cache": "memory=1M,placement=first"}, "placement='home'"),
+        ({"db": "nowhere"}, "nowhere"),
+    ):
+        try:
+            Loader(**{"source": path, "comm": COMM, "cache": "memory=1M", **wrong})
+        except Exception as error:
+            # The first rank tells of the file; others of that one.
+            assert why in str(error) or "rank" in str(error), (why, error)
+        else:
+            raise AssertionError(wrong)
+    with Loader(path, 2, comm=COMM, cache="memory=1M", collate_fn=list) as loader:
+        older, newer = iter(loader), iter(loader)
+        next(older)
+        next(newer)
+        try:
+            next(older)
+        except Exception as error:
+            assert "another iteration has begun" in str(error)
+        else:
+            raise AssertionError("two iterations go on")
+
+
+def ctrl_c_loses_no_batch(path: str, moment: int) -> None:
+    """Of this rank alone, which goes on where its state says."""
+
+    def slow(value: bytes) -> bytes:
+        time.sleep(0.0005)
+        return bytes(value)
+
+    words = {"batch_size": 8, "shuffle": True, "collate_fn": list, "transform": slow}
+    with Loader(path, rank=0, ranks=1, threads=4, **words) as loader:
+        wanted = [*loader, *loader]
+    steps = len(wanted) // 2
+    with Loader(path, comm=MPI.COMM_SELF, cache="memory=1M", threads=1, **words) as loader:
+        seen: list[list[bytes]] = []
+        kept = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.03 + 0.007 * moment)
+        try:
+            while True:
+                for batch in loader:
+                    seen.append(batch)
+                    if len(seen) == steps:
+                        time.sleep(10)
+        except KeyboardInterrupt:
+            pass
+        finally:
+            signal.signal(signal.SIGALRM, kept)
+        state = loader.state_dict()
+        done = state["epoch"] * steps + -(-state["used"] // 8)
+        assert done in (len(seen), len(seen) + 1) and seen == wanted[: len(seen)]
+        loader.load_state_dict(state)
+        rest = list(loader)
+        assert rest == wanted[done : done + len(rest)] and (done + len(rest)) % steps == 0
+
+
+def a_failure_ends_the_loops_of_all(path: str) -> None:
+    """A rank that leaves its loop by an error waits for nobody, and nobody for it."""
+    try:
+        with Loader(path, 2, comm=COMM, cache="memory=1M", ranks_per_node=1) as loader:
+            while True:
+                for step, _ in enumerate(loader):
+                    if COMM.rank == 0 and step == 3:
+                        raise ZeroDivisionError
+    except ZeroDivisionError:
+        assert COMM.rank == 0
+    except PeerError:
+        assert COMM.rank != 0
+    COMM.barrier()
+
+
+def main() -> None:
+    chance = random.Random(COMM.size)
+    folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
+    for _ in range(CASES):
+        case(chance, folder)
+        COMM.barrier()
+        if COMM.rank == 0:  # the next job finds nothing
+            assert all(clear(entry) for entry in find(Path(folder)))
+        COMM.barrier()
+    later_epochs_read_nothing(SETS[0])
+    is_refused(SETS[0])
+    for moment in range(4):
+        ctrl_c_loses_no_batch(SETS[0], moment)
+    a_failure_ends_the_loops_of_all(SETS[1])
+    every = COMM.allreduce(told["peers"])
+    assert (every > 0) == (COMM.size > 1)
+    if COMM.rank == 0:
+        Path(folder).rmdir()
+        print(f"{CASES} cases, {told}")
+
+
+main()
