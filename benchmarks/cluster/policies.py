@@ -108,7 +108,9 @@ def policy_of(name: str, runs: Sequence[Mapping[str, Any]]) -> Measured:
             Epoch(
                 f"epoch {number}", seconds, waiting, tuple(simulated),
                 tuple(records_of(counted, number, source) for source in SOURCES),
-                tuple(records[source] for source in SOURCES),
+                tuple(
+                    sum(records.get(name, 0) for name in names_of(source)) for source in SOURCES
+                ),
             )
         )  # fmt: skip
     return Measured(name, tuple(epochs), late)
@@ -132,11 +134,15 @@ def epoch_of(run: Mapping[str, Any], number: int) -> tuple[float, float]:
     return ends[1] - ends[0], max(waits)
 
 
+def names_of(source: str) -> tuple[str, ...]:
+    """Return what counts as a source; a root's disk is its own."""
+    return (source, "disk") if source == "own" else (source,)
+
+
 def records_of(run: Mapping[str, Any], number: int, source: str) -> int:
-    """Return the records of an epoch that came from a source; a root's disk is its own."""
-    names = (source, "disk") if source == "own" else (source,)
+    """Return the records of an epoch that came from a source."""
     by = [rank["sources"].get(str(number), {}) for rank in run["ranks"]]
-    return sum(one[name][0] for one in by for name in names if name in one)
+    return sum(one[name][0] for one in by for name in names_of(source) if name in one)
 
 
 # --- the picture ---------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from lmdbio.locate.record_index import RecordIndex
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
-from lmdbio.planning.route import SOURCES
+from lmdbio.planning.supply import ROW_SOURCES
 
 __all__ = ["CacheWords", "cache_facts", "tell_cache"]
 
@@ -76,8 +76,8 @@ def as_row(one: Forecast) -> dict[str, Any]:
     """Return an epoch's forecast as JSON has it."""
     return {
         "epoch": one.epoch,
-        "records": dict(zip(SOURCES, one.supplied.records, strict=True)),
-        "bytes": dict(zip(SOURCES, one.supplied.bytes, strict=True)),
+        "records": dict(zip(ROW_SOURCES, one.supplied.records, strict=True)),
+        "bytes": dict(zip(ROW_SOURCES, one.supplied.bytes, strict=True)),
         "sent_bytes": one.supplied.sent_bytes,
         "requests": one.requests,
         "read_bytes": one.read_bytes,
@@ -107,12 +107,14 @@ def tell_cache(path: str, name: str, found: dict[str, Any], as_json: bool) -> No
         facts.append(("repeats", f"S < N/G holds for up to {epochs}"))
     print_facts(facts)
     table = Table(box=None, pad_edge=False, header_style="")
-    for column in ("epoch", *SOURCES, "read", "requests", "between nodes", "messages"):
+    has_disks = any(row["records"]["disk"] for row in found["epochs"])
+    shown = [name for name in ROW_SOURCES if name != "disk" or has_disks]
+    for column in ("epoch", *shown, "read", "requests", "between nodes", "messages"):
         table.add_column(column, justify="left" if column == "epoch" else "right")
     for row in found["epochs"]:
         table.add_row(
             "before" if row["epoch"] is None else str(row["epoch"]),
-            *(f"{row['records'][source]:,}" for source in SOURCES),
+            *(f"{row['records'][source]:,}" for source in shown),
             size(row["read_bytes"]),
             f"{row['requests']:,}",
             size(row["sent_bytes"]),

@@ -53,7 +53,7 @@ def table_of(found: Sequence[model.Outcome]) -> Table:
         if one.seconds is None:
             table.add_row(one.policy, *"-------")
             continue
-        reads = [sum(epoch[source] for epoch in one.reads or ()) for source in SOURCES]
+        reads = [_reads(one, source) for source in SOURCES]
         table.add_row(
             one.policy,
             f"{one.seconds:,.2f}",
@@ -63,6 +63,12 @@ def table_of(found: Sequence[model.Outcome]) -> Table:
             *(f"{count:,}" if one.reads else "-" for count in reads),
         )
     return table
+
+
+def _reads(one: model.Outcome, source: str) -> int:
+    """Return the records from a source; a node's own disk is its own."""
+    names = ("own", "disk") if source == "own" else (source,)
+    return sum(epoch.get(name, 0) for epoch in one.reads or () for name in names)
 
 
 @click.command(name="simulate")

@@ -25,7 +25,7 @@ from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.reading.engines import choose_reading
-from lmdbio.simulate import SOURCES
+from lmdbio.simulate import ROW_SOURCES
 
 __all__ = ["ReaderWords", "epochs_table", "reader_options", "simulate_readers"]
 
@@ -234,7 +234,9 @@ def epochs_table(found: Sequence[model.Outcome]) -> Table:
     """Draw the epochs of a job: seconds, waiting, records and bytes by source."""
     (one,) = found
     table = Table(box=None, pad_edge=False, header_style="")
-    columns = ("epoch", "seconds", "stall s", *SOURCES, *(f"{name} bytes" for name in SOURCES))
+    has_disks = any(records["disk"] for records in one.reads or ())
+    sources = [name for name in ROW_SOURCES if name != "disk" or has_disks]
+    columns = ("epoch", "seconds", "stall s", *sources, *(f"{name} bytes" for name in sources))
     for name in columns:
         table.add_column(name, justify="left" if name == "epoch" else "right")
     if one.init_seconds:
@@ -245,8 +247,8 @@ def epochs_table(found: Sequence[model.Outcome]) -> Table:
             str(number),
             f"{seconds:,.2f}",
             f"{stall:,.2f}",
-            *(f"{records[name]:,}" for name in SOURCES),
-            *(size(sizes[name]) for name in SOURCES),
+            *(f"{records[name]:,}" for name in sources),
+            *(size(sizes[name]) for name in sources),
         )
     table.add_row("all", f"{one.seconds:,.2f}", f"{one.stall_seconds:,.2f}")
     return table

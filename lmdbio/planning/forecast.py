@@ -24,7 +24,7 @@ from lmdbio import _core
 from lmdbio.planning.cache import HOME_PLACEMENTS, RECORD_PLACEMENTS, Cache
 from lmdbio.planning.copies import copy_most_used, have_copies, spare_rooms
 from lmdbio.planning.dealt import home_holder
-from lmdbio.planning.homes import Grains, Homes, Room, grain_bytes
+from lmdbio.planning.homes import Grains, Homes, Room, Tiers, grain_bytes
 from lmdbio.planning.keepers import Keepers, refuse_counting, room_of
 from lmdbio.planning.order import Epoch, Epochs
 from lmdbio.planning.placement import NOBODY
@@ -35,7 +35,16 @@ from lmdbio.planning.route import FILE, PEER
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.planning.split import split_share
-from lmdbio.planning.supply import Copied, Rows, Supplied, sourced, supply, users
+from lmdbio.planning.supply import (
+    ROW_SOURCES,
+    Copied,
+    Placed,
+    Rows,
+    Supplied,
+    sourced,
+    supply,
+    users,
+)
 
 __all__ = ["Forecast", "Job", "Outlook"]
 
@@ -44,6 +53,8 @@ Flags = npt.NDArray[np.bool_]
 
 #: Parts of an epoch whose reads are planned.
 SAMPLED = 16
+#: No record comes from anywhere.
+NOTHING = Supplied((0,) * len(ROW_SOURCES), (0,) * len(ROW_SOURCES), 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,10 +288,10 @@ class Outlook:
             return
         grains = Reads(int(self.homes.ends[-1]), self.held_bytes)
         if self._preloads:
-            yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), grains, 0)
+            yield _forecast(None, NOTHING, grains, 0)
         for number in range(self._job.epochs):
             epoch = self.epoch(number)
-            found = supply(epoch, self._schedule, self._brought, self._lengths, self._copied)
+            found = supply(epoch, self._schedule, self._placed, self._lengths)
             reads, messages = self._batches(epoch)
             reads = reads.plus(self._streamed(epoch))
             is_warm = self._is_warm(number)
@@ -301,6 +312,28 @@ class Outlook:
         if self._job.placement == "slices":
             return root, np.ones(len(root), np.bool_)
         return root, held & self._is_warm(epoch.number)
+
+    @property
+    def _placed(self) -> Placed:
+        """Say where records are."""
+        return Placed(self._brought, self._copied, self._on_disk)
+
+    @cached_property
+    def _on_disk(self) -> Flags | None:
+        """Whether the root of each record has it on its disk; None: there are no disks."""
+        tiers, homes = self._job.tiers, self.homes
+        if not tiers.disk:
+            return None
+        found = np.zeros(len(self._lengths), np.bool_)
+        for root in range(self._job.nodes):
+            kept, bits = homes.kept(root), homes.grains.bits
+            own = np.flatnonzero(homes.records == root)
+            extents = self._extents[own]
+            places = _core.place_extents(extents, bits, homes.grains.numbers, kept.start)
+            memory = len(Tiers.of(len(kept), tiers, bits).memory) << bits
+            if memory < len(kept) << bits:
+                found[own[_core.extents_beyond(extents, places, memory)]] = True
+        return found
 
     @property
     def _copied(self) -> Copied | None:
@@ -331,7 +364,7 @@ class Outlook:
     def rows(self, number: int) -> Iterator[Rows]:
         """Yield all rows of an epoch, and where each comes from, some at a time."""
         if self._job.placement not in RECORD_PLACEMENTS:
-            yield from sourced(self.epoch(number), self._schedule, self._brought, self._copied)
+            yield from sourced(self.epoch(number), self._schedule, self._placed)
             return
         one = self._epoch_counts[number]
         holders = np.where(one.sources == PEER, one.roots, one.teams)
@@ -404,7 +437,7 @@ class Outlook:
             reads = Reads()
             for records in own:
                 reads = reads.plus(self._reads(records))
-            yield _forecast(None, Supplied((0, 0, 0), (0, 0, 0), 0), reads, 0)
+            yield _forecast(None, NOTHING, reads, 0)
         for one in kept.epochs():
             reads = self._missed(one.records, one.sources != FILE, one.teams)
             yield _forecast(one.number, one.supplied, reads, self._sent(one))

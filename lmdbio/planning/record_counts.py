@@ -18,9 +18,9 @@ from lmdbio import _core
 from lmdbio.planning.keepers import Keepers, keep, refuse_counting, room_of
 from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import following
-from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
+from lmdbio.planning.route import FILE, OWN, PEER
 from lmdbio.planning.schedule import Schedule
-from lmdbio.planning.supply import Supplied, users
+from lmdbio.planning.supply import ROW_SOURCES, Supplied, users
 
 __all__ = ["EpochCounts", "RecordCounts"]
 
@@ -133,8 +133,8 @@ class RecordCounts:
         self, number: int, records: I64, teams: I64, sources: I64, roots: I64
     ) -> EpochCounts:
         lengths = self._lengths[records].astype(np.float64)  # exact up to 2**53
-        counts = np.bincount(sources, minlength=len(SOURCES))
-        sizes = np.bincount(sources, weights=lengths, minlength=len(SOURCES))
+        counts = np.bincount(sources, minlength=len(ROW_SOURCES))
+        sizes = np.bincount(sources, weights=lengths, minlength=len(ROW_SOURCES))
         supplied = Supplied(
             tuple(counts.tolist()), tuple(int(size) for size in sizes), int(sizes[PEER])
         )

@@ -20,11 +20,25 @@ from lmdbio.planning.order import Epoch
 from lmdbio.planning.route import FILE, OWN, PEER, SOURCES
 from lmdbio.planning.schedule import Schedule
 
-__all__ = ["Copied", "Holder", "Rows", "Supplied", "sourced", "supply", "users"]
+__all__ = [
+    "DISK",
+    "ROW_SOURCES",
+    "Copied",
+    "Holder",
+    "Placed",
+    "Rows",
+    "Supplied",
+    "sourced",
+    "supply",
+    "users",
+]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
+#: Sources of a Reader's rows, in the order of all counts; the first one is a root's own memory.
+ROW_SOURCES = (*SOURCES, "disk")
+DISK = len(SOURCES)
 #: Root that has each of some records in memory when it is used, ``NOBODY`` where none has; and
 #: whether it was there before the epoch began.
 Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
@@ -32,6 +46,20 @@ Holder = Callable[[Epoch, I64], tuple[I64, Flags]]
 Copied = Callable[[Epoch, I64, I64], Flags]
 #: Places that are counted at a time.
 PART = 1 << 20
+
+
+class Placed(NamedTuple):
+    """Say where records are when they are used.
+
+    Attributes:
+        holder: of the placement.
+        copied: besides; None: roots copy nothing.
+        on_disk: of all records, whether their root has them on its disk; None: none are.
+    """
+
+    holder: Holder
+    copied: Copied | None = None
+    on_disk: Flags | None = None
 
 
 class Rows(NamedTuple):
@@ -42,7 +70,7 @@ class Rows(NamedTuple):
         records: at these places.
         users: the root that uses each.
         holders: the root that has each when it is used, ``NOBODY`` where none has.
-        sources: ``OWN``, ``PEER`` or ``FILE``.
+        sources: ``OWN``, ``PEER``, ``FILE`` or ``DISK``.
     """
 
     places: I64
@@ -57,7 +85,7 @@ class Supplied:
     """Records and bytes of an epoch.
 
     Attributes:
-        records, bytes: by source, in the order of ``SOURCES``.
+        records, bytes: by source, in the order of ``ROW_SOURCES``.
         sent_bytes: of these, what roots send to each other.
     """
 
@@ -104,45 +132,41 @@ def _teams(schedule: Schedule, iteration: int | None) -> I64:
     return team
 
 
-def sourced(
-    epoch: Epoch, schedule: Schedule, holder: Holder, copied: Copied | None = None
-) -> Iterator[Rows]:
+def sourced(epoch: Epoch, schedule: Schedule, placed: Placed) -> Iterator[Rows]:
     """Yield all rows of an epoch, some at a time.
 
     Args:
         epoch: its order.
         schedule: of the job, over all epochs one after the other; as of ``users``.
-        holder: of the placement.
-        copied: besides; None: roots copy nothing.
+        placed: where records are.
     """
     for begin in range(0, epoch.count, PART):
         places = np.arange(begin, min(begin + PART, epoch.count), dtype=np.int64)
         records = epoch.samples(places)
         user = users(schedule, epoch.number * epoch.count + places)
-        held, before = holder(epoch, records)
-        if copied is not None:
-            has = copied(epoch, records, user)
+        held, before = placed.holder(epoch, records)
+        own = np.full(len(records), OWN)
+        if placed.on_disk is not None:
+            own[placed.on_disk[records]] = DISK
+        if placed.copied is not None:
+            has = placed.copied(epoch, records, user)
             held, before = np.where(has, user, held), before | has
-        source = np.where(~before | (held < 0), FILE, np.where(held == user, OWN, PEER))
+            own[has] = OWN
+        source = np.where(~before | (held < 0), FILE, np.where(held == user, own, PEER))
         yield Rows(places, records, user, held, source)
 
 
-def supply(
-    epoch: Epoch,
-    schedule: Schedule,
-    holder: Holder,
-    lengths: I64,
-    copied: Copied | None = None,
-) -> Supplied:
+def supply(epoch: Epoch, schedule: Schedule, placed: Placed, lengths: I64) -> Supplied:
     """Return what comes from each source in an epoch.
 
     Args:
-        epoch, schedule, holder, copied: as of ``sourced``.
+        epoch, schedule, placed: as of ``sourced``.
         lengths: bytes of all records.
     """
-    records, sizes, sent = np.zeros(3, np.int64), np.zeros(3, np.int64), 0
-    for some in sourced(epoch, schedule, holder, copied):
-        for kind in range(len(SOURCES)):
+    kinds, sent = range(len(ROW_SOURCES)), 0
+    records, sizes = np.zeros(len(kinds), np.int64), np.zeros(len(kinds), np.int64)
+    for some in sourced(epoch, schedule, placed):
+        for kind in kinds:
             of_kind = some.sources == kind
             records[kind] += np.count_nonzero(of_kind)
             sizes[kind] += lengths[some.records[of_kind]].sum()

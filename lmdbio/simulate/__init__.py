@@ -34,6 +34,7 @@ from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.policy import POLICIES, Policy
 from lmdbio.planning.route import SOURCES
+from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome, run
 from lmdbio.simulate.loading import (
     Loading,
@@ -69,6 +70,7 @@ __all__ = [
     "POLICIES",
     "SCENARIOS",
     "SEMANTICS",
+    "ROW_SOURCES",
     "SOURCES",
     "STORES",
     "TEXT",

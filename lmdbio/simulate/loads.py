@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.planning.forecast import Forecast, Job, Outlook
-from lmdbio.planning.route import FILE, SOURCES
-from lmdbio.planning.supply import Rows
+from lmdbio.planning.route import FILE
+from lmdbio.planning.supply import ROW_SOURCES, Rows
 
 __all__ = ["Loads", "loads_of"]
 
@@ -34,7 +34,7 @@ class Loads:
     """The loads of a job. Arrays of floats have the shape (iterations, nodes).
 
     Attributes:
-        records, sizes: of each epoch by source, int64 of shape (epochs, 3): rows, and the bytes
+        records, sizes: of each epoch by source, int64 of shape (epochs, 4): rows, and the bytes
             that they take, each row's rounded up to a multiple of 8 (``Reader.sources``).
         ends: for each epoch, the iteration that has its last record.
         used: bytes that a node's ranks use.
@@ -100,7 +100,7 @@ class _Loading:
     def made(self) -> Loads:
         """Return the sums of all epochs."""
         epochs, before = range(self._job.epochs), (0, 0)
-        records = np.zeros((len(epochs), len(SOURCES)), np.int64)
+        records = np.zeros((len(epochs), len(ROW_SOURCES)), np.int64)
         sizes = np.zeros_like(records)
         for told in self._outlook.epochs():
             if told.epoch is None:
@@ -117,7 +117,7 @@ class _Loading:
         """Add the rows of an epoch."""
         wanted = []
         for rows in self._outlook.rows(number):
-            for source in range(len(SOURCES)):
+            for source in range(len(ROW_SOURCES)):
                 some = rows.records[rows.sources == source]
                 records[source] += len(some)
                 sizes[source] += int(self._rooms[some].sum())

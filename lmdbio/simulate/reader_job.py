@@ -33,8 +33,8 @@ from lmdbio.planning.forecast import Job, Outlook
 from lmdbio.planning.homes import Homes, Room, Tiers
 from lmdbio.planning.policy import Policy
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
-from lmdbio.planning.route import SOURCES
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.simulate.job import Outcome
 from lmdbio.simulate.loads import Loads, loads_of
 
@@ -243,7 +243,7 @@ def _ends(served: F64, reads: Flags, loads: F64, uses: F64, init: float, ahead: 
 
 def _by_source(counts: I64) -> tuple[dict[str, int], ...]:
     """Return the counts of each epoch, by the names of their sources."""
-    return tuple(dict(zip(SOURCES, row, strict=True)) for row in counts.tolist())
+    return tuple(dict(zip(ROW_SOURCES, row, strict=True)) for row in counts.tolist())
 
 
 def _by_epoch(

@@ -40,7 +40,7 @@ def test_each_epoch_is_told_by_source(path: Path) -> None:
     found = told(path, *words)
     assert (found["nodes"], found["ranks"], found["placement"]) == (4, 8, "home")
     first, second, third = found["epochs"]
-    assert first["records"] == {"own": 0, "peer": 0, "file": 1000}
+    assert first["records"] == {"own": 0, "peer": 0, "file": 1000, "disk": 0}
     assert second["records"]["file"] == 0 and second["requests"] == 0
     assert sum(third["records"].values()) == 1000
     text = call(path, *words).output
@@ -77,7 +77,7 @@ def test_records_that_roots_keep_one_by_one_are_told(path: Path) -> None:
         found = told(path, *words, "--cache", f"memory=2M,placement={placement}")
         assert found["placement"] == placement
         first, *later = (epoch["records"] for epoch in found["epochs"])
-        assert first == {"own": 0, "peer": 0, "file": 1000}
+        assert first == {"own": 0, "peer": 0, "file": 1000, "disk": 0}
         held[placement] = found["held_bytes"]
         if placement == "first":
             assert all(records["file"] == 0 for records in later)

@@ -29,6 +29,7 @@ from lmdbio.planning.forecast import Job, Outlook
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.reader import block_size
 from lmdbio.reader.reader import Reader
 
@@ -101,14 +102,14 @@ def check_forecast(path: str, rdr: Reader, shuffle: Shuffle | None, cache: Cache
     wanted = {}
     for one in outlook.epochs():
         if one.epoch is not None:
-            names = zip(("own", "peer", "file"), one.supplied.records, strict=True)
+            names = zip(ROW_SOURCES, one.supplied.records, strict=True)
             wanted[one.epoch] = {name: count for name, count in names if count}
     told: dict[int, dict[str, int]] = {}
     for each in COMM.allgather(rdr.sources()):
         for epoch, sources in each.items():
             for name, (records, _) in sources.items():
-                counts, where = told.setdefault(epoch, {}), "own" if name == "disk" else name
-                counts[where] = counts.get(where, 0) + records
+                counts = told.setdefault(epoch, {})
+                counts[name] = counts.get(name, 0) + records
     assert told == wanted, (told, wanted, rdr)
     return True
 

@@ -28,6 +28,7 @@ from lmdbio.planning.homes import Homes, Room, grain_bytes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.planning.supply import ROW_SOURCES
 from lmdbio.reader.reader import Reader
 
 COMM = MPI.COMM_WORLD
@@ -137,7 +138,7 @@ def foretold(rdr: Reader, extents: np.ndarray, shuffle: Shuffle | None, cache: C
     wanted: Told = {}
     for one in Outlook(extents, job, PlanOptions(0, REQUEST), PAGE_BYTES).epochs():
         if one.epoch is not None:
-            names = zip(("own", "peer", "file"), one.supplied.records, strict=True)
+            names = zip(ROW_SOURCES, one.supplied.records, strict=True)
             wanted[one.epoch] = {name: count for name, count in names if count}
     return wanted
 

@@ -138,9 +138,8 @@ def executed(path: str, job: Job, words: Words, per_node: int, mode: Any) -> tup
         for epoch, sources in each.items():
             for name, (records, size) in sources.items():
                 where = counts.setdefault(epoch, {})
-                source = "own" if name == "disk" else name
-                before = where.get(source, (0, 0))
-                where[source] = before[0] + records, before[1] + size
+                before = where.get(name, (0, 0))
+                where[name] = before[0] + records, before[1] + size
     return counts, COMM.allreduce(fallbacks) == 0
 
 

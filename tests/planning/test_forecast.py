@@ -20,6 +20,7 @@ from lmdbio.planning.forecast import Job, Outlook
 from lmdbio.planning.placement import NOBODY
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.planning.supply import ROW_SOURCES
 
 #: Records and bytes by source, bytes that are sent.
 Counted = tuple[tuple[int, ...], tuple[int, ...], int]
@@ -72,7 +73,7 @@ def counted(outlook: Outlook, job: Job, count: int, number: int, *, warm: bool) 
         records[source] += 1
         sizes[source] += lengths[record]
         sent += lengths[record] * (root not in (NOBODY, user))
-    order = "own", "peer", "file"
+    order = ROW_SOURCES
     return tuple(records[s] for s in order), tuple(sizes[s] for s in order), sent
 
 
@@ -126,7 +127,7 @@ def test_roots_send_less_where_ranks_take_what_theirs_holds() -> None:
         list(outlook_of(Job(Cache("16M"), 256, 4, 8, 2, GLOBAL, assignment=name), count).epochs())
         for name in ("strided", "local")
     )
-    own, peer, file = local[1].supplied.records
+    own, peer, file, _ = local[1].supplied.records
     assert own + peer == count and file == 0
     assert peer / count < 0.05 < 0.7 < strided[1].supplied.records[1] / count
     assert local[1].messages < strided[1].messages
@@ -147,7 +148,7 @@ def test_what_all_roots_hold_is_read_once_in_large_requests() -> None:
     count = 640
     job = Job(Cache("1M"), 32, 4, 8, 3, GLOBAL)
     first, *later = outlook_of(job, count).epochs()
-    assert first.supplied.records == (0, 0, count)
+    assert first.supplied.records == (0, 0, count, 0)
     assert first.requests == count * PAGE / (64 << 10)
     assert first.read_bytes == int(extents_of(count)["offset"][-1]) + 1000 + (count - 1) % 7
     for one in later:
@@ -165,7 +166,7 @@ def test_preloading_reads_before_the_first_epoch() -> None:
 def test_windows_are_read_in_the_order_of_the_file_each_epoch() -> None:
     job = Job(Cache("1M", placement="window"), 32, 4, 8, 2, Shuffle.windows(64, 2))
     for one in outlook_of(job, 640).epochs():
-        assert one.supplied.records == (0, 0, 640)
+        assert one.supplied.records == (0, 0, 640, 0)
         # Chunks of 64 pages are cut at 64 KiB; roots share 2 of them: half a chunk each.
         assert one.requests == 640 / 16
         assert one.read_bytes == 640 * PAGE
@@ -182,11 +183,30 @@ def test_a_mixed_cache_reads_what_it_does_not_hold() -> None:
     assert outlook.held_bytes == 4 * (2 << 20), "windows are beside it"
 
 
+def test_records_that_do_not_lie_in_memory_whole_come_from_the_disk() -> None:
+    count, nodes = 640, 2
+    extents = extents_of(count)
+    cache = Cache(128 << 10, disk="/local", disk_bytes="1G")
+    outlook = outlook_of(Job(cache, 32, nodes, nodes, 3, GLOBAL), count)
+    homes, own, disk = outlook.homes, 0, 0
+    epoch = outlook.epoch(1)
+    for place, record in enumerate(epoch.samples(np.arange(count)).tolist()):
+        user, home = place % 32 // 16, int(homes.records[record])
+        begin = int(homes.grains.used[homes.kept(home).start]) << homes.grains.bits
+        end = int(extents["offset"][record] + extents["length"][record])
+        is_in_memory = end <= begin + (128 << 10)  # no grain is left out
+        own += user == home and is_in_memory
+        disk += user == home and not is_in_memory
+    found = list(outlook.epochs())[1].supplied.records
+    assert (found[0], found[3]) == (own, disk) and own > 0 < disk
+    assert sum(found) == count and found[2] == 0
+
+
 def test_next_keeps_more_of_ones_own_than_chance() -> None:
     count, nodes = 2000, 4
     job = Job(Cache(count // 8 * 1000, placement="next"), 40, nodes, 8, 6, GLOBAL)
     found = list(outlook_of(job, count).epochs())
-    assert found[0].supplied.records == (0, 0, count) and found[0].supplied.sent_bytes == 0
+    assert found[0].supplied.records == (0, 0, count, 0) and found[0].supplied.sent_bytes == 0
     middle = found[2].supplied.records
     assert middle[0] > 0.3 * count and middle[1] == 0 and found[2].requests > 0
 

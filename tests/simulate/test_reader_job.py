@@ -21,7 +21,7 @@ from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 from lmdbio.simulate import (
     POLICIES,
-    SOURCES,
+    ROW_SOURCES,
     Curve,
     Environment,
     Outcome,
@@ -166,8 +166,8 @@ def test_counts_are_the_forecasts_and_time_adds_up(
     assert found.reads is not None and found.bytes is not None and found.epochs is not None
     told = [one for one in outlook.epochs() if one.epoch is not None]
     for one, records, sizes in zip(told, found.reads, found.bytes, strict=True):
-        assert records == dict(zip(SOURCES, one.supplied.records, strict=True))
-        assert sizes == dict(zip(SOURCES, one.supplied.bytes, strict=True))
+        assert records == dict(zip(ROW_SOURCES, one.supplied.records, strict=True))
+        assert sizes == dict(zip(ROW_SOURCES, one.supplied.bytes, strict=True))
         assert sum(records.values()) == count
     epochs = sum(seconds for seconds, _ in found.epochs)
     assert found.init_seconds + epochs == pytest.approx(found.seconds)
@@ -178,7 +178,7 @@ def test_counts_are_the_forecasts_and_time_adds_up(
 
 def test_bytes_are_rounded_as_a_reader_counts_them() -> None:
     found = run_reader(extents_of(10, 1001), Job(None, 4, 1, 1, 1, ends=True), QUICK, OPTIONS)
-    assert found.bytes == ({"own": 0, "peer": 0, "file": 10 * 1008},)
+    assert found.bytes == ({"own": 0, "peer": 0, "file": 10 * 1008, "disk": 0},)
 
 
 def outcomes(memory: str, *, disk: bool = False) -> dict[str, Outcome]:
