@@ -14,7 +14,7 @@ from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
 
-__all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing", "WindowBuffers"]
+__all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing", "WindowBuffers", "copied_window_bytes"]
 
 #: Bytes that a block aims for where block_iterations is derived: several requests in flight, and
 #: a window whose pages are few beside the bytes that pass through it.
@@ -362,6 +362,18 @@ class Sizing:
         left = self._budget - self._apart - self.stage_bytes(k)
         room = int(left // (GAP_ALLOWANCE * slot_bytes))
         return max(self._slots, min(wanted, room, SLOTS_MAX))
+
+
+def copied_window_bytes(sizing: Sizing, k: int) -> int:
+    """Return the bytes of window of a root that copies all rows to their slots, at least.
+
+    Args:
+        sizing: that has measured the records.
+        k: ``block_iterations`` of the mode.
+    """
+    k = max(k, 1)
+    data = sizing._rounded(sizing._copied_bytes(k, k * sizing._rows))
+    return sizing._slots * (sizing._table_bytes(k) + data)
 
 
 def _rows_max(schedule: Schedule, team: int) -> int:

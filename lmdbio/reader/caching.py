@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
 
-__all__ = ["Caching", "Wish", "agree_cache", "choose_cache"]
+__all__ = ["Caching", "Measured", "Wish", "agree_cache", "choose_cache", "refuse_memory"]
 
 #: "auto" takes a part of the memory that a node has left, at most: a half.
 AUTO_PART = 2
@@ -83,6 +83,18 @@ def choose_cache(asked: Cache | str | None, *, nodes: int, is_shared: bool) -> W
         return Wish(asked, Reason("keyword", ""))
     what = "there is one node" if nodes == 1 else "nodes share no storage that is far"
     return Wish(None, Reason("facts", f"{what}: the page cache keeps what is read"))
+
+
+class Measured(NamedTuple):
+    """The sizes that a root knows once it has gone through the extents of all records.
+
+    Attributes:
+        request_bytes: of a request, at most.
+        window_bytes: that its window takes at least, beside what it keeps.
+    """
+
+    request_bytes: int
+    window_bytes: int
 
 
 class Caching(NamedTuple):
@@ -150,6 +162,11 @@ class _Taken(NamedTuple):
     is_full: bool
     spare: int
 
+    @property
+    def counts(self) -> tuple[bool, int, int]:
+        """Whether all records have a home; those from the first one on that have, and all."""
+        return self.held >= self.whole, self.held_records, self.homed
+
     @classmethod
     def of(cls, store: HomeStore) -> _Taken:
         """Return what a root tells of its part."""
@@ -170,7 +187,7 @@ def agree_cache(
     wish: Wish,
     schedule: Schedule,
     source: RootSource | None,
-    measure: Callable[[RootSource], int],
+    measure: Callable[[RootSource], Measured],
     *,
     roots_here: int,
 ) -> Caching:
@@ -180,7 +197,7 @@ def agree_cache(
         wish: which cache there is to be.
         schedule: of all ranks.
         source: of this root, whose cache file it gets; None where this rank is none.
-        measure: goes through the extents of all records; returns the bytes of a request.
+        measure: goes through the extents of all records.
         roots_here: on this machine.
 
     Raises:
@@ -201,8 +218,9 @@ def agree_cache(
         if source is None:
             return None
         library, silence = share.find_library(job) if roots > 1 else (None, "")
-        size, left = measure(source), _take_file(wish.cache, source, team, roots, roots_here)
-        return _Offer(_room(wish.cache, source, roots, roots_here), size, silence, left)
+        size, beside = measure(source)
+        left = _take_file(wish.cache, source, team, roots, roots_here)
+        return _Offer(_room(wish.cache, source, roots, roots_here, beside), size, silence, left)
 
     # One for each team, in the order of their first ranks, which are the roots.
     offers = [one for one in job.together(offer) if one is not None]
@@ -217,14 +235,13 @@ def agree_cache(
 
     taken = [one for one in job.together(take) if one is not None]
     own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
-    text = _told(taken, silence)
+    reason = Reason("keyword", _told(taken, silence))
     if silence:
         library = None
-        tell(f"cache: {text}")
-    is_whole, are_sent = taken[0].held >= taken[0].whole, not silence and roots > 1
+        tell(f"cache: {reason.text}")
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
-    counts, reason = (taken[0].held_records, taken[0].homed), Reason("keyword", text)
-    return Caching(own, True, is_whole, *counts, buffer_bytes, are_sent, library, reason)
+    are_sent = not silence and roots > 1
+    return Caching(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
 
 
 def _store(
@@ -296,8 +313,25 @@ def _take_file(
     return None if file is None else file.left
 
 
-def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here: int) -> Room:
-    """Return how many bytes a root keeps at most.
+def refuse_memory(source: RootSource, need: int, window_bytes: int, roots_here: int) -> None:
+    """Refuse a cache that a root has not the memory for, beside its window.
+
+    Raises:
+        MemoryError: this machine has less, for each of so many roots.
+    """
+    available = available_bytes() // roots_here
+    if need + window_bytes > available:
+        raise MemoryError(
+            f"{source.index.path}: cache: {need >> 20} MiB of memory, and {window_bytes >> 20} "
+            f"MiB of window beside it, are more than the {available >> 20} MiB that each of the "
+            f"{roots_here} roots of this machine can get"
+        )
+
+
+def _room(
+    cache: Cache | str | None, source: RootSource, roots: int, roots_here: int, window_bytes: int
+) -> Room:
+    """Return how many bytes a root keeps at most, beside its window.
 
     Raises:
         MemoryError: it has not the memory that was asked for.
@@ -305,17 +339,13 @@ def _room(cache: Cache | str | None, source: RootSource, roots: int, roots_here:
     from lmdbio.planning.homes import Room
 
     disk = _disk_room(cache, source, roots_here)
-    available = available_bytes() // roots_here
     if not isinstance(cache, Cache):
-        return Room(available // AUTO_PART, disk)
+        left = max(0, available_bytes() // roots_here - window_bytes)
+        return Room(left // AUTO_PART, disk)
     memory = int(cache.memory)
     parts = 1 if cache.placement == "copies" else roots
     need = min(memory, source.engine.size() // parts)
-    if need > available:
-        raise MemoryError(
-            f"{source.index.path}: cache: {need >> 20} MiB of memory are more than the "
-            f"{available >> 20} MiB that each of the {roots_here} roots of this machine can get"
-        )
+    refuse_memory(source, need, window_bytes, roots_here)
     return Room(memory, disk)
 
 

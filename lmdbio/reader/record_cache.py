@@ -11,13 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from lmdbio import _core, share
-from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.keepers import refuse_counting, room_of
 from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.caching import Caching
+from lmdbio.reader.caching import Caching, Measured, refuse_memory
 from lmdbio.reader.record_store import RecordStore, record_lengths
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
@@ -48,7 +47,7 @@ def agree_records(
     cache: Cache,
     schedule: Schedule,
     source: RootSource | None,
-    measure: Callable[[RootSource], int],
+    measure: Callable[[RootSource], Measured],
     *,
     roots_here: int,
 ) -> Caching:
@@ -77,8 +76,8 @@ def agree_records(
         if source is None:
             return None
         library, silence = share.find_library(job) if is_exchanged else (None, "")
-        measure(source)
-        taken.append(_take(cache, source, schedule.count, roots_here))
+        beside = measure(source).window_bytes
+        taken.append(_take(cache, source, schedule.count, roots_here, beside))
         return _Offer(int(cache.memory), silence)
 
     offers = [one for one in job.together(take) if one is not None]
@@ -98,7 +97,7 @@ def agree_records(
 
 
 def _take(
-    cache: Cache, source: RootSource, count: int, roots_here: int
+    cache: Cache, source: RootSource, count: int, roots_here: int, window_bytes: int
 ) -> tuple[_core.Memory, int]:
     """Take a root's memory; the system gives it page by page, when it is used.
 
@@ -108,17 +107,13 @@ def _take(
     Raises:
         MemoryError: there is less.
     """
-    lengths, available = record_lengths(source, count), available_bytes() // roots_here
+    lengths = record_lengths(source, count)
     cell, size = _core.ROW_ALIGNMENT, min(int(cache.memory), int(room_of(lengths).sum()))
     if cache.placement == "next":
         cell = cell_bytes(lengths)
         most = int((-(-lengths.astype(np.int64) // cell)).sum())
         size = min(cell_count(int(cache.memory), cell), most) * cell
-    if size > available:
-        raise MemoryError(
-            f"{source.index.path}: cache: {size >> 20} MiB of memory are more than the "
-            f"{available >> 20} MiB that each of the {roots_here} roots of this machine can get"
-        )
+    refuse_memory(source, size, window_bytes, roots_here)
     return _core.MappedMemory(max(1, size)), cell
 
 

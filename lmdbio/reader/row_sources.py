@@ -14,8 +14,8 @@ from lmdbio import _core, share
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.schedule import Schedule
-from lmdbio.reader.block_size import Sizing
-from lmdbio.reader.caching import Caching, Wish, agree_cache
+from lmdbio.reader.block_size import Sizing, copied_window_bytes
+from lmdbio.reader.caching import Caching, Measured, Wish, agree_cache
 from lmdbio.reader.local import assign
 from lmdbio.reader.phases import Sliced
 from lmdbio.reader.roots import RootSource
@@ -112,9 +112,10 @@ def agree_row_sources(
         schedule: by which sizes are settled: strided where it is to be local.
     """
 
-    def measure(source: RootSource) -> int:
+    def measure(source: RootSource) -> Measured:
         measure_extents(job, sizing, source, roots_here)
-        return sizing.request_bytes_max
+        window_bytes = copied_window_bytes(sizing, source.mode.block_iterations)
+        return Measured(sizing.request_bytes_max, window_bytes)
 
     if isinstance(wish.cache, Cache) and wish.cache.placement in RECORD_PLACEMENTS:
         from lmdbio.reader.record_cache import agree_records  # others begin sooner without it

@@ -31,8 +31,6 @@ VENDORS = {"mpich": "MPICH", "openmpi": "Open MPI"}
 TIMEOUT_S = 90
 #: For MPICH, which then tells its ranks that they run on two nodes.
 TWO_NODES = {"MPIR_CVAR_NUM_CLIQUES": "2", "MPIR_CVAR_CLIQUES_BY_BLOCK": "1"}
-#: MPICH: ranks that wait let others run, too: tests have more of them than a machine has cores.
-MPICH = {"MPIR_CVAR_ENABLE_HEAVY_YIELD": "1"}
 #: Open MPI: networks are not looked for, which takes a second; ranks that wait let others run;
 #: root may run it, as in containers.
 OPEN_MPI = {
@@ -82,9 +80,10 @@ class Mpi:
         environ.pop("LMDBIO_RANKS_PER_NODE", None)
         for library in sorted(Path(self.mpiexec).resolve().parents[1].glob("lib/libmpi.so.*")):
             environ["MPI4PY_LIBMPI"] = str(library)
-        environ |= OPEN_MPI if self.name == "openmpi" else MPICH
-        if self.name == "openmpi" and len(environ.get("TMPDIR", "")) > TEMPORARY_CHARACTERS_MAX:
-            del environ["TMPDIR"]
+        if self.name == "openmpi":
+            environ |= OPEN_MPI
+            if len(environ.get("TMPDIR", "")) > TEMPORARY_CHARACTERS_MAX:
+                del environ["TMPDIR"]
         return environ | (more or {})
 
     def run(

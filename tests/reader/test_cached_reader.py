@@ -14,19 +14,22 @@ import pytest
 
 import lmdbio
 from lmdbio.errors import Error, IncompatibleError
+from lmdbio.machine.choice import Reason
 from lmdbio.planning import homes
-from lmdbio.reader import caching
+from lmdbio.reader import caching, setup
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
 
-def read(path: Path, cache: Any, **more: Any) -> tuple[list[tuple[int, bytes]], Reader]:
+def read(
+    path: Path, cache: Any, batch: int = 7, **more: Any
+) -> tuple[list[tuple[int, bytes]], Reader]:
     words = {"shuffle": "global", "seed": 2, "epochs": 3, **more}
-    with Reader(path, 7, cache=cache, **words) as reader:
+    with Reader(path, batch, cache=cache, **words) as reader:
         told = [
-            (index, bytes(batch[i]))
-            for batch in reader
-            for i, index in enumerate(batch.indices.tolist())
+            (index, bytes(rows[i]))
+            for rows in reader
+            for i, index in enumerate(rows.indices.tolist())
         ]
     return told, reader
 
@@ -149,10 +152,26 @@ def test_modes_that_seek_keep_nothing(path: Path) -> None:
 
 def test_memory_that_is_not_there_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(caching, "available_bytes", lambda: 1 << 20)
-    with pytest.raises(MemoryError, match=r"data\.mdb: cache: \d+ MiB of memory are more"):
+    why = r"data\.mdb: cache: \d+ MiB of memory, and \d+ MiB of window beside it, are more than"
+    with pytest.raises(MemoryError, match=why):
         Reader(path, 7, cache="memory=8G")
-    # As much as it needs, and no more, has to be there.
+    # As much as it needs, and no more, has to be there, and the window's room beside it.
     Reader(path, 7, cache="memory=512K").close()
+    with pytest.raises(MemoryError, match=why):
+        Reader(path, COUNT, cache="memory=512K")
+
+
+def test_automatic_caches_leave_the_window_its_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(caching, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(
+        setup, "choose_cache", lambda *_, **__: caching.Wish("auto", Reason("facts", "a test"))
+    )
+    monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
+    for size, least, most in ((1, 400 << 10, 512 << 10), (8, 0, 400 << 10)):
+        reader = read(path, "auto", batch=size)[1]
+        assert least < reader.stats().warm_bytes <= most, size
 
 
 def rewrite(path: Path) -> None:

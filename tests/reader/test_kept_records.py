@@ -18,7 +18,7 @@ from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
 from lmdbio.planning.kept_sources import cell_bytes, cell_count
 from lmdbio.planning.placement import next_use
-from lmdbio.reader import holdings, record_cache, recurring
+from lmdbio.reader import caching, holdings, recurring
 from lmdbio.reader.reader import Reader
 from tests.reader.support import KEPT_COUNT as COUNT
 
@@ -176,9 +176,11 @@ def test_modes_that_seek_keep_nothing(path: Path) -> None:
 
 
 def test_memory_that_is_not_there_is_an_error(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(record_cache, "available_bytes", lambda: 1 << 20)
+    monkeypatch.setattr(caching, "available_bytes", lambda: 1 << 20)
     for placement in PLACEMENTS:
-        with pytest.raises(MemoryError, match=r"data\.mdb: cache: \d+ MiB of memory are more"):
+        with pytest.raises(
+            MemoryError, match=r"data\.mdb: cache: \d+ MiB of memory, and \d+ MiB of"
+        ):
             read(path, lmdbio.Cache("8G", placement=placement))
         # As much as it needs, and no more, has to be there.
         read(path, lmdbio.Cache("512K", placement=placement))

@@ -15,6 +15,7 @@ from lmdbio.machine.measured import tier_rate
 from lmdbio.tuning.memory import CHUNK_BYTES, measure_memory
 
 
+@pytest.mark.alone
 def test_each_number_of_threads_has_a_rate() -> None:
     made = measure_memory(seconds=0.05)
     most = len(os.sched_getaffinity(0))
