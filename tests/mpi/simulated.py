@@ -34,7 +34,7 @@ from lmdbio.reader.reader import Reader
 from lmdbio.simulate import SCENARIOS, Outcome, Policy, Tier, run_reader, run_readers
 
 COMM = MPI.COMM_WORLD
-REQUEST, SETS = 8192, 6
+REQUEST, SETS, NODES_MAX = 8192, 6, 4
 #: Shapes of each policy, and those whose counts must have been compared.
 SHAPES = int(sys.argv[2])
 COMPARED_MIN = 3 * SHAPES // 4
@@ -72,8 +72,8 @@ def make_sets(folder: Path, chance: random.Random) -> list[tuple[str, Extents]]:
 
 def shape_of(chance: random.Random, extents: Extents, folder: Path) -> tuple[Job, int]:
     """Return a job, with the tiers that a policy chooses from, and the ranks of a node."""
-    ranks = chance.choice([n for n in (2, 3, 4) if n <= COMM.size])
-    per_node = chance.choice([n for n in (1, 2, 4) if ranks % n == 0])
+    ranks = chance.choice([n for n in (2, 3, 4, 6, 8, 12, 16) if n <= COMM.size])
+    per_node = chance.choice([n for n in (1, 2, 4) if ranks % n == 0 and ranks // n <= NODES_MAX])
     nodes = ranks // per_node
     share = int((extents["offset"] + extents["length"]).max()) // nodes
     memory, disk = int(chance.choice([0.3, 0.7, 1.5]) * share), chance.choice([0, 0, 0.4])
