@@ -169,8 +169,8 @@ class Reader:
         self._options, self._window, self._thread = setup.options, setup.window, setup.thread
         self.rank, self.size = setup.rank, setup.size
         self.mode, self.turns, self.windows = setup.mode, setup.turns, setup.windows
-        self.caching, self.count, self.schedule = setup.caching, setup.count, setup.schedule
-        self._iterations = setup.schedule.iterations
+        self.caching, self.facts, self.schedule = setup.caching, setup.facts, setup.schedule
+        self._iterations, self.count = setup.schedule.iterations, setup.facts.count
         self._lent = LentBatches(setup.window, setup.schedule, setup.rank, setup.options.slots)
         self._next = 0
         self._ended = self._closed = False

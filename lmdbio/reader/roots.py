@@ -160,6 +160,11 @@ class DataSetFacts:
     digest: bytes | None = None
     staggerings: tuple[Staggering, ...] = ()
 
+    @property
+    def state(self) -> tuple[int, int, int]:
+        """The state of the database, by which another one is told: equal on all ranks."""
+        return self.meta, self.txnid, self.count
+
     def is_same_file(self, other: DataSetFacts) -> bool:
         """Return whether both names stand for one file."""
         return self.meta == other.meta and self.identity.is_same_file(other.identity)

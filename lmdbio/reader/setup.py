@@ -65,7 +65,7 @@ class Setup:
         turns: why it has so many tokens.
         windows: whether roots read whole windows of the order in slices, and why.
         caching: whether roots keep parts of the file, and why.
-        count: records of the data set.
+        facts: of the data set, as the first root sees it.
         schedule: says which rank uses which records in which iteration.
         window: this rank's view of its node's.
         thread: reads for this rank's team; None where another rank does.
@@ -78,7 +78,7 @@ class Setup:
     turns: Reason
     windows: Reason
     caching: Reason
-    count: int
+    facts: DataSetFacts
     schedule: Schedule
     window: share.NodeWindow
     thread: RootThread | None
@@ -161,9 +161,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
     if wish.is_warm:
         _wait_warm(job, thread, window)  # over the job, 1 MEETING
     reasons = turns, rows.windows.reason, rows.caching.reason
-    return Setup(
-        options, job.rank, job.size, mode, *reasons, facts.count, schedule, window, thread
-    )
+    return Setup(options, job.rank, job.size, mode, *reasons, facts, schedule, window, thread)
 
 
 def _supply(

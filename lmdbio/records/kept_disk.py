@@ -44,8 +44,9 @@ PAGE_BYTES = _core.CHECKED_PAGE_BYTES
 DAMAGED_MAX = 1024
 #: A disk of this machine begins a request so quickly that more unneeded bytes take longer to read.
 GAP_BYTES_MAX = 4 << 10
-#: A disk that has done nothing for so long is waited for no more, and asked again after so long.
-STUCK_SECONDS, RETRY_SECONDS = 5.0, 10.0
+#: A disk that has done nothing for so long is waited for no more, and asked again after so long:
+#: each time twice as long, up to a bound.
+STUCK_SECONDS, RETRY_SECONDS, RETRY_SECONDS_MAX = 2.0, 10.0, 600.0
 #: Bytes that are written at once.
 WRITE_BYTES = 4 << 20
 #: Requests in flight.
@@ -110,7 +111,8 @@ class KeptDisk:
         self._lock = Lock()
         self.is_over = self.is_full = False
         self.damaged_pages = 0
-        self._stuck_s = -RETRY_SECONDS
+        self._stuck_s, self._patience = -RETRY_SECONDS, 1
+        self._stuck_write: Future[bool] | None = None  # that was waited for in vain
         self._written_s = 0.0  # when the writer last began or ended something
         fork.register(self)
 
@@ -129,9 +131,14 @@ class KeptDisk:
         return int(np.count_nonzero(self._sums)) * PAGE_BYTES
 
     @property
+    def _retry_s(self) -> float:
+        """When the disk is asked again, by ``time.monotonic``."""
+        return self._stuck_s + min(self._patience * RETRY_SECONDS, RETRY_SECONDS_MAX)
+
+    @property
     def is_away(self) -> bool:
         """Whether the disk has failed, or did not answer lately: the data file serves."""
-        return self.is_over or monotonic() < self._stuck_s + RETRY_SECONDS
+        return self.is_over or monotonic() < self._retry_s
 
     @property
     def left(self) -> Flags:
@@ -159,7 +166,10 @@ class KeptDisk:
 
     def _note_stuck(self) -> None:
         with self._lock:
-            was_away, self._stuck_s = self.is_away, monotonic()
+            was_away, now_s = self.is_away, monotonic()
+            if not was_away and self._stuck_s > 0:
+                self._patience *= 2
+            self._stuck_s = now_s
         if not was_away:
             tell(f"{self.path}: does not answer; the data file serves meanwhile", WARNING)
 
@@ -303,6 +313,9 @@ class KeptDisk:
         count = int(self._page_ends[grains[-1]]) - first
         if writer is None or self.is_full or self.is_away:
             return None
+        stuck = self._stuck_write
+        if stuck is not None and not stuck.done():
+            return None  # it would wait behind that one
         try:
             return writer.submit(partial(self._write, memory, address, first, count))
         except RuntimeError:  # it is closed, or the interpreter ends
@@ -328,6 +341,7 @@ class KeptDisk:
         begun_s = monotonic()
         while not wait([one], _core.SLICE_MS / 1000).done:
             if self.is_away or monotonic() > max(begun_s, self._written_s) + STUCK_SECONDS:
+                self._stuck_write = one
                 self._note_stuck()
                 return False
         return not one.cancelled() and one.exception() is None and one.result()

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -42,10 +43,10 @@ READER_WORDS = (
 )
 
 
-def joint_path(
-    source: object, assignment: str, options: Mapping[str, Any], *, keys: bool
-) -> str | os.PathLike[str]:
-    """Return the path of the file that ranks are to keep together.
+def joint_path(source: object, assignment: str, options: Mapping[str, Any], *, keys: bool) -> str:
+    """Return the path of the file that ranks are to keep together, from the root folder on.
+
+    It is opened again after a jump, whatever folder the process is in then.
 
     Args:
         options: that are for the Reader.
@@ -67,7 +68,7 @@ def joint_path(
     if others:
         known = ", ".join(READER_WORDS)
         raise ValueError(f"{together}: it has no {', '.join(others)}; it has {known}")
-    return source
+    return str(Path(os.fsdecode(source)).absolute())
 
 
 class JointBatches:
@@ -76,6 +77,7 @@ class JointBatches:
     Each epoch is begun by all ranks alike, so that all go on with a Reader, or make a new one.
 
     Args:
+        path: of the file.
         open_reader: makes a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
         decode: makes the ``DecodedBatches`` of a Reader, given its ``rows``.
         shuffle, drop_last, even: of all epochs.
@@ -84,6 +86,7 @@ class JointBatches:
 
     def __init__(
         self,
+        path: str,
         open_reader: Callable[..., Reader],
         decode: Callable[..., DecodedBatches],
         *,
@@ -96,14 +99,39 @@ class JointBatches:
         self._steps = Steps(drop_last=bool(drop_last), even=bool(even))
         self._done = Stats()  # of Readers that were closed
         self._is_closed, self._pid = False, os.getpid()
+        self._path = path
+        self._state: tuple[int, ...] | None = None  # of the database
         self._sequence: _Sequence | None = None
         self._sequence = self._open(0, 0, operator.index(seed))
         reader = self._sequence.reader
         self.count, self.caching = reader.count, reader.caching
 
     def _open(self, epoch: int, used: int, seed: int) -> _Sequence:
-        start = replace(self._steps, epoch=epoch, used=used)
-        return _Sequence(self._open_reader(start=start, seed=seed), seed, self._decode)
+        """Make a Reader. Collective.
+
+        Raises:
+            Error: the file is another one than at first, or was written to; on all ranks alike.
+            As ``Reader``.
+        """
+        start, changed = (
+            replace(self._steps, epoch=epoch, used=used),
+            "was written to, or replaced",
+        )
+        try:
+            reader = self._open_reader(start=start, seed=seed)
+        except ValueError as error:
+            if self._state is None:
+                raise
+            raise Error(f"{self._path}: {changed}, since this Loader was made: {error}") from error
+        state = reader.facts.state
+        self._state = self._state or state
+        if state != self._state:
+            reader.close()  # all ranks are here, and see the same
+            raise Error(
+                f"{self._path}: {changed}, since this Loader was made, which has {self.count} "
+                f"records: it has {reader.count} now; make a new Loader"
+            )
+        return _Sequence(reader, seed, self._decode)
 
     def begin(self, epoch_slice: EpochSlice, cursor: EpochCursor) -> JointEpoch:
         """Return the batches of the rest of an epoch; those of an earlier one end.

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from lmdbio.records.joined import JoinedRecords
 from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
 from lmdbio.records.records import Records
 
-__all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "keep_part", "refuse_words"]
+__all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
 
 ASSIGNMENTS = ("strided", "local")
 #: torchrun's word for the processes of this machine.
@@ -74,6 +75,13 @@ def as_cache(given: Cache | str | None, assignment: str) -> Cache | str | None:
     if given.placement != "home" or given.warm == "window":
         raise ValueError("a Loader's cache has placement='home', and warm='demand' or 'preload'")
     return given
+
+
+def from_root(cache: Cache | str) -> Cache | str:
+    """Return the same cache with its folder named from the root folder on."""
+    if not isinstance(cache, Cache) or cache.disk is None:
+        return cache
+    return replace(cache, disk=str(Path(cache.disk).absolute()))
 
 
 def refuse_words(source: object, options: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from lmdbio.system.warn import warn
 from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
 from lmdbio.torch.decoding import DecodedBatches, Decoder
 from lmdbio.torch.joint import JointBatches, JointEpoch, joint_path
-from lmdbio.torch.keeping import as_cache, keep_part, refuse_words
+from lmdbio.torch.keeping import as_cache, from_root, keep_part, refuse_words
 from lmdbio.torch.resume import (
     STATE_VERSION,
     Communicator,
@@ -138,12 +138,13 @@ class Loader:
         order = {"shuffle": shuffle, "seed": seed, "drop_last": drop_last, "even": even}
         if cache is not None and comm is not None:
             path = joint_path(source, assignment, options, keys=keys)
+            cache = from_root(cache)
             open_reader = partial(Reader, path, batch_size * place[1], comm=comm, cache=cache)
             decoder = Decoder(transform, self._collate, buffers=buffers)
             decode = partial(
                 DecodedBatches, decoder=decoder, threads=self._threads.threads, ahead=ahead
             )
-            self._joint = JointBatches(partial(open_reader, **options), decode, **order)
+            self._joint = JointBatches(path, partial(open_reader, **options), decode, **order)
             count = self._joint.count
         else:
             if cache is not None:

@@ -8,6 +8,7 @@ other ranks, with a cache or without one.
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import sys
 import tempfile
@@ -15,11 +16,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import lmdb
+from data import write
 from mpi4py import MPI
 
 from lmdbio import Cache
 from lmdbio.cache import clear, find
-from lmdbio.errors import PeerError
+from lmdbio.errors import Error, PeerError
 from lmdbio.planning import homes
 from lmdbio.planning.mode import ALL_RANKS, Mode
 from lmdbio.torch import Loader
@@ -242,6 +245,42 @@ def a_failure_ends_the_loops_of_all(path: str) -> None:
     COMM.barrier()
 
 
+def a_jump_to_another_state_of_the_file_is_refused(folder: str) -> None:
+    """The file has more records, fewer, or as many others: all ranks are told, and no hang."""
+    values = [b"%d" % i for i in range(60)]
+    path = Path(folder) / "written"
+    for count in (80, 20, 60):
+        if COMM.rank == 0:
+            write(path, values)
+        COMM.barrier()
+        words = {"shuffle": True, "comm": COMM, "cache": "memory=1M", "collate_fn": list}
+        with Loader(str(path), 2, **words) as loader:
+            begun = iter(loader)
+            for _ in range(2):
+                next(begun)
+            state = loader.state_dict() | {"used": 30}
+            begun.close()
+            COMM.barrier()
+            if COMM.rank == 0:
+                with lmdb.open(str(path), map_size=1 << 28) as env, env.begin(write=True) as txn:
+                    for i in range(60, count):
+                        txn.put(b"%08d" % i, b"new")
+                    for i in range(count, 60):
+                        txn.delete(b"%08d" % i)
+                    txn.put(b"%08d" % 0, b"new")
+            COMM.barrier()
+            loader.load_state_dict(state)
+            try:
+                next(iter(loader))
+            except Error as error:
+                assert "written to, or replaced" in str(error), error
+            else:
+                raise AssertionError(count)
+        COMM.barrier()
+        if COMM.rank == 0:
+            shutil.rmtree(path)
+
+
 def main() -> None:
     chance = random.Random(COMM.size)
     folder = COMM.bcast(tempfile.mkdtemp() if COMM.rank == 0 else None)
@@ -256,6 +295,7 @@ def main() -> None:
     for moment in range(4):
         ctrl_c_loses_no_batch(SETS[0], moment)
     a_failure_ends_the_loops_of_all(SETS[1])
+    a_jump_to_another_state_of_the_file_is_refused(folder)
     every = COMM.allreduce(told["peers"])
     assert (every > 0) == (COMM.size > 1)
     if COMM.rank == 0:
