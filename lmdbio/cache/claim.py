@@ -22,6 +22,8 @@ __all__ = ["claim", "room_on_disk", "state_of"]
 
 #: So much of what is free on a disk is taken where nothing is said: a half.
 DISK_PART = 2
+#: Jobs of which each has a file of its own in one folder, at most.
+JOBS_MAX = 1000
 #: Less than this part of a cache file is header and sums.
 SUM_PART = 512
 
@@ -60,7 +62,7 @@ def claim(
     Raises:
         OSError: the folder is not there, or cannot be written to.
     """
-    numbers = list(range(number, NUMBERS_MAX, count))
+    numbers = list(range(number, number + count * JOBS_MAX, count))
     if is_alone:
         numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
     file = CacheFile.take(folder, source, numbers)

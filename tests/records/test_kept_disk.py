@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +187,16 @@ def test_parts_have_files_of_their_own_numbers(path: Path, folder: Path) -> None
     for part in (2, 0, 1):
         assert job(path, folder, 0, ROOM, part=part, parts=3).warm_bytes == 0
     assert len(find(folder)) == 3
+
+
+def test_two_jobs_of_very_many_processes_have_a_file_for_each(path: Path, folder: Path) -> None:
+    with ExitStack() as stack:
+        for _ in range(2):
+            records, _ = opened(path, folder, part=12_000, parts=12_001)
+            stack.callback(records.close)
+            read(records, some(1))
+        files = sorted(entry.name for entry in folder.iterdir())
+        assert [name.split(".")[0].split("-")[-1] for name in files] == ["12000", "24001"]
 
 
 def test_two_jobs_in_one_folder_have_a_file_each(path: Path, folder: Path) -> None:
