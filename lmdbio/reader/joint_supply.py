@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from time import monotonic_ns
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,9 +28,6 @@ import numpy.typing as npt
 from lmdbio import _core, share
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Missed, StageCounter, Stats
-from lmdbio.planning.homes import HomeSources
-from lmdbio.planning.kept_sources import KeptSources, OwnSources
-from lmdbio.planning.mixed_sources import MixedSources
 from lmdbio.planning.order import Epochs
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.schedule import Schedule
@@ -39,15 +37,18 @@ from lmdbio.reader.flight import Flight
 from lmdbio.reader.flow_control import NAP_SHARE
 from lmdbio.reader.hold_up import HoldUp
 from lmdbio.reader.holdings import Holding, Holdings
-from lmdbio.reader.home import Home
-from lmdbio.reader.home_store import HomeStore
-from lmdbio.reader.mixed import MixedWindows
-from lmdbio.reader.record_store import RecordStore
 from lmdbio.reader.roots import RootSource
 from lmdbio.reader.rows import END_MS_MAX, Assembly, Counting, FileRows, Rows
 from lmdbio.reader.supply import PendingBlock
 from lmdbio.reader.windows import Windows
 from lmdbio.system.log import tell
+
+if TYPE_CHECKING:
+    from lmdbio.planning.homes import HomeSources
+    from lmdbio.planning.kept_sources import KeptSources, OwnSources
+    from lmdbio.planning.mixed_sources import MixedSources
+    from lmdbio.reader.home_store import HomeStore
+    from lmdbio.reader.record_store import RecordStore
 
 __all__ = ["JointSupply", "supply_jointly"]
 
@@ -58,7 +59,7 @@ PATIENCE, PATIENCE_SECONDS_MIN, PATIENCE_SECONDS_MAX = 8, 1.0, 4.0
 NAP_MS_MIN, NAP_MS_MAX = 1, 25
 
 #: Says who brings what.
-AnySources = Sources | HomeSources | MixedSources | KeptSources | OwnSources
+AnySources: TypeAlias = "Sources | HomeSources | MixedSources | KeptSources | OwnSources"
 I64 = npt.NDArray[np.int64]
 U64 = npt.NDArray[np.uint64]
 
@@ -364,6 +365,38 @@ def _is_guarded() -> None:
     """Nothing: all rows of a block are of windows, and rows, that were guarded."""
 
 
+def _open_home(
+    source: RootSource,
+    schedule: Schedule,
+    store: HomeStore,
+    options: PlanOptions,
+    buffers: WindowBuffers,
+    stage_bytes_max: int,
+    exchange: share.Exchange | None,
+    counter: StageCounter,
+) -> tuple[AnySources, Holdings]:
+    """Return which root brings what by a schedule, and what this one holds, besides its home."""
+    home = replace(store.sources, schedule=schedule)
+    store = replace(store, sources=home)
+    if buffers.count:
+        from lmdbio.planning.mixed_sources import MixedSources
+        from lmdbio.reader.mixed import MixedWindows
+
+        mixed, size = MixedSources(home), options.request_bytes_max
+        return mixed, MixedWindows(source, store, mixed, size, buffers, exchange, counter)
+    if any(store.spares):
+        from lmdbio.reader.copied import CopyingHome, with_copies
+
+        store = with_copies(store, source)
+        if store.sources is not home:
+            return store.sources, CopyingHome(
+                source, store, options, stage_bytes_max, exchange, counter
+            )
+    from lmdbio.reader.home import Home
+
+    return home, Home(source, store, options, stage_bytes_max, exchange, counter)
+
+
 def supply_jointly(
     source: RootSource,
     schedule: Schedule,
@@ -387,31 +420,21 @@ def supply_jointly(
     sources: AnySources
     holdings: Holdings
     options = PlanOptions(source.choice.gap_bytes_max, request_bytes_max)
-    if isinstance(held, HomeStore):
-        home = replace(held.sources, schedule=schedule)
-        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
-        store = replace(held, sources=home)
-        if any(store.spares):
-            from lmdbio.reader.copied import CopyingHome, with_copies
-
-            store = with_copies(store, source)
-        if buffers.count:
-            sources = MixedSources(home)
-            holdings = MixedWindows(
-                source, store, sources, request_bytes_max, buffers, exchange, counter
-            )
-        else:
-            sources = store.sources
-            make = CopyingHome if sources is not home else Home
-            holdings = make(source, store, options, stage_bytes_max, exchange, counter)
-    elif isinstance(held, RecordStore):
-        options = replace(options, gap_bytes_max=0)
-        sources, holdings = held.open(source, schedule, options, exchange, counter)
-    else:
+    if isinstance(held, Epochs):
         sources = Sources(schedule, held)
         holdings = Windows(
             source, schedule, sources, team, request_bytes_max, buffers, exchange, counter
         )
+    else:
+        from lmdbio.reader.home_store import HomeStore  # others begin sooner without it
+
+        options = replace(options, gap_bytes_max=0)  # no byte is read that is not needed
+        if isinstance(held, HomeStore):
+            sources, holdings = _open_home(
+                source, schedule, held, options, buffers, stage_bytes_max, exchange, counter
+            )
+        else:
+            sources, holdings = held.open(source, schedule, options, exchange, counter)
     return JointSupply(
         source, schedule, sources, holdings, team, window, options, exchange, counter
     )

@@ -16,7 +16,6 @@ from lmdbio.observe.stats import Rest, StageCounter, Stats
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.root_mail import RootMail
 from lmdbio.reader.supply import PendingBlock, Supply
-from lmdbio.reader.warm_up import WarmUp
 
 __all__ = ["RootThread", "uncaught"]
 
@@ -143,6 +142,8 @@ class RootThread(threading.Thread):
 
     def wait_warm(self, *, is_shown: bool) -> None:
         """Wait until all is there that is to be there before the first block; raise what fails."""
+        from lmdbio.reader.warm_up import WarmUp  # others begin sooner without it
+
         with WarmUp(self._supply, is_shown=is_shown) as warm_up:
             warm_up.wait(self._filled, lambda: self.is_filling)
         if self.error is not None:
