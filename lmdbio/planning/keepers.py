@@ -12,8 +12,8 @@ others have the record from the next epoch on: in an epoch each record is used o
 
 That is what ``route`` chooses wherever memory is nearer than a peer's, and that than the file.
 
-A job that begins inside an epoch uses some records twice before others once: who uses a record
-first is then settled by the end of the next epoch, no later.
+A job that begins inside an epoch uses some records twice before others once: the first user of a
+record is then settled by the end of the next epoch, no later.
 
 Source: LBANN's data store and locality-aware loading (first); the HDMLP thesis, sections 3.2.2 and
 4.3.7 (frequency).

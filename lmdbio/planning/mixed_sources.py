@@ -1,4 +1,4 @@
-"""mixed sources: who brings what, where some records have a home and others stream. Pure.
+"""mixed sources: which root brings each row where some have a home and others stream. Pure.
 
     place       0  1  2  3  4  5  6  7  8  9        of a mixed order (``mixing``)
     record      s  h  s  s  h  s  s  h  s  s        h: has a home    s: streams

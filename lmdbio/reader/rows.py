@@ -47,8 +47,8 @@ class Counting:
         is_there: whether roots have had what they bring since before an epoch began; else it is
             counted as read from the file.
         epochs: number of each epoch, and the first row of the block behind it.
-        passing: rows of the block that were read for a round alone: from the file, whoever brings
-            them; None: there are none.
+        passing: rows of the block that were read for a round alone: they come from the file,
+            whichever root brings them; None: there are none.
     """
 
     counter: StageCounter
