@@ -25,6 +25,7 @@ from lmdbio.reader.home import Home
 from lmdbio.reader.home_store import HomeStore
 from lmdbio.reader.record_store import record_lengths
 from lmdbio.reader.roots import RootSource
+from lmdbio.reader.rows import Assembly
 from lmdbio.system.log import tell
 
 __all__ = ["CopyingHome", "with_copies"]
@@ -138,10 +139,11 @@ class CopyingHome(Home):
             return super().find(sources, run)
         return self._copies.bring(sources.records[sources.rows(run)])
 
-    def landed(self, records: I64, addresses: U64, lengths: U64) -> None:
+    def landed(self, block: Assembly) -> None:
         """Copy rows of a block that is there."""
         if self._copies is not None:
-            self._copies.take(records, addresses, lengths)
+            addresses = block.laid.offsets + np.uint64(block.data)
+            self._copies.take(block.sources.records, addresses, block.laid.lengths)
 
     def free(self) -> None:
         """Free the memory of all grains and copies."""

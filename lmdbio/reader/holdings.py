@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,10 +24,12 @@ from lmdbio.observe.stats import Source, Stats
 from lmdbio.planning.sources import BlockSources, RoundUses
 from lmdbio.reader.flight import Awaited
 
+if TYPE_CHECKING:
+    from lmdbio.reader.rows import Assembly
+
 __all__ = ["BLOCKS_AT_ONCE", "Holding", "Holdings", "KeptHoldings"]
 
 I64 = npt.NDArray[np.int64]
-U64 = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 
 #: Blocks that are looked at ahead, so that other roots find their rows whatever this one's ranks
@@ -152,7 +154,7 @@ class Holdings(ABC):
                 return holding
         return None
 
-    def landed(self, records: I64, addresses: U64, lengths: U64) -> None:  # noqa: B027
+    def landed(self, block: Assembly) -> None:  # noqa: B027 (most need nothing)
         """Take note of the rows of a block that is there, before ranks get it."""
 
     @property

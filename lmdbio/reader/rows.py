@@ -172,8 +172,7 @@ class Rows:
         signs: returns how often each root has told that it reads.
         counter: counts rows by where they came from.
         path: of the file, for the logger.
-        landed: called with the records of the rows, their addresses and lengths, when all are
-            there.
+        landed: called with the block when all rows are there.
     """
 
     def __init__(
@@ -185,7 +184,7 @@ class Rows:
         signs: Callable[[], npt.NDArray[np.uint32]],
         counter: StageCounter,
         path: str,
-        landed: Callable[[I64, U64, U64], None],
+        landed: Callable[[Assembly], None],
     ) -> None:
         self._block, self._read, self._landed = block, read, landed
         self._counter, self._path = counter, path
@@ -217,8 +216,7 @@ class Rows:
             block.copies.pop()
         if not self._read_missing(timeout_ms):
             return False
-        addresses = block.laid.offsets + np.uint64(block.data)
-        self._landed(block.sources.records, addresses, block.laid.lengths)
+        self._landed(block)
         self._times = self._times[0], monotonic_ns() / 1e9
         return True
 
