@@ -49,10 +49,14 @@ typedef struct {
     const char *(*map_cached)(lio_source *source, uint64_t bytes_max);
 } lio_page_cache;
 
+/* Before a fork, after it, and in the child. */
+typedef enum { LIO_FORK_HOLD, LIO_FORK_RELEASE, LIO_FORK_CHILD } lio_fork_step;
+
 typedef struct {
     const char *name;
     uint32_t alignment; /* of offsets, lengths and memory, in bytes; a power of two */
     bool is_ringed;     /* an io_uring may carry the reads of its descriptor */
+    bool keeps_state;   /* a read fails once the file has left the state that it was opened in */
     /* Opens `path`. NULL: the kind has no path. */
     int (*open)(const char *path, lio_source **out, lio_error *error);
     /* Reads up to read->length bytes, at least read->needed. The function adds to `*received` and
@@ -71,6 +75,14 @@ typedef struct {
     int (*fd)(const lio_source *source); /* -1: none */
     /* See lio_engine_device. NULL: the kind does not look. */
     uint64_t (*device)(const lio_source *source);
+    /* See lio_engine_cached. NULL: by the descriptor. */
+    bool (*cached)(lio_source *source, uint64_t offset, uint64_t length, uint64_t *bytes);
+    /* See lio_engine_expect_random. NULL: there is nothing to do. */
+    void (*expect_random)(lio_source *source);
+    /* Counts one owner more of the source, each of whom closes it. NULL: it has one. */
+    lio_source *(*share)(lio_source *source);
+    /* See lio_engine_hold. NULL: a fork needs nothing. */
+    void (*at_fork)(lio_source *source, lio_fork_step step);
 } lio_file_kind;
 
 /* An open file. Its owner closes it by file.kind->close(file.source). */

@@ -19,7 +19,7 @@
 /* Bytes that the kernel maps around a fault, unless its fault_around_bytes were changed. */
 enum { WINDOW_BYTES = 64 << 10 };
 
-enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
+enum { PIECE_BYTES = LIO_PIECE_BYTES, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
 
 /* The kernel's windows are aligned in memory; so are huge pages, which the page cache may have. */
 enum { ALIGNMENT = 2 << 20 };
@@ -57,10 +57,11 @@ typedef struct {
 struct lio_mapped {
     const uint8_t *map; /* a multiple of ALIGNMENT */
     uint64_t size;      /* of the mapping */
-    uint64_t last;      /* where the file's last page begins */
+    uint64_t last;      /* where the file's last page begins; of several, the end of all */
     uint64_t bytes_max;
-    int fd;
-    bool has_others; /* processors, for mapping ahead */
+    int fd;                 /* -1: of several files */
+    lio_mapped_files files; /* several */
+    bool has_others;        /* processors, for mapping ahead */
     touches *seen;
     size_t seen_bytes;
 };
@@ -156,7 +157,8 @@ static bool has_others(void)
     return sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
 }
 
-/* Maps the file to a multiple of ALIGNMENT; NULL: there is no room. */
+/* Maps the file to a multiple of ALIGNMENT, or for `fd` -1 keeps the addresses; NULL: there is no
+ * room. */
 static const uint8_t *map_aligned(int fd, size_t size)
 {
     size_t reserved = size + ALIGNMENT;
@@ -166,7 +168,7 @@ static const uint8_t *map_aligned(int fd, size_t size)
     if (room == MAP_FAILED)
         return NULL;
     map = room + (ALIGNMENT - (uintptr_t)room % ALIGNMENT) % ALIGNMENT;
-    if (mmap(map, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (fd >= 0 && mmap(map, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         (void)munmap(room, reserved);
         return NULL;
     }
@@ -190,18 +192,14 @@ static void *zeros_of_this_process(size_t size)
     return zeros;
 }
 
-lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
+/* A process that is given little room of addresses needs it for other things. */
+static lio_mapped *mapped_make(int fd, uint64_t size, uint64_t bytes_max)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
-    lio_mapped *mapped = NULL;
-    /* A process that is given little room of addresses needs it for other things. */
-    if (bytes_max < PIECE_BYTES || is_bounded() || lio_file_size(fd, &size, NULL) != LIO_OK ||
-        size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
+    lio_mapped *mapped;
+    if (bytes_max < PIECE_BYTES || is_bounded() || size > SIZE_MAX / 2)
         return NULL;
     (void)pthread_once(&once, install);
-    if (!look_at_handler())
-        return NULL;
-    mapped = calloc(1, sizeof *mapped);
+    mapped = look_at_handler() ? calloc(1, sizeof *mapped) : NULL;
     if (mapped == NULL)
         return NULL;
     mapped->size = size;
@@ -213,10 +211,32 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
         lio_mapped_close(mapped);
         return NULL;
     }
-    mapped->last = lio_round_down(size - 1, page);
     mapped->bytes_max = bytes_max;
     mapped->fd = fd;
     mapped->has_others = has_others();
+    return mapped;
+}
+
+lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
+    lio_mapped *mapped;
+    if (lio_file_size(fd, &size, NULL) != LIO_OK || size <= page ||
+        !lio_cached_bytes(fd, 0, page, &cached))
+        return NULL;
+    mapped = mapped_make(fd, size, bytes_max);
+    if (mapped != NULL)
+        mapped->last = lio_round_down(size - 1, page);
+    return mapped;
+}
+
+lio_mapped *lio_mapped_reserve(const lio_mapped_files *files, uint64_t bytes_max)
+{
+    lio_mapped *mapped = mapped_make(-1, files->size, bytes_max);
+    if (mapped != NULL) {
+        mapped->files = *files;
+        mapped->last = files->size;
+    }
     return mapped;
 }
 
@@ -242,14 +262,43 @@ static bool count_piece(lio_mapped *m)
     return false;
 }
 
+/* The file at `offset`. False: there is none. */
+static bool find_file(lio_mapped *m, uint64_t offset, lio_extent *file, bool *is_mapped)
+{
+    *file = (lio_extent){0, m->size};
+    *is_mapped = true;
+    return m->fd >= 0 || m->files.find(m->files.owner, offset, file, is_mapped);
+}
+
+/* Whether the bytes are of one file, and before its last page, which begins at `*last`. */
+static bool find_last(lio_mapped *m, uint64_t offset, uint64_t length, uint64_t *last)
+{
+    lio_extent file;
+    bool is_mapped;
+    *last = m->last;
+    if (m->fd >= 0)
+        return lio_fits(offset, length, m->last);
+    if (!m->files.find(m->files.owner, offset, &file, &is_mapped) || file.length == 0)
+        return false;
+    *last = file.offset + lio_round_down(file.length - 1, (uint64_t)sysconf(_SC_PAGESIZE));
+    return lio_fits(offset, length, *last);
+}
+
 /* Asks the kernel about a piece. */
 static bool ask(lio_mapped *m, uint64_t piece)
 {
-    uint64_t begin = piece * PIECE_BYTES, length = m->size - begin, cached = 0;
+    uint64_t begin = piece * PIECE_BYTES, length, cached = 0;
     uint32_t in_a_row = atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed);
+    lio_extent file;
     bool there;
+    if (!find_file(m, begin, &file, &there))
+        return false;
+    length = file.offset + file.length - begin;
     length = length < PIECE_BYTES ? length : PIECE_BYTES;
-    there = lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length;
+    if (m->fd >= 0)
+        there = lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length;
+    else
+        there = m->files.is_cached(m->files.owner, begin, length, (uint8_t *)(uintptr_t)m->map);
     if (!there || in_a_row < BELIEVED_FROM)
         atomic_store_explicit(&m->seen->in_a_row, there ? in_a_row + 1 : 0, memory_order_relaxed);
     return there;
@@ -286,9 +335,12 @@ static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *beli
     uint32_t second = this_second();
     bool believes = *believed && atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed) >=
                                      BELIEVED_FROM;
+    lio_extent file;
     *believed = false;
     if (!is_guarded(second))
         return false;
+    if (believes && !(find_file(m, offset, &file, &believes) && believes))
+        believes = false; /* a file that is not mapped yet has to be asked about */
     for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
          piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
@@ -357,16 +409,17 @@ static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint6
     return true;
 }
 
-static bool holds(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
+static bool holds(lio_mapped *m, uint64_t offset, uint64_t length, uint64_t *last, bool *believed)
 {
-    return length > 0 && lio_fits(offset, length, m->last) &&
+    return length > 0 && find_last(m, offset, length, last) &&
            is_there(m, offset, length, believed);
 }
 
 bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
 {
     bool believed = length > LONG_BYTES;
-    return holds(m, offset, length, &believed);
+    uint64_t last;
+    return holds(m, offset, length, &last, &believed);
 }
 
 /* Facts about the piece that a window is of. */
@@ -394,11 +447,11 @@ static bool copy_held(lio_mapped *m, uint64_t offset, uint64_t length, bool beli
                       const struct iovec *into, int count)
 {
     bool copied;
-    uint64_t begun;
-    if (!holds(m, offset, length, &believed))
+    uint64_t begun, last;
+    if (!holds(m, offset, length, &last, &believed))
         return false;
     begun = believed ? lio_now_ns() : 0;
-    copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
+    copied = copy_guarded(m->map, m->size, last, offset, into, count);
     if (believed && lio_now_ns() - begun > WAIT_NS_MIN + length / BYTES_NS_MIN && has_waited())
         atomic_store_explicit(&m->seen->in_a_row, 0, memory_order_relaxed);
     if (copied)
@@ -415,7 +468,8 @@ bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const stru
 size_t lio_mapped_untouched(lio_mapped *m, uint64_t offset, uint64_t length)
 {
     size_t found = 0;
-    if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, m->last))
+    uint64_t last;
+    if (!m->has_others || length <= LONG_BYTES || !find_last(m, offset, length, &last))
         return 0;
     for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
          window++) {
@@ -429,8 +483,8 @@ void lio_mapped_prefault(lio_mapped *m, uint64_t offset, uint64_t length)
 {
     uint8_t byte;
     struct iovec into = {.iov_base = &byte, .iov_len = 1};
-    uint64_t next;
-    if (!lio_fits(offset, length, m->last))
+    uint64_t next, last;
+    if (!find_last(m, offset, length, &last))
         return;
     for (uint64_t end = offset + length; offset < end; offset = next) {
         uint64_t window = offset / WINDOW_BYTES;

@@ -39,9 +39,28 @@
 
 typedef struct lio_mapped lio_mapped;
 
+/* Bytes that are asked about together. */
+enum { LIO_PIECE_BYTES = 256 << 10 };
+
 /* Maps the file as long as it is now, of which at most `bytes_max` are touched. `fd` is borrowed
  * until close. NULL where that cannot be, or the kernel does not say what is cached. */
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);
+
+/* Files that lie side by side in one mapping, each from a multiple of LIO_PIECE_BYTES on. They are
+ * the caller's, who maps each when it is first asked about. */
+typedef struct {
+    void *owner;
+    uint64_t size; /* of the mapping */
+    /* The file at `offset`, and whether it is mapped; false: none lies there. */
+    bool (*find)(void *owner, uint64_t offset, lio_extent *file, bool *is_mapped);
+    /* Whether all of these bytes of one file are in the page cache and the file is mapped, which this
+     * does where `map` is the address of the mapping. */
+    bool (*is_cached)(void *owner, uint64_t offset, uint64_t length, uint8_t *map);
+} lio_mapped_files;
+
+/* The same for several files, of which none is mapped yet. */
+lio_mapped *lio_mapped_reserve(const lio_mapped_files *files, uint64_t bytes_max);
+
 void lio_mapped_close(lio_mapped *mapped);
 
 /* Whether lio_mapped_copy would most likely do. */

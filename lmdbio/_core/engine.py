@@ -93,7 +93,7 @@ class Ticket:
         self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, engine.pointer)
         self._engine = engine.pointer
         self._keep = keep
-        self._status = Status(engine.path)
+        self._status = engine.told()
 
     @property
     def out(self) -> Any:
@@ -191,35 +191,36 @@ class Engine:
             )
         self.kind = kind
         self.depth = depth
-        self._status = Status(self.path)
-        out = ffi.new("lio_engine **")
-        self._status.check(
-            lib.lio_engine_open(
-                os.fsencode(self.path if opened is None else opened),
-                kind.encode(),
-                depth,
-                out,
-                self._status.error,
-            )
-        )
-        self._pointer = owned(out[0], lib.lio_engine_close)
+        status, out = self.told(), ffi.new("lio_engine **")
+        name = os.fsencode(self.path if opened is None else opened)
+        status.check(lib.lio_engine_open(name, kind.encode(), depth, out, status.error))
+        self._adopt(out[0], status)
+
+    def _adopt(self, pointer: Any, status: Status, keep: object = None) -> None:
+        """Own an engine of C's.
+
+        Args:
+            status: tells of its failures.
+            keep: what must be there as long as it is open.
+        """
+        self._status = status
+        self._pointer = owned(pointer, lib.lio_engine_close, keep)
         self._last: Callable[[], EngineCounts] = _count_nothing
         ring.follow(self)
+
+    def told(self) -> Status:
+        """Return a status that names this file."""
+        return Status(self.path)
 
     @classmethod
     def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
         """The memory engine, for tests."""
         self = cls.__new__(cls)
         self.path, self.kind, self.depth = "<memory>", "memory", depth
-        self._status = Status(self.path)
-        out = ffi.new("lio_engine **")
+        status, out = self.told(), ffi.new("lio_engine **")
         held = ffi.from_buffer("uint8_t[]", content)
-        self._status.check(
-            lib.lio_engine_open_memory(held, len(content), depth, out, self._status.error)
-        )
-        self._pointer = owned(out[0], lib.lio_engine_close, held)
-        self._last = _count_nothing
-        ring.follow(self)
+        status.check(lib.lio_engine_open_memory(held, len(content), depth, out, status.error))
+        self._adopt(out[0], status, held)
         return self
 
     def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
@@ -243,8 +244,13 @@ class Engine:
         return int(lib.lio_engine_alignment(self.pointer))
 
     @property
+    def keeps_state(self) -> bool:
+        """A read fails once the file has left the state that it was opened in."""
+        return bool(lib.lio_engine_keeps_state(self.pointer))
+
+    @property
     def fd(self) -> int:
-        """The descriptor (borrowed)."""
+        """The descriptor (borrowed); -1: there is none."""
         return int(lib.lio_engine_fd(self.pointer))
 
     @property
@@ -326,6 +332,10 @@ class Engine:
             why = ffi.string(refusal).decode()
             tell(f"{self.path}: what is cached is read by calls, not out of a mapping: {why}")
 
+    def expect_random(self) -> None:
+        """Tells the kernel not to read ahead: what is read lies anywhere. A hint."""
+        lib.lio_engine_expect_random(self.pointer)
+
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")
         lib.lio_engine_counters(self.pointer, out)
@@ -374,7 +384,7 @@ class Engine:
         """
         reads = np.ascontiguousarray(reads, READ)
         ticket = Ticket(self, keep)
-        status = Status(self.path)
+        status = self._status
         # Bytes that the page cache holds are copied at once.
         size = int(reads[0]["length"]) if len(reads) == 1 else BYTES_MAX + 1
         submit = brief_up_to("lio_engine_submit", size, BYTES_MAX)
@@ -397,7 +407,7 @@ class Engine:
         """Starts bringing bytes into the page cache, in pieces, filling no memory."""
         ticket = Ticket(self)
         ranges = np.array([(offset, length)], EXTENT)
-        status = Status(self.path)
+        status = self._status
         status.check(
             lib.lio_engine_populate(
                 self.pointer,
