@@ -60,7 +60,7 @@ int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, 
                            lio_error *error);
 
 /* Each of the files that are read as one begins at a multiple of this. */
-enum { LIO_PART_ALIGNMENT = 256 << 10 };
+enum { LIO_PART_ALIGNMENT = 4096 };
 
 /* One of them (engine_joined.h), in the state of one transaction. */
 typedef struct {

@@ -5,14 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "engine_buffered.h"
 #include "engine_mapped.h"
 #include "extent.h"
 #include "format.h"
-
-_Static_assert(LIO_PART_ALIGNMENT % LIO_PIECE_BYTES == 0, "a piece of a mapping is of one file");
 
 /* So many reads make a mapping worth while. */
 enum { MAPPED_FROM = 32 };
@@ -22,8 +21,11 @@ enum { MAPPED_FILES_MAX = 30000 };
 
 struct lio_source {
     size_t count;
-    lio_part *parts; /* sorted by base */
-    uint64_t size;   /* of all, to a multiple of LIO_PART_ALIGNMENT */
+    lio_part *parts;         /* sorted by base */
+    uint64_t *bases;         /* of the parts, close together: they are searched for each read */
+    uint64_t size;           /* of all */
+    lio_mapped_file *places; /* of the files, in the mapping */
+    atomic_bool is_untold;   /* the kernel tells this process not what a mapping has cached */
     lio_descriptors *files;
     lio_buffered known;
     _Atomic size_t owners;
@@ -31,7 +33,6 @@ struct lio_source {
     uint64_t mapped_bytes_max; /* 0: no mapping */
     atomic_uint reads;         /* of what may be cached, made and asked about, to MAPPED_FROM */
     _Atomic(lio_mapped *) mapped;
-    atomic_bool is_mapped[]; /* of each file */
 };
 
 static size_t number_of(const lio_source *source, const lio_part *part)
@@ -39,19 +40,22 @@ static size_t number_of(const lio_source *source, const lio_part *part)
     return (size_t)(part - source->parts);
 }
 
+static lio_mapped_file *place_of(const lio_source *source, const lio_part *part)
+{
+    return &source->places[number_of(source, part)];
+}
+
 /* The last part that begins at or before `offset`: the bytes there are its, or lie between it and the
  * next one. */
 static const lio_part *find_part(const lio_source *source, uint64_t offset)
 {
-    size_t low = 0, high = source->count;
-    while (high - low > 1) {
-        size_t middle = low + (high - low) / 2;
-        if (source->parts[middle].base <= offset)
-            low = middle;
-        else
-            high = middle;
+    const uint64_t *low = source->bases;
+    for (size_t left = source->count; left > 1;) {
+        size_t half = left / 2;
+        low = low[half] <= offset ? low + half : low;
+        left -= half;
     }
-    return &source->parts[low];
+    return &source->parts[low - source->bases];
 }
 
 /* The part that has all of these bytes, one at least; NULL: none. */
@@ -105,12 +109,14 @@ static int check_state(const lio_part *part, int fd, const lio_read *read, lio_e
     return code;
 }
 
-/* The same by the mapping alone; false: it has to be asked by a call. */
-static bool is_mapped_state(const lio_part *part, lio_mapped *mapped)
+/* Copies out of the mapping, if the file is in its state; false: it has to be read by a call. */
+static bool copy_mapped(lio_source *source, const lio_part *part, lio_mapped *mapped,
+                        const lio_read *read, const struct iovec *into, int count)
 {
     uint8_t body[LIO_META_BODY_BYTES];
-    struct iovec into = {.iov_base = body, .iov_len = sizeof body};
-    return lio_mapped_copy(mapped, part->base + part->meta, sizeof body, &into, 1) &&
+    lio_read meta = {part->meta, sizeof body, sizeof body, body};
+    return lio_mapped_copy(mapped, place_of(source, part), read->offset - part->base, read->length,
+                           into, count, &meta) &&
            is_state(part, body);
 }
 
@@ -169,45 +175,57 @@ static int read_one(lio_source *source, const lio_read *read, uint64_t *received
 
 /* --- the page cache ----------------------------------------------------------------------- */
 
-static bool find_file(void *owner, uint64_t offset, lio_extent *file, bool *is_mapped)
+/* Whether the kernel tells what a mapping of a file has cached: it does so to the file's owner alone, and
+ * says of others' files that all is there. */
+static bool tells(int fd)
 {
-    lio_source *source = owner;
-    const lio_part *part = part_of(source, offset, 1);
-    if (part == NULL)
-        return false;
-    *file = (lio_extent){part->base, part->size};
-    *is_mapped = atomic_load_explicit(&source->is_mapped[number_of(source, part)],
-                                      memory_order_acquire);
-    return true;
+    struct stat status;
+    return fstat(fd, &status) == 0 && (status.st_uid == geteuid() || geteuid() == 0);
 }
 
 /* Maps a file, once: nobody's bytes go away under a copy. */
-static bool map_file(lio_source *source, const lio_part *part, int fd, uint8_t *map)
+static bool map_file(lio_source *source, lio_mapped_file *file, int fd, uint8_t *map)
 {
-    atomic_bool *is_mapped = &source->is_mapped[number_of(source, part)];
-    if (atomic_load_explicit(is_mapped, memory_order_acquire))
-        return true;
     lio_descriptors_hold(source->files);
-    if (!atomic_load_explicit(is_mapped, memory_order_acquire) &&
-        mmap(map + part->base, (size_t)part->size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) !=
-            MAP_FAILED)
-        atomic_store_explicit(is_mapped, true, memory_order_release);
+    if (!atomic_load_explicit(&file->is_mapped, memory_order_acquire) &&
+        mmap(map + file->place, (size_t)file->size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) !=
+            MAP_FAILED) {
+        source->is_untold |= !tells(fd);
+        atomic_store_explicit(&file->is_mapped, true, memory_order_release);
+    }
     lio_descriptors_release(source->files);
-    return atomic_load_explicit(is_mapped, memory_order_acquire);
+    return atomic_load_explicit(&file->is_mapped, memory_order_acquire);
 }
 
-static bool is_cached(void *owner, uint64_t offset, uint64_t length, uint8_t *map)
+/* Whether all of it is cached, by the kernel's word for a mapping: the file need not be open. */
+static bool is_resident(const uint8_t *from, uint64_t length)
+{
+    unsigned char pages[LIO_PIECE_BYTES / 4096];
+    if (length > sizeof pages * 4096 ||
+        mincore((void *)(uintptr_t)from, (size_t)length, pages) != 0)
+        return false;
+    for (uint64_t page = 0; page * (uint64_t)sysconf(_SC_PAGESIZE) < length; page++)
+        if (!(pages[page] & 1))
+            return false;
+    return true;
+}
+
+static bool is_cached(void *owner, lio_mapped_file *file, uint64_t offset, uint64_t length,
+                      uint8_t *map)
 {
     lio_source *source = owner;
-    const lio_part *part = part_of(source, offset, length);
-    uint64_t cached = 0, begin = offset - (part == NULL ? 0 : part->base);
-    int fd = part == NULL ? -1 : lio_descriptors_try_take(source->files, number_of(source, part));
+    size_t number = (size_t)(file - source->places);
+    uint64_t cached = 0;
     bool found;
+    int fd;
+    if (!source->is_untold && atomic_load_explicit(&file->is_mapped, memory_order_acquire))
+        return is_resident(map + file->place + offset, length);
+    fd = lio_descriptors_try_take(source->files, number);
     if (fd < 0)
         return false;
-    found = lio_cached_bytes(fd, begin, length, &cached) && cached >= length &&
-            map_file(source, part, fd, map);
-    give(source, part);
+    found = lio_cached_bytes(fd, offset, length, &cached) && cached >= length &&
+            map_file(source, file, fd, map);
+    lio_descriptors_give(source->files, number);
     return found;
 }
 
@@ -232,8 +250,9 @@ static lio_mapped *mapping_of(lio_source *source)
     if (mapped == NULL && source->mapped_bytes_max > 0 &&
         atomic_load_explicit(&source->reads, memory_order_relaxed) < MAPPED_FROM &&
         atomic_fetch_add(&source->reads, 1) + 1 == MAPPED_FROM) {
-        lio_mapped_files files = {source, source->size, find_file, is_cached};
-        mapped = lio_mapped_reserve(&files, source->mapped_bytes_max);
+        lio_mapped_file *last = &source->places[source->count - 1];
+        mapped = lio_mapped_reserve(last->place + lio_round_up(last->size, LIO_PIECE_BYTES),
+                                    source->mapped_bytes_max, is_cached, source);
         atomic_store_explicit(&source->mapped, mapped, memory_order_release);
     }
     return mapped;
@@ -250,8 +269,7 @@ static lio_cached try_read(lio_source *source, const lio_read *read, const struc
     int fd;
     if (part == NULL)
         return LIO_CACHED_NOT;
-    if (mapped != NULL && lio_mapped_copy(mapped, read->offset, read->length, into, count) &&
-        is_mapped_state(part, mapped))
+    if (mapped != NULL && copy_mapped(source, part, mapped, read, into, count))
         return LIO_CACHED_MAPPED;
     fd = lio_descriptors_try_take(source->files, number_of(source, part));
     if (fd < 0)
@@ -273,7 +291,8 @@ static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bo
     int fd;
     if (part == NULL)
         return LIO_CACHED_NOT;
-    if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
+    if (mapped != NULL &&
+        lio_mapped_holds(mapped, place_of(source, part), offset - part->base, length))
         return LIO_CACHED_MAPPED;
     fd = lio_descriptors_try_take(source->files, number_of(source, part));
     if (fd < 0)
@@ -287,21 +306,27 @@ static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bo
 static size_t fault_count(lio_source *source, lio_extent extent)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, extent.offset, extent.length);
+    const lio_part *part = part_of(source, extent.offset, extent.length);
+    return mapped == NULL || part == NULL
+               ? 0
+               : lio_mapped_untouched(mapped, place_of(source, part), extent.offset - part->base,
+                                      extent.length);
 }
 
 static void approach(lio_source *source, uint64_t offset)
 {
-    const lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    if (mapped != NULL)
-        lio_mapped_approach(mapped, offset);
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    const lio_part *part = part_of(source, offset, 1);
+    if (mapped != NULL && part != NULL)
+        lio_mapped_approach(mapped, place_of(source, part), offset - part->base);
 }
 
 static void prefault(lio_source *source, uint64_t offset, uint64_t length)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    if (mapped != NULL)
-        lio_mapped_prefault(mapped, offset, length);
+    const lio_part *part = part_of(source, offset, length);
+    if (mapped != NULL && part != NULL)
+        lio_mapped_prefault(mapped, place_of(source, part), offset - part->base, length);
 }
 
 static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_error *error)
@@ -367,6 +392,8 @@ static void source_close(lio_source *source)
         return;
     lio_mapped_close(source->mapped);
     lio_descriptors_close(source->files);
+    free(source->places);
+    free(source->bases);
     free(source->parts);
     free(source);
 }
@@ -428,7 +455,7 @@ static int check_parts(const lio_part *parts, size_t count, lio_error *error)
     uint64_t end = 0;
     for (size_t i = 0; i < count; i++) {
         if (parts[i].base % LIO_PART_ALIGNMENT != 0 || parts[i].base < end ||
-            !lio_fits(parts[i].base, parts[i].size, INT64_MAX - LIO_PART_ALIGNMENT) ||
+            !lio_fits(parts[i].base, parts[i].size, INT64_MAX) ||
             !lio_fits(parts[i].meta, LIO_META_BODY_BYTES, parts[i].size))
             return lio_fail(error, LIO_ERR_ARGUMENT, parts[i].base, parts[i].size, end,
                             "a file of impossible size or place among others");
@@ -456,6 +483,20 @@ static int open_files(lio_source *source, const char *names, uint32_t open_max, 
     return code;
 }
 
+/* Gives each file its place in the mapping. */
+static void lay_out(lio_source *source)
+{
+    uint64_t place = 0, page = (uint64_t)sysconf(_SC_PAGESIZE);
+    for (size_t i = 0; i < source->count; i++) {
+        uint64_t size = source->parts[i].size;
+        source->bases[i] = source->parts[i].base;
+        source->places[i].place = place;
+        source->places[i].size = size;
+        source->places[i].last = lio_round_down(size - 1, page);
+        place += lio_round_up(size, LIO_PIECE_BYTES);
+    }
+}
+
 int lio_file_joined(const char *names, const lio_part *parts, size_t count, uint32_t open_max,
                     lio_file *out, lio_error *error)
 {
@@ -464,18 +505,22 @@ int lio_file_joined(const char *names, const lio_part *parts, size_t count, uint
     int code = check_parts(parts, count, error);
     if (code != LIO_OK)
         return code;
-    source = calloc(1, sizeof *source + count * sizeof source->is_mapped[0]);
-    if (source != NULL)
-        source->parts = malloc(count * sizeof *parts);
-    if (source == NULL || source->parts == NULL) {
-        free(source);
+    source = calloc(1, sizeof *source);
+    if (source == NULL)
         return lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory to join files");
-    }
-    memcpy(source->parts, parts, count * sizeof *parts);
     source->count = count;
     source->owners = 1;
-    source->size = lio_round_up(last->base + last->size, LIO_PART_ALIGNMENT);
-    code = open_files(source, names, open_max, error);
+    source->size = last->base + last->size;
+    source->parts = malloc(count * sizeof *parts);
+    source->bases = malloc(count * sizeof *source->bases);
+    source->places = calloc(count, sizeof *source->places);
+    if (source->parts != NULL && source->bases != NULL && source->places != NULL) {
+        memcpy(source->parts, parts, count * sizeof *parts);
+        lay_out(source);
+        code = open_files(source, names, open_max, error);
+    } else {
+        code = lio_fail(error, LIO_ERR_NOMEM, 0, 0, 0, "no memory to join files");
+    }
     if (code != LIO_OK) {
         source_close(source);
         return code;

@@ -112,13 +112,14 @@ static bool copy_mapped(lio_source *source, const lio_read *read, const struct i
                         int count)
 {
     lio_mapped *mapped = mapping_of(source);
-    return mapped != NULL && lio_mapped_copy(mapped, read->offset, read->length, into, count);
+    return mapped != NULL &&
+           lio_mapped_copy(mapped, NULL, read->offset, read->length, into, count, NULL);
 }
 
 static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bool sure)
 {
     lio_mapped *mapped = mapping_of(source);
-    if (mapped != NULL && lio_mapped_holds(mapped, offset, length))
+    if (mapped != NULL && lio_mapped_holds(mapped, NULL, offset, length))
         return LIO_CACHED_MAPPED;
     return lio_buffered_holds(&source->known, source->fd, offset, length, mapped != NULL || sure);
 }
@@ -126,21 +127,21 @@ static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bo
 static size_t fault_count(lio_source *source, lio_extent extent)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, extent.offset, extent.length);
+    return mapped == NULL ? 0 : lio_mapped_untouched(mapped, NULL, extent.offset, extent.length);
 }
 
 static void approach(lio_source *source, uint64_t offset)
 {
-    const lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
+    lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     if (mapped != NULL)
-        lio_mapped_approach(mapped, offset);
+        lio_mapped_approach(mapped, NULL, offset);
 }
 
 static void prefault(lio_source *source, uint64_t offset, uint64_t length)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     if (mapped != NULL)
-        lio_mapped_prefault(mapped, offset, length);
+        lio_mapped_prefault(mapped, NULL, offset, length);
 }
 
 static lio_cached try_read(lio_source *source, const lio_read *read, const struct iovec *into,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -22,11 +23,13 @@ from lmdbio.locate.open_database import OpenFile, guard_state, opening
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
 from lmdbio.provenance import (
+    Paths,
     Provenance,
     Section,
-    data_file,
+    data_files,
     find_sidecar,
     freshness,
+    in_words,
     name_text,
     orders_told,
 )
@@ -48,7 +51,7 @@ Order = Literal["key", "insertion"]
 
 
 def open_record_index(
-    path: str | os.PathLike[str],
+    path: Paths,
     *,
     db: bytes | str | None = None,
     locate: Locate = "auto",
@@ -58,10 +61,10 @@ def open_record_index(
     subdir: bool | None = None,
     vouched: bytes | None = None,
 ) -> RecordIndex:
-    """Open a database for reading records by index.
+    """Open a database for reading records by index; of several files, that of each as one.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file, or several (``provenance.data_files``).
         db: a named database, None for the main one.
         locate: "provenance" demands the provenance file, "scan" walks the tree, "auto" takes the
             provenance file when there is one that holds, says so in a warning when it does not.
@@ -87,8 +90,33 @@ def open_record_index(
     _refuse_unknown("locate", locate, Locate)
     _refuse_unknown("check", check, Check)
     _refuse_unknown("order", order, Order)
-    data = os.fspath(data_file(path, subdir))
+    files = [os.fspath(file) for file in data_files(path, subdir)]
     name = db.encode() if isinstance(db, str) else db
+    open_one = partial(
+        _open_one, name=name, locate=locate, provenance=provenance, check=check, order=order
+    )
+    if len(files) == 1:
+        return open_one(files[0], vouched=vouched)
+    if provenance is not None and not Path(provenance).is_dir():
+        raise ValueError(
+            f"{provenance}: {in_words(files)} have a provenance file each: name the folder of them"
+        )
+    from lmdbio.locate.joined import join_indexes  # others begin sooner without it
+
+    return join_indexes(files, open_one, name)
+
+
+def _open_one(
+    data: str,
+    *,
+    name: bytes | None,
+    locate: Locate,
+    provenance: str | os.PathLike[str] | None,
+    check: Check,
+    order: Order,
+    vouched: bytes | None = None,
+) -> RecordIndex:
+    """Open a database of one data file; arguments as for ``open_record_index``."""
     with opening(data, name, "pread") as file:
         found, reason = None, "scan was asked for"
         if locate != "scan":

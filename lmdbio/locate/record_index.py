@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import CorruptedError, ProvenanceError
-from lmdbio.locate.key_index import KeyIndex, Single
+from lmdbio.locate.key_index import Keys, Single
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.provenance import Provenance, Section
 from lmdbio.system.log import WARNING, tell
@@ -51,7 +51,7 @@ class RecordIndex(OpenDatabase):
 
     locate: Literal["provenance", "scan"]
     reason: str
-    _keys: KeyIndex
+    _keys: Keys
     _order: I64 | None  # the records as they were put; None: numbered in key order
     _table: _core.Extents | None
     _provenance: Provenance | None
@@ -232,6 +232,7 @@ class RecordIndex(OpenDatabase):
     def close(self) -> None:
         """Close the data file and the provenance file. May be called twice."""
         self._vouching = None  # it keeps the file open
+        self._keys.close()
         self._pages.close()
         if self._provenance is not None:
             self._provenance.close()

@@ -6,15 +6,15 @@ read no page of the tree but the metas, by which each guards its own reads.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.locate.open_database import OpenDatabase, opening
-from lmdbio.provenance import data_file
+from lmdbio.locate.open_database import OpenDatabase
+from lmdbio.locate.survey import open_database
+from lmdbio.provenance import Paths
 
 __all__ = ["SharedExtents", "open_shared_extents"]
 
@@ -35,12 +35,12 @@ class SharedExtents(OpenDatabase):
 
 
 def open_shared_extents(
-    path: str | os.PathLike[str], table: _core.Extents, *, db: bytes | str | None = None
+    path: Paths, table: _core.Extents, *, db: bytes | str | None = None
 ) -> SharedExtents:
     """Open a database of which all extents are known.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file, or several (``provenance.data_files``).
         table: dtype ``EXTENT``, shape (records,), in the order in which records are numbered.
         db: a named database, None for the main one.
 
@@ -48,9 +48,17 @@ def open_shared_extents(
         OSError, Error, LookupError: as for ``open_record_index``.
         ValueError: the database has another number of records.
     """
-    data = os.fspath(data_file(path, None))
-    name = db.encode() if isinstance(db, str) else db
-    with opening(data, name, "pread") as (pages, meta, found):
-        if found.entries != len(table):
-            raise ValueError(f"{data}: {found.entries} records, and {len(table)} extents")
-        return SharedExtents(data, name, meta, found.entries, pages, pages.size(), table)
+    found = open_database(path, db=db)
+    if found.count != len(table):
+        found.close()
+        raise ValueError(f"{found.path}: {found.count} records, and {len(table)} extents")
+    return SharedExtents(
+        found.path,
+        found.db,
+        found.meta,
+        found.count,
+        found.pages,
+        found.pages.size(),
+        table,
+        survey=found.survey,
+    )

@@ -43,7 +43,16 @@ from lmdbio.provenance.pack import (
     pack_preamble,
     zigzag,
 )
-from lmdbio.provenance.paths import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
+from lmdbio.provenance.paths import (
+    PROVENANCE_DIR,
+    Paths,
+    as_given,
+    data_file,
+    data_files,
+    find_sidecar,
+    in_words,
+    sidecar_file,
+)
 from lmdbio.provenance.section import Section
 
 __all__ = [
@@ -61,7 +70,11 @@ __all__ = [
     "Provenance",
     "Section",
     "compress",
+    "Paths",
+    "as_given",
+    "in_words",
     "data_file",
+    "data_files",
     "extents_crc",
     "find_sidecar",
     "name_text",

@@ -17,6 +17,7 @@ from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.provenance import Paths, as_given, in_words
 from lmdbio.reader.roots import DataSet
 
 __all__ = ["LOCAL", "ReaderOptions"]
@@ -36,7 +37,7 @@ class ReaderOptions:
         depth, gap_bytes_max, request_bytes_max: None: each root chooses for its node's storage.
     """
 
-    path: str
+    path: str | tuple[str, ...]
     batch_size: int
     mode: Mode | str
     assignment: str
@@ -65,7 +66,7 @@ class ReaderOptions:
     def checked(
         cls,
         *,
-        path: str | os.PathLike[str],
+        path: Paths,
         mode: Mode | str,
         assignment: str,
         shuffle: Shuffle | str | bool | None,
@@ -100,7 +101,7 @@ class ReaderOptions:
         _refuse_start(start, cache, assignment, shuffle, epochs)
         emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
         return cls(
-            path=os.fsdecode(path),
+            path=as_given(path),
             batch_size=_integer("batch_size", numbers["batch_size"], 1),
             mode=mode,
             assignment=assignment,
@@ -181,6 +182,11 @@ class ReaderOptions:
         return (
             length if self.iterations is None else min(length, self.iterations * self.batch_size)
         )
+
+    @property
+    def name(self) -> str:
+        """The data set, in words."""
+        return self.path if isinstance(self.path, str) else in_words(self.path)
 
     def data_set(self) -> DataSet:
         """Return the data set that roots open, and how they are to read it."""

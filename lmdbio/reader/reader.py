@@ -34,6 +34,7 @@ from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.provenance import Paths
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, uncaught
@@ -82,7 +83,8 @@ class Reader:
         schedule: says which rank uses which records in which iteration.
 
     Args:
-        path: the environment's folder, or its file. May differ between nodes that have copies
+        path: the environment's folder, or its file; or several files that are read as one: a
+            list, a pattern or a folder (``Records``). May differ between nodes that have copies
             of the same data.
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone. If the user frees it before
@@ -134,7 +136,7 @@ class Reader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Paths,
         batch_size: int,
         *,
         comm: Any = None,
@@ -240,7 +242,7 @@ class Reader:
             return
         if not self._window.control.wait_published(self._window.root, block):
             self._check()
-            raise Error(f"{self._options.path}: is read no more, for the main thread has ended")
+            raise Error(f"{self._options.name}: is read no more, for the main thread has ended")
 
     # --- the end --------------------------------------------------------------------------
 
@@ -355,7 +357,7 @@ class Reader:
         if not hasattr(self, "_window"):
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
-        return f"<Reader of {self._options.path}, rank {self.rank} of {self.size}, {state}>"
+        return f"<Reader of {self._options.name}, rank {self.rank} of {self.size}, {state}>"
 
 
 def _is_unused(thread: RootThread | None) -> Callable[[], bool]:
@@ -368,7 +370,7 @@ def _is_unused(thread: RootThread | None) -> Callable[[], bool]:
 
 def _note_opened(reader: Reader, begun: int, setup: Setup, counter: StageCounter) -> None:
     """Note the opening, which began at ``begun``, in a trace, and have what is read counted."""
-    path, thread = setup.options.path, setup.thread
+    path, thread = setup.options.name, setup.thread
     tracing.note("open", begun, monotonic_ns(), {"file": path})
 
     def facts(_: Reader) -> ledger.Facts:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from time import monotonic_ns
-from typing import Any, SupportsIndex, cast, overload
+from typing import Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +17,7 @@ from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
+from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
 from lmdbio.records.ahead import cut, read_ahead
 from lmdbio.records.kept import KeptBatch, KeptValues
@@ -30,7 +30,7 @@ from lmdbio.records.pending import (
 )
 from lmdbio.records.routes import Routes
 
-__all__ = ["Records"]
+__all__ = ["Records", "open_records"]
 
 
 class Records(Sequence[bytes]):
@@ -45,7 +45,9 @@ class Records(Sequence[bytes]):
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file; or several, whose records count on from
+            file to file: a list of such, a pattern (``"shards/*.lmdb"``, ``"**/data.mdb"``), or a
+            folder of them. Few of the files are open at a time.
         db: a named database, None for the main one.
         locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
         provenance: the provenance file, or the folder it is in.
@@ -73,7 +75,7 @@ class Records(Sequence[bytes]):
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Paths,
         *,
         db: bytes | str | None = None,
         locate: Locate = "auto",
@@ -90,7 +92,7 @@ class Records(Sequence[bytes]):
     ) -> None:
         begun = monotonic_ns()
         self._state: dict[str, Any] = {
-            "path": os.fspath(Path(path).absolute()),
+            "path": path,
             "db": db,
             "locate": locate,
             "provenance": provenance,
@@ -113,6 +115,9 @@ class Records(Sequence[bytes]):
             order=order,
             subdir=subdir,
         )
+        # A folder may have other files when these are opened anew.
+        seen = self._source.survey
+        self._state["path"] = as_given(path if seen is None else seen.paths, absolute=True)
         try:
             overrides = Overrides(engine, depth, request_bytes_max, gap_bytes_max)
             self.choice = choose_reading(self._source.pages, "batch", overrides)
@@ -135,14 +140,22 @@ class Records(Sequence[bytes]):
         self.__init__(**state)  # type: ignore[misc]
 
     @property
-    def given_path(self) -> str:
-        """The path that was opened, absolute: the folder, or the file."""
-        return cast(str, self._state["path"])
-
-    @property
     def path(self) -> str:
         """The data file."""
         return self._source.path
+
+    @property
+    def files(self) -> list[str]:
+        """The data files, in the order of their records."""
+        return list(self._source.paths)
+
+    def file_of(self, index: SupportsIndex) -> tuple[str, int]:
+        """Return the data file that has a record, and the record's index in it.
+
+        Raises:
+            IndexError: there is no such record.
+        """
+        return self._source.file_of(self._checked(index))
 
     @property
     def located_by(self) -> str:
@@ -180,11 +193,15 @@ class Records(Sequence[bytes]):
             IndexError: there is no such record.
             OSError, Error: the tree cannot be read, or the file has moved on.
         """
+        return self._source.key(self._checked(index))
+
+    def _checked(self, index: SupportsIndex) -> int:
+        """Return an index from the beginning; IndexError: there is no such record."""
         at, count = operator.index(index), self._source.count
         at = at + count if at < 0 else at
         if not 0 <= at < count:
             raise IndexError(f"{self.path}: record {index} of {count}")
-        return self._source.key(at)
+        return at
 
     def index_of(self, key: bytes) -> int:
         """Return the record of a key; of a key with many values, that of the first.
@@ -337,3 +354,18 @@ class Records(Sequence[bytes]):
 
 def _facts(records: Records) -> ledger.Facts:
     return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)
+
+
+def open_records(source: Paths | Records, **options: Any) -> Records:
+    """Open the records of one path, or of several; return open ones as they are.
+
+    Raises:
+        ValueError: options for open records.
+        TypeError: ``source`` is none of these.
+        OSError, Error: as ``Records``.
+    """
+    if not isinstance(source, Records):
+        return Records(source, **options)
+    if options:
+        raise ValueError(f"{', '.join(options)}: of Records that are not open yet")
+    return source

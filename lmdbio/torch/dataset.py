@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any, SupportsIndex
 
@@ -13,10 +12,10 @@ import torch.utils.data
 from torch.utils.data import default_collate, get_worker_info
 
 from lmdbio.planning.order import Epoch
+from lmdbio.provenance import Paths
 from lmdbio.records.ahead import read_ahead
-from lmdbio.records.joined import JoinedRecords, open_records
 from lmdbio.records.pending import Pending
-from lmdbio.records.records import Records
+from lmdbio.records.records import Records, open_records
 from lmdbio.torch.resume import (
     NAMES,
     Communicator,
@@ -27,10 +26,8 @@ from lmdbio.torch.resume import (
     worker,
 )
 
-__all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
+__all__ = ["AHEAD", "Dataset", "IterableDataset"]
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Source = Records | JoinedRecords
 
 #: Batches that are read and nobody has asked for, beside those that threads work at.
 AHEAD = 2
@@ -55,7 +52,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __init__(
         self,
-        source: Paths | Source,
+        source: Paths | Records,
         transform: Callable[..., Any] | None = None,
         *,
         keys: bool = False,
@@ -134,7 +131,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        source: Paths | Source,
+        source: Paths | Records,
         batch_size: int = 1,
         *,
         transform: Callable[..., Any] | None = None,
