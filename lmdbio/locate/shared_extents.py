@@ -35,7 +35,11 @@ class SharedExtents(OpenDatabase):
 
 
 def open_shared_extents(
-    path: str | os.PathLike[str], table: _core.Extents, *, db: bytes | str | None = None
+    path: str | os.PathLike[str],
+    table: _core.Extents,
+    *,
+    db: bytes | str | None = None,
+    some: bool = False,
 ) -> SharedExtents:
     """Open a database of which all extents are known.
 
@@ -43,6 +47,7 @@ def open_shared_extents(
         path: an environment's folder or its one file.
         table: dtype ``EXTENT``, shape (records,), in the order in which records are numbered.
         db: a named database, None for the main one.
+        some: the table has some of its records, the samples.
 
     Raises:
         OSError, Error, LookupError: as for ``open_record_index``.
@@ -51,6 +56,6 @@ def open_shared_extents(
     data = os.fspath(data_file(path, None))
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "pread") as (pages, meta, found):
-        if found.entries != len(table):
+        if found.entries != len(table) and not (some and len(table) < found.entries):
             raise ValueError(f"{data}: {found.entries} records, and {len(table)} extents")
-        return SharedExtents(data, name, meta, found.entries, pages, pages.size(), table)
+        return SharedExtents(data, name, meta, len(table), pages, pages.size(), table)

@@ -40,6 +40,8 @@ from lmdbio.reader.root_thread import RootThread, uncaught
 from lmdbio.reader.setup import Setup, set_up
 
 if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip
     from lmdbio.planning.order import Steps
 
 __all__ = ["Reader"]
@@ -112,8 +114,8 @@ class Reader:
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how roots check the provenance file.
-        order: of the records: "key", or "insertion": as they were put, where their keys tell
-            (``locate``).
+        order: "key", or "insertion": records as they were put, where keys tell (``locate``).
+        layout, skip: which records are samples (``Records``), one record each.
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
         memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as
@@ -151,6 +153,8 @@ class Reader:
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
         order: Order = "key",
+        layout: str | Layout | None = None,
+        skip: Skip | None = None,
         ranks_per_node: int | None = None,
         memory_bytes_max: int | str | None = None,
         depth: int | None = None,

@@ -1,6 +1,8 @@
 """records: the values of one or several databases as a sequence.
 
     records  ``Records``: one file
+    columns  samples of several records each
+    samples  sequences of samples, of which whole batches are read
     joined   ``JoinedRecords``: several files
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
@@ -11,6 +13,6 @@
     kept_disk    its grains on a disk
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``observe``, ``batch`` and
-``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``observe``,
+``batch`` and ``_core``.
 """

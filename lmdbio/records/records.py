@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from time import monotonic_ns
-from typing import Any, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, cast, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio.batch import Batch
-from lmdbio.locate.open import Check, Locate, Order, open_record_index
+from lmdbio.locate.open import Check, Locate, Order, open_record_index, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
 from lmdbio.reading.engines import choose_reading
-from lmdbio.records.ahead import cut, read_ahead
 from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
@@ -29,11 +28,16 @@ from lmdbio.records.pending import (
     ReadValues,
 )
 from lmdbio.records.routes import Routes
+from lmdbio.records.samples import Samples
+
+if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip
 
 __all__ = ["Records"]
 
 
-class Records(Sequence[bytes]):
+class Records(Samples):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
@@ -52,6 +56,13 @@ class Records(Sequence[bytes]):
         check: "fast", "deep" or "always".
         order: "key", or "insertion": records as they were put, where their keys tell
             (``locate.open_record_index``); IncompatibleError where they do not.
+        layout: which records are samples, and in which order: None: all are, in key order. "auto"
+            finds the layout of the program that wrote the file, else all are samples; or the name
+            of one (``lmdbio.layouts.KNOWN``), or a ``Layout`` of one's own. Where a sample is of
+            several records (an image and its label), values are tuples
+            (``lmdbio.records.columns``).
+        skip: keys that are left out: one or several, as bytes or text, or patterns of such
+            (``*``, ``?``, ``[...]``), for which all keys are read.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
@@ -69,6 +80,7 @@ class Records(Sequence[bytes]):
 
     Raises:
         OSError, Error: the database cannot be opened.
+        IncompatibleError: it has not the layout that was asked for, or its keys contradict it.
     """
 
     def __init__(
@@ -80,6 +92,8 @@ class Records(Sequence[bytes]):
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
         order: Order = "key",
+        layout: str | Layout | None = None,
+        skip: Skip | None = None,
         engine: str = "auto",
         depth: int | None = None,
         gap_bytes_max: int | None = None,
@@ -88,22 +102,11 @@ class Records(Sequence[bytes]):
         memory_bytes_max: int | str | None = None,
         subdir: bool | None = None,
     ) -> None:
-        begun = monotonic_ns()
-        self._state: dict[str, Any] = {
-            "path": os.fspath(Path(path).absolute()),
-            "db": db,
-            "locate": locate,
-            "provenance": provenance,
-            "check": check,
-            "order": order,
-            "engine": engine,
-            "depth": depth,
-            "gap_bytes_max": gap_bytes_max,
-            "request_bytes_max": request_bytes_max,
-            "readahead": readahead,
-            "memory_bytes_max": memory_bytes_max,
-            "subdir": subdir,
-        }
+        state = {name: value for name, value in locals().items() if name != "self"}
+        begun, samples = monotonic_ns(), wanted_samples(layout, skip, order)
+        #: The arguments, by which it is made again.
+        self._state: dict[str, Any] = {**state, "path": os.fspath(Path(path).absolute())}
+        self._state["skip"] = None if samples is None else samples.skip
         self._source = open_record_index(
             path,
             db=db,
@@ -111,6 +114,7 @@ class Records(Sequence[bytes]):
             provenance=provenance,
             check=check,
             order=order,
+            samples=samples,
             subdir=subdir,
         )
         try:
@@ -127,6 +131,10 @@ class Records(Sequence[bytes]):
             raise
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
         ledger.follow(self, _facts, self._routes.counter, self._routes.engine_counts)
+        if self._source.columns > 1:  # known only now
+            from lmdbio.records.columns import ColumnRecords
+
+            self.__class__ = ColumnRecords
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -209,7 +217,7 @@ class Records(Sequence[bytes]):
         return self._source.groups
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._routes.streamed(np.arange(len(self), dtype=np.uint64))
+        return self._routes.streamed(np.arange(self._source.count, dtype=np.uint64))
 
     def read(self, indices: npt.ArrayLike) -> Batch:
         """Read records, all requests in flight at once, each byte of the file at most once.
@@ -233,58 +241,6 @@ class Records(Sequence[bytes]):
             OSError, Error: the file cannot be read, or has moved on.
         """
         return self.begin(indices).batch() if self._routes.kept else self._routes.read(indices)
-
-    def values(self, indices: npt.ArrayLike) -> Iterator[bytes]:
-        """Iterate over values of records, as bytes of their own, one made after another.
-
-        They are read as ``read`` does it, but values that the page cache holds are copied from
-        there straight into each object, when it is asked for: a caller that drops each value
-        before the next has both in a core's cache. A copy of the file in memory (``readahead``)
-        would spare nothing of that, so these calls do not bring one about.
-
-        Args:
-            indices: as for ``read``.
-
-        Returns:
-            An iterator in the order asked, for one thread. Once a writer has moved the file on, it
-            raises ``Error`` instead of handing out more.
-
-        Raises:
-            IndexError: an index out of range.
-            OSError, Error: the file cannot be read, or has moved on.
-        """
-        return self.begin_values(indices).values()
-
-    def batches(
-        self,
-        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
-        batch_size: int | None = None,
-        *,
-        ahead: int = 1,
-    ) -> Iterator[Batch]:
-        """Read one batch after another, the next ones while one is used.
-
-            for batch in recs.batches(rng.permutation(len(recs)), 256):
-
-        A batch read alone ends with a few requests in flight, and begins with none. An order that
-        is given as a whole is read as such from the first request on (``expect``).
-
-        Args:
-            wanted: indices of each batch, as ``read`` takes them, asked for as they are needed;
-                with ``batch_size`` those of all, shape (n,).
-            batch_size: records of a batch; the last one may have fewer.
-            ahead: batches under way beside the one handed out.
-
-        Yields:
-            The batch that ``read`` gives for each. It stays valid.
-
-        Raises:
-            ValueError: ``ahead`` or ``batch_size`` is below 1. Else as ``read``, when the
-                batch's turn has come, or, for its indices, when it is begun.
-        """
-        each, known = cut(wanted, batch_size)
-        self.expect(known)
-        return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
     def expect(self, records: int) -> None:
         """Say how many records will be read at random, by whatever calls.

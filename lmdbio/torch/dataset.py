@@ -37,7 +37,7 @@ AHEAD = 2
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """A map-style data set; its sample i is record i.
+    """A map-style data set; its sample i is record i, or what a layout says (``Records``).
 
     A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
     read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
@@ -46,7 +46,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     Args:
         source: one path or several, as ``Records`` takes them, or ``Records`` that are open.
         transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
-            or the pair.
+            or the pair. Where samples are of several records, value and key are tuples.
         keys: hand out the keys as well.
         buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
             (torch's ``default_collate`` takes them for sequences of numbers.)
@@ -72,7 +72,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
         try:
-            return self._sample(index, memoryview(value) if self.buffers else value)
+            return self._sample(index, _lent(value) if self.buffers else value)
         except StopIteration as error:
             raise RuntimeError(f"the transform raised StopIteration for sample {index}") from error
 
@@ -110,6 +110,11 @@ class Dataset(torch.utils.data.Dataset[Any]):
         """Closes the files that it has opened. May be called twice; samples stay good."""
         if self._is_owner:
             self.records.close()
+
+
+def _lent(value: Any) -> Any:
+    """Return a memoryview of a value, or of each in a tuple."""
+    return tuple(map(memoryview, value)) if isinstance(value, tuple) else memoryview(value)
 
 
 class IterableDataset(torch.utils.data.IterableDataset[Any]):

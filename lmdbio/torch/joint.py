@@ -33,12 +33,14 @@ READER_WORDS = (
     "db",
     "depth",
     "gap_bytes_max",
+    "layout",
     "memory_bytes_max",
     "mode",
     "order",
     "provenance",
     "ranks_per_node",
     "request_bytes_max",
+    "skip",
     "slots",
 )
 
