@@ -2,7 +2,7 @@
 
     records  ``Records``: one file
     columns  samples of several records each
-    samples  sequences of samples, of which whole batches are read
+    samples  sequences of samples, of which whole batches are read, and views of them
     joined   ``JoinedRecords``: several files
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way

@@ -18,6 +18,7 @@ from lmdbio.batch import Batch
 from lmdbio.records.ahead import as_indices
 from lmdbio.records.pending import Pending, PendingBatch, PendingValues
 from lmdbio.records.records import Records
+from lmdbio.records.samples import INDICES
 
 __all__ = ["ColumnBatch", "ColumnRecords"]
 
@@ -42,7 +43,13 @@ class ColumnRecords(Records):
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return list(self.values(range(*index.indices(len(self)))))
-        return next(self.values([self._checked(index)]))
+        try:
+            at = self._checked(index)
+        except TypeError:
+            if not isinstance(index, INDICES):
+                raise
+            return self.subset(index)
+        return next(self.values([at]))
 
     def __iter__(self) -> Iterator[Any]:
         return _tuples(super().__iter__(), self.columns)
@@ -154,6 +161,13 @@ class ColumnBatch(Sequence[tuple[memoryview, ...]]):
         self.columns = tuple(
             batch.part(slice(column, None, columns), indices) for column in range(columns)
         )
+
+    def part(self, rows: slice, indices: U64) -> ColumnBatch:
+        """Return some of its samples under other numbers (``Batch.part``)."""
+        part = ColumnBatch.__new__(ColumnBatch)
+        part.indices = indices
+        part.columns = tuple(column.part(rows, indices) for column in self.columns)
+        return part
 
     def __len__(self) -> int:
         return len(self.indices)

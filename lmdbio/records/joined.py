@@ -20,6 +20,7 @@ from lmdbio.observe.stats import Stats
 from lmdbio.records.ahead import as_indices, cut, read_ahead
 from lmdbio.records.pending import Pending, PendingBatch, PendingValues
 from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 
 __all__ = ["JoinedBatch", "JoinedRecords", "open_records"]
 
@@ -30,8 +31,8 @@ Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def open_records(
-    source: Paths | Records | JoinedRecords, **options: Any
-) -> Records | JoinedRecords:
+    source: Paths | Samples[Any, Any] | JoinedRecords, **options: Any
+) -> Samples[Any, Any] | JoinedRecords:
     """Open the records of one path, or of several; return open ones as they are.
 
     Raises:
@@ -39,7 +40,7 @@ def open_records(
         TypeError: ``source`` is none of these.
         OSError, Error: as ``Records``.
     """
-    if isinstance(source, (Records, JoinedRecords)):
+    if isinstance(source, (Samples, JoinedRecords)):
         if options:
             raise ValueError(f"{', '.join(options)}: of Records that are not open yet")
         return source

@@ -28,7 +28,7 @@ from lmdbio.records.pending import (
     ReadValues,
 )
 from lmdbio.records.routes import Routes
-from lmdbio.records.samples import Samples
+from lmdbio.records.samples import INDICES, Samples, View
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -37,13 +37,13 @@ if TYPE_CHECKING:
 __all__ = ["Records"]
 
 
-class Records(Samples):
+class Records(Samples[bytes, Batch]):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
     whose reads, where the page cache does not hold it, are sorted, coalesced and all in flight at
-    once. Iteration reads ahead. ``recs.key(i)`` and ``recs.index_of(key)`` lead from record to key
-    and back.
+    once, ``recs[array]`` a view (``subset``). Iteration reads ahead. ``recs.key(i)`` and
+    ``recs.index_of(key)`` lead from record to key and back.
 
     It can be pickled (the file is opened anew), used by many threads, and used after fork.
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
@@ -163,18 +163,25 @@ class Records(Samples):
     def __len__(self) -> int:
         return self._source.count
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+    @overload  # an array has __index__ as well
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...  # type: ignore[overload-overlap]
     @overload
     def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
+    @overload
+    def __getitem__(self, index: list[int] | npt.NDArray[Any]) -> View: ...
+    def __getitem__(self, index: Any) -> bytes | list[bytes] | View:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1 and start < stop:
                 return self._routes.slices.read(start, stop)
             indices = np.arange(start, stop, step, dtype=np.int64).astype(np.uint64)
             return list(self._routes.streamed(indices))
-        at, count = operator.index(index), self._source.count
+        try:
+            at, count = operator.index(index), self._source.count
+        except TypeError:
+            if not isinstance(index, INDICES):
+                raise
+            return self.subset(index)
         at = at + count if at < 0 else at
         if not 0 <= at < count:
             raise IndexError(f"{self.path}: record {index} of {count}")

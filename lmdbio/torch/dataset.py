@@ -16,7 +16,7 @@ from lmdbio.planning.order import Epoch
 from lmdbio.records.ahead import read_ahead
 from lmdbio.records.joined import JoinedRecords, open_records
 from lmdbio.records.pending import Pending
-from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 from lmdbio.torch.resume import (
     NAMES,
     Communicator,
@@ -30,7 +30,7 @@ from lmdbio.torch.resume import (
 __all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
 
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Source = Records | JoinedRecords
+Source = Samples[Any, Any] | JoinedRecords
 
 #: Batches that are read and nobody has asked for, beside those that threads work at.
 AHEAD = 2
@@ -44,7 +44,8 @@ class Dataset(torch.utils.data.Dataset[Any]):
     that are forked or spawned.
 
     Args:
-        source: one path or several, as ``Records`` takes them, or ``Records`` that are open.
+        source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
+            view of such (``Records.split``).
         transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
             or the pair. Where samples are of several records, value and key are tuples.
         keys: hand out the keys as well.

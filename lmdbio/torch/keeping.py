@@ -27,6 +27,7 @@ from lmdbio.reader.caching import AUTO_PART, FOLDER_VARIABLE, choose_cache
 from lmdbio.records.joined import JoinedRecords
 from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
 from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 
 __all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
 
@@ -90,14 +91,14 @@ def refuse_words(source: object, options: Mapping[str, Any]) -> None:
     Args:
         options: of ``Records``.
     """
-    if isinstance(source, (Records, JoinedRecords)):
+    if isinstance(source, (Samples, JoinedRecords)):
         raise ValueError("cache: of Records that are not open yet; others may read these")
     if options.get("readahead"):
         raise ValueError("readahead=True keeps the whole file: a cache does not go with it")
 
 
 def keep_part(
-    records: Records | JoinedRecords,
+    records: Samples[Any, Any] | JoinedRecords,
     cache: Cache | str | None,
     assignment: str,
     rank: tuple[int, int],
@@ -117,6 +118,7 @@ def keep_part(
     """
     if cache is None:
         return Keeping(Reason("keyword", "no process keeps what it has read"), None)
+    assert isinstance(records, (Records, JoinedRecords))  # refuse_words
     number, ranks = rank
     if not 0 <= number < ranks:
         raise ValueError(f"there is no rank {number} of {ranks}")
