@@ -82,7 +82,8 @@ int lio_engine_open_joined(const char *names, const lio_part *parts, size_t coun
  * descriptors, and the same mapping. LIO_ERR_UNSUPPORTED for an engine of one file. */
 int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error);
 
-/* Tells that what is read lies anywhere: the kernel is not to read ahead. A hint. */
+/* Tells that what is read lies anywhere: the kernel is not to read ahead of joined files, whenever they
+ * are opened. A hint; does nothing for others, whose descriptor the caller has. */
 void lio_engine_expect_random(lio_engine *engine);
 
 /* Around a fork, for joined files; does nothing for others. */

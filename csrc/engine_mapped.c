@@ -376,7 +376,7 @@ static inline void loads_before(void)
 #pragma GCC diagnostic pop
 #endif
 
-/* What is copied in one go, and the last page that is looked at afterwards. */
+/* A copy in one go, and the last page, which is looked at afterwards. */
 typedef struct {
     const uint8_t *from;
     const struct iovec *into;

@@ -1,5 +1,4 @@
 /* The pread kind: reads through the page cache. */
-#include <fcntl.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/uio.h>
@@ -179,11 +178,6 @@ static uint64_t source_device(const lio_source *source)
     return (uint64_t)source->known.storage.device_major << 32 | source->known.storage.device_minor;
 }
 
-static void expect_random(lio_source *source)
-{
-    (void)posix_fadvise(source->fd, 0, 0, POSIX_FADV_RANDOM);
-}
-
 static const lio_page_cache page_cache = {
     .try_read = try_read,
     .holds = holds,
@@ -205,5 +199,4 @@ const lio_file_kind lio_file_pread = {
     .close = source_close,
     .fd = source_fd,
     .device = source_device,
-    .expect_random = expect_random,
 };

@@ -335,6 +335,10 @@ class Engine:
     def expect_random(self) -> None:
         """Tells the kernel not to read ahead: what is read lies anywhere. A hint."""
         lib.lio_engine_expect_random(self.pointer)
+        try:
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+        except OSError as error:
+            tell(f"{self.path}: the kernel goes on to read ahead of batches: {error.strerror}")
 
     def counters(self) -> Counters:
         out = ffi.new("lio_counters *")

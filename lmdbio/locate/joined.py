@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from lmdbio import _core
+from lmdbio.errors import IncompatibleError
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.survey import Survey
@@ -41,25 +41,28 @@ def join_indexes(
 
     Raises:
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
+        IncompatibleError: their samples are not alike.
     """
     found, tables = Survey(paths), []
-    meta: _core.Meta | None = None
+    first: RecordIndex | None = None
     ways: set[str] = set()
-    reason = ""
+    entries, reason = 0, ""
     for path in paths:
         with open_index(path) as index:
+            first = first or index
+            _refuse_other_columns(first, index)
             table = index.run(0, index.count).copy()
             index.guard()
             table["offset"] += np.uint64(found.add(index, index.count))
             tables.append(table)
-            meta = index.meta if meta is None else meta
+            entries += index.entries
             ways.add(index.locate)
             reason = reason or index.reason
-    assert meta is not None
+    assert first is not None
     return RecordIndex(
         path=(pages := found.open()).path,
         db=db,
-        meta=meta,
+        meta=first.meta,
         count=int(found.counts.sum()),
         locate="provenance" if ways == {"provenance"} else "scan",
         reason=reason,
@@ -70,8 +73,19 @@ def join_indexes(
         _table=np.concatenate(tables),
         _provenance=None,
         _section=None,
+        entries=entries,
+        columns=first.columns,
         survey=found,
     )
+
+
+def _refuse_other_columns(first: RecordIndex, index: RecordIndex) -> None:
+    """Refuse a file whose samples have another number of records than the first one's."""
+    if index.columns != first.columns:
+        raise IncompatibleError(
+            f"{index.path}: its samples are of {index.columns} records, and those of {first.path} "
+            f"of {first.columns}: name a layout that all files have (layout=)"
+        )
 
 
 class JoinedKeys:

@@ -35,7 +35,11 @@ class SharedExtents(OpenDatabase):
 
 
 def open_shared_extents(
-    path: Paths, table: _core.Extents, *, db: bytes | str | None = None
+    path: Paths,
+    table: _core.Extents,
+    *,
+    db: bytes | str | None = None,
+    some: bool = False,
 ) -> SharedExtents:
     """Open a database of which all extents are known.
 
@@ -43,20 +47,21 @@ def open_shared_extents(
         path: an environment's folder or its one file, or several (``provenance.data_files``).
         table: dtype ``EXTENT``, shape (records,), in the order in which records are numbered.
         db: a named database, None for the main one.
+        some: the table has some of its records, the samples.
 
     Raises:
         OSError, Error, LookupError: as for ``open_record_index``.
         ValueError: the database has another number of records.
     """
     found = open_database(path, db=db)
-    if found.count != len(table):
+    if len(table) != found.count and not (some and len(table) < found.count):
         found.close()
         raise ValueError(f"{found.path}: {found.count} records, and {len(table)} extents")
     return SharedExtents(
         found.path,
         found.db,
         found.meta,
-        found.count,
+        len(table),
         found.pages,
         found.pages.size(),
         table,

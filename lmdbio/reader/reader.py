@@ -41,6 +41,8 @@ from lmdbio.reader.root_thread import RootThread, uncaught
 from lmdbio.reader.setup import Setup, set_up
 
 if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip
     from lmdbio.planning.order import Steps
 
 __all__ = ["Reader"]
@@ -83,9 +85,8 @@ class Reader:
         schedule: says which rank uses which records in which iteration.
 
     Args:
-        path: the environment's folder, or its file; or several files that are read as one: a
-            list, a pattern or a folder (``Records``). May differ between nodes that have copies
-            of the same data.
+        path: the environment's folder or file; or several that are read as one (``Records``).
+            May differ between nodes that have copies of the same data.
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone. If the user frees it before
             closing the Reader, letters end with it: other nodes are not told of a failure.
@@ -114,8 +115,8 @@ class Reader:
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how roots check the provenance file.
-        order: of the records: "key", or "insertion": as they were put, where their keys tell
-            (``locate``).
+        order: "key", or "insertion": records as they were put, where keys tell (``locate``).
+        layout, skip: which records are samples (``Records``), one record each.
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
         memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as
@@ -153,6 +154,8 @@ class Reader:
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
         order: Order = "key",
+        layout: str | Layout | None = None,
+        skip: Skip | None = None,
         ranks_per_node: int | None = None,
         memory_bytes_max: int | str | None = None,
         depth: int | None = None,

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lmdbio import _core
-from lmdbio.errors import Error
+from lmdbio.errors import Error, IncompatibleError
 from lmdbio.locate.cursor_walk import CursorWalk, open_cursor_walk
 from lmdbio.locate.open import Check, Locate, Order, open_record_index
 from lmdbio.locate.open_database import OpenDatabase
@@ -44,6 +44,7 @@ from lmdbio.system.log import WARNING, tell
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
+    from lmdbio.layouts.wanted import Wanted
 
 __all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
@@ -130,6 +131,7 @@ class DataSet:
     provenance: str | None
     check: Check
     order: Order
+    samples: Wanted | None
     overrides: Overrides
     access: Access = "stream"
 
@@ -277,7 +279,8 @@ def _open_other(
     if _is_walked(data):
         index: Index = open_cursor_walk(data.path, db=data.db)
     elif table is not None:
-        index = open_shared_extents(data.path, table, db=data.db)
+        some = data.samples is not None
+        index = open_shared_extents(data.path, table, db=data.db, some=some)
     else:
         index = _open_index(data, first.digest if own.is_same_file(first) else None)
     opened.append(_root_source(data, roots, index))
@@ -295,15 +298,23 @@ def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
     """
     auto = Mode.is_auto(data.mode)
     locate = "auto" if auto else Mode.resolve(data.mode, provenance=False).locate
-    return open_record_index(
+    index = open_record_index(
         data.path,
         db=data.db,
         locate=cast(Locate, locate),
         provenance=data.provenance,
         check=data.check,
         order=data.order,
+        samples=data.samples,
         vouched=vouched,
     )
+    if data.samples is not None and index.columns > 1:
+        index.close()
+        raise IncompatibleError(
+            f"{index.path}: its samples are {index.columns} records each, and a Reader's batches "
+            "have one: read it by Records or torch.Loader, or without layout="
+        )
+    return index
 
 
 def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:

@@ -1,6 +1,8 @@
 """records: the values of one or several databases as a sequence.
 
     records  ``Records``
+    columns  samples of several records each
+    samples  sequences of samples, of which whole batches are read, and views of them
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
     kept     batches of which this process keeps a part
@@ -10,6 +12,6 @@
     kept_disk    its grains on a disk
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``provenance``, ``observe``,
-``batch`` and ``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
+``observe``, ``batch`` and ``_core``.
 """

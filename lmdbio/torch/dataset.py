@@ -15,7 +15,8 @@ from lmdbio.planning.order import Epoch
 from lmdbio.provenance import Paths
 from lmdbio.records.ahead import read_ahead
 from lmdbio.records.pending import Pending
-from lmdbio.records.records import Records, open_records
+from lmdbio.records.records import open_records
+from lmdbio.records.samples import Samples
 from lmdbio.torch.resume import (
     NAMES,
     Communicator,
@@ -34,16 +35,17 @@ AHEAD = 2
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """A map-style data set; its sample i is record i.
+    """A map-style data set; its sample i is record i, or what a layout says (``Records``).
 
     A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
     read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
     that are forked or spawned.
 
     Args:
-        source: one path or several, as ``Records`` takes them, or ``Records`` that are open.
+        source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
+            view of such (``Records.split``).
         transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
-            or the pair.
+            or the pair. Where samples are of several records, value and key are tuples.
         keys: hand out the keys as well.
         buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
             (torch's ``default_collate`` takes them for sequences of numbers.)
@@ -52,7 +54,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __init__(
         self,
-        source: Paths | Records,
+        source: Paths | Samples[Any, Any],
         transform: Callable[..., Any] | None = None,
         *,
         keys: bool = False,
@@ -69,7 +71,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
         try:
-            return self._sample(index, memoryview(value) if self.buffers else value)
+            return self._sample(index, _lent(value) if self.buffers else value)
         except StopIteration as error:
             raise RuntimeError(f"the transform raised StopIteration for sample {index}") from error
 
@@ -109,6 +111,11 @@ class Dataset(torch.utils.data.Dataset[Any]):
             self.records.close()
 
 
+def _lent(value: Any) -> Any:
+    """Return a memoryview of a value, or of each in a tuple."""
+    return tuple(map(memoryview, value)) if isinstance(value, tuple) else memoryview(value)
+
+
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
     """Batches of samples, each rank's and each worker's own, read ahead.
 
@@ -131,7 +138,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        source: Paths | Records,
+        source: Paths | Samples[Any, Any],
         batch_size: int = 1,
         *,
         transform: Callable[..., Any] | None = None,

@@ -22,7 +22,7 @@ from lmdbio.planning.order import Steps
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
-from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 from lmdbio.torch.decoding import NOTHING, DecodedBatches
 from lmdbio.torch.resume import EpochCursor, EpochSlice
 
@@ -34,12 +34,14 @@ READER_WORDS = (
     "db",
     "depth",
     "gap_bytes_max",
+    "layout",
     "memory_bytes_max",
     "mode",
     "order",
     "provenance",
     "ranks_per_node",
     "request_bytes_max",
+    "skip",
     "slots",
 )
 
@@ -58,7 +60,7 @@ def joint_path(
         ValueError: for words of a Loader that a Reader inside does not go with.
     """
     together = "cache= with comm=: the ranks keep the data set together, in a Reader"
-    if isinstance(source, Records):
+    if isinstance(source, Samples):
         raise ValueError(f"{together}: give its path, and no Records that are open")
     if keys:
         raise ValueError(f"{together}, which brings values alone: keys=True does not go with it")

@@ -24,6 +24,7 @@ from lmdbio.planning.dealt import Holder, home_holder
 from lmdbio.reader.caching import AUTO_PART, FOLDER_VARIABLE, choose_cache
 from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
 from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 
 __all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
 
@@ -87,14 +88,14 @@ def refuse_words(source: object, options: Mapping[str, Any]) -> None:
     Args:
         options: of ``Records``.
     """
-    if isinstance(source, Records):
+    if isinstance(source, Samples):
         raise ValueError("cache: of Records that are not open yet; others may read these")
     if options.get("readahead"):
         raise ValueError("readahead=True keeps the whole file: a cache does not go with it")
 
 
 def keep_part(
-    records: Records,
+    records: Samples[Any, Any],
     cache: Cache | str | None,
     assignment: str,
     rank: tuple[int, int],
@@ -114,6 +115,7 @@ def keep_part(
     """
     if cache is None:
         return Keeping(Reason("keyword", "no process keeps what it has read"), None)
+    assert isinstance(records, Records)  # refuse_words
     number, ranks = rank
     if not 0 <= number < ranks:
         raise ValueError(f"there is no rank {number} of {ranks}")
@@ -123,7 +125,8 @@ def keep_part(
     if wish.cache is None and not is_dealt:
         return Keeping(wish.reason, None)
     homes = even_homes(records, ranks)
-    holder = home_holder(homes.records) if is_dealt else None
+    # A sample of several records is where its first one is.
+    holder = home_holder(homes.records[:: records._source.columns]) if is_dealt else None
     if wish.cache is None:
         return Keeping(wish.reason, holder)
     need = len(homes.kept(number)) << homes.grains.bits

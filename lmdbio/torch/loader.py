@@ -18,7 +18,7 @@ from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder
 from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader
-from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 from lmdbio.system.warn import warn
 from lmdbio.torch.dataset import AHEAD, Dataset
 from lmdbio.torch.decoding import DecodedBatches, Decoder
@@ -106,7 +106,7 @@ class Loader:
 
     def __init__(
         self,
-        source: Paths | Records,
+        source: Paths | Samples[Any, Any],
         batch_size: int = 1,
         *,
         transform: Callable[..., Any] | None = None,
