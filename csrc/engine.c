@@ -95,6 +95,11 @@ int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error)
     return engine->file.kind->size(engine->file.source, size, error);
 }
 
+bool lio_engine_keeps_state(const lio_engine *engine)
+{
+    return engine->file.kind->keeps_state;
+}
+
 int lio_engine_fd(const lio_engine *engine)
 {
     return engine->file.kind->fd(engine->file.source);

@@ -74,7 +74,11 @@ uint32_t lio_engine_alignment(const lio_engine *engine);
 /* The size of the file now. */
 int lio_engine_size(lio_engine *engine, uint64_t *size, lio_error *error);
 
-/* The descriptor behind the engine (borrowed), -1 for memory. */
+/* Whether a read fails once the file is no longer in the state that it was opened in: then nobody need
+ * look at the meta pages again. */
+bool lio_engine_keeps_state(const lio_engine *engine);
+
+/* The descriptor behind the engine (borrowed), -1: it has none. */
 int lio_engine_fd(const lio_engine *engine);
 
 /* Stands for the file system of the file while that is mounted: its device's major and minor number,

@@ -53,6 +53,7 @@ int lio_file_faults(lio_file file, lio_file *out, lio_error *error)
     }
     source->kind = (lio_file_kind){.name = file.kind->name,
                                    .alignment = file.kind->alignment,
+                                   .keeps_state = file.kind->keeps_state,
                                    .read = read_or_fail,
                                    .size = source_size,
                                    .close = source_close,

@@ -53,6 +53,7 @@ typedef struct {
     const char *name;
     uint32_t alignment; /* of offsets, lengths and memory, in bytes; a power of two */
     bool is_ringed;     /* an io_uring may carry the reads of its descriptor */
+    bool keeps_state;   /* a read fails once the file has left the state that it was opened in */
     /* Opens `path`. NULL: the kind has no path. */
     int (*open)(const char *path, lio_source **out, lio_error *error);
     /* Reads up to read->length bytes, at least read->needed. The function adds to `*received` and

@@ -542,7 +542,8 @@ bool lio_snapshot_intact(lio_snapshot *snapshot, lio_pages *pages, bool wait)
     uint8_t now[LIO_META_BODY_BYTES];
     struct iovec into = {.iov_base = now, .iov_len = sizeof now};
     lio_read read = {offset, sizeof now, sizeof now, now};
-    if (__atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED))
+    if (__atomic_load_n(&snapshot->is_held, __ATOMIC_RELAXED) ||
+        lio_engine_keeps_state(pages->engine))
         return true;
     lio_engine_counters(pages->engine, &counters);
     if (__atomic_load_n(&snapshot->seen, __ATOMIC_RELAXED) == counters.requests)

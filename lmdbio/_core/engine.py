@@ -243,8 +243,13 @@ class Engine:
         return int(lib.lio_engine_alignment(self.pointer))
 
     @property
+    def keeps_state(self) -> bool:
+        """A read fails once the file has left the state that it was opened in: no guard is due."""
+        return bool(lib.lio_engine_keeps_state(self.pointer))
+
+    @property
     def fd(self) -> int:
-        """The descriptor (borrowed)."""
+        """The descriptor (borrowed); -1: there is none."""
         return int(lib.lio_engine_fd(self.pointer))
 
     @property

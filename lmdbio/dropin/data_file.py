@@ -282,7 +282,8 @@ class DataFile:
         state = self._state
         if state is not None:
             raw, meta, known = state
-            if _core.meta_bytes(engine, meta.layout) == raw and txnid in (None, meta.txnid):
+            is_same = engine.keeps_state or _core.meta_bytes(engine, meta.layout) == raw
+            if is_same and txnid in (None, meta.txnid):
                 if known is None:
                     known = _core.Pages(engine, meta.layout, self.cache_bytes)
                     self._state = raw, meta, known

@@ -59,6 +59,8 @@ static unsigned lio_watch_look(const lio_watch *w)
     char *known;
     Py_ssize_t size;
     lio_extent all = {0, 0};
+    if (lio_engine_keeps_state(w->engine))
+        return 1;
     if (PyBytes_AsStringAndSize(w->known, &known, &size) < 0)
         return 0;
     all.length = (uint64_t)size;
