@@ -21,8 +21,9 @@ enum lio_code {
     LIO_ERR_CORRUPT = 7, /* a page, node or count contradicts the format         */
     LIO_ERR_SIDECAR = 8, /* the provenance file is damaged                       */
     LIO_ERR_NOMEM = 9,
-    LIO_ERR_ARGUMENT = 10,   /* the caller's mistake                               */
-    LIO_ERR_UNSUPPORTED = 11 /* valid LMDB, but not for this operation            */
+    LIO_ERR_ARGUMENT = 10,    /* the caller's mistake                               */
+    LIO_ERR_UNSUPPORTED = 11, /* valid LMDB, but not for this operation            */
+    LIO_ERR_RAISED = 12 /* a function that was handed in failed: `got` says which of its errors */
 };
 
 typedef struct {

@@ -50,7 +50,7 @@ class Status:
         """For the next call to fill; it is read right after that."""
         return own.error
 
-    def exception(self, code: int) -> Exception:
+    def exception(self, code: int) -> BaseException:
         e = own.error
         reason = ffi.string(e.reason).decode("utf-8", "replace")
         return errors.from_status(code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path)

@@ -40,11 +40,14 @@ def state_of(path: str, pages: _core.Engine, meta: _core.Meta) -> SourceState:
         Error: it was written to since.
         OSError: it cannot be read.
     """
-    status = os.fstat(pages.fd)
+    identity = pages.identity()
+    assert identity is not None
     metas = _core.meta_bytes(pages, meta.layout)
     if _core.newest_txnid(pages, meta.layout) != meta.txnid:
         raise Error(f"{path}: was written to while it was opened")
-    return SourceState.of(path, status, metas)
+    if pages.remote_file is not None:
+        return SourceState.elsewhere(path, identity, metas)
+    return SourceState.of(path, os.fstat(pages.fd), metas)
 
 
 def claim(

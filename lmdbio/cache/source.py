@@ -12,6 +12,9 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmdbio.remote import is_url
+from lmdbio.system.file_identity import FileIdentity
+
 __all__ = ["SourceState"]
 
 
@@ -20,7 +23,7 @@ class SourceState:
     """A data file in one state.
 
     Attributes:
-        path: absolute, links resolved.
+        path: absolute, links resolved; or a URL.
         ino, size, mtime_ns, ctime_ns: of its status.
         meta: crc32 of both meta pages.
     """
@@ -50,6 +53,18 @@ class SourceState:
             zlib.crc32(metas),
         )
 
+    @classmethod
+    def elsewhere(cls, url: str, identity: FileIdentity, metas: bytes) -> SourceState:
+        """Return the state of an open file on a server.
+
+        Args:
+            url: of it; a query, which may be a signature, is left out.
+            identity: of it, which follows from what the server tells.
+            metas: its meta pages.
+        """
+        size = identity.size or 0
+        return cls(url.partition("?")[0], identity.ino, size, 0, 0, zlib.crc32(metas))
+
     @property
     def seed(self) -> int:
         """A number that two states have in common by chance once in 2**32."""
@@ -65,7 +80,12 @@ class SourceState:
         return f"{plain[:60] or 'root'}-{zlib.crc32(os.fsencode(path)):08x}"
 
     def is_current(self) -> bool:
-        """Return whether the file under this path has still this status; meta pages aside."""
+        """Return whether the file under this path has still this status; meta pages aside.
+
+        No server is asked: of a URL this is said to be so.
+        """
+        if is_url(self.path):
+            return True
         try:
             status = Path(self.path).stat()
         except OSError:

@@ -2,7 +2,7 @@
 
 Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
 ``locate``, ``share``, ``machine``, ``cache``, ``planning``, ``simulate``, ``provenance``,
-``observe``, ``pylmdb`` and
+``observe``, ``pylmdb``, ``remote`` and
 ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard

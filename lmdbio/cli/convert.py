@@ -26,7 +26,7 @@ from lmdbio.cli.output import (
 from lmdbio.convert import convert as conversion
 from lmdbio.convert.convert import ConvertReport
 from lmdbio.errors import IncompatibleError
-from lmdbio.provenance import data_file, orders_told, sidecar_file
+from lmdbio.provenance import find_data, orders_told, sidecar_file
 from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.paths import SUFFIX
 
@@ -187,14 +187,14 @@ class UpToDate:
         up_to_date: always; other reports have no such field.
     """
 
-    data: Path
+    data: Path | str
     sidecar: Path
     up_to_date: bool = True
 
 
 def up_to_date(path: Path, output: str | None) -> UpToDate | None:
     """Return the database's report where its provenance file describes it; else None."""
-    data = data_file(path)
+    data = find_data(path)
     sidecar = sidecar_file(data, output)
     if is_described(data, sidecar):
         return UpToDate(data, sidecar)

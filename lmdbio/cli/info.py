@@ -77,8 +77,8 @@ def info(path: Path, sidecar: Path | None, folder: Path | None, as_json: bool) -
         LMDBIO_DEPTH=16 lmdbio info train_lmdb --json | jq .choices.batch
         lmdbio info train_lmdb --cache /local/scratch
     """
-    data = provenance.data_file(path)
-    with Engine(data) as engine:
+    data = provenance.find_data(path)
+    with _core.open_data(data) as engine:
         meta = _core.read_meta(engine)
         found = {
             "data": data,
@@ -148,12 +148,10 @@ def history_facts(history: _core.History | None) -> dict[str, Any] | None:
     }
 
 
-def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
+def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, Any]:
     """Whether a reader would use the provenance file at ``path``; hashes nothing."""
     found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
     try:
-        if not path.exists():
-            return found
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size
             # A file of another state, or of another database, says nothing about this one.
@@ -176,6 +174,8 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
             else:
                 how = freshness.check(engine, meta, opened).how
                 found |= {"status": "good", "reason": f"{how} check"}
+    except FileNotFoundError:
+        pass
     except StaleError as error:
         found |= {"status": "stale", "reason": str(error)}
     except ProvenanceError as error:

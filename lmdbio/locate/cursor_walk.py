@@ -34,7 +34,7 @@ from lmdbio.errors import CorruptedError
 from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenDatabase, opening
 from lmdbio.planning.schedule import Run, Schedule
-from lmdbio.provenance import data_file
+from lmdbio.provenance import find_data
 
 __all__ = ["Handover", "Relay", "CursorWalk", "open_cursor_walk"]
 
@@ -156,12 +156,14 @@ def open_cursor_walk(path: str | os.PathLike[str], *, db: bytes | str | None = N
         LookupError: no such named database; or ``db`` is None, and the main database holds nothing
             but named ones.
     """
-    data = os.fspath(data_file(path, None))
+    data = os.fspath(find_data(path, None))
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "mmap") as (pages, meta, found):
         refuse_headers(pages, meta, name, found)
         cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)
-        return CursorWalk(data, name, meta, found.entries, pages, pages.size(), found, cursor)
+        return CursorWalk(
+            pages.path, name, meta, found.entries, pages, pages.size(), found, cursor
+        )
 
 
 # --- one cursor for many roots -----------------------------------------------------------

@@ -133,7 +133,7 @@ def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
         OSError, Error: the file or its metas cannot be read, or it was committed to meanwhile.
         LookupError: no such named database.
     """
-    pages = _core.Engine(data, engine, depth=32)
+    pages = _core.open_data(data, engine, depth=32)
     meta: _core.Meta | None = None
     try:
         meta = _core.read_meta(pages)
@@ -145,7 +145,7 @@ def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
         if meta is None or newest <= meta.txnid + 1:
             raise
         raise Error(
-            f"{data}: was committed to while its tree was walked (transaction {meta.txnid} "
+            f"{pages.path}: was committed to while its tree was walked (transaction {meta.txnid} "
             f"became {newest}); open it again"
         ) from e
     except BaseException:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.locate.open_database import OpenDatabase, opening
-from lmdbio.provenance import data_file
+from lmdbio.provenance import find_data
 
 __all__ = ["SharedExtents", "open_shared_extents"]
 
@@ -48,9 +48,9 @@ def open_shared_extents(
         OSError, Error, LookupError: as for ``open_record_index``.
         ValueError: the database has another number of records.
     """
-    data = os.fspath(data_file(path, None))
+    data = os.fspath(find_data(path, None))
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "pread") as (pages, meta, found):
         if found.entries != len(table):
-            raise ValueError(f"{data}: {found.entries} records, and {len(table)} extents")
-        return SharedExtents(data, name, meta, found.entries, pages, pages.size(), table)
+            raise ValueError(f"{pages.path}: {found.entries} records, and {len(table)} extents")
+        return SharedExtents(pages.path, name, meta, found.entries, pages, pages.size(), table)

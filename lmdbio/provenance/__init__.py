@@ -1,6 +1,6 @@
 """provenance: the file that says where every record of a database lies.
 
-Uses ``_core`` and ``system``.
+Uses ``_core``, ``remote`` and ``system``.
 
     paths       where it lies, and the data that it is about
     layout      what its bytes are, drawn in provenance/FORMAT.md; ``pack`` and ``parse`` them
@@ -43,7 +43,13 @@ from lmdbio.provenance.pack import (
     pack_preamble,
     zigzag,
 )
-from lmdbio.provenance.paths import PROVENANCE_DIR, data_file, find_sidecar, sidecar_file
+from lmdbio.provenance.paths import (
+    PROVENANCE_DIR,
+    data_file,
+    find_data,
+    find_sidecar,
+    sidecar_file,
+)
 from lmdbio.provenance.section import Section
 
 __all__ = [
@@ -63,6 +69,7 @@ __all__ = [
     "compress",
     "data_file",
     "extents_crc",
+    "find_data",
     "find_sidecar",
     "name_text",
     "orders_told",

@@ -6,17 +6,42 @@ import errno
 import hashlib
 import os
 from pathlib import Path
+from typing import overload
+from urllib.parse import urlsplit
 
+from lmdbio.remote import is_url, redacted, with_suffix
 from lmdbio.system.log import tell
 
-__all__ = ["PROVENANCE_DIR", "data_file", "find_sidecar", "sidecar_file"]
+__all__ = ["PROVENANCE_DIR", "data_file", "find_data", "find_sidecar", "sidecar_file"]
 
 PROVENANCE_DIR = "LMDBIO_PROVENANCE_DIR"
 SUFFIX = ".prov"
+#: The data file in an environment's folder.
+DATA = "data.mdb"
+
+
+def find_data(path: str | os.PathLike[str], subdir: bool | None = None) -> Path | str:
+    """Return the data file of an environment, on this system or elsewhere.
+
+    Args:
+        path: as for ``data_file``; or a URL, which is that of the file, or, if it ends in "/", of
+            the folder.
+        subdir: as for ``data_file``; of a URL nothing is demanded.
+
+    Returns:
+        A path; of a URL the URL, as text.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, IsADirectoryError: as ``data_file``.
+    """
+    if not is_url(path):
+        return data_file(path, subdir)
+    url = os.fspath(path)
+    return with_suffix(url, DATA) if urlsplit(url).path.endswith("/") else url
 
 
 def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
-    """Return the data file of an environment.
+    """Return the data file of an environment of this system.
 
     Args:
         path: the environment's folder, or its one file.
@@ -25,7 +50,13 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
     Raises:
         FileNotFoundError: nothing there, or a folder without ``data.mdb``.
         NotADirectoryError, IsADirectoryError: the other kind than ``subdir`` says.
+        ValueError: a URL.
     """
+    if is_url(path):
+        told = (
+            f"{redacted(os.fspath(path))}: a file of this machine is needed: copy it (lmdbio pull)"
+        )
+        raise ValueError(told)
     given = Path(path)
     if not given.exists():
         raise FileNotFoundError(errno.ENOENT, "no such LMDB environment", str(given))
@@ -38,7 +69,7 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
         )
     if not folder:
         return given
-    inside = given / "data.mdb"
+    inside = given / DATA
     if not inside.exists():
         raise FileNotFoundError(
             errno.ENOENT, "this folder is no LMDB environment: it has no data.mdb", str(given)
@@ -54,8 +85,10 @@ def sidecar_file(
     ``provenance`` when given (a file, or a folder to hold it, which is there or ends in "/"), else
     the folder ``$LMDBIO_PROVENANCE_DIR``, else beside the data: ``data.mdb.prov``. In a folder
     that many data sets share, a hash of the data's real path keeps the names apart.
+
+    Raises:
+        PermissionError: the data is elsewhere, and nothing says where to write on this machine.
     """
-    data = Path(data)
     if provenance is not None:
         given = Path(provenance)
         is_folder = given.is_dir() or os.fsdecode(provenance).endswith(os.sep)
@@ -63,26 +96,44 @@ def sidecar_file(
     shared = os.environ.get(PROVENANCE_DIR)
     if shared:
         return Path(shared) / _shared_name(data)
-    return _beside(data)
+    beside = _beside(data)
+    if isinstance(beside, str):
+        raise PermissionError(
+            errno.EACCES,
+            f"is not written to: name another place (--output, {PROVENANCE_DIR})",
+            redacted(beside),
+        )
+    return beside
 
 
+@overload
+def find_sidecar(data: Path, provenance: None = None) -> Path: ...
+@overload
 def find_sidecar(
     data: str | os.PathLike[str], provenance: str | os.PathLike[str] | None = None
-) -> Path:
+) -> Path | str: ...
+def find_sidecar(
+    data: str | os.PathLike[str], provenance: str | os.PathLike[str] | None = None
+) -> Path | str:
     """Return where the provenance file of the data file ``data`` is read from.
 
     Where it is written (``sidecar_file``), unless only one beside the data is there: what came
     with a data set is found, too, when ``$LMDBIO_PROVENANCE_DIR`` collects one's own. Whether
-    it exists, opening it says.
+    it exists, opening it says. Either may be a URL.
     """
-    first = sidecar_file(data, provenance)
-    beside = _beside(Path(data))
-    if provenance is None and not _seen(first) and _seen(beside):
+    if provenance is not None:
+        return os.fspath(provenance) if is_url(provenance) else sidecar_file(data, provenance)
+    beside = _beside(data)
+    if not os.environ.get(PROVENANCE_DIR):
         return beside
-    return first
+    first = sidecar_file(data)
+    return beside if not _seen(first) and (isinstance(beside, str) or _seen(beside)) else first
 
 
-def _beside(data: Path) -> Path:
+def _beside(data: str | os.PathLike[str]) -> Path | str:
+    if is_url(data):
+        return with_suffix(os.fspath(data), SUFFIX)
+    data = Path(data)
     return data.with_name(data.name + SUFFIX)
 
 
@@ -94,10 +145,11 @@ def _seen(path: Path) -> bool:
         return False
 
 
-def _shared_name(data: Path) -> str:
-    real = os.path.realpath(data)
+def _shared_name(data: str | os.PathLike[str]) -> str:
+    # Of a URL without what may change from one day to the next, such as a signature.
+    real = redacted(os.fspath(data)).partition("?")[0] if is_url(data) else os.path.realpath(data)
     mark = hashlib.blake2b(os.fsencode(real), digest_size=8).hexdigest()
     name = Path(real).name
-    if name == "data.mdb":
+    if name == DATA:
         name = Path(real).parent.name or name
     return f"{name}-{mark}{SUFFIX}"

@@ -36,7 +36,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.provenance import data_file
+from lmdbio.provenance import find_data
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
@@ -253,9 +253,9 @@ def _peek(data: DataSet) -> DataSetFacts:
 
     By reads, for the first touch of a mapping has the kernel read ahead, 8 MiB say.
     """
-    path = os.fspath(data_file(data.path, None))
+    path = os.fspath(find_data(data.path, None))
     with opening(path, data.db, "pread") as file, contextlib.closing(file.pages):
-        return _look(path, file.pages, file.meta, file.database.entries)
+        return _look(file.pages.path, file.pages, file.meta, file.database.entries)
 
 
 def _open_other(
@@ -347,10 +347,11 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 def _look(path: str, pages: _core.Engine, meta: _core.Meta, count: int) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
     metas = _core.meta_bytes(pages, meta.layout)
-    found = storage.look(pages, cached=False)
+    found, identity = storage.look(pages, cached=False), pages.identity()
+    assert identity is not None
     return DataSetFacts(
         path=path,
-        identity=FileIdentity.of(os.fstat(pages.fd)),
+        identity=identity,
         meta=zlib.crc32(metas),
         txnid=meta.txnid,
         count=count,
@@ -370,7 +371,7 @@ def _sampled(index: Index, *, whole: bool) -> int:
     """Return a crc32 over where records lie, where that is known, and how some of them begin."""
     crc = 0
     if isinstance(index, CursorWalk):  # copies are rare, and one walk by levels is quick
-        with open_record_index(index.path, db=index.db, locate="scan") as scanned:
+        with open_record_index(index.pages.location, db=index.db, locate="scan") as scanned:
             return _sampled(scanned, whole=True)
     if whole:
         crc = zlib.crc32(np.ascontiguousarray(index.run(0, index.count)).tobytes())

@@ -11,6 +11,6 @@
     kept_disk    its grains on a disk
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``observe``, ``batch`` and
-``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``observe``, ``batch``,
+``remote`` and ``_core``.
 """

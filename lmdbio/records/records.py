@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from time import monotonic_ns
 from typing import Any, SupportsIndex, cast, overload
 
@@ -29,6 +28,7 @@ from lmdbio.records.pending import (
     ReadValues,
 )
 from lmdbio.records.routes import Routes
+from lmdbio.remote import absolute
 
 __all__ = ["Records"]
 
@@ -45,7 +45,7 @@ class Records(Sequence[bytes]):
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file, or a URL.
         db: a named database, None for the main one.
         locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
         provenance: the provenance file, or the folder it is in.
@@ -90,7 +90,7 @@ class Records(Sequence[bytes]):
     ) -> None:
         begun = monotonic_ns()
         self._state: dict[str, Any] = {
-            "path": os.fspath(Path(path).absolute()),
+            "path": absolute(path),
             "db": db,
             "locate": locate,
             "provenance": provenance,

@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -22,6 +21,7 @@ from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
 from lmdbio.planning.stepped import SteppedEpochs
 from lmdbio.reader.reader import Reader
+from lmdbio.remote import absolute
 from lmdbio.torch.decoding import NOTHING, DecodedBatches
 from lmdbio.torch.resume import EpochCursor, EpochSlice
 
@@ -68,7 +68,7 @@ def joint_path(source: object, assignment: str, options: Mapping[str, Any], *, k
     if others:
         known = ", ".join(READER_WORDS)
         raise ValueError(f"{together}: it has no {', '.join(others)}; it has {known}")
-    return str(Path(os.fsdecode(source)).absolute())
+    return absolute(os.fsdecode(source))
 
 
 class JointBatches:

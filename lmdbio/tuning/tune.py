@@ -34,7 +34,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.machine.storage import Storage
-from lmdbio.provenance import data_file
+from lmdbio.provenance import find_data
 
 __all__ = [
     "SECONDS",
@@ -161,7 +161,7 @@ def measure(
     """
     if not seconds > 0:
         raise ValueError(f"seconds must be positive, not {seconds}")
-    with _core.Engine(data_file(path, subdir)) as engine:
+    with _core.Engine(find_data(path, subdir)) as engine:
         size = engine.size()
         if size < FILE_BYTES_MIN:
             raise ValueError(
