@@ -1,4 +1,4 @@
-"""What an open engine tells: of its file, and what it has counted (csrc/engine.h, csrc/trace.h)."""
+"""What an open engine tells: of its file, and what it has counted (csrc/engine.h)."""
 
 from __future__ import annotations
 

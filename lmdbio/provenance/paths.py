@@ -7,9 +7,9 @@ import hashlib
 import os
 from pathlib import Path
 from typing import overload
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
-from lmdbio.remote import is_url, redacted, with_suffix
+from lmdbio.remote import is_url, redacted, scheme_of, with_suffix
 from lmdbio.system.log import tell
 
 __all__ = ["PROVENANCE_DIR", "data_file", "find_data", "find_sidecar", "sidecar_file"]
@@ -37,6 +37,8 @@ def find_data(path: str | os.PathLike[str], subdir: bool | None = None) -> Path 
     if not is_url(path):
         return data_file(path, subdir)
     url = os.fspath(path)
+    if scheme_of(url) == "file":
+        return data_file(unquote(urlsplit(url).path), subdir)
     return with_suffix(url, DATA) if urlsplit(url).path.endswith("/") else url
 
 

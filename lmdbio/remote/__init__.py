@@ -5,7 +5,7 @@ Uses ``errors`` and ``system``.
     url          URLs, taken apart, and said to people
     http         a file on an HTTP server; ``connection``, ``answer``, ``effort``: what it takes
     store        an object in a bucket, by obstore (extra "cloud")
-    filesystem   a file of whatever else fsspec knows
+    filesystem   a file of whatever else fsspec knows; ``fetched``: one that a library reads
 
 Each kind is imported when a URL of it is opened.
 """
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from lmdbio.remote.url import absolute, is_url, redacted, scheme_of, server_of, shown, with_suffix
 
 if TYPE_CHECKING:
+    from lmdbio.remote.fetched import FetchedFile
     from lmdbio.remote.http import HttpFile
 
 __all__ = [
@@ -30,15 +31,27 @@ __all__ = [
     "with_suffix",
 ]
 
+#: Schemes of object stores.
+STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss"})
 
-def open_url(url: str) -> HttpFile:
+
+def open_url(url: str) -> HttpFile | FetchedFile:
     """Open a file by its URL, which the caller closes.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: it cannot be opened.
-        MissingExtraError: no package is installed that knows its scheme.
-        ValueError: it is no URL.
+        MissingExtraError: the package that reads its scheme is not installed.
+        ValueError: it is no URL, or nothing that is installed knows its scheme.
     """
-    from lmdbio.remote.http import HttpFile
+    scheme = scheme_of(url)
+    if scheme in ("http", "https"):
+        from lmdbio.remote.http import HttpFile
 
-    return HttpFile(url)
+        return HttpFile(url)
+    if scheme in STORES:
+        from lmdbio.remote.store import open_object
+
+        return open_object(url)
+    from lmdbio.remote.filesystem import open_file
+
+    return open_file(url)

@@ -22,6 +22,7 @@ import os
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -44,6 +45,8 @@ PIECE_BYTES = 256 << 10
 #: Connections that are kept for the next request.
 IDLE_MAX = 128
 REDIRECTS_MAX = 10
+#: A signature that is refused is made anew, unless it is as young as that.
+SIGNED_S_MIN = 10.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 #: The body of an answer without the bytes is received up to so many bytes, to keep the connection.
 DRAIN_BYTES_MAX = 64 << 10
@@ -58,19 +61,27 @@ class HttpFile:
     Args:
         url: of http or https, with a user and password for basic authentication, if need be.
         patience: bounds of its requests; None: as the environment says.
+        sign: returns the URL of HTTP under which ``url``, of a bucket, is read for some time.
 
     Raises:
         FileNotFoundError, PermissionError, OSError: it cannot be opened.
         ValueError: it is no URL, or a variable of the environment makes no sense.
     """
 
-    def __init__(self, url: str, patience: Patience | None = None) -> None:
-        self.url, self.name = url, redacted(url)
+    def __init__(
+        self,
+        url: str,
+        patience: Patience | None = None,
+        *,
+        sign: Callable[[], str] | None = None,
+    ) -> None:
+        self.url, self.name, self._sign = url, redacted(url), sign
         self.patience = patience or Patience.from_env()
         self._pool = _Pool()
         #: Where ``url`` leads to by now; a signed one may expire.
-        self._target_url = url
-        self._headers = _own_headers(_target_of(url))
+        self._target_url = url if sign is None else sign()
+        self._resolved_s = time.monotonic()
+        self._headers = _own_headers(_target_of(url)) if sign is None else {}
         self._state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
@@ -157,8 +168,14 @@ class HttpFile:
     # --- where it lies, and who asks
 
     def _forget_target(self) -> bool:
-        """Go back to the URL as it was given; false: it is asked already."""
-        was, self._target_url = self._target_url, self.url
+        """Go back to the URL as it was given, or sign it anew; false: that was just done."""
+        was, now_s = self._target_url, time.monotonic()
+        if self._sign is not None:
+            if now_s < self._resolved_s + SIGNED_S_MIN:
+                return False
+            self._target_url, self._resolved_s = self._sign(), now_s
+            return True
+        self._target_url = self.url
         return was != self.url
 
     def follow(self, location: str, base: str) -> None:
@@ -195,6 +212,8 @@ class HttpFile:
 
     def headers_for(self, target: Target) -> dict[str, str]:
         """Return the headers that show a server who asks."""
+        if self._sign is not None:
+            return {}
         own = _target_of(self.url)
         if target.origin != own.origin:
             if target.user is None:

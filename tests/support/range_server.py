@@ -94,7 +94,7 @@ class RangeServer:
         self.plan: Callable[[Asked], Fault | None] | None = None
         self.asked: list[Asked] = []
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler_of(self), False)
+        self._server = _Quiet(("127.0.0.1", 0), _handler_of(self), False)
         self._server.daemon_threads, self._server.block_on_close = True, False
         self._server.request_queue_size = 512
         self._server.server_bind()
@@ -157,6 +157,11 @@ class RangeServer:
         self.close()
 
 
+class _Quiet(ThreadingHTTPServer):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of clients that go in the middle."""
+
+
 def _handler_of(server: RangeServer) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -166,7 +171,7 @@ def _handler_of(server: RangeServer) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             pass
 
-        def do_GET(self) -> None:  # noqa: N802
+        def do_GET(self) -> None:
             try:
                 _answer(server, self)
             except OSError:  # the client has gone
