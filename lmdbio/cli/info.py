@@ -22,6 +22,7 @@ from lmdbio.cli.choices import (
     turn_choices,
 )
 from lmdbio.cli.output import (
+    DATA,
     PATH,
     json_option,
     one_line,
@@ -56,13 +57,13 @@ HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inod
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @provenance_option
 @click.option(
     "--cache", "folder", type=PATH, help="A folder of cache files: tell those of this data set."
 )
 @json_option
-def info(path: Path, sidecar: Path | None, folder: Path | None, as_json: bool) -> None:
+def info(path: Path | str, sidecar: Path | str | None, folder: Path | None, as_json: bool) -> None:
     """Tell what PATH is, and what will happen when it is opened.
 
     Shows format, newest transaction and databases; whether there is a provenance file, whether

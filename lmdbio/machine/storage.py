@@ -144,6 +144,7 @@ def look(
             file_system=scheme_of(elsewhere.url),
             source=server_of(elsewhere.url),
             remote=True,
+            direct=False,
             size_bytes=elsewhere.size,
         )
     fd = engine.fd

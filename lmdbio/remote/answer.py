@@ -132,9 +132,7 @@ def judge_range(
         raise OSError(errno.EIO, f"the server sends {told!r}, not bytes {first}-{last}")
     length = headers.get("content-length", "")
     if length and length.strip() != str(ends - begins + 1):
-        raise OSError(
-            errno.EIO, f"the server sends {length.strip()} bytes and calls them {told!r}"
-        )
+        raise OSError(errno.EIO, f"the server sends {length.strip()} bytes as {told!r}")
     return state, ends
 
 

@@ -120,7 +120,7 @@ class HttpFile:
             asked = _Range(self, effort, offset + at, into[at:])
             try:
                 asked.fetch()
-            except (AbandonedError, MemoryError, ValueError):
+            except (AbandonedError, MemoryError):
                 raise
             except Error as error:
                 raise Error(f"{self.name}: {error}") from None
