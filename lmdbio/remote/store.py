@@ -119,6 +119,8 @@ def _store_of(url: str, patience: Patience) -> tuple[Any, Any, str]:
     store = from_url(
         folder,
         client_options={
+            # Options given here take the place of all that the environment says.
+            "allow_http": os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("1", "true", "yes"),
             "connect_timeout": timedelta(seconds=patience.connect_s),
             "timeout": timedelta(seconds=patience.stall_s),
         },
