@@ -37,6 +37,12 @@ GLUE = [
 #: The last one is about what cffi makes after it.
 USED = ("glue/items.h", "glue/values.h", "glue/transaction.h", "glue/position.h", "glue/brief.h")
 
+#: Functions of Python's that C calls (lmdbio/_core/remote.py): a ``lio_remote_read``.
+CALLED = """
+extern "Python" int lio_python_read(void *, const lio_remote_call *, uint64_t, uint64_t, uint8_t *,
+                                    uint64_t *, lio_error *);
+"""
+
 SKIPPED = re.compile(r"/\* cdef: skip \*/.*?/\* cdef: resume \*/", re.DOTALL)
 PREPROCESSOR = re.compile(r"^[ \t]*#.*$", re.MULTILINE)
 
@@ -58,6 +64,7 @@ def builder() -> FFI:
     ffi = FFI()
     for header in [*rooms(), *GLUE]:
         ffi.cdef(declarations(header))
+    ffi.cdef(CALLED)
     ffi.set_source(
         "lmdbio._core._lmdbio",
         "".join(f'#include "{header}"\n' for header in ("lmdbio.h", *USED)),

@@ -90,6 +90,15 @@ int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, 
     return engine_make(file, depth, out, error);
 }
 
+int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error)
+{
+    lio_file file;
+    int code = check_depth(depth, error);
+    if (code == LIO_OK)
+        code = lio_file_remote(remote, &file, error);
+    return code != LIO_OK ? code : engine_make(file, depth, out, error);
+}
+
 int lio_engine_inject_faults(lio_engine *engine, uint64_t every, int sys_errno, uint32_t delay_us,
                              lio_error *error)
 {

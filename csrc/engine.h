@@ -9,6 +9,7 @@
  *            requests are small. Offsets, lengths and memory as for direct
  *   mmap     copies out of a shared mapping, and lends it: a process that uses what is lent dies
  *            by SIGBUS when the file is cut meanwhile
+ *   remote   a file that lies elsewhere: a function reads that was handed in (remote.h)
  *   memory   over bytes in memory, for tests; a script makes reads fail or dawdle
  *
  * Concurrency is part of the engine: up to `depth` requests are in flight at once, carried
@@ -28,6 +29,7 @@
 #include <stddef.h>
 
 #include "extent.h"
+#include "remote.h"
 #include "status.h"
 #include "trace.h"
 
@@ -90,6 +92,9 @@ void lio_engine_expect_random(lio_engine *engine);
 void lio_engine_hold(lio_engine *engine);
 void lio_engine_release(lio_engine *engine);
 void lio_engine_forked(lio_engine *engine);
+
+/* An engine for a file that lies elsewhere. `remote` is borrowed until close. */
+int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error);
 
 /* For an engine from lio_engine_open_memory: every read whose number (from 0, counted since this
  * call) is a multiple of `every`, and not 0, fails with `sys_errno` (0: none fails); each read first

@@ -1,6 +1,7 @@
 /* engine_file: the seam between an engine and the kinds of file that it reads.
  *
- *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap, memory
+ *   engine -> queue, page cache -> meter -> file: pread, direct, staged, uring, mmap, memory,
+ *                                         remote
  *
  * A kind is a table of functions. It performs one request at a time and blocks meanwhile; many
  * threads call it at once. A function that a kind lacks is NULL in its table, and nobody asks for its name.
@@ -57,6 +58,8 @@ typedef struct {
     uint32_t alignment; /* of offsets, lengths and memory, in bytes; a power of two */
     bool is_ringed;     /* an io_uring may carry the reads of its descriptor */
     bool keeps_state;   /* a read fails once the file has left the state that it was opened in */
+    uint32_t
+        stack_bytes; /* of a thread that carries reads; 0: the usual, for calls of the kernel */
     /* Opens `path`. NULL: the kind has no path. */
     int (*open)(const char *path, lio_source **out, lio_error *error);
     /* Reads up to read->length bytes, at least read->needed. The function adds to `*received` and
@@ -69,6 +72,8 @@ typedef struct {
     /* The mapping that the kind lends (borrowed until close), and how many bytes of the file it
      * has. NULL: it lends none. */
     const uint8_t *(*map)(const lio_source *source, uint64_t *size);
+    /* Has those of `reads` end soon, with an error, that are under way. NULL: they do by themselves. */
+    void (*give_up)(lio_source *source, const lio_read *reads, size_t count);
     const lio_page_cache *page_cache; /* NULL: the kind goes past it, or cannot tell */
     int (*size)(lio_source *source, uint64_t *size, lio_error *error);
     void (*close)(lio_source *source);
@@ -99,6 +104,9 @@ extern const lio_file_kind lio_file_mmap;
 
 /* A file over `bytes` (borrowed until close). */
 int lio_file_memory(const uint8_t *bytes, uint64_t size, lio_file *out, lio_error *error);
+
+/* A file that `remote` (borrowed until close) reads. */
+int lio_file_remote(lio_remote *remote, lio_file *out, lio_error *error);
 
 /* Wraps `file`, which the wrapper owns from now on and closes also when wrapping fails: a read
  * fails or is delayed as the script says (lio_engine_inject_faults). Each request goes one way, by

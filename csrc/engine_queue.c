@@ -16,6 +16,9 @@ enum { STACK_BYTES = 128 * 1024 };
  * lio_queue_close wait for it. */
 enum { HINTS_MAX = 8, HINT_BYTES = 1 << 20 };
 
+/* How often a kind whose reads may take long is asked to end those that nobody waits for. */
+enum { GIVE_UP_MS = 50 };
+
 struct lio_queue {
     pthread_mutex_t lock;
     pthread_cond_t work; /* a request is queued, or the queue is closing */
@@ -391,6 +394,7 @@ static int queue_grow(lio_queue *owner, lio_error *error)
     int problem = 0;
     uint64_t wanted = owner->threads - owner->idle + queue_hands(owner);
     uint32_t most = owner->ring != NULL ? 1 : owner->engine->depth;
+    size_t stack_bytes = owner->engine->file.kind->stack_bytes;
     wanted = wanted < most ? wanted : most;
     if (owner->threads >= wanted)
         return LIO_OK;
@@ -398,7 +402,7 @@ static int queue_grow(lio_queue *owner, lio_error *error)
     (void)sigdelset(&all, SIGBUS);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setstacksize(&attributes, stack_bytes > 0 ? stack_bytes : STACK_BYTES);
     while (owner->threads < wanted) {
         problem = pthread_create(&owner->thread[owner->threads], &attributes, carry, owner);
         if (problem != 0)
@@ -567,6 +571,20 @@ void lio_ticket_times(lio_ticket *ticket, uint64_t *submitted_ns, uint64_t *ende
     (void)pthread_mutex_unlock(&owner->lock);
 }
 
+/* Under the lock. Reads that have not come so far that they can be given up are asked again. */
+static void wait_for_end(lio_queue *owner, const lio_ticket *ticket)
+{
+    lio_file file = owner->engine->file;
+    while (!has_ended(ticket)) {
+        if (file.kind->give_up != NULL) {
+            (void)pthread_mutex_unlock(&owner->lock);
+            file.kind->give_up(file.source, ticket->reads, ticket->count);
+            (void)pthread_mutex_lock(&owner->lock);
+        }
+        wait_for(owner, ticket, NULL, file.kind->give_up != NULL ? GIVE_UP_MS : -1);
+    }
+}
+
 void lio_ticket_free(lio_ticket *ticket)
 {
     lio_queue *owner;
@@ -576,8 +594,7 @@ void lio_ticket_free(lio_ticket *ticket)
     if (owner->pid == getpid()) {
         (void)pthread_mutex_lock(&owner->lock);
         queue_remove(owner, ticket);
-        while (!has_ended(ticket))
-            (void)pthread_cond_wait(&owner->done, &owner->lock);
+        wait_for_end(owner, ticket);
         (void)pthread_mutex_unlock(&owner->lock);
     }
     free(ticket);

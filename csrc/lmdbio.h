@@ -17,6 +17,7 @@
 #include "plan.h"
 #include "checksum.h"
 #include "storage.h"
+#include "remote.h"
 #include "engine.h"
 #include "locate.h"
 #include "provenance.h"

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import errno
+import itertools
 import os
+from collections import OrderedDict
 from typing import Any
 
 from lmdb import (
@@ -36,6 +40,7 @@ __all__ = [
     "closed_error",
     "cut_error",
     "from_status",
+    "keep_raised",
     "lmdb_error",
 ]
 
@@ -78,6 +83,13 @@ class NotReadonlyWarning(UserWarning):
 # The codes of csrc/status.h.
 OK, PENDING, NOTFOUND = 0, 1, 2
 IO, SHORT, INVALID, VERSION, CORRUPT, SIDECAR, NOMEM, ARGUMENT, UNSUPPORTED = range(3, 12)
+CHANGED, RAISED = 12, 13
+
+#: Exceptions of functions of Python's that C called, by number, for those who wait for C to raise.
+_raised: OrderedDict[int, BaseException] = OrderedDict()
+_numbers = itertools.count(1)
+#: Of which so many, the newest, are kept: several reads of one batch may fail, and one is told of.
+RAISED_MAX = 1024
 
 # LMDB's own codes, beside those of errno.
 MDB_BAD_VALSIZE, MDB_INCOMPATIBLE, MDB_NOTFOUND = -30781, -30784, -30798
@@ -101,9 +113,27 @@ def _as_lmdb(error: Error, what: str, code: int, reason: str) -> Error:
     return error
 
 
+def keep_raised(error: BaseException) -> int:
+    """Keep an exception that C is to hand on, and return the number that stands for it."""
+    number = next(_numbers)
+    # Frames, also those of its reasons, would keep views of memory that is the caller's.
+    error.__cause__ = error.__context__ = error.__traceback__ = None
+    _raised[number] = error
+    while len(_raised) > RAISED_MAX:
+        with contextlib.suppress(KeyError):  # another thread was first
+            _raised.popitem(last=False)
+    return number
+
+
+def _again(number: int, otherwise: str) -> BaseException:
+    """Return a copy of an exception that was kept: several threads may raise it."""
+    kept = _raised.get(number)
+    return OSError(errno.EIO, otherwise) if kept is None else copy.copy(kept)
+
+
 def from_status(
     code: int, sys_errno: int, offset: int, wanted: int, got: int, reason: str, path: str
-) -> Exception:
+) -> BaseException:
     """The exception for a failed call of the C core.
 
     Args:
@@ -114,6 +144,8 @@ def from_status(
         path: the file the call was about, "" when there is none.
     """
     where = f"{path}: " if path else ""
+    if code == RAISED:
+        return _again(got, f"{where}{reason}")
     if code == IO:
         at = f" ({wanted} bytes at offset {offset})" if wanted else ""
         return OSError(sys_errno, f"{os.strerror(sys_errno)}: {reason}{at}", path or None)

@@ -1,6 +1,7 @@
 """_core: the seam to the C core, the only room that touches ``ffi`` and ``lib``.
 
-Uses ``errors``, ``system.fork`` and the extension, whose Python objects glue/*.h makes.
+Uses ``errors``, ``remote``, ``system.fork`` and the extension, whose Python objects are made by
+glue/*.h.
 
 Each file is a thin, typed shape over rooms of ``csrc/``: it owns what C hands out, turns
 status codes into exceptions that name the file, and passes arrays by address.
@@ -47,7 +48,7 @@ from lmdbio._core.cursor import (
     fetcher,
     finder,
 )
-from lmdbio._core.engine import Counters, Engine, EngineCounts, Ticket
+from lmdbio._core.engine import Engine, Ticket
 from lmdbio._core.exchange import (
     ASKING,
     SERVING,
@@ -109,10 +110,13 @@ from lmdbio._core.memory import (
     keep_heap,
     lend,
 )
+from lmdbio._core.opened import Counters, EngineCounts
+from lmdbio._core.opening import open_data
 from lmdbio._core.order import Shuffling
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
 from lmdbio._core.prefetch import Prefetch
+from lmdbio._core.remote import RemoteFile
 from lmdbio._core.rows import (
     ROW_ALIGNMENT,
     TABLE_ROW_BYTES,
@@ -206,6 +210,7 @@ __all__ = [
     "Plan",
     "PlanTotals",
     "READ",
+    "RemoteFile",
     "Replayed",
     "SLICE_MS",
     "Scan",
@@ -259,6 +264,7 @@ __all__ = [
     "look_whole",
     "meta_bytes",
     "newest_txnid",
+    "open_data",
     "pack_extents",
     "place_extents",
     "LaidOut",

@@ -211,7 +211,7 @@ class Cursor:
     def engine(self) -> Engine:
         return self._pages.engine
 
-    def _failed(self, code: int) -> Exception:
+    def _failed(self, code: int) -> BaseException:
         found = self._status.exception(code)
         if code == lib.LIO_ERR_UNPLACED:
             return UnplacedError(str(found))

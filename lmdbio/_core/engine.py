@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -16,63 +14,14 @@ from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.brief import BYTES_MAX, brief_up_to
 from lmdbio._core.memory import Memory, lend
+from lmdbio._core.opened import EngineCounts, Opened, count_nothing
 from lmdbio._core.owner import owned
 from lmdbio._core.plan import Plan
+from lmdbio._core.remote import Remote, RemoteFile, refuse_kind
 from lmdbio._core.status import EXTENT, READ, SLICE_MS, Extents, Status, pointer_to
 from lmdbio._core.trace import ring
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import tell
-
-
-@dataclass(frozen=True, slots=True)
-class Counters:
-    """Requests and bytes that an engine has read since it was opened."""
-
-    requests: int
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class EngineCounts:
-    """All counts of an engine (``lio_counters``, ``lio_tally``)."""
-
-    requests: int = 0
-    bytes: int = 0
-    located_records: int = 0
-    records: int = 0
-    record_bytes: int = 0
-    planned_bytes: int = 0
-    gap_bytes: int = 0
-    page_requests: int = 0
-    page_bytes: int = 0
-    queued_requests: int = 0
-    queue_ns: int = 0
-    service_ns: int = 0
-    locate_ns: int = 0
-    plan_ns: int = 0
-    wait_ns: int = 0
-    copy_ns: int = 0
-
-    def __add__(self, other: EngineCounts) -> EngineCounts:
-        return EngineCounts(
-            *(getattr(self, name) + getattr(other, name) for name in self.__slots__)
-        )
-
-
-_counted = attrgetter(*EngineCounts.__slots__[2:-4])
-_NOTHING = EngineCounts()
-
-
-def _count_nothing() -> EngineCounts:
-    return _NOTHING
-
-
-def _counts_of(reads: Any, counts: Any) -> EngineCounts:
-    return EngineCounts(
-        int(reads.requests),
-        int(reads.bytes),
-        *_counted(counts),
-        *map(int, counts.stage_ns),
-    )
 
 
 class Ticket:
@@ -161,7 +110,7 @@ class Ticket:
         self.close()
 
 
-class Engine:
+class Engine(Opened):
     """An open file and a way of reading it (csrc/engine.h).
 
     Args:
@@ -173,6 +122,8 @@ class Engine:
     Raises:
         IncompatibleError: the file system, the kernel or ``LMDBIO_URING=0`` forbids this kind.
     """
+
+    _remote: Remote | None = None
 
     def __init__(
         self,
@@ -205,7 +156,7 @@ class Engine:
         """
         self._status = status
         self._pointer = owned(pointer, lib.lio_engine_close, keep)
-        self._last: Callable[[], EngineCounts] = _count_nothing
+        self._last: Callable[[], EngineCounts] = count_nothing
         ring.follow(self)
 
     def told(self) -> Status:
@@ -213,15 +164,37 @@ class Engine:
         return Status(self.path)
 
     @classmethod
+    def _over(
+        cls, path: str, kind: str, depth: int, opens: Callable[[Any, Any], int], keep: object
+    ) -> Engine:
+        """An engine that ``opens(out, error)`` of C's makes."""
+        self = cls.__new__(cls)
+        self.path, self.kind, self.depth = path, kind, depth
+        status, out = self.told(), ffi.new("lio_engine **")
+        status.check(opens(out, status.error))
+        self._adopt(out[0], status, keep)
+        return self
+
+    @classmethod
+    def remote(cls, file: RemoteFile | Remote, depth: int = 8) -> Engine:
+        """An engine for a file that lies elsewhere.
+
+        Args:
+            file: owned from now on, with all engines that ``again`` opens; or what these share.
+            depth: requests in flight, 1..256.
+        """
+        shared = file if isinstance(file, Remote) else Remote(file)
+        opens = partial(lib.lio_engine_open_remote, shared.pointer, depth)
+        self = cls._over(shared.file.name, "remote", depth, opens, shared)
+        self._remote = shared
+        return self
+
+    @classmethod
     def memory(cls, content: bytes | bytearray, depth: int = 4) -> Engine:
         """The memory engine, for tests."""
-        self = cls.__new__(cls)
-        self.path, self.kind, self.depth = "<memory>", "memory", depth
-        status, out = self.told(), ffi.new("lio_engine **")
         held = ffi.from_buffer("uint8_t[]", content)
-        status.check(lib.lio_engine_open_memory(held, len(content), depth, out, status.error))
-        self._adopt(out[0], status, held)
-        return self
+        opens = partial(lib.lio_engine_open_memory, held, len(content), depth)
+        return cls._over("<memory>", "memory", depth, opens, held)
 
     def script(self, *, fail_every: int = 0, sys_errno: int = 0, delay_us: int = 0) -> None:
         """Make reads of a memory engine fail or dawdle (``lio_engine_inject_faults``)."""
@@ -230,33 +203,6 @@ class Engine:
                 self.pointer, fail_every, sys_errno, delay_us, self._status.error
             )
         )
-
-    @property
-    def pointer(self) -> Any:
-        """The ``lio_engine *``, for other rooms of this file."""
-        if self._pointer is None:
-            raise errors.Error(f"{self.path}: was closed before it was read")
-        return self._pointer
-
-    @property
-    def alignment(self) -> int:
-        """Bytes; 1 when any offset will do."""
-        return int(lib.lio_engine_alignment(self.pointer))
-
-    @property
-    def keeps_state(self) -> bool:
-        """A read fails once the file has left the state that it was opened in."""
-        return bool(lib.lio_engine_keeps_state(self.pointer))
-
-    @property
-    def fd(self) -> int:
-        """The descriptor (borrowed); -1: there is none."""
-        return int(lib.lio_engine_fd(self.pointer))
-
-    @property
-    def device(self) -> int:
-        """The number of the file system's device, while that is mounted; 0: not known."""
-        return int(lib.lio_engine_device(self.pointer))
 
     def size(self) -> int:
         """The file's size in bytes, now."""
@@ -335,32 +281,12 @@ class Engine:
     def expect_random(self) -> None:
         """Tells the kernel not to read ahead: what is read lies anywhere. A hint."""
         lib.lio_engine_expect_random(self.pointer)
+        if self.fd < 0:
+            return
         try:
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
         except OSError as error:
             tell(f"{self.path}: the kernel goes on to read ahead of batches: {error.strerror}")
-
-    def counters(self) -> Counters:
-        out = ffi.new("lio_counters *")
-        lib.lio_engine_counters(self.pointer, out)
-        return Counters(requests=int(out.requests), bytes=int(out.bytes))
-
-    def counts(self) -> EngineCounts:
-        """Return the counts since the engine was opened; after ``close``, those until then."""
-        return self.note_counts()()
-
-    def note_counts(self) -> Callable[[], EngineCounts]:
-        """Note the same counts, and return a call that returns them as they are now.
-
-        For whoever may never ask: the value of them takes longer to make than a file to close.
-        """
-        pointer = self._pointer
-        if pointer is None:
-            return self._last
-        reads, counts = ffi.new("lio_counters *"), ffi.new("lio_tally *")
-        lib.lio_engine_counters(pointer, reads)
-        lib.lio_engine_tally(pointer, counts)
-        return partial(_counts_of, reads, counts)
 
     def again(self, kind: str, depth: int) -> Engine:
         """Opens the same file once more, also when its name stands for another one by now.
@@ -369,6 +295,9 @@ class Engine:
             OSError, Error: it cannot be opened.
         """
         pointer = self.pointer  # keeps the descriptor open
+        if self._remote is not None:
+            refuse_kind(self.path, kind)
+            return Engine.remote(self._remote, depth)
         fd = int(lib.lio_engine_fd(pointer))
         try:
             return Engine(self.path, kind, depth, opened=f"/proc/self/fd/{fd}")
@@ -378,6 +307,23 @@ class Engine:
                 raise errors.Error(f"{self.path}: was replaced while it was opened") from None
             tell(f"{self.path}: is opened by its name once more, for there is no /proc")
             return other
+
+    @property
+    def location(self) -> str:
+        """By what the file is opened again: its path, or its URL, which may hold secrets."""
+        return self.path if self._remote is None else self._remote.file.url
+
+    @property
+    def remote_file(self) -> RemoteFile | None:
+        """The file that lies elsewhere, which this reads; None: it reads one of this system."""
+        return None if self._remote is None else self._remote.file
+
+    def identity(self) -> FileIdentity | None:
+        """What identifies the file, and its state as far as its status tells; None: nothing."""
+        if self._remote is not None:
+            file = self._remote.file
+            return FileIdentity.elsewhere(file.validator, file.size)
+        return FileIdentity.of(os.fstat(self.fd)) if self.fd >= 0 else None
 
     def submit(self, reads: npt.NDArray[Any], keep: object = None) -> Ticket:
         """Starts reads (an array of dtype ``READ``).

@@ -59,14 +59,14 @@ class Status:
         """For the next call to fill; it is read right after that."""
         return own.error
 
-    def exception(self, code: int) -> Exception:
+    def exception(self, code: int) -> BaseException:
         e = own.error
         reason = ffi.string(e.reason).decode("utf-8", "replace")
         return self.exception_of(code, e.sys_errno, e.offset, e.wanted, e.got, reason)
 
     def exception_of(
         self, code: int, sys_errno: int, offset: int, wanted: int, got: int, reason: str
-    ) -> Exception:
+    ) -> BaseException:
         """Return the exception for a failed call (``errors.from_status``)."""
         path = self.path
         if self.find is not None:

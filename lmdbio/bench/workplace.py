@@ -88,7 +88,7 @@ class Workplace:
     def order(self, row: Row, *, verify: bool) -> Order:
         """Say what the process of a run has to do."""
         keyed = row.work.access in KEYED and row.trial.contestant.kind in ("lmdb", "open")
-        sidecar = find_sidecar(row.work.data_file)
+        sidecar = find_sidecar(Path(row.work.data_file))
         return Order(
             workload=row.work,
             trial=row.trial,

@@ -1,6 +1,6 @@
 """cache: parts of data sets on a local disk, in files that outlive the job.
 
-Uses ``errors``, ``_core`` and ``system``.
+Uses ``errors``, ``_core``, ``remote`` and ``system``.
 
     source      which state of which data file a cache file holds parts of
     layout      header | sums | pages: the cache file, byte by byte

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmdbio.remote import is_url
 from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["SourceState"]
@@ -23,8 +24,8 @@ class SourceState:
     """A data file in one state, or several that are read as one.
 
     Attributes:
-        path: absolute, links resolved; of the first of several.
-        ino, size, mtime_ns, ctime_ns: of its status; of several, of their identity.
+        path: absolute, links resolved; of the first of several; or a URL.
+        ino, size, mtime_ns, ctime_ns: of its status; of several, or on a server, of the identity.
         meta: crc32 of both meta pages.
         files: that are read as one.
     """
@@ -42,12 +43,13 @@ class SourceState:
         """Return the state of an open data file, or of several.
 
         Args:
-            paths: of them.
+            paths: of them; of a URL, a query, which may be a signature, is left out.
             identity: of all.
             metas: the meta pages, or bytes that stand for those of all.
         """
+        first = paths[0]
         return cls(
-            os.path.realpath(paths[0]),
+            first.partition("?")[0] if is_url(first) else os.path.realpath(first),
             identity.ino,
             identity.size or 0,
             identity.mtime_ns,
@@ -74,8 +76,11 @@ class SourceState:
     def is_current(self) -> bool:
         """Return whether the file under this path has still this status; meta pages aside.
 
-        Of several files it is only known that there is the first one.
+        Of several files it is only known that there is the first one. No server is asked: of a URL
+        this is said to be so.
         """
+        if is_url(self.path):
+            return True
         try:
             status = Path(self.path).stat()
         except OSError:

@@ -1,8 +1,9 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
-``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``planning``, ``simulate``,
-``provenance``, ``observe``, ``pylmdb`` and ``_core``; only ``__main__`` uses it.
+Uses ``program``, ``tuning``, ``compact``, ``pull``, ``bench``, ``dropin``, ``convert``,
+``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``planning``,
+``simulate``, ``provenance``, ``observe``, ``pylmdb``, ``remote`` and ``_core``; only ``__main__``
+uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
@@ -26,6 +27,7 @@ from lmdbio.cli import (
     demo,
     info,
     plan,
+    pull,
     run,
     simulate,
     trace,
@@ -80,6 +82,7 @@ def cli() -> None:
         lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
         lmdbio verify train_lmdb      read it all, and prove it sound
+        lmdbio pull URL train.mdb     a copy of one that lies elsewhere, verified
         lmdbio plan train_lmdb        the reads for some records, without doing them
         lmdbio tune train_lmdb        how does its storage like to be read; remembered
         lmdbio bench train_lmdb       how fast can it be read here, by whom, and what limits it
@@ -97,6 +100,7 @@ for _command in (
     info.info,
     verify.verify,
     plan.plan,
+    pull.pull,
     tune.tune,
     bench.bench,
     run.run,

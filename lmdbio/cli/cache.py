@@ -11,6 +11,7 @@ import click
 
 from lmdbio.cache import Entry, clear, find, verify
 from lmdbio.cli.output import PATH, bar, plural, print_facts, print_json, size
+from lmdbio.remote import is_url, shown
 
 __all__ = ["cache", "cache_facts", "cache_status"]
 
@@ -152,7 +153,7 @@ def cache_status(folder: Path, data: str) -> list[Entry]:
     Raises:
         OSError: the folder cannot be read.
     """
-    path = str(Path(data).resolve())
+    path = shown(data).partition("?")[0] if is_url(data) else str(Path(data).resolve())
     return [entry for entry in find(folder) if entry.source == path]
 
 

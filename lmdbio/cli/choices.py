@@ -98,6 +98,8 @@ def turn_choices(measured: Sequence[Staggering]) -> list[TurnChoice]:
 
 def storage_facts(under: Storage) -> list[tuple[str, str]]:
     """Return the known facts, for people."""
+    if under.remote:
+        return [("  storage", f"{under.file_system}, elsewhere: {under.source}")]
     kind = under.file_system or "unknown"
     told = [f"{kind} on {under.source}" if under.source else kind]
     told.append("a disk of this machine" if under.disk else "no disk of this machine")

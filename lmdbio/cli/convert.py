@@ -11,9 +11,9 @@ from typing import Any, BinaryIO, get_args
 import click
 
 from lmdbio.cli.output import (
+    DATA,
     EXPECTED,
     OUTPUT,
-    PATH,
     bar,
     json_option,
     one_line,
@@ -26,13 +26,13 @@ from lmdbio.cli.output import (
 from lmdbio.convert import convert as conversion
 from lmdbio.convert.convert import ConvertReport
 from lmdbio.errors import IncompatibleError
-from lmdbio.provenance import data_file, orders_told, sidecar_file
+from lmdbio.provenance import find_data, orders_told, sidecar_file
 from lmdbio.provenance.freshness import is_described
 from lmdbio.provenance.paths import SUFFIX
 
 
 @click.command()
-@click.argument("paths", type=PATH, nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", type=DATA, nargs=-1, required=True, metavar="PATH...")
 @click.option(
     "--output",
     "-o",
@@ -74,7 +74,7 @@ from lmdbio.provenance.paths import SUFFIX
 )
 @json_option
 def convert(
-    paths: tuple[Path, ...],
+    paths: tuple[Path | str, ...],
     output: str | None,
     names: tuple[str, ...],
     keep: bool,
@@ -145,7 +145,7 @@ def as_folder(output: str) -> str:
     return os.path.join(output, "")  # noqa: PTH118  (a Path has no slash at its end)
 
 
-def convert_one(path: Path, **options: Any) -> ConvertReport:
+def convert_one(path: Path | str, **options: Any) -> ConvertReport:
     """Convert one database, with a bar."""
     with bar(f"convert {path}") as progress:
         return conversion.convert(path, progress=progress, **options)
@@ -174,7 +174,7 @@ class Failed:
         error: why; other reports have no such field.
     """
 
-    data: Path
+    data: Path | str
     error: str
 
 
@@ -187,14 +187,14 @@ class UpToDate:
         up_to_date: always; other reports have no such field.
     """
 
-    data: Path
+    data: Path | str
     sidecar: Path
     up_to_date: bool = True
 
 
-def up_to_date(path: Path, output: str | None) -> UpToDate | None:
+def up_to_date(path: Path | str, output: str | None) -> UpToDate | None:
     """Return the database's report where its provenance file describes it; else None."""
-    data = data_file(path)
+    data = find_data(path)
     sidecar = sidecar_file(data, output)
     if is_described(data, sidecar):
         return UpToDate(data, sidecar)

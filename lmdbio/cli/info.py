@@ -23,6 +23,7 @@ from lmdbio.cli.choices import (
 )
 from lmdbio.cli.layout import layout_facts, layout_text
 from lmdbio.cli.output import (
+    DATA,
     PATH,
     json_option,
     one_line,
@@ -57,13 +58,13 @@ HINTS = {"mtime_ns": "mtime", "ctime_ns": "ctime", "dev": "device", "ino": "inod
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @provenance_option
 @click.option(
     "--cache", "folder", type=PATH, help="A folder of cache files: tell those of this data set."
 )
 @json_option
-def info(path: Path, sidecar: Path | None, folder: Path | None, as_json: bool) -> None:
+def info(path: Path | str, sidecar: Path | str | None, folder: Path | None, as_json: bool) -> None:
     """Tell what PATH is, and what will happen when it is opened.
 
     Shows format, newest transaction and databases; whether there is a provenance file, whether
@@ -78,8 +79,8 @@ def info(path: Path, sidecar: Path | None, folder: Path | None, as_json: bool) -
         LMDBIO_DEPTH=16 lmdbio info train_lmdb --json | jq .choices.batch
         lmdbio info train_lmdb --cache /local/scratch
     """
-    data = provenance.data_file(path)
-    with Engine(data) as engine:
+    data = provenance.find_data(path)
+    with _core.open_data(data) as engine:
         meta = _core.read_meta(engine)
         found = {
             "data": data,
@@ -156,12 +157,10 @@ def history_facts(history: _core.History | None) -> dict[str, Any] | None:
     }
 
 
-def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
+def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, Any]:
     """Whether a reader would use the provenance file at ``path``; hashes nothing."""
     found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
     try:
-        if not path.exists():
-            return found
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size
             # A file of another state, or of another database, says nothing about this one.
@@ -184,6 +183,8 @@ def sidecar_status(engine: Engine, meta: Meta, path: Path) -> dict[str, Any]:
             else:
                 how = freshness.check(engine, meta, opened).how
                 found |= {"status": "good", "reason": f"{how} check"}
+    except FileNotFoundError:
+        pass
     except StaleError as error:
         found |= {"status": "stale", "reason": str(error)}
     except ProvenanceError as error:

@@ -20,6 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lmdbio.errors import MissingExtraError
 from lmdbio.provenance import freshness
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.remote import is_url
 
 #: Errors that a command tells in one line; any other is a fault of lmdbio.
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)
@@ -27,6 +28,22 @@ EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingEx
 BAR_AFTER_SECONDS = 2.0
 #: Not tested by click: whether a file can be read is an answer, not a wrong use.
 PATH = click.Path(path_type=Path, readable=False)
+
+
+class DataName(click.ParamType):  # type: ignore[type-arg]
+    """A path, or a URL, which stays text: a path has no "//" in it."""
+
+    name = "path"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> Path | str:
+        """Return what a caller of Python would give."""
+        return cast("Path | str", value if is_url(value) else PATH.convert(value, param, ctx))
+
+
+#: A data set, or a provenance file.
+DATA = DataName()
 #: Where something is written: a trailing slash, which tells a folder, must not get lost.
 OUTPUT = click.Path(readable=False)
 json_option = click.option(
@@ -38,7 +55,7 @@ json_option = click.option(
 provenance_option = click.option(
     "--provenance",
     "sidecar",
-    type=PATH,
+    type=DATA,
     help="The provenance file, or the folder that holds it, if it is not beside the data.",
 )
 

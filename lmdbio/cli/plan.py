@@ -14,7 +14,7 @@ from rich.table import Table
 
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.output import (
-    PATH,
+    DATA,
     json_option,
     plural,
     print_json,
@@ -85,7 +85,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.option(
     "--start",
     type=click.IntRange(0),
@@ -163,7 +163,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @provenance_option
 @json_option
 def plan(
-    path: Path,
+    path: Path | str,
     start: int,
     count: int | None,
     indices: list[tuple[int, int]] | None,
@@ -283,7 +283,7 @@ def tell_reads(
         print_plan(f"rank {rank} of {len(made)}: " if of_ranks else "", *each, everything)
 
 
-def open_source(path: Path, name: str | None, sidecar: Path | None) -> RecordIndex:
+def open_source(path: Path | str, name: str | None, sidecar: Path | str | None) -> RecordIndex:
     """Open the records of a database; a provenance file that was named has to hold."""
     locate: Locate = "auto" if sidecar is None else "provenance"
     with warnings.catch_warnings():

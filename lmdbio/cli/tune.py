@@ -12,7 +12,7 @@ import click
 from rich.table import Table
 
 from lmdbio import provenance, share
-from lmdbio._core import Engine
+from lmdbio._core import open_data
 from lmdbio.cli.choices import (
     CHOSEN,
     LABELS,
@@ -24,6 +24,7 @@ from lmdbio.cli.choices import (
     turn_choices,
 )
 from lmdbio.cli.output import (
+    DATA,
     EXPECTED,
     PATH,
     bar,
@@ -44,7 +45,7 @@ from lmdbio.tuning.tune import Tuning
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.option(
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=tuning.SECONDS,
     show_default=True, help="For all trials together; turns take it twice more.",
@@ -58,7 +59,7 @@ from lmdbio.tuning.tune import Tuning
 @click.option("--forget", is_flag=True, help="Measure nothing; remove what is kept.")
 @json_option
 def tune(
-    path: Path,
+    path: Path | str,
     seconds: float,
     cache_dir: Path | None,
     dry_run: bool,
@@ -105,7 +106,7 @@ def tune(
 
 
 def _tune(
-    path: Path,
+    path: Path | str,
     seconds: float,
     cache_dir: Path | None,
     dry_run: bool,
@@ -148,7 +149,7 @@ class Measured(NamedTuple):
 
 
 def _measure(
-    path: Path, cache_dir: Path | None, seconds: float, progress: tuning.Progress | None
+    path: Path | str, cache_dir: Path | None, seconds: float, progress: tuning.Progress | None
 ) -> Measured:
     """Measure all that was asked for. The folder comes first, since it may have no room."""
     folder = None
@@ -160,13 +161,13 @@ def _measure(
     return Measured(found, folder, None if cache_dir is None else measure_memory())
 
 
-def _under(path: Path) -> storage.Storage:
+def _under(path: Path | str) -> storage.Storage:
     """Return the storage under a data set."""
-    with Engine(provenance.data_file(path)) as engine:
+    with open_data(provenance.find_data(path)) as engine:
         return storage.look(engine, thorough=True)
 
 
-def _forget(path: Path, cache_dir: Path | None, as_json: bool) -> None:
+def _forget(path: Path | str, cache_dir: Path | None, as_json: bool) -> None:
     identities = [calibration.identity(_under(path))]
     if cache_dir is not None:
         identities += [
@@ -183,7 +184,7 @@ def _forget(path: Path, cache_dir: Path | None, as_json: bool) -> None:
 
 
 def _measure_requests(
-    path: Path,
+    path: Path | str,
     cache_dir: Path | None,
     seconds: float,
     ranks: Any,
@@ -210,7 +211,7 @@ def _measure_requests(
 
 
 def _keep(
-    path: Path, made: Tuning, turns: Staggered | None, dry_run: bool, as_json: bool
+    path: Path | str, made: Tuning, turns: Staggered | None, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
     """Keeps what was measured, shows it unless JSON will, and returns that."""
     if made.calibration is None:

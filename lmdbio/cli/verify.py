@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from lmdbio.cli.output import (
-    PATH,
+    DATA,
     bar,
     json_option,
     print_facts,
@@ -21,10 +21,10 @@ from lmdbio.convert import verify as verification
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @provenance_option
 @json_option
-def verify(path: Path, sidecar: Path | None, as_json: bool) -> None:
+def verify(path: Path | str, sidecar: Path | str | None, as_json: bool) -> None:
     """Prove the whole tree of PATH, and its provenance file, sound.
 
     Every page of every tree is read and checked, counts are compared, no page may have two

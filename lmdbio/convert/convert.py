@@ -42,7 +42,7 @@ from lmdbio.locate.file_end import refuse_cut, refuse_end
 from lmdbio.provenance import (
     Name,
     Provenance,
-    data_file,
+    find_data,
     name_text,
     sidecar_file,
 )
@@ -82,7 +82,7 @@ class ConvertReport:
         seconds: taken.
     """
 
-    data: Path
+    data: Path | str
     sidecar: Path
     databases: tuple[Name, ...]
     records: int
@@ -139,7 +139,7 @@ def convert(
             ``order="insertion"`` of readers; or of each database what was put and deleted (where
             keys may have many values it is passed over), or its records as they were put; None:
             what the keys tell by themselves.
-        subdir: as in ``provenance.data_file``.
+        subdir: as in ``provenance.find_data``.
         engine, depth: how pages are read, and how many reads are in flight.
         progress: called with (done, in all, stage); "walk" counts pages, "compare" records.
 
@@ -154,8 +154,8 @@ def convert(
     """
     began = time.monotonic()
     _refuse_unknown(form)
-    data = data_file(path, subdir)
-    with Engine(data, engine, depth) as reader:
+    data = find_data(path, subdir)
+    with _core.open_data(data, engine, depth) as reader:
         target = sidecar_file(data, output)
         if has_folder(output):
             make_folder(target)
@@ -175,7 +175,7 @@ def _refuse_unknown(form: str) -> None:
 
 
 def _report(
-    data: Path,
+    data: Path | str,
     target: Path,
     walk: DatabaseWalk,
     counters: _core.Counters,

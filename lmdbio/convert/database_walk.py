@@ -6,7 +6,6 @@ walk -> parts -> digest of every page
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Literal
@@ -25,6 +24,12 @@ from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.publish import Draft
 
 __all__ = ["DatabaseWalk"]
+
+
+def _identity(engine: Engine) -> FileIdentity:
+    found = engine.identity()
+    assert found is not None
+    return found
 
 
 class DatabaseWalk:
@@ -53,7 +58,7 @@ class DatabaseWalk:
     ) -> None:
         self._engine, self._form = engine, form
         self._given, self._is_ordered = given, False
-        self._hints = FileIdentity.of(os.fstat(engine.fd))
+        self._hints = _identity(engine)
         self._meta = _core.read_meta(engine)
         self.writer = Writer(draft, self._meta.layout, form, engine.path)
         self.trees: list[bytes] = []
@@ -83,8 +88,7 @@ class DatabaseWalk:
         it), because what describes an older state would be refused by ``check`` at once.
         """
         newest = _core.newest_txnid(self._engine, self._meta.layout)
-        now = FileIdentity.of(os.fstat(self._engine.fd))
-        return newest != self._meta.txnid or now != self._hints
+        return newest != self._meta.txnid or _identity(self._engine) != self._hints
 
     def finish(self) -> int:
         """Write the directory; returns the file's size."""

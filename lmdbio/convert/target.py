@@ -56,7 +56,7 @@ def make_folder(target: Path) -> None:
         raise unwritable(e, target, WHAT, HINT) from e
 
 
-def check_target(target: Path, data: Path, overwrite: bool) -> None:
+def check_target(target: Path, data: Path | str, overwrite: bool) -> None:
     """Refuse to replace anything but a provenance file.
 
     Raises:
@@ -70,7 +70,7 @@ def check_target(target: Path, data: Path, overwrite: bool) -> None:
             return
     except OSError as e:  # a folder that may not be searched
         raise unwritable(e, target, WHAT, HINT) from e
-    if data.exists() and target.samefile(data):
+    if isinstance(data, Path) and data.exists() and target.samefile(data):
         raise FileExistsError(errno.EEXIST, "this is the database itself", str(target))
     if not overwrite:
         raise FileExistsError(errno.EEXIST, "there is a provenance file already", str(target))

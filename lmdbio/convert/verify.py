@@ -28,7 +28,7 @@ from lmdbio.provenance import (
     Name,
     Provenance,
     Section,
-    data_file,
+    find_data,
     find_sidecar,
     name_text,
 )
@@ -45,6 +45,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, walk
+from lmdbio.remote import is_url
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -69,8 +70,8 @@ class VerifyReport:
         seconds: taken.
     """
 
-    data: Path
-    sidecar: Path | None
+    data: Path | str
+    sidecar: Path | str | None
     databases: tuple[Name, ...]
     duplicates: tuple[Name, ...]
     records: int
@@ -114,16 +115,18 @@ def verify(
         Error: the database was committed to meanwhile.
     """
     began = time.monotonic()
-    data = data_file(path, subdir)
-    sidecar: Path | None = find_sidecar(data, provenance)
-    if provenance is None and sidecar is not None and not sidecar.exists():
-        sidecar = None
+    data = find_data(path, subdir)
+    place = find_sidecar(data, provenance)
+    sidecar: Path | str | None = place
     with contextlib.ExitStack() as stack:
-        reader = stack.enter_context(Engine(data, engine, depth))
+        reader = stack.enter_context(_core.open_data(data, engine, depth))
         meta = _core.read_meta(reader)
         opened = None
-        if sidecar is not None:
-            opened = stack.enter_context(Provenance.open(sidecar))
+        with contextlib.suppress(*_absent(place, provenance)):
+            opened = stack.enter_context(Provenance.open(place))
+        if opened is None:
+            sidecar = None
+        else:
             opened.attach(LeafReader(reader, meta.layout))
             _check_facts(reader, meta, opened)
         verifier = _Verifier(reader, meta, opened, progress)
@@ -140,6 +143,16 @@ def verify(
                 f"became {newest}): verify it when its writer rests"
             ) from e
         return verifier.report(data, sidecar, time.monotonic() - began)
+
+
+def _absent(
+    sidecar: Path | str, given: str | os.PathLike[str] | None
+) -> tuple[type[Exception], ...]:
+    """Return the errors that say that no provenance file is there, where none must be."""
+    if given is not None:
+        return ()
+    # Some object stores refuse what is not there, to those who may not list what is.
+    return (FileNotFoundError, PermissionError) if is_url(sidecar) else (FileNotFoundError,)
 
 
 def _check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
@@ -191,7 +204,7 @@ class _Verifier:
             self._database(name, db)
         self._finish_sidecar()
 
-    def report(self, data: Path, sidecar: Path | None, seconds: float) -> VerifyReport:
+    def report(self, data: Path | str, sidecar: Path | str | None, seconds: float) -> VerifyReport:
         """Sum up what was read and found sound."""
         counters = self._engine.counters()
         return VerifyReport(

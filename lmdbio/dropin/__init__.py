@@ -12,5 +12,6 @@
     unwritten    writable environments that a program only reads, and the warning of them
     run          records that an iterator hands out from blocks read ahead
 
-Uses ``reading``, ``locate``, ``convert``, ``machine``, ``observe``, ``pylmdb`` and ``_core``.
+Uses ``reading``, ``locate``, ``convert``, ``machine``, ``provenance``, ``observe``,
+``pylmdb``, ``remote`` and ``_core``.
 """

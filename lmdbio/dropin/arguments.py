@@ -9,6 +9,8 @@ import os
 from typing import Any, NamedTuple
 
 from lmdbio.errors import lmdb_error
+from lmdbio.provenance import find_data
+from lmdbio.remote import is_url
 
 __all__ = ["IMPOSED", "LmdbKeywords", "as_bytes", "as_get_key", "as_number", "as_optional_bytes"]
 
@@ -81,7 +83,9 @@ class LmdbKeywords(NamedTuple):
         return cls(*taken)
 
     def data_file(self, path: str) -> str:
-        """Return the data file of an environment at ``path``."""
+        """Return the data file of an environment at ``path``, or of a URL."""
+        if is_url(path):
+            return os.fspath(find_data(path))
         return os.path.join(path, "data.mdb") if self.subdir else path  # noqa: PTH118
 
     def check_numbers(self) -> None:

@@ -34,6 +34,8 @@ def copy_by_lmdb(file: DataFile, call: Callable[[Any, Any], Any], txn: Any, comp
         raise TypeError("txn argument only compatible with compact=True")
     if txn is not None and txn._ended:
         raise lmdb_error("mdb_env_copy3", MDB_BAD_TXN)
+    if file.open_engine().remote_file is not None:
+        raise lmdb_error(f"{file.path}: is copied by lmdbio pull")
     lock_file, slot = file.lock_file(), None if txn is None else txn._slot
     if slot is not None:
         call(lock_file, slot)

@@ -33,6 +33,7 @@ from lmdbio.pylmdb import reader_slots
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import open_engine
+from lmdbio.remote import is_url, shown
 
 __all__ = ["BLOCK_BYTES_MAX", "CACHE_BYTES", "DataFile"]
 
@@ -106,7 +107,7 @@ class DataFile:
         block_bytes_max: int,
         why_readonly: str = "",
     ) -> None:
-        self.path, self.subdir = path, keywords.subdir
+        self.path, self.subdir = shown(path), keywords.subdir
         self.lock = LockFile(path, keywords)
         self.cache_bytes, self.block_bytes_max = cache_bytes, block_bytes_max
         self.why_readonly = why_readonly
@@ -130,9 +131,9 @@ class DataFile:
                 f"lib_version={lib_version}: this build has no LMDB {lib_version}.x engine."
             )
         try:
-            self.engine = _core.Engine(data)
+            self.engine = _core.open_data(data)
         except OSError as error:
-            raise lmdb_error(self.path, error.errno or 0) from error
+            raise _unopened(self.path, error) from error
         self._choice = self._choose(overrides)
         raw, meta = newest_state(self.open_engine())
         self._state = None if raw is None else (raw, meta, None)
@@ -343,3 +344,8 @@ class DataFile:
         if self.engine is None:
             self.close()
             raise closed_error()
+
+
+def _unopened(path: str, error: OSError) -> lmdb.Error:
+    """Return the error of a file that cannot be opened, as py-lmdb has it; a server says more."""
+    return lmdb_error(f"{path}: {error}" if is_url(path) else path, error.errno or 0)

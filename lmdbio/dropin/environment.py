@@ -58,6 +58,7 @@ from lmdbio.observe import ledger
 from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.pylmdb.mirror import Counterpart
+from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
 from lmdbio.system.log import tell
 
@@ -73,7 +74,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     the module):
 
     Args:
-        path: folder, or file with ``subdir=False``.
+        path: folder, or file with ``subdir=False``; or the URL of a file, which takes no lock.
         map_size: bytes; only shown by ``info()``.
         readonly: None: not said, so False; True where ``LMDBIO_READONLY=1`` is set.
         lock: hold reader slots.
@@ -141,6 +142,7 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
                     "engine=, depth=, cache_bytes= and block_bytes_max= say how lmdbio reads: "
                     "they need readonly=True, for with readonly=False py-lmdb reads"
                 )
+            _refuse_url(path)
             return _open_writable(path, provenance if collects else None, order, keywords)
         keywords.check_numbers()
         if collects:
@@ -368,13 +370,24 @@ class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
 open = Environment
 
 
+def _refuse_url(path: str | bytes) -> None:
+    """Refuse to write to a file that is elsewhere.
+
+    Raises:
+        ReadonlyError: it is.
+    """
+    if is_url(path):
+        named = shown(os.fsdecode(path))
+        raise lmdb_error(f"{named}: is read, not written: say readonly=True", errno.EACCES)
+
+
 def _impose(path: str, keywords: LmdbKeywords) -> str:
     """Return the reason why an environment is readonly that the program opens for writing.
 
     Raises:
         ReadonlyError: it would be made.
     """
-    if not os.path.exists(keywords.data_file(path)):  # noqa: PTH110
+    if not is_url(path) and not os.path.exists(keywords.data_file(path)):  # noqa: PTH110
         raise lmdb_error(f"{path}: is not there, and would be made: {IMPOSED}", errno.EACCES)
     tell(f"{path}: is opened readonly: {IMPOSED}")
     return IMPOSED

@@ -9,6 +9,7 @@ from lmdbio import _core
 from lmdbio.dropin.arguments import LmdbKeywords
 from lmdbio.errors import closed_error
 from lmdbio.pylmdb import reader_slots
+from lmdbio.remote import is_url
 from lmdbio.system.log import tell
 
 __all__ = ["LockFile"]
@@ -20,7 +21,7 @@ class LockFile:
     Threads may share it. Once it is released none of them acquires anything.
 
     Attributes:
-        wanted: ``lock=True``, and no parent of this process has the file open.
+        wanted: ``lock=True``, no parent of this process has the file open, and it is no URL.
         slots: None: none could be had, or were asked for.
 
     Args:
@@ -32,7 +33,7 @@ class LockFile:
 
     def __init__(self, path: str, keywords: LmdbKeywords) -> None:
         self._user, self._has_ended = reader_slots.new_user(), False
-        self._path, self.wanted = path, bool(keywords.lock)
+        self._path, self.wanted = path, bool(keywords.lock) and not is_url(path)
         self._options: dict[str, Any] = {
             "subdir": keywords.subdir,
             "max_readers": keywords.max_readers,

@@ -19,7 +19,6 @@ Source: LMDBIO (ACM TOPC 2019), sequential seek (LMDB, LMM) and cursor handoff (
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -163,12 +162,14 @@ def open_cursor_walk(path: Paths, *, db: bytes | str | None = None) -> CursorWal
             f"{in_words(files)}: a cursor walks one file; several as one need a mode with "
             'locate="scan" or "provenance", as mode="auto" has'
         )
-    data = os.fspath(files[0])
+    data = files[0]
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "mmap") as (pages, meta, found):
         refuse_headers(pages, meta, name, found)
         cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)
-        return CursorWalk(data, name, meta, found.entries, pages, pages.size(), found, cursor)
+        return CursorWalk(
+            pages.path, name, meta, found.entries, pages, pages.size(), found, cursor
+        )
 
 
 # --- one cursor for many roots -----------------------------------------------------------

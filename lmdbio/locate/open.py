@@ -37,6 +37,7 @@ from lmdbio.provenance.freshness import Check
 from lmdbio.provenance.keys import KeyPattern, describe
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT
+from lmdbio.remote import is_url, shown
 from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
@@ -103,7 +104,7 @@ def open_record_index(
     _refuse_unknown("locate", locate, Locate)
     _refuse_unknown("check", check, Check)
     _refuse_unknown("order", order, Order)
-    files = [os.fspath(file) for file in data_files(path, subdir)]
+    files = data_files(path, subdir)
     name = db.encode() if isinstance(db, str) else db
     how: dict[str, Any] = {"locate": locate, "check": check, "order": order, "samples": samples}
     if len(files) == 1:
@@ -310,7 +311,7 @@ def _open_provenance(
         It, and "". None, and why not, where there is none that holds and it is not demanded.
     """
     pages, meta, database = file
-    path = find_sidecar(pages.path, place)
+    path = find_sidecar(pages.location, place)
     found = None
     try:
         found = Provenance.open(path)
@@ -327,10 +328,15 @@ def _open_provenance(
             raise
         if for_records:
             refuse_headers(pages, meta, name, database)
-        is_missing = isinstance(e, FileNotFoundError)
-        reason = f"{pages.path}: has no provenance file ({path})" if is_missing else _text(e)
+        # Some object stores refuse what is not there, to those who may not list what is.
+        is_missing = isinstance(e, FileNotFoundError) or (
+            isinstance(e, PermissionError) and is_url(path)
+        )
+        reason = (
+            f"{pages.path}: has no provenance file ({shown(path)})" if is_missing else _text(e)
+        )
         if is_demanded:
-            if isinstance(e, ProvenanceError | PermissionError):
+            if isinstance(e, ProvenanceError | PermissionError) and not is_missing:
                 raise
             raise ProvenanceError(f"{reason}; lmdbio convert makes one") from e
         told = f"{reason}; the tree is walked instead"
@@ -384,6 +390,7 @@ def _refuse_lost_order(
     sidecar = find_sidecar(data, provenance)
     if name in orders_told(sidecar):
         raise IncompatibleError(
-            f"{data}: {name_text(name)}: the order in which its records were put is told "
-            f"by {sidecar}, which does not describe this state: convert it again, with --order"
+            f"{shown(data)}: {name_text(name)}: the order in which its records were put is "
+            f"told by {shown(sidecar)}, which does not describe this state: convert it again, "
+            "with --order"
         )

@@ -11,7 +11,6 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
@@ -69,7 +68,9 @@ class OpenDatabase:
         """The identity of the file."""
         if self.survey is not None:
             return self.survey.identity
-        return FileIdentity.of(os.fstat(self._pages.fd))
+        identity = self._pages.identity()
+        assert identity is not None  # an engine over memory has none
+        return identity
 
     def metas(self) -> bytes:
         """Return both meta pages as they stand now, or bytes that stand for those of all files.
@@ -179,7 +180,7 @@ def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
         OSError, Error: the file or its metas cannot be read, or it was committed to meanwhile.
         LookupError: no such named database.
     """
-    pages = _core.Engine(data, engine, depth=32)
+    pages = _core.open_data(data, engine, depth=32)
     meta: _core.Meta | None = None
     try:
         meta = _core.read_meta(pages)
@@ -191,7 +192,7 @@ def opening(data: str, name: bytes | None, engine: str) -> Iterator[OpenFile]:
         if meta is None or newest <= meta.txnid + 1:
             raise
         raise Error(
-            f"{data}: was committed to while its tree was walked (transaction {meta.txnid} "
+            f"{pages.path}: was committed to while its tree was walked (transaction {meta.txnid} "
             f"became {newest}); open it again"
         ) from e
     except BaseException:

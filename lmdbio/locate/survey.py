@@ -112,7 +112,7 @@ def open_database(path: Paths, *, db: bytes | str | None = None) -> OpenDatabase
     Raises:
         OSError, Error, LookupError: as for ``open_record_index``.
     """
-    files = [os.fspath(file) for file in data_files(path)]
+    files = data_files(path)
     name = db.encode() if isinstance(db, str) else db
     with opening(files[0], name, "pread") as (pages, meta, found):
         if len(files) == 1:

@@ -56,6 +56,12 @@ FAR_BATCH_DEPTH = 64
 #: A block and the next one: with 16, coalesced reads of 4 nodes get 331 MB/s there, with 8 320.
 FAR_STREAM_DEPTH = 16
 SINGLE_DEPTH = 8
+#: A request to a server takes 20 to 50 ms before its first byte, and then gets 50 to 100 MB/s: of
+#: 4 MiB, half of the time is spent on bytes. So many of them in flight fill a link of 10 Gbit/s,
+#: and to read over a gap of 256 KiB takes a tenth of what another request would.
+REMOTE_REQUEST_BYTES_MAX = 4 << 20
+REMOTE_DEPTHS: Mapping[Access, int] = {"stream": 32, "batch": 64, "single": 16}
+REMOTE_GAP_BYTES_MAX = 256 << 10
 #: From here on the kernel's own readahead makes a stream as fast as requests in flight do.
 READAHEAD_BYTES_LARGE = 1 << 20
 #: So much of the file in the page cache already: it is read there.
@@ -86,7 +92,7 @@ class Choice:
 
     Attributes:
         access: for which use.
-        engine: "pread", "direct", "uring", "staged" or "mmap".
+        engine: "pread", "direct", "uring", "staged", "mmap" or "remote".
         past_cache: large reads pass by the page cache while that is as good
             (``lmdbio.reading.direct_path``); only with "pread" that nobody asked for by name.
         depth: requests in flight.
@@ -181,6 +187,14 @@ def _fact(value: Any, text: str, *, past_cache: bool = False) -> _Found:
 
 
 def _from_facts(access: Access, storage: Storage) -> dict[str, _Found]:
+    if storage.remote:
+        far = f"each request to {storage.source} takes tens of milliseconds"
+        return {
+            "engine": _fact("remote", "it is asked for by requests to a server"),
+            "depth": _fact(REMOTE_DEPTHS[access], f"{far}: many are in flight"),
+            "request_bytes_max": _fact(REMOTE_REQUEST_BYTES_MAX, f"{far}: large ones"),
+            "gap_bytes_max": _fact(REMOTE_GAP_BYTES_MAX, f"{far}: longer than to read so much"),
+        }
     return {
         "engine": _engine_from_facts(access, storage),
         "depth": _depth_from_facts(access, storage),
@@ -283,7 +297,7 @@ def _engine_from_samples(
     storage: Storage, samples: tuple[Sample, ...], facts: _Found
 ) -> _Found | None:
     past, through = _best(samples, "direct"), _best(samples, "pread")
-    if past is None or through is None or storage.in_memory:
+    if past is None or through is None or storage.in_memory or storage.remote:
         return None
     if facts.value == "pread" and (storage.cached_share or 0.0) >= CACHED_SHARE:
         return None

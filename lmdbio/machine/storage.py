@@ -15,6 +15,7 @@ from pathlib import Path
 
 from lmdbio import _core
 from lmdbio.errors import Error, IncompatibleError
+from lmdbio.remote import scheme_of, server_of
 from lmdbio.system import procfs
 
 __all__ = ["FILE_SYSTEMS", "MEMORY", "Storage", "Stripes", "look", "parse_stripes"]
@@ -82,6 +83,8 @@ class Storage:
         id: the file system's own number, 0 where it has none.
         source: what is mounted: a device, or a server and a path there.
         block_bytes: what the file system likes to be asked for at a time.
+        remote: it is elsewhere, and is asked for its bytes by requests; ``file_system`` is the
+            scheme of its URL, and ``source`` the server.
         disk: a disk of this machine is under it.
         device: "major:minor" of the file system.
         rotational: the kernel takes the disk for a turning one (virtual disks say so too).
@@ -97,6 +100,7 @@ class Storage:
     id: int = 0
     source: str | None = None
     block_bytes: int | None = None
+    remote: bool = False
     disk: bool = False
     device: str | None = None
     rotational: bool | None = None
@@ -134,6 +138,15 @@ def look(
         thorough: also read the mount table, and try O_DIRECT where the kernel does not say.
         root: where ``proc`` and ``sys`` are; tests put their own here.
     """
+    elsewhere = engine.remote_file
+    if elsewhere is not None:
+        return Storage(
+            file_system=scheme_of(elsewhere.url),
+            source=server_of(elsewhere.url),
+            remote=True,
+            direct=False,
+            size_bytes=elsewhere.size,
+        )
     fd = engine.fd
     ground = _core.look_at(fd)
     mounted = _mount(root, ground.mount_id) if thorough else None

@@ -1,4 +1,4 @@
 """observe: what was read and when: counters, ledgers, traces, and traces read back.
 
-Uses ``_core`` and ``system``.
+Uses ``_core``, ``remote`` and ``system``.
 """

@@ -20,6 +20,7 @@ from typing import Any
 from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.observe.stats import StageCounter, Stats
+from lmdbio.remote import is_url
 from lmdbio.system import fork
 
 __all__ = ["Facts", "FileState", "Ledger", "Line", "begin", "ended", "follow"]
@@ -80,7 +81,9 @@ class FileState:
 
     @classmethod
     def of(cls, file: str) -> FileState | None:
-        """Look at a file; None: it cannot be opened."""
+        """Look at a file; None: it cannot be opened, or is elsewhere."""
+        if is_url(file):
+            return None
         try:
             with _core.Engine(file) as engine:
                 return cls(time.monotonic(), engine.size(), engine.cached_bytes())
@@ -146,7 +149,8 @@ class Ledger:
         engines: Callable[[], Stats],
     ) -> None:
         """Count what an object reads until it is closed or dies; see ``follow`` below."""
-        facts = replace(facts, file=os.path.abspath(facts.file))  # noqa: PTH100
+        if not is_url(facts.file):
+            facts = replace(facts, file=os.path.abspath(facts.file))  # noqa: PTH100
         if facts.file not in self.first_seen:
             seen = FileState.of(facts.file)
             if seen is not None:

@@ -35,7 +35,7 @@ ALL_RANKS = 2**31 - 1
 PHASES_MAX = 2
 
 LOCATE = ("seek", "speculate", "scan", "provenance")
-ENGINES = ("auto", "mmap", "pread", "direct", "staged", "uring")
+ENGINES = ("auto", "mmap", "pread", "direct", "staged", "uring", "remote")
 #: Ways of locating that know every extent before the first read.
 AHEAD = ("scan", "provenance")
 
@@ -49,7 +49,7 @@ class Mode:
             2 above; capped at the node's ranks (``ALL_RANKS``: each reads for itself).
         locate: "seek", "speculate", "scan" or "provenance".
         engine: "auto": explicit reads, as ``machine/choice`` chooses them; or "mmap", "pread",
-            "direct", "staged" or "uring", and no other.
+            "direct", "staged" or "uring", and no other; "remote": by requests, of a URL.
         block_iterations: iterations whose reads are planned together (k); ``AUTO`` (0): as
             many as give large requests within the memory budget.
         tokens: turns to read, handed from root to root, so that no more of them read at the

@@ -1,6 +1,6 @@
 """provenance: the file that says where every record of a database lies.
 
-Uses ``_core`` and ``system``.
+Uses ``_core``, ``remote`` and ``system``.
 
     paths       where it lies, and the data that it is about
     layout      what its bytes are, drawn in provenance/FORMAT.md; ``pack`` and ``parse`` them
@@ -49,6 +49,7 @@ from lmdbio.provenance.paths import (
     as_given,
     data_file,
     data_files,
+    find_data,
     find_sidecar,
     in_words,
     sidecar_file,
@@ -76,6 +77,7 @@ __all__ = [
     "data_file",
     "data_files",
     "extents_crc",
+    "find_data",
     "find_sidecar",
     "name_text",
     "orders_told",

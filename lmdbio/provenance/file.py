@@ -8,7 +8,6 @@ Invariant: every byte is compared with its checksum, and bounded, before it is d
 from __future__ import annotations
 
 import os
-import stat
 import threading
 import zlib
 from collections import OrderedDict
@@ -19,6 +18,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio._core import BlockForm, Extents, Leaves
 from lmdbio.errors import Error, ProvenanceError
+from lmdbio.provenance.contents import Contents, open_contents
 from lmdbio.provenance.layout import BLOCKS_AT, Facts, Name, name_text
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.parse import (
@@ -28,6 +28,7 @@ from lmdbio.provenance.parse import (
     parse_preamble,
 )
 from lmdbio.provenance.section import Section
+from lmdbio.remote import is_url
 
 __all__ = ["CACHE_BYTES_MAX", "Provenance", "orders_told"]
 
@@ -51,19 +52,15 @@ class Provenance:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, cache_bytes_max: int) -> None:
-        self.path = Path(path)
+        self.path: Path | str = path if isinstance(path, str) and is_url(path) else Path(path)
         self._cache: OrderedDict[tuple[int, int], Extents | Leaves] = OrderedDict()
         self._cache_bytes = 0
         self._cache_bytes_max = cache_bytes_max
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._reader: LeafReader | None = None
-        # Non-blocking, so that a FIFO under this name is refused instead of waited for.
-        self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        self._contents: Contents | None = open_contents(self.path)
+        self.path, self.size = self._contents.path, self._contents.size
         try:
-            status = os.fstat(self._fd)
-            if not stat.S_ISREG(status.st_mode):
-                raise ProvenanceError(f"{self.path}: is not a regular file")
-            self.size = status.st_size
             self._head = self._pread(0, min(self.size, _OPEN_BYTES))
             self.facts, self._sections = self._load()
         except BaseException:
@@ -88,22 +85,10 @@ class Provenance:
         return cls(path, cache_bytes_max=cache_bytes_max)
 
     def _pread(self, offset: int, length: int) -> bytes:
-        pieces = []
-        while length:
-            try:
-                piece = os.pread(self._fd, length, offset)
-            except OSError as e:
-                told = (
-                    f"{os.strerror(e.errno or 0)}: cannot read ({length} bytes at offset {offset})"
-                )
-                raise OSError(e.errno, told, os.fspath(self.path)) from e
-            if not piece:
-                raise ProvenanceError(
-                    f"{self.path}: is cut: {length} bytes are missing at offset {offset}"
-                )
-            pieces.append(piece)
-            offset, length = offset + len(piece), length - len(piece)
-        return b"".join(pieces)
+        contents = self._contents
+        if contents is None:
+            raise ValueError(f"{self.path}: the provenance file is closed")
+        return contents.read(offset, length)
 
     def _read(self, offset: int, length: int) -> bytes:
         if offset + length <= len(self._head):
@@ -206,7 +191,7 @@ class Provenance:
 
     def _checked(self, offset: int, stored: int, raw: int, crc: int, where: str) -> bytes:
         """Return a part of the file, decompressed; ``where`` names it when it is damaged."""
-        if self._fd < 0:
+        if self._contents is None:
             raise ValueError(f"{self.path}: the provenance file is closed")
         packed = self._read(offset, stored)
         if zlib.crc32(packed) != crc:
@@ -233,9 +218,9 @@ class Provenance:
 
     def close(self) -> None:
         """Close the file. May be called twice."""
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        contents, self._contents = self._contents, None
+        if contents is not None:
+            contents.close()
 
     def __enter__(self) -> Provenance:
         return self
@@ -244,7 +229,7 @@ class Provenance:
         self.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+        if getattr(self, "_contents", None) is not None:
             self.close()
 
 

@@ -101,18 +101,18 @@ def deep_check(engine: Engine, provenance: Provenance, check: Check = "fast") ->
     """Return whether ``check`` would hash pages now. Reads nothing of the data but its status."""
     if check not in ("fast", "deep", "always"):
         raise ValueError(f"check must be 'fast', 'deep' or 'always', not {check!r}")
-    status = _status(engine)
+    now = engine.identity()
     if check != "fast":
         reasons: tuple[str, ...] = (f"check={check!r}",)
-    elif status is None:
+    elif now is None:
         reasons = ("no file status",)
     else:
-        reasons = provenance.facts.hints.differences(FileIdentity.of(status))
+        reasons = provenance.facts.hints.differences(now)
     known = (
         bool(reasons)
         and check != "always"
-        and status is not None
-        and _remembered(provenance.facts.digest, status)
+        and now is not None
+        and _remembered(provenance.facts.digest, now)
     )
     cost = sum(tree_pages(s.database) for s in provenance.sections) * provenance.facts.page_size
     return DeepCheck(bool(reasons) and not known, reasons, known, cost)
@@ -141,23 +141,15 @@ def check(
     """
     began = time.monotonic()
     check_facts(engine, meta, provenance)
-    before = _status(engine)
+    before = engine.identity()
     due = deep_check(engine, provenance, check)
     how = "remembered" if due.remembered else "deep" if due.due else "fast"
     if due.due:
         _check_digest(engine, meta, provenance, progress)
-        after = _status(engine)
-        if (
-            before is not None
-            and after is not None
-            and FileIdentity.of(before) == FileIdentity.of(after)
-        ):
+        after = engine.identity()
+        if before is not None and after is not None and before == after:
             _remember(provenance.facts.digest, after)
     return CheckReport(how, due.reasons, due.bytes if due.due else 0, time.monotonic() - began)
-
-
-def _status(engine: Engine) -> os.stat_result | None:
-    return os.fstat(engine.fd) if engine.fd >= 0 else None
 
 
 def _stale(provenance: Provenance, data: str, what: str, now: object, then: object) -> StaleError:
@@ -192,10 +184,10 @@ def check_facts(engine: Engine, meta: Meta, provenance: Provenance) -> None:
         )
 
 
-def is_described(data: Path, sidecar: Path) -> bool:
+def is_described(data: Path | str, sidecar: Path | str) -> bool:
     """Return whether there is a provenance file, whole and of this very state."""
     try:
-        with Engine(data) as engine, Provenance.open(sidecar) as found:
+        with _core.open_data(data) as engine, Provenance.open(sidecar) as found:
             check(engine, _core.read_meta(engine), found)
             found.check_blocks()
     except (Error, OSError):  # the next reader will say what is wrong with the data
@@ -265,20 +257,20 @@ def _memory_folder() -> Path:
     return (Path(base) if base else Path("~/.cache").expanduser()) / "lmdbio" / "checked"
 
 
-def _memory_file(digest: bytes, status: os.stat_result) -> Path:
-    mark = hashlib.blake2b(digest + FileIdentity.of(status).mark(), digest_size=24).hexdigest()
+def _memory_file(digest: bytes, state: FileIdentity) -> Path:
+    mark = hashlib.blake2b(digest + state.mark(), digest_size=24).hexdigest()
     return _memory_folder() / mark
 
 
-def _remembered(digest: bytes, status: os.stat_result) -> bool:
+def _remembered(digest: bytes, state: FileIdentity) -> bool:
     with contextlib.suppress(OSError, RuntimeError):
-        return _memory_file(digest, status).exists()
+        return _memory_file(digest, state).exists()
     return False
 
 
-def _remember(digest: bytes, status: os.stat_result) -> None:
+def _remember(digest: bytes, state: FileIdentity) -> None:
     try:
-        file = _memory_file(digest, status)
+        file = _memory_file(digest, state)
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         old = sorted(file.parent.iterdir(), key=lambda other: other.stat().st_mtime)
         for other in old[: max(0, len(old) - _REMEMBERED_MAX + 1)]:

@@ -79,7 +79,7 @@ class _Parser:
         blocks_bytes: that the file has for blocks.
     """
 
-    def __init__(self, raw: bytes, path: Path, blocks_bytes: int) -> None:
+    def __init__(self, raw: bytes, path: Path | str, blocks_bytes: int) -> None:
         self._raw, self._at, self._path = raw, 0, path
         self._blocks_left = blocks_bytes // BLOCK_STORED_MIN
         self._runs_left = ALL_KEY_RUNS_MAX
@@ -261,7 +261,7 @@ def _parse_entry(parser: _Parser, facts: Facts, format_version: int) -> Entry:
     return entry
 
 
-def parse_preamble(head: bytes, file_size: int, path: Path) -> Preamble:
+def parse_preamble(head: bytes, file_size: int, path: Path | str) -> Preamble:
     """Check the first ``BLOCKS_AT`` bytes of a file, or as many as there are.
 
     Raises:
@@ -289,7 +289,7 @@ def parse_preamble(head: bytes, file_size: int, path: Path) -> Preamble:
 
 
 def parse_directory(
-    raw: bytes, path: Path, format_version: int, blocks_bytes: int
+    raw: bytes, path: Path | str, format_version: int, blocks_bytes: int
 ) -> tuple[Facts, list[Entry]]:
     """Take a directory apart.
 
@@ -325,7 +325,7 @@ def parse_directory(
     return facts, list(entries.values())
 
 
-def check_entries(entries: list[Entry], blocks_bytes: int, path: Path) -> None:
+def check_entries(entries: list[Entry], blocks_bytes: int, path: Path | str) -> None:
     """Check that every block is within bounds, and that all of them exactly fill the file.
 
     Raises:
@@ -385,7 +385,7 @@ def from_zigzag(numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     return found
 
 
-def decompress(stored: bytes, raw_size: int, path: Path) -> bytes:
+def decompress(stored: bytes, raw_size: int, path: Path | str) -> bytes:
     """Decompress to exactly ``raw_size`` bytes; the caller has bounded it, so nothing can blow up.
 
     Raises:

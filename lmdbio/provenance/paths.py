@@ -9,7 +9,10 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import overload
+from urllib.parse import unquote, urlsplit
 
+from lmdbio.remote import absolute as from_root, is_url, redacted, scheme_of, with_suffix
 from lmdbio.system.log import tell
 
 __all__ = [
@@ -18,7 +21,9 @@ __all__ = [
     "as_given",
     "data_file",
     "data_files",
+    "find_data",
     "find_sidecar",
+    "in_words",
     "sidecar_file",
 ]
 
@@ -29,10 +34,34 @@ PROVENANCE_DIR = "LMDBIO_PROVENANCE_DIR"
 SUFFIX = ".prov"
 #: Names of single-file environments that a folder of several is searched for.
 SUFFIXES = (".lmdb", ".aselmdb")
+#: The data file in an environment's folder.
+DATA = "data.mdb"
+
+
+def find_data(path: str | os.PathLike[str], subdir: bool | None = None) -> Path | str:
+    """Return the data file of an environment, on this system or elsewhere.
+
+    Args:
+        path: as for ``data_file``; or a URL, which is that of the file, or, if it ends in "/", of
+            the folder.
+        subdir: as for ``data_file``; of a URL nothing is demanded.
+
+    Returns:
+        A path; of a URL the URL, as text.
+
+    Raises:
+        FileNotFoundError, NotADirectoryError, IsADirectoryError: as ``data_file``.
+    """
+    if not is_url(path):
+        return data_file(path, subdir)
+    url = os.fspath(path)
+    if scheme_of(url) == "file":
+        return data_file(unquote(urlsplit(url).path), subdir)
+    return with_suffix(url, DATA) if urlsplit(url).path.endswith("/") else url
 
 
 def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
-    """Return the data file of an environment.
+    """Return the data file of an environment of this system.
 
     Args:
         path: the environment's folder, or its one file.
@@ -41,7 +70,13 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
     Raises:
         FileNotFoundError: nothing there, or a folder without ``data.mdb``.
         NotADirectoryError, IsADirectoryError: the other kind than ``subdir`` says.
+        ValueError: a URL.
     """
+    if is_url(path):
+        told = (
+            f"{redacted(os.fspath(path))}: a file of this machine is needed: copy it (lmdbio pull)"
+        )
+        raise ValueError(told)
     given = Path(path)
     if not given.exists():
         raise FileNotFoundError(errno.ENOENT, "no such LMDB environment", str(given))
@@ -54,7 +89,7 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
         )
     if not folder:
         return given
-    inside = given / "data.mdb"
+    inside = given / DATA
     if not inside.exists():
         raise FileNotFoundError(
             errno.ENOENT,
@@ -64,29 +99,37 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
     return inside
 
 
-def data_files(source: Paths, subdir: bool | None = None) -> list[Path]:
-    """Return the data files of one environment, or of several.
+def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
+    """Return the data files of one environment, or of several, as text.
 
     Args:
-        source: an environment; a folder of several (``*.lmdb``, ``*.aselmdb``, and ``data.mdb``
-            at any depth); a pattern such as ``"shards/*.lmdb"`` or ``"**/data.mdb"``; or a list
-            of such. A folder's and a pattern's are sorted by name, numbers in them by their value.
+        source: an environment, or its URL; a folder of several (``*.lmdb``, ``*.aselmdb``, and
+            ``data.mdb`` at any depth); a pattern such as ``"shards/*.lmdb"`` or ``"**/data.mdb"``;
+            or a list of such. A folder's and a pattern's are sorted by name, numbers in them by
+            their value.
         subdir: as in ``lmdb.open``, of each.
 
     Raises:
-        ValueError: an empty list.
+        ValueError: an empty list, or several URLs.
         TypeError: ``source`` is none of these.
         OSError: as ``data_file``; or a folder or a pattern has none.
     """
     if isinstance(source, (str, os.PathLike)):
-        return _expanded(source, subdir)
+        return [os.fspath(file) for file in _expanded(source, subdir)]
     given = as_given(source)
     if not given:
         raise ValueError("an empty list of paths: there is nothing to read")
-    return [file for path in given for file in _expanded(path, subdir)]
+    if len(given) > 1 and any(map(is_url, given)):
+        raise ValueError(
+            f"{redacted(next(filter(is_url, given)))}: several files are read as one on this "
+            "machine alone: copy them (lmdbio pull)"
+        )
+    return [os.fspath(file) for path in given for file in _expanded(path, subdir)]
 
 
-def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> list[Path]:
+def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> Sequence[Path | str]:
+    if is_url(path):
+        return [find_data(path, subdir)]
     given = Path(path)
     if given.is_dir() and not (given / "data.mdb").exists() and subdir is not True:
         found = _inside(given)
@@ -125,7 +168,7 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
         TypeError: it is no path, and no list of such.
     """
     if isinstance(source, (str, os.PathLike)):
-        return os.fspath(Path(source).absolute() if absolute else source)
+        return from_root(source) if absolute else os.fspath(source)
     known = "a data set is a path or a list of paths"
     if not isinstance(source, Sequence) or isinstance(source, (bytes, bytearray)):
         raise TypeError(f"{known}, not {type(source).__name__}")
@@ -149,8 +192,10 @@ def sidecar_file(
     ``provenance`` when given (a file, or a folder to hold it, which is there or ends in "/"), else
     the folder ``$LMDBIO_PROVENANCE_DIR``, else beside the data: ``data.mdb.prov``. In a folder
     that many data sets share, a hash of the data's real path keeps the names apart.
+
+    Raises:
+        PermissionError: the data is elsewhere, and nothing says where to write on this machine.
     """
-    data = Path(data)
     if provenance is not None:
         given = Path(provenance)
         is_folder = given.is_dir() or os.fsdecode(provenance).endswith(os.sep)
@@ -158,26 +203,44 @@ def sidecar_file(
     shared = os.environ.get(PROVENANCE_DIR)
     if shared:
         return Path(shared) / _shared_name(data)
-    return _beside(data)
+    beside = _beside(data)
+    if isinstance(beside, str):
+        raise PermissionError(
+            errno.EACCES,
+            f"is not written to: name another place (--output, {PROVENANCE_DIR})",
+            redacted(beside),
+        )
+    return beside
 
 
+@overload
+def find_sidecar(data: Path, provenance: None = None) -> Path: ...
+@overload
 def find_sidecar(
     data: str | os.PathLike[str], provenance: str | os.PathLike[str] | None = None
-) -> Path:
+) -> Path | str: ...
+def find_sidecar(
+    data: str | os.PathLike[str], provenance: str | os.PathLike[str] | None = None
+) -> Path | str:
     """Return where the provenance file of the data file ``data`` is read from.
 
     Where it is written (``sidecar_file``), unless only one beside the data is there: what came
     with a data set is found, too, when ``$LMDBIO_PROVENANCE_DIR`` collects one's own. Whether
-    it exists, opening it says.
+    it exists, opening it says. Either may be a URL.
     """
-    first = sidecar_file(data, provenance)
-    beside = _beside(Path(data))
-    if provenance is None and not _seen(first) and _seen(beside):
+    if provenance is not None:
+        return os.fspath(provenance) if is_url(provenance) else sidecar_file(data, provenance)
+    beside = _beside(data)
+    if not os.environ.get(PROVENANCE_DIR):
         return beside
-    return first
+    first = sidecar_file(data)
+    return beside if not _seen(first) and (isinstance(beside, str) or _seen(beside)) else first
 
 
-def _beside(data: Path) -> Path:
+def _beside(data: str | os.PathLike[str]) -> Path | str:
+    if is_url(data):
+        return with_suffix(os.fspath(data), SUFFIX)
+    data = Path(data)
     return data.with_name(data.name + SUFFIX)
 
 
@@ -189,10 +252,11 @@ def _seen(path: Path) -> bool:
         return False
 
 
-def _shared_name(data: Path) -> str:
-    real = os.path.realpath(data)
+def _shared_name(data: str | os.PathLike[str]) -> str:
+    # Of a URL without what may change from one day to the next, such as a signature.
+    real = redacted(os.fspath(data)).partition("?")[0] if is_url(data) else os.path.realpath(data)
     mark = hashlib.blake2b(os.fsencode(real), digest_size=8).hexdigest()
     name = Path(real).name
-    if name == "data.mdb":
+    if name == DATA:
         name = Path(real).parent.name or name
     return f"{name}-{mark}{SUFFIX}"

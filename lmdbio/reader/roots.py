@@ -378,7 +378,7 @@ def _sampled(index: Index, *, whole: bool) -> int:
     """Return a crc32 over where records lie, where that is known, and how some of them begin."""
     crc = 0
     if isinstance(index, CursorWalk):  # copies are rare, and one walk by levels is quick
-        with open_record_index(index.path, db=index.db, locate="scan") as scanned:
+        with open_record_index(index.pages.location, db=index.db, locate="scan") as scanned:
             return _sampled(scanned, whole=True)
     if whole:
         crc = zlib.crc32(np.ascontiguousarray(index.run(0, index.count)).tobytes())

@@ -80,8 +80,8 @@ class FileCache:
     Threads may share it. After fork the child goes on with a copy of its own.
 
     Args:
-        engine: reads the file; streams go through the page cache, so only "pread" has one, and
-            "mmap" what it maps.
+        engine: reads the file; streams go through the page cache, so only "pread" has one, "mmap"
+            what it maps, and "remote" memory.
         size: bytes of the file that are in use.
         memory_bytes_max: what the cache may take.
         wanted: False: never stream; True: from the first read on, and also into the page cache
@@ -93,9 +93,11 @@ class FileCache:
     ) -> None:
         self._size = size
         self.place: Place = "nowhere"
-        if engine.kind == "pread" and size and wanted is not False:
+        if engine.kind in ("pread", "remote") and size and wanted is not False:
             if size <= memory_bytes_max:
                 self.place = "memory"
+            elif engine.kind == "remote":
+                pass  # whose bytes no page cache keeps
             elif wanted or 2 * size <= available_bytes():
                 self.place = "page cache"
         # The kernel counts each page for the answer, so it is asked only where that matters.
@@ -107,7 +109,7 @@ class FileCache:
         if self.place == "page cache" and cached:
             self.place = "nowhere"  # it is there already
         self._given, self._is_wanted = engine, bool(wanted)
-        if wanted and size and engine.kind not in ("pread", "mmap"):
+        if wanted and size and engine.kind not in ("pread", "mmap", "remote"):
             self._tell(f'readahead=True brings nothing to memory with engine="{engine.kind}"')
         self._engine: _core.Engine | None = None
         self._map: mmap.mmap | None = None

@@ -49,9 +49,9 @@ class Records(Samples[bytes, Batch]):
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
 
     Args:
-        path: an environment's folder or its one file; or several, whose records count on from
-            file to file: a list of such, a pattern (``"shards/*.lmdb"``, ``"**/data.mdb"``), or a
-            folder of them. Few of the files are open at a time.
+        path: an environment's folder or its one file, or a URL; or several files, whose records
+            count on from file to file: a list of such, a pattern (``"shards/*.lmdb"``,
+            ``"**/data.mdb"``), or a folder of them. Few of the files are open at a time.
         db: a named database, None for the main one.
         locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
         provenance: the provenance file, or the folder it is in.

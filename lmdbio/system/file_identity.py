@@ -26,6 +26,10 @@ __all__ = ["FileIdentity"]
 _MARK = struct.Struct("<QQQqq")
 
 
+#: Stands for all machines, of files on servers.
+_ELSEWHERE = hashlib.blake2b(b"lmdbio elsewhere", digest_size=16).digest()
+
+
 @functools.cache  # a Reader looks at a file once or twice while it is made
 def _host() -> bytes:
     """Return 16 bytes that identify this machine."""
@@ -79,6 +83,19 @@ class FileIdentity:
             files[0].host,
             sum(one.size or 0 for one in files),
         )
+
+    @classmethod
+    def elsewhere(cls, validator: str, size: int) -> FileIdentity:
+        """Return the identity of a file on a server, which all machines see alike.
+
+        Args:
+            validator: stands for its state, such as an ETag; "": nothing does, so that it is never
+                taken for one that was seen before.
+            size: bytes.
+        """
+        mark = validator.encode() or os.urandom(16)
+        number = int.from_bytes(hashlib.blake2b(mark, digest_size=8).digest(), "little")
+        return cls(0, 0, 0, number, _ELSEWHERE, size)
 
     def differences(self, now: FileIdentity) -> tuple[str, ...]:
         """Return the names of the fields that differ; ``dev`` and ``ino`` only on one host."""

@@ -1,4 +1,5 @@
 """tuning: measures how storage likes to be read, by one process and by the ranks of a job.
 
-Uses ``reader``, ``locate``, ``share``, ``machine``, ``planning``, ``provenance`` and ``_core``.
+Uses ``reader``, ``locate``, ``share``, ``machine``, ``planning``, ``provenance``, ``remote`` and
+``_core``.
 """

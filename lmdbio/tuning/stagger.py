@@ -34,6 +34,7 @@ from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.provenance import data_file
 from lmdbio.reader.block_size import TURN_BLOCK_BYTES_TARGET
 from lmdbio.reader.reader import Reader
+from lmdbio.remote import is_url
 from lmdbio.tuning.tune import Progress, make_cold
 
 __all__ = [
@@ -279,6 +280,8 @@ class _Measuring:
         lacking = obstacle(nodes=len(job.nodes), roots=self._roots, is_threaded=job.is_threaded)
         if lacking:
             return Staggered(reason=lacking)
+        if is_url(self._path):
+            return Staggered(reason="a server does not mind in which order it is asked")
         seconds, self._overrides = job.together(lambda: (seconds, overrides))[0]
         self._data = job.together(lambda: self._look() if job.rank == 0 else self._data)[0]
         self._batch = batch_size(job.size, self._data.records, self._data.record_bytes)

@@ -10,7 +10,8 @@ file than the others:
 through O_DIRECT, and the best of both patterns through the page cache as well. A trial that reads
 through the page cache puts its ranges out of it before (POSIX_FADV_DONTNEED, those ranges only,
 which needs no rights), and counts only if the kernel says that they were gone: no figure here
-comes from memory. Caches on the other side (a server's, a hypervisor's) cannot be seen.
+comes from memory. A file elsewhere is in no page cache, and is read one way. Caches on the other
+side (a server's, a hypervisor's) cannot be seen.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Kind, Pattern, Sample
 from lmdbio.machine.choice import FAR_STREAM_DEPTH, FAR_STREAM_REQUEST_BYTES_MAX
 from lmdbio.machine.storage import Storage
-from lmdbio.provenance import data_file
+from lmdbio.provenance import find_data
 
 __all__ = [
     "SECONDS",
@@ -161,7 +162,7 @@ def measure(
     """
     if not seconds > 0:
         raise ValueError(f"seconds must be positive, not {seconds}")
-    with _core.Engine(data_file(path, subdir)) as engine:
+    with _core.open_data(find_data(path, subdir)) as engine:
         size = engine.size()
         if size < FILE_BYTES_MIN:
             raise ValueError(
@@ -341,7 +342,7 @@ def _places(
     """
     places = size // trial.request_bytes
     chance = np.random.default_rng(seed)
-    through = trial.kind == "pread"
+    through = trial.kind == "pread" and engine.remote_file is None
     if trial.pattern == "stream":
         span = min(places, TRIAL_BYTES_MAX // trial.request_bytes)
         order = int(chance.integers(places - span + 1)) + np.arange(span)

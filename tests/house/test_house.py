@@ -34,6 +34,7 @@ C_ROOMS = (
     "checksum",
     "storage",
     "trace",
+    "remote",
     "engine",
     "locate",
     "pages",

@@ -1,0 +1,123 @@
+"""What an open engine tells: of its file, and what it has counted (csrc/engine.h)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from operator import attrgetter
+from typing import Any
+
+from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
+
+__all__ = ["Counters", "Opened", "EngineCounts", "count_nothing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Counters:
+    """Requests and bytes that an engine has read since it was opened."""
+
+    requests: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class EngineCounts:
+    """All counts of an engine (``lio_counters``, ``lio_tally``)."""
+
+    requests: int = 0
+    bytes: int = 0
+    located_records: int = 0
+    records: int = 0
+    record_bytes: int = 0
+    planned_bytes: int = 0
+    gap_bytes: int = 0
+    page_requests: int = 0
+    page_bytes: int = 0
+    queued_requests: int = 0
+    queue_ns: int = 0
+    service_ns: int = 0
+    locate_ns: int = 0
+    plan_ns: int = 0
+    wait_ns: int = 0
+    copy_ns: int = 0
+
+    def __add__(self, other: EngineCounts) -> EngineCounts:
+        return EngineCounts(
+            *(getattr(self, name) + getattr(other, name) for name in self.__slots__)
+        )
+
+
+_counted = attrgetter(*EngineCounts.__slots__[2:-4])
+_NOTHING = EngineCounts()
+
+
+def count_nothing() -> EngineCounts:
+    return _NOTHING
+
+
+def _counts_of(reads: Any, counts: Any) -> EngineCounts:
+    return EngineCounts(
+        int(reads.requests),
+        int(reads.bytes),
+        *_counted(counts),
+        *map(int, counts.stage_ns),
+    )
+
+
+class Opened:
+    """C's engine, and what it tells."""
+
+    path: str
+    _pointer: Any
+    _last: Callable[[], EngineCounts]
+
+    @property
+    def pointer(self) -> Any:
+        """The ``lio_engine *``, for other rooms of this file."""
+        if self._pointer is None:
+            raise errors.Error(f"{self.path}: was closed before it was read")
+        return self._pointer
+
+    @property
+    def alignment(self) -> int:
+        """Bytes; 1 when any offset will do."""
+        return int(lib.lio_engine_alignment(self.pointer))
+
+    @property
+    def keeps_state(self) -> bool:
+        """A read fails once the file has left the state that it was opened in: no guard is due."""
+        return bool(lib.lio_engine_keeps_state(self.pointer))
+
+    @property
+    def fd(self) -> int:
+        """The descriptor (borrowed); -1: there is none."""
+        return int(lib.lio_engine_fd(self.pointer))
+
+    @property
+    def device(self) -> int:
+        """The number of the file system's device, while that is mounted; 0: not known."""
+        return int(lib.lio_engine_device(self.pointer))
+
+    def counters(self) -> Counters:
+        out = ffi.new("lio_counters *")
+        lib.lio_engine_counters(self.pointer, out)
+        return Counters(requests=int(out.requests), bytes=int(out.bytes))
+
+    def counts(self) -> EngineCounts:
+        """Return the counts since the engine was opened; after ``close``, those until then."""
+        return self.note_counts()()
+
+    def note_counts(self) -> Callable[[], EngineCounts]:
+        """Note the same counts, and return a call that returns them as they are now.
+
+        For whoever may never ask: the value of them takes longer to make than a file to close.
+        """
+        pointer = self._pointer
+        if pointer is None:
+            return self._last
+        reads, counts = ffi.new("lio_counters *"), ffi.new("lio_tally *")
+        lib.lio_engine_counters(pointer, reads)
+        lib.lio_engine_tally(pointer, counts)
+        return partial(_counts_of, reads, counts)

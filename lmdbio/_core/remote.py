@@ -1,0 +1,158 @@
+"""Files that lie elsewhere, which objects of Python's read (csrc/remote.h)."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol
+
+from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.owner import owned
+from lmdbio._core.status import Status
+from lmdbio.errors import IncompatibleError, keep_raised
+from lmdbio.system import fork
+from lmdbio.system.ending import at_end
+
+__all__ = ["Remote", "RemoteFile", "refuse_kind"]
+
+#: So long the end of a process waits for reads that it has given up; they look sooner.
+END_MS = 5000
+
+
+class RemoteFile(Protocol):
+    """A file that lies elsewhere, open. Threads share it, and a child after fork goes on with it.
+
+    Attributes:
+        url: by which it was opened, and is opened again.
+        name: the same for people: without what is secret in it.
+        size: bytes.
+        validator: stands for its state: an ETag, or a version; "": there is none.
+        keeps_state: a read fails once the file is in another state.
+    """
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def size(self) -> int: ...
+    @property
+    def validator(self) -> str: ...
+    @property
+    def keeps_state(self) -> bool: ...
+
+    def read_into(self, offset: int, into: memoryview, is_given_up: Callable[[], bool]) -> int:
+        """Fill ``into`` with the bytes from ``offset`` on; several threads may call it at once.
+
+        Args:
+            offset: in the file, which has all of these bytes.
+            into: writable; must not be kept.
+            is_given_up: nobody waits for it any more; to be asked a few times a second.
+
+        Returns:
+            How many requests it took.
+
+        Raises:
+            OSError, Error: naming the file and the reason.
+        """
+
+    def close(self) -> None:
+        """End its connections. May be called twice."""
+
+
+def refuse_kind(name: str, kind: str) -> None:
+    """Refuse a kind of engine that reads files of this system alone.
+
+    Raises:
+        IncompatibleError: it is one.
+    """
+    if kind not in ("pread", "mmap", "remote"):
+        raise IncompatibleError(
+            f'{name}: engine="{kind}" reads files of this machine: leave the engine at "auto"'
+        )
+
+
+class _Called:
+    """What C's handle stands for."""
+
+    __slots__ = ("file",)
+
+    def __init__(self, file: RemoteFile) -> None:
+        self.file = file
+
+    def __del__(self) -> None:
+        self.file.close()
+
+
+@ffi.def_extern(name="lio_python_read", error=lib.LIO_ERR_IO)  # type: ignore[untyped-decorator]
+def _read(
+    handle: Any, call: Any, offset: int, length: int, into: Any, requests: Any, error: Any
+) -> int:
+    try:
+        with memoryview(ffi.buffer(into, length)) as view:
+            file = ffi.from_handle(handle).file
+            requests[0] = file.read_into(offset, view, partial(lib.lio_remote_is_given_up, call))
+    except BaseException as raised:  # Ctrl-C included: who waits for C raises it
+        error.code, error.offset, error.wanted = lib.LIO_ERR_RAISED, offset, length
+        error.got = keep_raised(raised)
+        reason = type(raised).__name__.encode()
+        ffi.memmove(error.reason, reason + b"\0", len(reason) + 1)
+        return int(lib.LIO_ERR_RAISED)
+    return int(lib.LIO_OK)
+
+
+_alive: weakref.WeakSet[Remote] = weakref.WeakSet()
+_is_registered = False
+
+
+class Remote:
+    """A remote file as engines read it; closed with the last of them.
+
+    Args:
+        file: owned from now on.
+    """
+
+    def __init__(self, file: RemoteFile) -> None:
+        self.file = file
+        handle, out = ffi.new_handle(_Called(file)), ffi.new("lio_remote **")
+        status = Status(file.name)
+        status.check(
+            lib.lio_remote_open(
+                lib.lio_python_read, handle, file.size, file.keeps_state, out, status.error
+            )
+        )
+        self.pointer = owned(out[0], lib.lio_remote_close, handle)
+        fork.register(self)
+        _register(self)
+
+    def _after_fork(self) -> None:
+        lib.lio_remote_forked(self.pointer)
+
+    def end(self) -> None:
+        """Read nothing more, and give up what is under way."""
+        lib.lio_remote_end(self.pointer, END_MS)
+
+
+def _register(remote: Remote) -> None:
+    """Have it end before the interpreter does, which no thread of C's may enter then."""
+    global _is_registered
+    if not _is_registered:
+        at_end(_end_all)
+        fork.register(_CHILD)
+        _is_registered = True
+    _alive.add(remote)
+
+
+class _Child:
+    def _after_fork(self) -> None:
+        global _is_registered
+        _is_registered = False  # multiprocessing forgets what is to be called at the end
+
+
+_CHILD = _Child()
+
+
+def _end_all() -> None:
+    for remote in list(_alive):
+        remote.end()

@@ -1,0 +1,102 @@
+"""The bytes of a provenance file, on this system or elsewhere."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Protocol
+
+from lmdbio.errors import ProvenanceError
+from lmdbio.remote import is_url, open_url
+
+__all__ = ["Contents", "open_contents"]
+
+
+class Contents(Protocol):
+    """The bytes of an open file.
+
+    Attributes:
+        path: for people.
+        size: bytes.
+    """
+
+    path: Path | str
+    size: int
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return bytes of the file.
+
+        Raises:
+            OSError: they cannot be read.
+            ProvenanceError: the file ends before.
+        """
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+def open_contents(path: str | os.PathLike[str]) -> Contents:
+    """Open a provenance file by its path or URL.
+
+    Raises:
+        FileNotFoundError, OSError: it cannot be opened.
+        ProvenanceError: it is no regular file.
+    """
+    return _Elsewhere(os.fspath(path)) if is_url(path) else _Here(Path(path))
+
+
+class _Here:
+    def __init__(self, path: Path) -> None:
+        self.path: Path | str = path
+        # Non-blocking, so that a FIFO under this name is refused instead of waited for.
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        status = os.fstat(self._fd)
+        if not stat.S_ISREG(status.st_mode):
+            self.close()
+            raise ProvenanceError(f"{path}: is not a regular file")
+        self.size = status.st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        pieces = []
+        while length:
+            try:
+                piece = os.pread(self._fd, length, offset)
+            except OSError as e:
+                told = (
+                    f"{os.strerror(e.errno or 0)}: cannot read ({length} bytes at offset {offset})"
+                )
+                raise OSError(e.errno, told, os.fspath(self.path)) from e
+            if not piece:
+                raise ProvenanceError(
+                    f"{self.path}: is cut: {length} bytes are missing at offset {offset}"
+                )
+            pieces.append(piece)
+            offset, length = offset + len(piece), length - len(piece)
+        return b"".join(pieces)
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class _Elsewhere:
+    def __init__(self, url: str) -> None:
+        self._file = open_url(url)
+        self.path: Path | str = self._file.name
+        self.size: int = self._file.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        there = max(0, min(length, self.size - offset))
+        if there < length:
+            raise ProvenanceError(
+                f"{self.path}: is cut: {length - there} bytes are missing at offset "
+                f"{offset + there}"
+            )
+        into = bytearray(length)
+        self._file.read_into(offset, memoryview(into))
+        return bytes(into)
+
+    def close(self) -> None:
+        self._file.close()

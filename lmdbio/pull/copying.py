@@ -1,0 +1,317 @@
+"""Copy a data file from elsewhere, piece by piece.
+
+    FILE.part           pieces, each at its place
+    FILE.part.note      of which state, and which pieces are on the disk
+
+Invariants:
+  - all pieces are of one state: each is read against it, and a note of another state counts for
+    nothing;
+  - a piece is noted after it is on the disk;
+  - FILE appears whole, after all its trees were read and found sound, or not at all.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.convert.verify import verify
+from lmdbio.provenance import find_data
+from lmdbio.provenance.paths import DATA, SUFFIX
+from lmdbio.remote import is_url, redacted, with_suffix
+from lmdbio.system.publish import unwritable
+
+__all__ = ["PullReport", "pull"]
+
+#: A piece is one request; so many are in flight, and in memory.
+PIECE_BYTES, DEPTH = 4 << 20, 16
+#: What has come is put to the disk, and noted, so often.
+NOTE_SECONDS = 2.0
+WHAT = "the copy"
+
+Progress = Callable[[int, int, str], None]
+Flags = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class PullReport:
+    """The result of ``pull``.
+
+    Attributes:
+        source: the URL, for people.
+        target: the file.
+        sidecar: its provenance file, which came along; None: there was none.
+        bytes: of the file.
+        resumed_bytes: of them, there already from a run before.
+        records: that were found sound.
+        seconds: taken.
+    """
+
+    source: str
+    target: Path
+    sidecar: Path | None
+    bytes: int
+    resumed_bytes: int
+    records: int
+    seconds: float
+
+
+def pull(
+    url: str,
+    target: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    progress: Progress | None = None,
+) -> PullReport:
+    """Copy a data file from elsewhere, and its provenance file if there is one.
+
+    A run that is broken off leaves its part, and the next one goes on with it, as long as the file
+    is in the same state there.
+
+    Args:
+        url: of the data file, or of its folder, with "/" at its end.
+        target: a file; or a folder, which is there or ends in "/", for ``data.mdb``.
+        overwrite: take the place of a file that is there.
+        progress: called with (done, in all, stage): "copy" counts bytes, "verify" pages.
+
+    Raises:
+        FileExistsError: the target is there, and ``overwrite`` is False.
+        BlockingIOError: another process copies to it.
+        ValueError: ``url`` is none.
+        OSError, Error: the file cannot be read or written, has changed meanwhile, or is damaged.
+    """
+    begun = time.monotonic()
+    if not is_url(url):
+        raise ValueError(f"{url}: is no URL; files of this machine are copied by cp")
+    goal = _goal(target)
+    if not overwrite and os.path.lexists(goal):
+        raise FileExistsError(errno.EEXIST, "exists", str(goal))
+    source = os.fspath(find_data(url))
+    with _core.open_data(source, depth=DEPTH) as engine, _Part(goal, _State.of(engine)) as part:
+        resumed = part.bytes_there
+        _copy(engine, part, progress)
+        report = verify(part.path, progress=_verifying(progress))
+        part.publish()
+    sidecar = _copy_sidecar(source, goal)
+    return PullReport(
+        source=redacted(url),
+        target=goal,
+        sidecar=sidecar,
+        bytes=goal.stat().st_size,
+        resumed_bytes=resumed,
+        records=report.records,
+        seconds=time.monotonic() - begun,
+    )
+
+
+def _goal(target: str | os.PathLike[str]) -> Path:
+    """Return the file to be written; the folder that is named for it is made."""
+    goal = Path(target)
+    if goal.is_dir() or os.fspath(target).endswith(os.sep):
+        goal = goal / DATA
+    try:
+        goal.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(error, goal, WHAT) from error
+    return goal
+
+
+def _verifying(progress: Progress | None) -> Progress | None:
+    if progress is None:
+        return None
+    return lambda done, total, _stage: progress(done, total, "verify")
+
+
+# --- the part -----------------------------------------------------------------------------
+
+
+class _State(NamedTuple):
+    """The state of the file elsewhere."""
+
+    size: int
+    validator: str
+
+    @classmethod
+    def of(cls, engine: _core.Engine) -> _State:
+        file = engine.remote_file
+        assert file is not None
+        return cls(file.size, file.validator)
+
+
+class _Part:
+    """A file that is being copied, and the note beside it.
+
+    Attributes:
+        path: of the file.
+        there: which pieces it has: shape (pieces,).
+    """
+
+    def __init__(self, goal: Path, state: _State) -> None:
+        self._goal, self._state = goal, state
+        self.path = goal.with_name(goal.name + ".part")
+        self._note = goal.with_name(goal.name + ".part.note")
+        self._dirty: list[int] = []  # pieces that are written, perhaps not on the disk
+        self._noted_s = time.monotonic()
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise unwritable(error, goal, WHAT) from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            pieces = -(-state.size // PIECE_BYTES)
+            self.there: Flags = self._read_note(pieces)
+            os.ftruncate(self._fd, state.size)
+        except OSError as error:
+            os.close(self._fd)
+            if isinstance(error, BlockingIOError):
+                raise BlockingIOError(
+                    errno.EAGAIN, "another process copies to it", str(goal)
+                ) from None
+            raise unwritable(error, goal, WHAT) from error
+
+    def _told(self) -> dict[str, Any]:
+        return {"version": 1, "piece_bytes": PIECE_BYTES, **self._state._asdict()}
+
+    def _read_note(self, pieces: int) -> Flags:
+        """Return the pieces that an earlier run has left; none of another state."""
+        nothing = np.zeros(pieces, np.bool_)
+        try:
+            told = json.loads(self._note.read_bytes())
+            found = bytes.fromhex(told.pop("there"))
+        except (OSError, ValueError, KeyError, AttributeError, TypeError):
+            return nothing
+        if told != self._told() or not self._state.validator or len(found) != -(-pieces // 8):
+            return nothing
+        if os.fstat(self._fd).st_size != self._state.size:
+            return nothing
+        bits = np.unpackbits(np.frombuffer(found, np.uint8), count=pieces)
+        return bits.astype(np.bool_)
+
+    @property
+    def bytes_there(self) -> int:
+        """Bytes of the pieces that are there."""
+        last = len(self.there) - 1
+        whole = int(np.count_nonzero(self.there)) * PIECE_BYTES
+        rest = self._state.size - len(self.there) * PIECE_BYTES
+        return whole + (rest if last >= 0 and self.there[last] else 0)
+
+    def write(self, piece: int, content: memoryview) -> None:
+        """Write a piece, and put to the disk and note what has come, from time to time."""
+        offset = piece * PIECE_BYTES
+        try:
+            while content:
+                written = os.pwrite(self._fd, content, offset)
+                content, offset = content[written:], offset + written
+            self._dirty.append(piece)
+            if time.monotonic() >= self._noted_s + NOTE_SECONDS:
+                self.note()
+        except OSError as error:
+            raise unwritable(error, self._goal, WHAT) from error
+
+    def note(self) -> None:
+        """Put to the disk what was written, and note it.
+
+        Raises:
+            OSError: the disk fails.
+        """
+        os.fsync(self._fd)
+        self.there[self._dirty] = True
+        self._dirty = []
+        told = {**self._told(), "there": np.packbits(self.there).tobytes().hex()}
+        draft = self._note.with_name(self._note.name + ".new")
+        draft.write_text(json.dumps(told), encoding="utf-8")
+        draft.replace(self._note)
+        self._noted_s = time.monotonic()
+
+    def publish(self) -> None:
+        """Give it its name."""
+        try:
+            os.fsync(self._fd)
+            self.path.replace(self._goal)
+            self._note.unlink(missing_ok=True)
+        except OSError as error:
+            raise unwritable(error, self._goal, WHAT) from error
+
+    def __enter__(self) -> _Part:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            if self._dirty and self.path.exists():
+                with contextlib.suppress(OSError):
+                    self.note()
+        finally:
+            os.close(self._fd)
+
+
+# --- copying ------------------------------------------------------------------------------
+
+
+class _Flight(NamedTuple):
+    piece: int
+    length: int
+    memory: _core.Memory
+    ticket: _core.Ticket
+
+
+def _copy(engine: _core.Engine, part: _Part, progress: Progress | None) -> None:
+    """Bring all pieces that are missing."""
+    size, done = engine.size(), part.bytes_there
+    missing = deque(np.flatnonzero(~part.there).tolist())
+    free = [_core.Memory(PIECE_BYTES) for _ in range(min(DEPTH, len(missing)))]
+    flying: deque[_Flight] = deque()
+    try:
+        while missing or flying:
+            while missing and free:
+                flying.append(_begin(engine, missing.popleft(), size, free.pop()))
+            first = flying[0]
+            first.ticket.wait()
+            flying.popleft()
+            content = memoryview(_core.lend(first.memory.address, first.length, first.memory))
+            part.write(first.piece, content.cast("B"))
+            free.append(first.memory)
+            done += first.length
+            if progress is not None:
+                progress(done, size, "copy")
+    finally:
+        for one in flying:
+            one.ticket.close()
+    part.note()
+
+
+def _begin(engine: _core.Engine, piece: int, size: int, memory: _core.Memory) -> _Flight:
+    offset = piece * PIECE_BYTES
+    length = min(PIECE_BYTES, size - offset)
+    reads = np.array([(offset, length, length, memory.address)], _core.READ)
+    return _Flight(piece, length, memory, engine.submit(reads, memory))
+
+
+def _copy_sidecar(source: str, goal: Path) -> Path | None:
+    """Copy the provenance file as well; None: there is none."""
+    try:
+        engine = _core.open_data(with_suffix(source, SUFFIX))
+    except (FileNotFoundError, PermissionError):
+        return None
+    place = goal.with_name(goal.name + SUFFIX)
+    with engine:
+        content = engine.read(0, engine.size())
+    draft = place.with_name(place.name + ".part")
+    try:
+        draft.write_bytes(content)
+        draft.replace(place)
+    except OSError as error:
+        raise unwritable(error, place, "the provenance file") from error
+    return place

@@ -1,0 +1,57 @@
+"""remote: files that lie elsewhere, on servers and in object stores, read by ranges.
+
+Uses ``errors`` and ``system``.
+
+    url          URLs, taken apart, and said to people
+    http         a file on an HTTP server; ``connection``, ``answer``, ``effort``: what it takes
+    store        an object in a bucket, by obstore (extra "cloud")
+    filesystem   a file of whatever else fsspec knows; ``fetched``: one that a library reads
+
+Each kind is imported when a URL of it is opened.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from lmdbio.remote.url import absolute, is_url, redacted, scheme_of, server_of, shown, with_suffix
+
+if TYPE_CHECKING:
+    from lmdbio.remote.fetched import FetchedFile
+    from lmdbio.remote.http import HttpFile
+
+__all__ = [
+    "absolute",
+    "is_url",
+    "open_url",
+    "redacted",
+    "scheme_of",
+    "server_of",
+    "shown",
+    "with_suffix",
+]
+
+#: Schemes of object stores.
+STORES = frozenset({"s3", "s3a", "gs", "gcs", "az", "adl", "azure", "abfs", "abfss"})
+
+
+def open_url(url: str) -> HttpFile | FetchedFile:
+    """Open a file by its URL, which the caller closes.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: it cannot be opened.
+        MissingExtraError: the package that reads its scheme is not installed.
+        ValueError: it is no URL, or nothing that is installed knows its scheme.
+    """
+    scheme = scheme_of(url)
+    if scheme in ("http", "https"):
+        from lmdbio.remote.http import HttpFile
+
+        return HttpFile(url)
+    if scheme in STORES:
+        from lmdbio.remote.store import open_object
+
+        return open_object(url)
+    from lmdbio.remote.filesystem import open_file
+
+    return open_file(url)

@@ -1,0 +1,174 @@
+"""Judge the answers of HTTP servers to requests for ranges of a file. Pure.
+
+    206, the right Content-Range, the same ETag, date and size   these are the bytes
+    200 with a Content-Range                                     the same: some servers say it so
+    200 without one                                              the whole file: of no use
+    412, or another ETag, date or size                           the file has changed
+    429, 5xx                                                     to be asked again
+
+Source: RFC 9110, sections 13 (conditional requests) and 14 (ranges).
+"""
+
+from __future__ import annotations
+
+import email.utils
+import errno
+import re
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from lmdbio.errors import Error
+
+__all__ = ["AGAIN", "FileState", "judge_range", "refuse_status", "retry_after"]
+
+#: Statuses after which the same request may be answered: busy, or a server behind it is.
+AGAIN = frozenset({408, 425, 429, 500, 502, 503, 504, 509, 520, 521, 522, 523, 524, 529})
+_KINDS = {
+    401: errno.EACCES,
+    403: errno.EACCES,
+    404: errno.ENOENT,
+    407: errno.EACCES,
+    410: errno.ENOENT,
+    451: errno.EACCES,
+}
+_RANGE = re.compile(r"bytes\s+(\d+)-(\d+)/(\d+)\s*\Z", re.IGNORECASE)
+_NO_RANGE = re.compile(r"bytes\s+\*/(\d+)\s*\Z", re.IGNORECASE)
+
+
+#: The headers of an answer, under names in lower case.
+Headers: TypeAlias = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """The state of a file on a server, as an answer tells it.
+
+    Attributes:
+        size: bytes.
+        etag: as it was sent; "": none was.
+        modified: the date of its last change, likewise.
+    """
+
+    size: int
+    etag: str
+    modified: str
+
+    @property
+    def validator(self) -> str:
+        """What stands for the state; "": nothing does."""
+        return self.etag or (f"Last-Modified {self.modified}" if self.modified else "")
+
+    @property
+    def is_strong(self) -> bool:
+        """Whether a server can be asked for a range of just this state (``If-Match``)."""
+        return bool(self.etag) and not self.etag.startswith("W/")
+
+
+def retry_after(headers: Headers) -> float | None:
+    """Return how many seconds a server asks to wait; None: it does not."""
+    text = headers.get("retry-after", "").strip()
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+    except (ValueError, TypeError, OverflowError):
+        return None
+
+
+def refuse_status(status: int, reason: str) -> tuple[int, str]:
+    """Return number and text of the error for a status that is none of success."""
+    told = f"HTTP status {status}" + (f" ({reason})" if reason else "")
+    if status in (401, 407):
+        told += ": the server wants to know who asks"
+    elif status == 403:
+        told += ": the server refuses it, or what was signed has expired"
+    return _KINDS.get(status, errno.EIO), told
+
+
+def judge_range(
+    status: int,
+    headers: Headers,
+    first: int,
+    last: int,
+    known: FileState | None,
+) -> tuple[FileState, int]:
+    """Return the state that an answer with a range tells, and the last byte that it brings.
+
+    Args:
+        status: 200, 206 or 416.
+        headers: of the answer.
+        first, last: bytes that were asked for; an open file has them.
+        known: the state that the file was opened in; None: it is being opened, and may end before
+            ``last``.
+
+    Raises:
+        Error: the file is in another state.
+        OSError: it is no answer to the question.
+    """
+    encoding = headers.get("content-encoding", "identity").strip().lower()
+    if encoding not in ("identity", ""):
+        raise OSError(errno.EIO, f"the server sends it in another form ({encoding})")
+    etag, modified = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
+    told = headers.get("content-range", "").strip()
+    if status == 416:
+        return _judge_empty(FileState(_size_told(told), etag, modified), first, last, known), -1
+    if not told:
+        if status == 200:
+            raise OSError(
+                errno.EOPNOTSUPP,
+                "the server answers a request for a part with the whole file (status 200): it "
+                "serves no ranges; copy the file, or use another server",
+            )
+        raise OSError(errno.EIO, "the server does not say which bytes it sends (no Content-Range)")
+    found = _RANGE.match(told)
+    if found is None:
+        raise OSError(errno.EIO, f"the server sends {told!r}, not bytes {first}-{last}")
+    begins, ends, size = map(int, found.groups())
+    state = FileState(size, etag, modified)
+    refuse_change(known, state)
+    if begins != first or ends != (last if known is not None else min(last, size - 1)):
+        raise OSError(errno.EIO, f"the server sends {told!r}, not bytes {first}-{last}")
+    length = headers.get("content-length", "")
+    if length and length.strip() != str(ends - begins + 1):
+        raise OSError(errno.EIO, f"the server sends {length.strip()} bytes as {told!r}")
+    return state, ends
+
+
+def _size_told(told: str) -> int:
+    found = _NO_RANGE.match(told)
+    if found is None:
+        raise OSError(errno.EIO, f"the server refuses a range (status 416, {told!r})")
+    return int(found[1])
+
+
+def _judge_empty(state: FileState, first: int, last: int, known: FileState | None) -> FileState:
+    """Judge the answer that a file has no such bytes, which is right of an empty one alone."""
+    refuse_change(known, state)
+    if known is not None or state.size:
+        raise OSError(errno.EIO, f"the server denies bytes {first}-{last} of {state.size}")
+    return state
+
+
+def refuse_change(known: FileState | None, now: FileState) -> None:
+    """Refuse a state that is not the known one.
+
+    An answer that tells no ETag is judged by its date. With one the date does not count: servers
+    of one site may tell other dates for the same bytes.
+
+    Raises:
+        Error: naming what differs.
+    """
+    if known is None:
+        return
+    what, then, found = "Last-Modified", known.modified, now.modified
+    if known.etag and (now.etag or not known.modified):
+        what, then, found = "ETag", known.etag, now.etag
+    if known.size != now.size:
+        what, then, found = "size", str(known.size), str(now.size)
+    if then != found:
+        raise Error(
+            f"changed while it was read ({what} {then or 'not told'} when opened, "
+            f"{found or 'not told'} now); open it again"
+        )

@@ -1,0 +1,228 @@
+"""A connection to an HTTP server, no call of which takes longer than an effort allows.
+
+    look-up of the name -> connect -> CONNECT of a proxy -> TLS     each in slices
+    request -> answer, in slices; a silence and the time of all attempts have bounds
+
+Source: RFC 9112 (HTTP/1.1), by ``http.client``, which reads from a socket that knows the bounds.
+"""
+
+from __future__ import annotations
+
+import errno
+import http.client
+import io
+import os
+import select
+import socket
+import ssl
+import time
+from base64 import b64encode
+from typing import Any, cast
+from urllib.parse import unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from lmdbio.remote.effort import SLICE_S, Effort
+from lmdbio.remote.url import Origin
+
+__all__ = ["Connection", "basic", "proxy_for"]
+
+#: Heads of answers are read in such pieces; the body is received where it is wanted.
+BUFFER_BYTES = 8 << 10
+
+
+def basic(user: str, password: str) -> str:
+    """Return the value of a header by which a user shows who it is (RFC 7617)."""
+    return "Basic " + b64encode(f"{user}:{password}".encode()).decode()
+
+
+def proxy_for(origin: Origin) -> str | None:
+    """Return the URL of the proxy by which the environment has a server asked; None: by none."""
+    proxies = getproxies()
+    found = proxies.get(origin.scheme, proxies.get("all"))
+    if not found or proxy_bypass(f"{origin.host}:{origin.port}"):
+        return None
+    return found if "://" in found else f"http://{found}"
+
+
+class _TimedSocket:
+    """A socket as ``http.client`` uses it, whose calls have bounds.
+
+    Attributes:
+        effort: of the request that is under way.
+    """
+
+    def __init__(self, sock: socket.socket, effort: Effort) -> None:
+        sock.settimeout(SLICE_S)
+        self.sock, self.effort = sock, effort
+        self._readers, self._is_closed = 0, False
+
+    def setsockopt(self, *given: Any) -> None:
+        self.sock.setsockopt(*given)
+
+    def sendall(self, data: Any) -> None:
+        view = memoryview(data).cast("B")
+        silent_since = time.monotonic()
+        while len(view):
+            self.effort.check()
+            try:
+                view = view[self.sock.send(view) :]
+                silent_since = time.monotonic()
+            except (TimeoutError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
+                self._refuse_silence(silent_since, "takes no byte of the request")
+
+    def receive_into(self, into: Any) -> int:
+        silent_since = time.monotonic()
+        while True:
+            self.effort.check()
+            try:
+                return self.sock.recv_into(into)
+            except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self._refuse_silence(silent_since, "sends nothing")
+
+    def _refuse_silence(self, since: float, what: str) -> None:
+        if time.monotonic() - since >= self.effort.patience.stall_s:
+            stall_s = self.effort.patience.stall_s
+            raise StallError(errno.ETIMEDOUT, f"the server {what} for {stall_s:g} s")
+
+    def makefile(self, mode: str) -> io.BufferedReader:
+        assert mode == "rb"
+        self._readers += 1
+        return io.BufferedReader(_Received(self), BUFFER_BYTES)
+
+    def reader_closed(self) -> None:
+        self._readers -= 1
+        if self._is_closed:
+            self.close()
+
+    def close(self) -> None:
+        """Close it once nobody reads: an answer that ends the connection is read afterwards."""
+        self._is_closed = True
+        if self._readers <= 0:
+            self.sock.close()
+
+
+class StallError(OSError):
+    """A connection brings nothing; another one may."""
+
+
+class _Received(io.RawIOBase):
+    """The bytes that arrive."""
+
+    def __init__(self, timed: _TimedSocket) -> None:
+        self._timed = timed
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, into: Any) -> int:
+        return self._timed.receive_into(into)
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            self._timed.reader_closed()
+
+
+class Connection(http.client.HTTPConnection):
+    """A connection to one server, directly or by a proxy.
+
+    Args:
+        origin: the server.
+        proxy: of ``proxy_for``.
+        context: of TLS, for https.
+    """
+
+    def __init__(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> None:
+        self.origin, self.proxy, self._context = origin, proxy, context
+        self.effort: Effort | None = None
+        self.proxy_headers: dict[str, str] = {}
+        if proxy is None:
+            super().__init__(origin.host, origin.port)
+        else:
+            at = urlsplit(proxy)
+            if at.scheme not in ("http", ""):
+                raise OSError(errno.EPROTONOSUPPORT, f"a proxy by {at.scheme} is not known")
+            if at.username is not None:
+                shown = basic(unquote(at.username), unquote(at.password or ""))
+                self.proxy_headers["Proxy-Authorization"] = shown
+            super().__init__(at.hostname or "", at.port or 3128)
+            if origin.scheme == "https":
+                self.set_tunnel(origin.host, origin.port, self.proxy_headers)
+        own = cast(Any, self)
+        own._create_connection = self._open_socket  # of http.client, which connects by it
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it has been connected."""
+        return self.sock is not None
+
+    def begin(self, effort: Effort) -> None:
+        """Have the next request, and its answer, belong to an effort."""
+        self.effort = effort
+        if self.sock is not None:
+            cast(Any, self.sock).effort = effort
+
+    def connect(self) -> None:
+        """Connect, and encrypt what is sent where the URL says so."""
+        super().connect()
+        if self.origin.scheme == "https":
+            assert self._context is not None
+            timed = cast(_TimedSocket, self.sock)
+            tls = self._context.wrap_socket(
+                timed.sock, server_hostname=self.origin.host, do_handshake_on_connect=False
+            )
+            self.sock = cast(Any, _TimedSocket(tls, timed.effort))
+            self._shake_hands(tls)
+
+    def _shake_hands(self, tls: ssl.SSLSocket) -> None:
+        effort = cast(Effort, self.effort)
+        until = time.monotonic() + effort.patience.connect_s
+        while True:
+            effort.check()
+            try:
+                tls.do_handshake()
+                return
+            except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                if time.monotonic() >= until:
+                    told = f"no TLS connection within {effort.patience.connect_s:g} s"
+                    raise StallError(errno.ETIMEDOUT, told) from None
+
+    def _open_socket(self, address: tuple[str, int], *_: Any) -> _TimedSocket:
+        effort = cast(Effort, self.effort)
+        last: OSError | None = None
+        for family, kind, protocol, _name, found in socket.getaddrinfo(
+            *address, type=socket.SOCK_STREAM
+        ):
+            try:
+                sock = socket.socket(family, kind, protocol)
+            except OSError as error:  # of a family that this machine has not
+                last = error
+                continue
+            try:
+                _connect(sock, found, effort)
+                return _TimedSocket(sock, effort)
+            except OSError as error:
+                sock.close()
+                last = error
+                effort.check()
+            except BaseException:
+                sock.close()
+                raise
+        raise last or OSError(errno.EADDRNOTAVAIL, "its name has no address")
+
+
+def _connect(sock: socket.socket, address: Any, effort: Effort) -> None:
+    sock.setblocking(False)
+    number = sock.connect_ex(address)
+    until = time.monotonic() + effort.patience.connect_s
+    poll = select.poll()
+    poll.register(sock, select.POLLOUT)
+    while number in (errno.EINPROGRESS, errno.EALREADY, errno.EINTR, errno.EAGAIN):
+        effort.check()
+        if poll.poll(1000 * SLICE_S):
+            number = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        elif time.monotonic() >= until:
+            told = f"no connection within {effort.patience.connect_s:g} s"
+            raise StallError(errno.ETIMEDOUT, told)
+    if number:
+        raise OSError(number, os.strerror(number))

@@ -1,0 +1,478 @@
+"""HttpFile: a file on an HTTP server, read by ranges.
+
+    range -> connection from the pool -> answer, judged (``answer``) -> bytes, straight into memory
+          -> pool;   what failed is asked for again, from the byte on that is missing (``effort``)
+
+Invariants:
+  - bytes are those of the state that the file was opened in, as far as the server tells: by its
+    ETag, which it is asked to hold each range against (``If-Match``), or by date and size;
+  - an exception names the file, without what is secret in its URL, and the reason;
+  - what shows who asks goes to the server of the URL alone, never to one that this one leads to.
+
+Source: RFC 9110 and RFC 9112.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import http.client
+import netrc
+import os
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from lmdbio.errors import Error
+from lmdbio.remote.answer import AGAIN, FileState, judge_range, refuse_status, retry_after
+from lmdbio.remote.connection import Connection, StallError, basic, proxy_for
+from lmdbio.remote.effort import AbandonedError, Effort, Patience, never
+from lmdbio.remote.url import Target, join_url, redacted, scheme_of
+from lmdbio.system import fork
+
+__all__ = ["HEADERS", "HttpFile"]
+
+#: Environment variable: headers for the server of a URL, one a line ("Authorization: Bearer x").
+HEADERS = "LMDBIO_HTTP_HEADERS"
+#: The first request brings so much, which holds both meta pages, and small files whole.
+HEAD_BYTES = 64 << 10
+#: Bodies are received in pieces of so many bytes: of one that fails, no more is asked for again.
+PIECE_BYTES = 256 << 10
+#: Connections that are kept for the next request.
+IDLE_MAX = 128
+REDIRECTS_MAX = 10
+#: A signature that is refused is made anew, unless it is as young as that.
+SIGNED_S_MIN = 10.0
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+#: The body of an answer without the bytes is received up to so many bytes, to keep the connection.
+DRAIN_BYTES_MAX = 64 << 10
+
+
+class HttpFile:
+    """A file on an HTTP server, open.
+
+    Attributes:
+        url, name, size, validator, keeps_state: see ``_core.RemoteFile``.
+
+    Args:
+        url: of http or https, with a user and password for basic authentication, if need be.
+        patience: bounds of its requests; None: as the environment says.
+        sign: returns the URL of HTTP under which ``url``, of a bucket, is read for some time.
+
+    Raises:
+        FileNotFoundError, PermissionError, OSError: it cannot be opened.
+        ValueError: it is no URL, or a variable of the environment makes no sense.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        patience: Patience | None = None,
+        *,
+        sign: Callable[[], str] | None = None,
+    ) -> None:
+        self.url, self.name, self._sign = url, redacted(url), sign
+        self.patience = patience or Patience.from_env()
+        self._pool = _Pool()
+        #: Where ``url`` leads to by now; a signed one may expire.
+        self._target_url = url if sign is None else sign()
+        self._resolved_s = time.monotonic()
+        self._headers = _own_headers(_target_of(url)) if sign is None else {}
+        self._state: FileState | None = None
+        self._head = b""
+        head = bytearray(HEAD_BYTES)
+        got, _ = self._read(0, memoryview(head), never)
+        assert self._state is not None
+        self.size: int = self._state.size
+        self.validator: str = self._state.validator
+        self.keeps_state = bool(self.validator)
+        if self.keeps_state:  # else the meta pages are looked at again and again
+            self._head = bytes(head[:got])
+
+    def read_into(
+        self, offset: int, into: memoryview, is_given_up: Callable[[], bool] = never
+    ) -> int:
+        """Fill memory with bytes of the file; see ``_core.RemoteFile``."""
+        if offset + len(into) <= len(self._head):
+            into[:] = self._head[offset : offset + len(into)]
+            return 0
+        return self._read(offset, into, is_given_up)[1]
+
+    def close(self) -> None:
+        """End the connections that are kept. May be called twice."""
+        self._pool.close()
+
+    # --- a read, with all its attempts
+
+    def _read(
+        self, offset: int, into: memoryview, is_given_up: Callable[[], bool]
+    ) -> tuple[int, int]:
+        """Return the bytes that have come, and the requests that were made."""
+        what = f"bytes {offset}-{offset + len(into) - 1}"
+        effort = Effort(self.patience, self.name, what, is_given_up)
+        at = requests = 0
+        while at < len(into):
+            requests += 1
+            asked = _Range(self, effort, offset + at, into[at:])
+            try:
+                asked.fetch()
+            except (AbandonedError, MemoryError):
+                raise
+            except Error as error:
+                raise Error(f"{self.name}: {error}") from None
+            except Exception as error:
+                self._judge_failure(effort, error, asked)
+            at += asked.received
+            if asked.is_last:
+                break
+        return at, requests
+
+    def _judge_failure(self, effort: Effort, error: Exception, asked: _Range) -> None:
+        """Wait for the next attempt, or raise what ends the read."""
+        if asked.received:
+            effort.progressed()
+        if isinstance(error, OSError) and error.filename == self.name:
+            raise error from None  # the effort's own: time is up
+        if asked.is_stale:
+            return  # the server had closed a connection that was kept: at once by a new one
+        if isinstance(error, _AgainError):
+            effort.failed(str(error), after_s=error.after_s)
+        elif isinstance(error, _StatusError):
+            self._judge_status(effort, error)
+        elif isinstance(error, socket.gaierror):
+            self._judge_name(effort, error)
+        elif isinstance(error, OSError):
+            _judge_system(effort, error)
+        elif isinstance(error, http.client.HTTPException):
+            effort.failed(f"no answer that can be understood ({type(error).__name__}: {error})")
+        else:
+            raise error
+
+    def _judge_status(self, effort: Effort, error: _StatusError) -> None:
+        number, told = refuse_status(error.status, error.reason)
+        if error.status not in (401, 403, 404, 410) or not self._forget_target():
+            raise effort.error(number, told) from None
+        effort.failed(told, number)  # where the URL led to has expired: to be asked anew
+
+    def _judge_name(self, effort: Effort, error: socket.gaierror) -> None:
+        told = f"its host cannot be found: {error.strerror}"
+        if error.errno == socket.EAI_AGAIN:
+            effort.failed(told, errno.EHOSTUNREACH)
+        else:
+            raise effort.error(errno.EHOSTUNREACH, told) from None
+
+    # --- the place of the file, and credentials
+
+    def _forget_target(self) -> bool:
+        """Go back to the URL as it was given, or sign it anew; false: that was just done."""
+        was, now_s = self._target_url, time.monotonic()
+        if self._sign is not None:
+            if now_s < self._resolved_s + SIGNED_S_MIN:
+                return False
+            self._target_url, self._resolved_s = self._sign(), now_s
+            return True
+        self._target_url = self.url
+        return was != self.url
+
+    def follow(self, location: str, base: str) -> None:
+        """Go where a server leads.
+
+        Raises:
+            OSError: that is no place to go to.
+        """
+        leads_to = join_url(base, location)
+        if scheme_of(leads_to) not in ("http", "https"):
+            raise OSError(errno.EIO, f"the server leads to {redacted(leads_to)}")
+        if scheme_of(base) == "https" and scheme_of(leads_to) != "https":
+            raise OSError(errno.EACCES, f"the server leads from https to {redacted(leads_to)}")
+        self._target_url = leads_to
+
+    @property
+    def target_url(self) -> str:
+        """Where it lies by now."""
+        return self._target_url
+
+    @property
+    def state(self) -> FileState | None:
+        """The state that it was opened in; None: it is being opened."""
+        return self._state
+
+    @state.setter
+    def state(self, state: FileState) -> None:
+        self._state = state
+
+    @property
+    def pool(self) -> _Pool:
+        """Connections that are kept."""
+        return self._pool
+
+    def headers_for(self, target: Target) -> dict[str, str]:
+        """Return the headers that show a server who asks."""
+        if self._sign is not None:
+            return {}
+        own = _target_of(self.url)
+        if target.origin != own.origin:
+            if target.user is None:
+                return {}
+            return {"Authorization": basic(target.user, target.password or "")}
+        return self._headers
+
+
+def _judge_system(effort: Effort, error: OSError) -> None:
+    if isinstance(error, ssl.SSLCertVerificationError):
+        raise effort.error(errno.EACCES, f"its certificate is not trusted: {error}") from None
+    number, told = error.errno or errno.EIO, error.strerror or str(error)
+    if not isinstance(error, _PASSING) and number not in _UNREACHABLE:
+        raise effort.error(number, told) from None
+    effort.failed(told, number)
+
+
+#: Errors after which another attempt may do, and their numbers.
+_PASSING = (ConnectionError, StallError, ssl.SSLError)
+_UNREACHABLE = frozenset(
+    {
+        errno.EHOSTUNREACH,
+        errno.ENETUNREACH,
+        errno.ENETDOWN,
+        errno.EADDRNOTAVAIL,
+        errno.ETIMEDOUT,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+
+
+class _AgainError(Exception):
+    """An attempt has failed, and another one may not."""
+
+    def __init__(self, told: str, after_s: float | None = None) -> None:
+        super().__init__(told)
+        self.after_s = after_s
+
+
+class _StatusError(Exception):
+    """A server refuses."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(status)
+        self.status, self.reason = status, reason
+
+
+class _Range:
+    """One request for a range, and its answer.
+
+    Attributes:
+        received: bytes that have come.
+        is_last: the file ends with them.
+        is_stale: the connection was kept, and the server had closed it before it was asked.
+    """
+
+    def __init__(self, file: HttpFile, effort: Effort, offset: int, into: memoryview) -> None:
+        self._file, self._effort = file, effort
+        self._first, self._into = offset, into
+        self.received, self.is_last, self.is_stale = 0, False, False
+
+    def fetch(self) -> None:
+        """Ask, follow where the server leads, and receive."""
+        for _ in range(REDIRECTS_MAX):
+            url = self._file.target_url
+            target = _target_of(url)
+            connection, is_kept = self._file.pool.take(target)
+            answer = None
+            try:
+                answer = self._ask(connection, target, is_kept)
+                if answer.status not in REDIRECTS:
+                    self._receive(answer)
+                    return
+                location = answer.headers.get("Location", "")
+                _drain(answer)
+                if not location:
+                    raise OSError(errno.EIO, "the server leads elsewhere, and does not say where")
+                self._file.follow(location, url)
+            except (_StatusError, _AgainError):
+                if answer is not None:
+                    _drain(answer)
+                raise
+            finally:
+                is_whole = answer is not None and answer.isclosed()
+                if answer is not None:
+                    answer.close()
+                self._file.pool.give(connection, is_whole=is_whole)
+        raise OSError(errno.ELOOP, f"the server leads on and on, {REDIRECTS_MAX} times")
+
+    def _ask(
+        self, connection: Connection, target: Target, is_kept: bool
+    ) -> http.client.HTTPResponse:
+        connection.begin(self._effort)
+        last = self._first + len(self._into) - 1
+        headers = {
+            "Accept-Encoding": "identity",
+            "Range": f"bytes={self._first}-{last}",
+            "User-Agent": "lmdbio",
+            **self._file.headers_for(target),
+        }
+        state = self._file.state
+        if state is not None and state.is_strong:
+            headers["If-Match"] = state.etag
+        path = target.path
+        if connection.proxy is not None and target.origin.scheme == "http":
+            path = f"http://{target.origin.authority}{path}"
+            headers.update(connection.proxy_headers)
+        try:
+            connection.putrequest("GET", path, skip_host=True, skip_accept_encoding=True)
+            connection.putheader("Host", target.origin.authority)
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            return connection.getresponse()
+        except (ConnectionError, ssl.SSLError):
+            if is_kept:
+                self.is_stale = True
+                self._file.pool.clear()  # the others have been kept as long
+            raise
+
+    def _receive(self, answer: http.client.HTTPResponse) -> None:
+        status, state = answer.status, self._file.state
+        if status == 412:
+            raise Error("changed while it was read (status 412); open it again")
+        if status in AGAIN:
+            told = refuse_status(status, answer.reason)[1]
+            raise _AgainError(told, retry_after(_headers_of(answer)))
+        if status not in (200, 206, 416):
+            raise _StatusError(status, answer.reason)
+        last = self._first + len(self._into) - 1
+        found, last = judge_range(status, _headers_of(answer), self._first, last, state)
+        if state is None:
+            self._file.state = found
+        wanted = last - self._first + 1
+        self.is_last = state is None
+        into = self._into[:wanted]
+        while self.received < wanted:
+            came = answer.readinto(into[self.received : self.received + PIECE_BYTES])
+            if not came:
+                self.is_last = False
+                raise _AgainError(f"the answer ends after {self.received} of {wanted} bytes")
+            self.received += came
+            self._effort.check()
+        self._effort.progressed()
+
+
+def _headers_of(answer: http.client.HTTPResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.headers.items()}
+
+
+def _drain(answer: http.client.HTTPResponse) -> None:
+    """Receive a body that nobody wants, if it is short: then the connection can be kept."""
+    if answer.length is not None and answer.length <= DRAIN_BYTES_MAX:
+        with contextlib.suppress(OSError, http.client.HTTPException, AbandonedError):
+            answer.read()
+
+
+#: To look through the environment takes longer than much of a request.
+_proxy_of, _target_of = lru_cache(64)(proxy_for), lru_cache(64)(Target.of)
+
+
+# --- connections that are kept ------------------------------------------------------------
+
+
+class _Pool:
+    """Connections of one file: each carries one request at a time, and is kept for the next one.
+
+    Threads share it. A child after fork closes its copies, and the parent's stay connected.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._idle: list[Connection] = []
+        self._busy: set[Connection] = set()
+        self._context: ssl.SSLContext | None = None
+        self._is_closed = False
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        inherited = [*self._idle, *self._busy]
+        self._lock, self._idle, self._busy, self._context = threading.Lock(), [], set(), None
+        for connection in inherited:
+            connection.close()
+
+    def take(self, target: Target) -> tuple[Connection, bool]:
+        """Return a connection to a server, and whether it was kept."""
+        proxy = _proxy_of(target.origin)
+        with self._lock:
+            for at in range(len(self._idle) - 1, -1, -1):
+                found = self._idle[at]
+                if (found.origin, found.proxy) == (target.origin, proxy):
+                    del self._idle[at]
+                    self._busy.add(found)
+                    return found, True
+            if target.origin.scheme == "https" and self._context is None:
+                self._context = ssl.create_default_context()
+            made = Connection(target.origin, proxy, self._context)
+            self._busy.add(made)
+        return made, False
+
+    def give(self, connection: Connection, *, is_whole: bool) -> None:
+        """Keep a connection, if its last answer was received whole, or close it."""
+        with self._lock:
+            self._busy.discard(connection)
+            is_kept = is_whole and connection.is_open and not self._is_closed
+            is_kept = is_kept and len(self._idle) < IDLE_MAX
+            if is_kept:
+                self._idle.append(connection)
+        if not is_kept:
+            connection.close()
+
+    def clear(self) -> None:
+        """Close those that are kept."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """Keep none any more."""
+        self._is_closed = True
+        self.clear()
+
+
+# --- who asks -----------------------------------------------------------------------------
+
+
+def _own_headers(target: Target) -> dict[str, str]:
+    """Return the headers that show the server of a URL who asks.
+
+    Raises:
+        ValueError: the variable of the environment has no headers.
+    """
+    headers = {}
+    for line in os.environ.get(HEADERS, "").splitlines():
+        if not line.strip():
+            continue
+        name, colon, value = line.partition(":")
+        if not colon or not name.strip():
+            raise ValueError(f"{HEADERS} must have lines such as 'Authorization: Bearer x'")
+        headers[name.strip()] = value.strip()
+    if target.user is not None:
+        headers["Authorization"] = basic(target.user, target.password or "")
+    elif not any(name.lower() == "authorization" for name in headers):
+        known = _from_netrc(target.origin.host)
+        if known is not None:
+            headers["Authorization"] = basic(*known)
+    return headers
+
+
+def _from_netrc(host: str) -> tuple[str, str] | None:
+    """Return user and password of a host, as ~/.netrc has them, or the file that $NETRC names."""
+    named = os.environ.get("NETRC")
+    try:
+        file = Path(named) if named else Path("~/.netrc").expanduser()
+        if not file.is_file():
+            return None
+        found = netrc.netrc(str(file)).hosts.get(host)
+    except (OSError, RuntimeError, netrc.NetrcParseError):
+        return None
+    return None if found is None else (found[0], found[2] or "")

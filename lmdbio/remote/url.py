@@ -1,0 +1,132 @@
+"""Take URLs apart, and say them to people without what is secret in them. Pure."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote, unquote, urljoin, urlsplit, urlunsplit
+
+__all__ = [
+    "Origin",
+    "Target",
+    "absolute",
+    "is_url",
+    "join_url",
+    "redacted",
+    "scheme_of",
+    "server_of",
+    "shown",
+    "with_suffix",
+]
+
+#: A drive of Windows, one letter, is none.
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
+_PORTS = {"http": 80, "https": 443}
+#: Of paths and queries, as they are; others are written as %XX, whose "%" stays one.
+_SAFE = "%/:=&?~+!$,;'@()*[]"
+
+
+def is_url(name: str | bytes | os.PathLike[str] | os.PathLike[bytes]) -> bool:
+    """Return whether a name is a URL, such as "s3://bucket/train.mdb", and no path."""
+    return isinstance(name, str) and _URL.match(name) is not None
+
+
+def scheme_of(url: str) -> str:
+    """Return a URL's scheme, such as "https"."""
+    return url.partition("://")[0].lower()
+
+
+def server_of(url: str) -> str:
+    """Return the server, or bucket, that a URL names, with its port."""
+    return urlsplit(url).netloc.rpartition("@")[2].lower()
+
+
+def with_suffix(url: str, suffix: str) -> str:
+    """Return the URL of the file beside another one whose name is longer by ``suffix``."""
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(path=parts.path + suffix, fragment=""))
+
+
+def redacted(url: str) -> str:
+    """Return a URL for people: without user, password, and the query, which may be a signature."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "..." if parts.query else "", ""))
+
+
+def shown(name: str | os.PathLike[str]) -> str:
+    """Return a path or URL for people."""
+    return redacted(os.fspath(name)) if is_url(name) else os.fspath(name)
+
+
+def absolute(name: str | os.PathLike[str]) -> str:
+    """Return a path as it is from any folder; a URL as it is."""
+    return os.fspath(name) if is_url(name) else os.fspath(Path(name).absolute())
+
+
+def join_url(base: str, location: str) -> str:
+    """Return what a redirection at ``base`` leads to."""
+    return urljoin(base, location)
+
+
+class Origin(NamedTuple):
+    """A server.
+
+    Attributes:
+        scheme: "http" or "https".
+        host: without brackets.
+        port: a number.
+    """
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """As a ``Host`` header says it."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
+
+
+class Target(NamedTuple):
+    """An HTTP URL, taken apart.
+
+    Attributes:
+        origin: the server.
+        path: with the query, as a request says it.
+        user, password: None: it names none.
+    """
+
+    origin: Origin
+    path: str
+    user: str | None
+    password: str | None
+
+    @classmethod
+    def of(cls, url: str) -> Target:
+        """Take a URL apart.
+
+        Raises:
+            ValueError: it is no URL of HTTP.
+        """
+        try:
+            parts = urlsplit(url)
+            port, host = parts.port, parts.hostname
+        except ValueError as error:
+            raise ValueError(f"{url!r} is no URL: {error}") from None
+        if parts.scheme not in _PORTS or not host:
+            raise ValueError(f"{url!r} is no URL of an HTTP server")
+        if not host.isascii():
+            host = host.encode("idna").decode("ascii")
+        path = quote(parts.path or "/", safe=_SAFE.replace("?", ""))
+        if parts.query:
+            path += "?" + quote(parts.query, safe=_SAFE)
+        return cls(
+            Origin(parts.scheme, host, port or _PORTS[parts.scheme]),
+            path,
+            None if parts.username is None else unquote(parts.username),
+            None if parts.password is None else unquote(parts.password),
+        )
