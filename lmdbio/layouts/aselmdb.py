@@ -60,7 +60,8 @@ class Aselmdb:
         deleted = _decoded(keys.value(DELETED))
         if not (deleted is None or isinstance(deleted, list)):
             raise refuse(keys.path, self.name, f"{DELETED!r} is no list of ids")
-        gone = np.array([one for one in deleted or () if isinstance(one, int)], np.int64)
+        ids_gone = (one for one in deleted or () if isinstance(one, int) and 0 < one < nextid)
+        gone = np.unique(np.array([*ids_gone], np.int64))
         found = find_numbers(keys, [Numbers()])[0]
         if nextid - 1 > keys.count + len(gone):  # more ids than there can be
             why = (
@@ -85,5 +86,5 @@ def _decoded(value: bytes | None) -> Any:
         return None
     try:
         return json.loads(zlib.decompressobj().decompress(value, DECODED_BYTES_MAX))
-    except (zlib.error, ValueError):
+    except (zlib.error, ValueError, RecursionError):
         return None

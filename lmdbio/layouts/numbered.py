@@ -154,7 +154,7 @@ class Numbered:
         metadata = (*self.marks, *filter(keys.has, self.others))
         samples: int | None = keys.count - len(metadata)
         if samples == 0:
-            return Selection(self.name, 0, metadata, order=lambda _: np.empty(0, np.int64))
+            return Selection(self.name, 0, metadata, order=self._none)
         shape = self.columns[0]
         first = next((n for n in self.firsts if keys.has(shape.key(n))), None)
         if first is None:
@@ -186,17 +186,28 @@ class Numbered:
                 why = f"there is no key {shape.key(missing)!r}, though there is {there!r}"
                 raise refuse(keys.path, self.name, why)
         if self.told_by is not None:
-            self._refuse_told(keys, columns[0], last - first + 1, first)
+            told = f"the key of the last one is {columns[0].key(last)!r}"
+            self._refuse_told(keys, told, last - first + 1)
         records = np.stack([one.records for one in found], axis=1)
         return records[:, 0] if len(columns) == 1 else records
 
-    def _refuse_told(self, keys: Keys, shape: Numbers, count: int, first: int) -> None:
-        """Raise IncompatibleError where the file says another number of samples."""
+    def _none(self, keys: Keys) -> I64:
+        """Return that there are no samples, unless the file says that there are."""
+        if self.told_by is not None:
+            self._refuse_told(keys, "there is none", 0)
+        return np.empty(0, np.int64)
+
+    def _refuse_told(self, keys: Keys, there: str, count: int) -> None:
+        """Raise IncompatibleError where the file says another number of samples.
+
+        Args:
+            there: what is there, in words.
+            count: how many.
+        """
         assert self.told_by is not None
         text = keys.value(self.told_by)
         if _parsed(text) != count:
-            last = shape.key(first + count - 1)
-            why = f"{self.told_by!r} says {text!r}, and the last of the samples' keys is {last!r}"
+            why = f"{self.told_by!r} says that there are {text!r} samples, and {there}"
             raise refuse(keys.path, self.name, why)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from lmdbio import _core
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.record_index import RecordIndex
@@ -41,51 +42,81 @@ def join_indexes(
 
     Raises:
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
-        IncompatibleError: their samples are not alike.
+        IncompatibleError: the samples of one are of another layout than those of another.
     """
     found, tables = Survey(paths), []
-    first: RecordIndex | None = None
+    meta: _core.Meta | None = None
     ways: set[str] = set()
-    entries, reason = 0, ""
+    reason = ""
+    layouts = _Layouts()
     for path in paths:
         with open_index(path) as index:
-            first = first or index
-            _refuse_other_columns(first, index)
+            layouts.add(index)
             table = index.run(0, index.count).copy()
             index.guard()
             table["offset"] += np.uint64(found.add(index, index.count))
             tables.append(table)
-            entries += index.entries
+            meta = index.meta if meta is None else meta
             ways.add(index.locate)
             reason = reason or index.reason
-    assert first is not None
+    assert meta is not None
     return RecordIndex(
         path=(pages := found.open()).path,
         db=db,
-        meta=first.meta,
+        meta=meta,
         count=int(found.counts.sum()),
         locate="provenance" if ways == {"provenance"} else "scan",
         reason=reason,
         _pages=pages,
         _size=pages.size(),
-        _keys=JoinedKeys(paths, np.cumsum([0, *found.counts]), open_index),
+        _keys=JoinedKeys(paths, np.cumsum([0, *found.counts]), open_index, layouts.columns),
         _order=None,
         _table=np.concatenate(tables),
         _provenance=None,
         _section=None,
-        entries=entries,
-        columns=first.columns,
+        entries=int(found.counts.sum()),
+        columns=layouts.columns,
+        layout=layouts.name,
         survey=found,
     )
 
 
-def _refuse_other_columns(first: RecordIndex, index: RecordIndex) -> None:
-    """Refuse a file whose samples have another number of records than the first one's."""
-    if index.columns != first.columns:
-        raise IncompatibleError(
-            f"{index.path}: its samples are of {index.columns} records, and those of {first.path} "
-            f"of {first.columns}: name a layout that all files have (layout=)"
-        )
+class _Layouts:
+    """The layouts of several files, which are one.
+
+    Attributes:
+        name: of the first one's layout; None: no file has one.
+        columns: records of a sample.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.columns = 1
+        self._first: str | None = None  # file that has samples
+
+    def add(self, index: RecordIndex) -> None:
+        """Add the next file; one without samples may have any layout.
+
+        Raises:
+            IncompatibleError: only some of the files have one, or its samples are of more records.
+        """
+        if not index.count:
+            return
+        if self._first is None:
+            self._first, self.name, self.columns = index.path, index.layout, index.columns
+        elif index.columns != self.columns or (index.layout is None) != (self.name is None):
+            first = _in_words(self.name, self.columns)
+            raise IncompatibleError(
+                f"{index.path}: has {_in_words(index.layout, index.columns)}, and {self._first} "
+                f"{first}: read them apart, or name the layout that all have"
+            )
+
+
+def _in_words(layout: str | None, columns: int) -> str:
+    """Return a layout, as it was found, in words."""
+    if layout is None:
+        return "no layout that is known"
+    return f"the layout {layout!r}" + (f" of {columns} records a sample" if columns > 1 else "")
 
 
 class JoinedKeys:
@@ -97,12 +128,18 @@ class JoinedKeys:
         paths: of the data files.
         firsts: of each file, the number of its first record, and the count of all.
         open_index: opens one.
+        columns: records of a sample.
     """
 
     def __init__(
-        self, paths: Sequence[str], firsts: I64, open_index: Callable[[str], RecordIndex]
+        self,
+        paths: Sequence[str],
+        firsts: I64,
+        open_index: Callable[[str], RecordIndex],
+        columns: int = 1,
     ) -> None:
         self._paths, self._firsts, self._open = paths, firsts, open_index
+        self._columns = columns
         self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
         self._lock = threading.RLock()
         fork.register(self)
@@ -136,7 +173,7 @@ class JoinedKeys:
     @property
     def groups(self) -> Sequence[range]:
         """The records of each key, in key order, file by file."""
-        return _JoinedGroups(self, len(self._paths), self._firsts)
+        return _JoinedGroups(self, len(self._paths), self._firsts // self._columns)
 
     @contextlib.contextmanager
     def opened(self, file: int) -> Iterator[RecordIndex]:
@@ -165,7 +202,7 @@ class _JoinedGroups(Ranges):
     Args:
         keys: of the files.
         files: how many there are.
-        firsts: of each file, the number of its first record.
+        firsts: of each file, the number of its first record, or of its first sample.
     """
 
     def __init__(self, keys: JoinedKeys, files: int, firsts: I64) -> None:

@@ -236,6 +236,7 @@ def _make_index(
         _size=size,
         entries=database.entries,
         columns=1 if samples is None else samples.columns,
+        layout=None if samples is None else samples.layout,
     )
 
 

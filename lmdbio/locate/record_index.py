@@ -50,6 +50,7 @@ class RecordIndex(OpenDatabase):
         reason: why not by provenance, "" when it is.
         entries: records of the database, samples or not.
         columns: records of a sample, which follow one another; ``count`` is of records.
+        layout: of the samples; None: there is none, or nobody has asked.
     """
 
     locate: Literal["provenance", "scan"]
@@ -61,6 +62,7 @@ class RecordIndex(OpenDatabase):
     _section: Section | None
     entries: int
     columns: int = 1
+    layout: str | None = None
     _asked: int = 0
     _is_damaged: bool = False  # a block of the provenance file
     _inverse: I64 | None = None  # where each record, in key order, is in the order; -1: nowhere

@@ -96,6 +96,11 @@ class FoundSamples(NamedTuple):
     skip: tuple[bytes, ...] = ()
 
     @property
+    def layout(self) -> str | None:
+        """The layout; None: it has none."""
+        return None if self.selection is None else self.selection.layout
+
+    @property
     def columns(self) -> int:
         """Records of a sample."""
         return 1 if self.selection is None else self.selection.columns

@@ -3,6 +3,7 @@
     records  ``Records``
     columns  samples of several records each
     samples  sequences of samples, of which whole batches are read, and views of them
+    mix      ``Mix``: samples of several sequences, each as its weight says
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
     kept     batches of which this process keeps a part

@@ -165,6 +165,11 @@ class Records(Samples[bytes, Batch]):
         return self._source.file_of(self._checked(index))
 
     @property
+    def layout(self) -> str | None:
+        """The layout of its samples, which "auto" has found; None: each record is a sample."""
+        return self._source.layout
+
+    @property
     def located_by(self) -> str:
         """ "provenance" or "scan"."""
         return self._source.locate

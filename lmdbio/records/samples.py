@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, SupportsIndex, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,9 @@ import numpy.typing as npt
 from lmdbio.observe.stats import Stats
 from lmdbio.records.ahead import as_indices, cut, read_ahead
 from lmdbio.records.pending import Pending
+
+if TYPE_CHECKING:
+    from lmdbio.planning.mix import MixOrder
 
 __all__ = ["INDICES", "Samples", "View"]
 
@@ -35,6 +38,11 @@ class Samples(Sequence[Any], Generic[V, B]):
 
     V is the type of its values, B that of its batches.
     """
+
+    @property
+    def mixing(self) -> MixOrder | None:
+        """The order of all epochs, of a ``Mix``; None: epochs may have any."""
+        return None
 
     @property
     @abstractmethod

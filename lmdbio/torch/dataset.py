@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
 import torch
@@ -18,14 +18,17 @@ from lmdbio.records.pending import Pending
 from lmdbio.records.records import open_records
 from lmdbio.records.samples import Samples
 from lmdbio.torch.resume import (
-    NAMES,
     Communicator,
     EpochCursor,
     EpochSlice,
     State,
     resolve_rank,
+    whole_state,
     worker,
 )
+
+if TYPE_CHECKING:
+    from lmdbio.planning.mix import MixOrder
 
 __all__ = ["AHEAD", "Dataset", "IterableDataset"]
 
@@ -43,7 +46,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     Args:
         source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
-            view of such (``Records.split``).
+            view of such (``Records.split``), or a ``Mix``.
         transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
             or the pair. Where samples are of several records, value and key are tuples.
         keys: hand out the keys as well.
@@ -67,6 +70,11 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __len__(self) -> int:
         return len(self.records)
+
+    @property
+    def mixing(self) -> MixOrder | None:
+        """The order of all epochs, where the source is a ``Mix``."""
+        return self.records.mixing
 
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
@@ -166,6 +174,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             drop_last=drop_last,
             even=even,
             rank=resolve_rank(rank, ranks, comm),
+            mix=self.dataset.mixing,
         )
         # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
         # epoch see it here.
@@ -234,7 +243,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         Raises:
             ValueError: it is of other data, or of another seed.
         """
-        whole = {name: state[name] for name in NAMES if name in state}
+        whole = whole_state(state)
         if whole.get("seed", self._cursor.seed) != self._cursor.seed:
             seed = self._cursor.seed
             raise ValueError(

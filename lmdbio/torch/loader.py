@@ -156,7 +156,10 @@ class Loader:
         try:
             if self._joint is None:
                 self._kept, holder = keep_part(self.dataset.records, cache, assignment, place)
-            self._cursor = EpochCursor(count, batch_size, rank=place, holder=holder, **order)
+            mix = None if self._joint is not None else self.dataset.mixing
+            self._cursor = EpochCursor(
+                count, batch_size, rank=place, holder=holder, mix=mix, **order
+            )
         except BaseException:
             self.close()
             raise

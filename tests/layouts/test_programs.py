@@ -53,6 +53,8 @@ def test_samples_are_those_of_the_program(
     names = ["auto", program.layout, *(["unimol"] if program.name == "Uni-Mol" else [])]
     for layout in names:
         with lmdbio.Records(written[count], layout=layout) as records:
+            found = program.layout if program in PROGRAMS else None
+            assert records.layout == (found if layout == "auto" else layout)
             assert len(records) == count
             assert list(records) == samples
             assert [records[i] for i in range(-count, count)] == samples * 2
@@ -133,6 +135,7 @@ def test_without_a_layout_each_record_is_a_sample(
     program: Program, written: dict[int, Path]
 ) -> None:
     with lmdbio.Records(written[12]) as records:
+        assert records.layout is None
         assert list(records) == [value for _, value in sorted_items(written[12])]
 
 

@@ -201,7 +201,7 @@ def test_torch_takes_a_view_as_it_takes_records(path: Path) -> None:
         for workers in (0, 2):
             batches = DataLoader(
                 dataset, batch_sampler=sampler, collate_fn=list, num_workers=workers,
-                multiprocessing_context="spawn" if workers else None,
+                multiprocessing_context="fork" if workers else None,
             )  # fmt: skip
             assert sorted(sample for batch in batches for _, sample in batch) == sorted(val)
         stream = IterableDataset(train, 10, collate_fn=list)
