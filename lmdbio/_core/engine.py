@@ -305,7 +305,7 @@ class Engine(Opened):
         return None if self._remote is None else self._remote.file
 
     def identity(self) -> FileIdentity | None:
-        """What identifies the file, and its state as far as its status tells; None: nothing."""
+        """The identity of the file, and of its state as far as its status tells; None: none."""
         if self._remote is not None:
             file = self._remote.file
             return FileIdentity.elsewhere(file.validator, file.size)

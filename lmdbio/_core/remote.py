@@ -74,7 +74,7 @@ def refuse_kind(name: str, kind: str) -> None:
 
 
 class _Called:
-    """What C's handle stands for."""
+    """The object that C's handle stands for."""
 
     __slots__ = ("file",)
 

@@ -38,7 +38,7 @@ __all__ = ["PullReport", "pull"]
 
 #: A piece is one request; so many are in flight, and in memory.
 PIECE_BYTES, DEPTH = 4 << 20, 16
-#: What has come is put to the disk, and noted, so often.
+#: So often the pieces that have come are put to the disk, and noted.
 NOTE_SECONDS = 2.0
 WHAT = "the copy"
 

@@ -57,7 +57,7 @@ class FileState:
 
     @property
     def validator(self) -> str:
-        """What stands for the state; "": nothing does."""
+        """The text that stands for the state; "": none does."""
         return self.etag or (f"Last-Modified {self.modified}" if self.modified else "")
 
     @property

@@ -165,7 +165,7 @@ class HttpFile:
         else:
             raise effort.error(errno.EHOSTUNREACH, told) from None
 
-    # --- where it lies, and who asks
+    # --- where it lies, and for whom
 
     def _forget_target(self) -> bool:
         """Go back to the URL as it was given, or sign it anew; false: that was just done."""

@@ -188,7 +188,7 @@ def test_a_server_that_tells_nothing_of_its_state_is_watched_by_the_metas(
     assert read(file, 0, 100) == bytes(100)  # not out of memory
 
 
-# --- where a server leads, and who asks ---------------------------------------------------
+# --- where a server leads, and for whom ---------------------------------------------------
 
 
 def test_a_redirection_is_followed_once_and_anew_when_it_has_expired(server: RangeServer) -> None:
