@@ -176,7 +176,7 @@ class Engine(Opened):
         """An engine for a file that lies elsewhere.
 
         Args:
-            file: owned from now on, with all engines that ``again`` opens; or what these share.
+            file: lives as long as all engines that ``again`` opens; or what these share.
             depth: requests in flight, 1..256.
         """
         shared = file if isinstance(file, Remote) else Remote(file)

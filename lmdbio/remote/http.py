@@ -85,7 +85,11 @@ class HttpFile:
         self._state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
-        got, _ = self._read(0, memoryview(head), never)
+        try:
+            got, _ = self._read(0, memoryview(head), never)
+        except BaseException:
+            self.close()
+            raise
         assert self._state is not None
         self.size: int = self._state.size
         self.validator: str = self._state.validator
@@ -105,6 +109,10 @@ class HttpFile:
     def close(self) -> None:
         """End the connections that are kept. May be called twice."""
         self._pool.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pool"):
+            self.close()
 
     # --- a read, with all its attempts
 

@@ -5,9 +5,11 @@ Method: a server in this process that fails by plan.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
+import socket
 import ssl
 import subprocess
 import threading
@@ -163,6 +165,30 @@ def test_a_body_that_drips_ends_by_the_time_of_all_attempts(server: RangeServer)
     with pytest.raises(TimeoutError, match=r"did not come within 0\.8 s"):
         read(file, 100_000, 90_000)
     assert time.monotonic() - begun < 3
+
+
+def test_an_answer_whose_head_drips_ends_by_the_same_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 206 Partial Content\r\nX-Drip: ")
+                while not ended.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        begun = time.monotonic()
+        try:
+            with pytest.raises(TimeoutError, match="did not come within"):
+                url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+                HttpFile(url, replace(PATIENCE, total_s=0.8))
+            assert time.monotonic() - begun < 4
+        finally:
+            ended.set()
+            thread.join()
 
 
 def test_the_file_may_be_smaller_than_the_first_request(server: RangeServer) -> None:

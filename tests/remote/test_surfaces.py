@@ -574,6 +574,12 @@ def test_the_commands_take_a_url(
     assert "forgotten" in run("tune", url, "--forget")[1]
 
 
+@pytest.mark.parametrize("words", [("bench",), ("simulate",), ("compact", "copy")])
+def test_commands_that_need_a_file_say_so(url: str, words: tuple[str, ...]) -> None:
+    status, told = run(words[0], url, *words[1:])
+    assert status == 2 and "lmdbio pull" in " ".join(told.split())
+
+
 def test_secrets_of_a_url_are_in_no_message(
     url: str, server: RangeServer, caplog: pytest.LogCaptureFixture
 ) -> None:
