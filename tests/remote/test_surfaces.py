@@ -149,13 +149,16 @@ def test_a_file_that_is_replaced_gives_no_other_bytes(url: str, server: RangeSer
 
 
 def test_a_server_without_validators_is_watched_by_the_metas(
-    url: str, server: RangeServer
+    url: str, server: RangeServer, tmp_path: Path
 ) -> None:
     server.etags[SERVED] = ""
     server.plan = lambda asked: Fault(headers={"Last-Modified": None})
     with lmdbio.Records(url, readahead=False) as records:
         assert not records._source.pages.keeps_state
         assert list(records.values([1, 2])) == [value(1), value(2)]
+        assert convert(url, output=tmp_path / "x.prov").records == COUNT
+        with lmdbio.Reader(url, 100, iterations=3, mode="dio") as reader:
+            assert [len(batch) for batch in reader] == [100] * 3
         server.files[SERVED] = bytes(8192) + server.files[SERVED][8192:]
         with pytest.raises(lmdb.Error):
             records.read([3, 900])
