@@ -197,10 +197,13 @@ def test_the_file_may_be_smaller_than_the_first_request(server: RangeServer) -> 
     assert file.size == 3 and read(file, 1, 2) == b"bc"
 
 
-@pytest.mark.parametrize("cut", [Fault(cut=9), Fault(status=503)])
-def test_opening_is_tried_again_as_well(server: RangeServer, cut: Fault) -> None:
-    server.plan = once(cut, 0)
-    assert read(HttpFile(server.url(PATH), PATIENCE), 0, 100) == CONTENT[:100]
+@pytest.mark.parametrize("fault", [Fault(cut=9), Fault(cut=0), Fault(status=503)])
+def test_opening_is_tried_again_as_well(server: RangeServer, fault: Fault) -> None:
+    server.files["/small"] = CONTENT[:300]
+    for path, length in ((PATH, 60_000), ("/small", 300)):
+        server.plan = once(fault, len(server.asked))
+        file = HttpFile(server.url(path), PATIENCE)
+        assert read(file, 0, length) == CONTENT[:length]
 
 
 def test_a_server_that_tells_nothing_of_its_state_is_watched_by_the_metas(
@@ -233,6 +236,25 @@ def test_a_redirection_is_followed_once_and_anew_when_it_has_expired(server: Ran
     expired = True
     assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
     assert [asked.path for asked in server.asked].count("/resolve") == 2
+
+
+def test_many_threads_find_out_anew_where_it_lies(server: RangeServer) -> None:
+    newest = 0
+
+    def plan(asked: Asked) -> Fault | None:
+        if asked.path == "/resolve":
+            return Fault(status=302, headers={"Location": f"{PATH}?sig={newest}"})
+        return Fault(status=403) if f"sig={newest}" not in asked.path else None
+
+    server.plan = plan
+    file = HttpFile(server.url("/resolve"), PATIENCE)
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(1, 6):
+            newest = number
+            offsets = range(70_000, 70_800, 20)
+            assert all(
+                threads.map(lambda at: read(file, at, 10) == CONTENT[at : at + 10], offsets)
+            )
 
 
 def test_who_asks_is_told_to_the_server_of_the_url_alone(
