@@ -26,6 +26,7 @@ TEST_PROCESSES ?= 3
 FUZZ_COUNT ?= 1000000
 FUZZ_CALLS ?= 1000000
 SOAK_COUNT ?= 10000
+REMOTE_PLANS ?= 1000
 WRITERS_READS ?= 1000000
 REPLAY_COUNT ?= 1000
 ENDURANCE_CYCLES ?= 1000
@@ -42,7 +43,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
 .PHONY: help clients demo test test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
-        writers law endurance policies clean
+        remote writers law endurance policies clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -101,6 +102,9 @@ older: $(VENV)/.dev  ## read files of older LMDBs and of other page sizes, writt
 
 soak: $(VENV)/.dev  ## let the system fail, at every surface (SOAK_COUNT=n); some minutes
 	$(BIN)/python tests/faults/run.py --count $(SOAK_COUNT)
+
+remote: $(VENV)/.dev  ## read from a server that fails by REMOTE_PLANS=n random plans; some minutes
+	$(BIN)/python -m tests.remote.fault_plans --count $(REMOTE_PLANS)
 
 writers: $(VENV)/.dev  ## read beside processes that commit (WRITERS_READS=n); a minute or two
 	$(BIN)/python tests/writers/run.py --reads $(WRITERS_READS)

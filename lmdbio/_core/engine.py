@@ -180,7 +180,7 @@ class Engine(Opened):
         """An engine for a file that lies elsewhere.
 
         Args:
-            file: owned from now on, with all engines that ``again`` opens; or what these share.
+            file: lives as long as all engines that ``again`` opens; or what these share.
             depth: requests in flight, 1..256.
         """
         shared = file if isinstance(file, Remote) else Remote(file)
@@ -319,7 +319,7 @@ class Engine(Opened):
         return None if self._remote is None else self._remote.file
 
     def identity(self) -> FileIdentity | None:
-        """What identifies the file, and its state as far as its status tells; None: nothing."""
+        """The identity of the file, and of its state as far as its status tells; None: none."""
         if self._remote is not None:
             file = self._remote.file
             return FileIdentity.elsewhere(file.validator, file.size)

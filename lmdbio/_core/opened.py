@@ -1,4 +1,4 @@
-"""What an open engine tells: of its file, and what it has counted (csrc/engine.h)."""
+"""An open engine as it tells of itself: facts of its file, and counts (csrc/engine.h)."""
 
 from __future__ import annotations
 

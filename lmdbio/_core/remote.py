@@ -58,7 +58,7 @@ class RemoteFile(Protocol):
         """
 
     def close(self) -> None:
-        """End its connections. May be called twice."""
+        """End its connections, as it does when it dies. May be called twice."""
 
 
 def refuse_kind(name: str, kind: str) -> None:
@@ -73,25 +73,13 @@ def refuse_kind(name: str, kind: str) -> None:
         )
 
 
-class _Called:
-    """What C's handle stands for."""
-
-    __slots__ = ("file",)
-
-    def __init__(self, file: RemoteFile) -> None:
-        self.file = file
-
-    def __del__(self) -> None:
-        self.file.close()
-
-
 @ffi.def_extern(name="lio_python_read", error=lib.LIO_ERR_IO)  # type: ignore[untyped-decorator]
 def _read(
     handle: Any, call: Any, offset: int, length: int, into: Any, requests: Any, error: Any
 ) -> int:
     try:
         with memoryview(ffi.buffer(into, length)) as view:
-            file = ffi.from_handle(handle).file
+            file = ffi.from_handle(handle)
             requests[0] = file.read_into(offset, view, partial(lib.lio_remote_is_given_up, call))
     except BaseException as raised:  # Ctrl-C included: who waits for C raises it
         error.code, error.offset, error.wanted = lib.LIO_ERR_RAISED, offset, length
@@ -107,15 +95,15 @@ _is_registered = False
 
 
 class Remote:
-    """A remote file as engines read it; closed with the last of them.
+    """A remote file as engines read it, which lives as long as the last of them.
 
     Args:
-        file: owned from now on.
+        file: dies with it, unless the caller keeps it.
     """
 
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
-        handle, out = ffi.new_handle(_Called(file)), ffi.new("lio_remote **")
+        handle, out = ffi.new_handle(file), ffi.new("lio_remote **")
         status = Status(file.name)
         status.check(
             lib.lio_remote_open(

@@ -20,30 +20,39 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from lmdbio.errors import MissingExtraError
 from lmdbio.provenance import freshness
 from lmdbio.pylmdb.find import lmdb
-from lmdbio.remote import is_url
+from lmdbio.remote import is_url, redacted
 
 #: Errors that a command tells in one line; any other is a fault of lmdbio.
 EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingExtraError)
 #: Work that takes longer than this gets a progress bar, on a terminal.
 BAR_AFTER_SECONDS = 2.0
+
+
+class LocalPath(click.Path):
+    """A path of this machine, which no URL is."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; a URL is a wrong use."""
+        if is_url(value):
+            told = f"{redacted(value)} is a URL: lmdbio pull copies it to this machine"
+            self.fail(told, param, ctx)
+        return super().convert(value, param, ctx)
+
+
 #: Not tested by click: whether a file can be read is an answer, not a wrong use.
-PATH = click.Path(path_type=Path, readable=False)
+PATH = LocalPath(path_type=Path, readable=False)
 
 
-class DataName(click.ParamType):  # type: ignore[type-arg]
-    """A path, or a URL, which stays text: a path has no "//" in it."""
+class DataName(LocalPath):
+    """The same, or a URL, which stays text: a path has no "//" in it."""
 
-    name = "path"
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> Path | str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Return what a caller of Python would give."""
-        return cast("Path | str", value if is_url(value) else PATH.convert(value, param, ctx))
+        return value if is_url(value) else super().convert(value, param, ctx)
 
 
 #: A data set, or a provenance file.
-DATA = DataName()
+DATA = DataName(path_type=Path, readable=False)
 #: Where something is written: a trailing slash, which tells a folder, must not get lost.
 OUTPUT = click.Path(readable=False)
 json_option = click.option(

@@ -29,6 +29,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.convert.verify import verify
+from lmdbio.errors import CorruptedError
 from lmdbio.provenance import find_data
 from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.remote import is_url, redacted, with_suffix
@@ -38,7 +39,7 @@ __all__ = ["PullReport", "pull"]
 
 #: A piece is one request; so many are in flight, and in memory.
 PIECE_BYTES, DEPTH = 4 << 20, 16
-#: What has come is put to the disk, and noted, so often.
+#: So often the pieces that have come are put to the disk, and noted.
 NOTE_SECONDS = 2.0
 WHAT = "the copy"
 
@@ -103,7 +104,11 @@ def pull(
     with _core.open_data(source, depth=DEPTH) as engine, _Part(goal, _State.of(engine)) as part:
         resumed = part.bytes_there
         _copy(engine, part, progress)
-        report = verify(part.path, progress=_verifying(progress))
+        try:
+            report = verify(part.path, progress=_verifying(progress))
+        except CorruptedError:
+            part.discard()
+            raise
         part.publish()
     sidecar = _copy_sidecar(source, goal)
     return PullReport(
@@ -235,6 +240,11 @@ class _Part:
         draft.write_text(json.dumps(told), encoding="utf-8")
         draft.replace(self._note)
         self._noted_s = time.monotonic()
+
+    def discard(self) -> None:
+        """Leave nothing for the next run."""
+        for path in (self.path, self._note):
+            path.unlink(missing_ok=True)
 
     def publish(self) -> None:
         """Give it its name."""

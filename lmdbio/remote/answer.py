@@ -57,7 +57,7 @@ class FileState:
 
     @property
     def validator(self) -> str:
-        """What stands for the state; "": nothing does."""
+        """The text that stands for the state; "": none does."""
         return self.etag or (f"Last-Modified {self.modified}" if self.modified else "")
 
     @property
@@ -99,9 +99,8 @@ def judge_range(
     Args:
         status: 200, 206 or 416.
         headers: of the answer.
-        first, last: bytes that were asked for; an open file has them.
-        known: the state that the file was opened in; None: it is being opened, and may end before
-            ``last``.
+        first, last: bytes that were asked for; the file has the first of them.
+        known: the state that the file was opened in; None: it is being opened.
 
     Raises:
         Error: the file is in another state.
@@ -128,7 +127,7 @@ def judge_range(
     begins, ends, size = map(int, found.groups())
     state = FileState(size, etag, modified)
     refuse_change(known, state)
-    if begins != first or ends != (last if known is not None else min(last, size - 1)):
+    if begins != first or ends != min(last, size - 1):
         raise OSError(errno.EIO, f"the server sends {told!r}, not bytes {first}-{last}")
     length = headers.get("content-length", "")
     if length and length.strip() != str(ends - begins + 1):

@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lmdbio.errors import Error
+
 __all__ = ["SLICE_S", "TIMEOUT", "AbandonedError", "Effort", "Patience", "never"]
 
 #: Environment variable: seconds without a byte after which a connection is given up.
@@ -26,7 +28,7 @@ SLICE_S = 0.1
 TOTAL_FACTOR = 10
 
 
-class AbandonedError(Exception):
+class AbandonedError(Error):
     """Nobody waits for a read any more."""
 
 

@@ -78,6 +78,8 @@ class HttpFile:
         self.url, self.name, self._sign = url, redacted(url), sign
         self.patience = patience or Patience.from_env()
         self._pool = _Pool()
+        self._resolving = threading.Lock()
+        fork.register(self)
         #: Where ``url`` leads to by now; a signed one may expire.
         self._target_url = url if sign is None else sign()
         self._resolved_s = time.monotonic()
@@ -85,7 +87,11 @@ class HttpFile:
         self._state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
-        got, _ = self._read(0, memoryview(head), never)
+        try:
+            got, _ = self._read(0, memoryview(head), never)
+        except BaseException:
+            self.close()
+            raise
         assert self._state is not None
         self.size: int = self._state.size
         self.validator: str = self._state.validator
@@ -105,6 +111,13 @@ class HttpFile:
     def close(self) -> None:
         """End the connections that are kept. May be called twice."""
         self._pool.close()
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pool"):
+            self.close()
+
+    def _after_fork(self) -> None:
+        self._resolving = threading.Lock()
 
     # --- a read, with all its attempts
 
@@ -142,7 +155,7 @@ class HttpFile:
         if isinstance(error, _AgainError):
             effort.failed(str(error), after_s=error.after_s)
         elif isinstance(error, _StatusError):
-            self._judge_status(effort, error)
+            self._judge_status(effort, error, asked.url)
         elif isinstance(error, socket.gaierror):
             self._judge_name(effort, error)
         elif isinstance(error, OSError):
@@ -152,9 +165,10 @@ class HttpFile:
         else:
             raise error
 
-    def _judge_status(self, effort: Effort, error: _StatusError) -> None:
+    def _judge_status(self, effort: Effort, error: _StatusError, asked_url: str) -> None:
         number, told = refuse_status(error.status, error.reason)
-        if error.status not in (401, 403, 404, 410) or not self._forget_target():
+        may_expire = error.status in (400, 401, 403, 404, 410)
+        if not may_expire or not self._resolve_again(asked_url):
             raise effort.error(number, told) from None
         effort.failed(told, number)  # where the URL led to has expired: to be asked anew
 
@@ -165,18 +179,24 @@ class HttpFile:
         else:
             raise effort.error(errno.EHOSTUNREACH, told) from None
 
-    # --- the place of the file, and credentials
+    # --- where it lies, and for whom
 
-    def _forget_target(self) -> bool:
-        """Go back to the URL as it was given, or sign it anew; false: that was just done."""
-        was, now_s = self._target_url, time.monotonic()
-        if self._sign is not None:
-            if now_s < self._resolved_s + SIGNED_S_MIN:
+    def _resolve_again(self, refused_url: str) -> bool:
+        """Find out anew where it lies; false: it lies just there, as was just found out.
+
+        Args:
+            refused_url: that a request went to. Another thread may have come first.
+        """
+        with self._resolving:
+            if refused_url != self._target_url:
+                return True
+            if self._sign is None:
+                self._target_url = self.url
+                return refused_url != self.url
+            if time.monotonic() < self._resolved_s + SIGNED_S_MIN:
                 return False
-            self._target_url, self._resolved_s = self._sign(), now_s
+            self._target_url, self._resolved_s = self._sign(), time.monotonic()
             return True
-        self._target_url = self.url
-        return was != self.url
 
     def follow(self, location: str, base: str) -> None:
         """Go where a server leads.
@@ -266,6 +286,7 @@ class _Range:
     """One request for a range, and its answer.
 
     Attributes:
+        url: that was asked, after all redirections.
         received: bytes that have come.
         is_last: the file ends with them.
         is_stale: the connection was kept, and the server had closed it before it was asked.
@@ -273,13 +294,13 @@ class _Range:
 
     def __init__(self, file: HttpFile, effort: Effort, offset: int, into: memoryview) -> None:
         self._file, self._effort = file, effort
-        self._first, self._into = offset, into
+        self._first, self._into, self.url = offset, into, ""
         self.received, self.is_last, self.is_stale = 0, False, False
 
     def fetch(self) -> None:
         """Ask, follow where the server leads, and receive."""
         for _ in range(REDIRECTS_MAX):
-            url = self._file.target_url
+            self.url = url = self._file.target_url
             target = _target_of(url)
             connection, is_kept = self._file.pool.take(target)
             answer = None
@@ -349,15 +370,14 @@ class _Range:
         if state is None:
             self._file.state = found
         wanted = last - self._first + 1
-        self.is_last = state is None
         into = self._into[:wanted]
         while self.received < wanted:
             came = answer.readinto(into[self.received : self.received + PIECE_BYTES])
             if not came:
-                self.is_last = False
                 raise _AgainError(f"the answer ends after {self.received} of {wanted} bytes")
             self.received += came
             self._effort.check()
+        self.is_last = last == found.size - 1
         self._effort.progressed()
 
 

@@ -26,7 +26,8 @@ __all__ = ["FileIdentity"]
 _MARK = struct.Struct("<QQQqq")
 
 
-#: Stands for all machines, of files on servers.
+#: Stand for this process, and for all machines, of files on servers.
+_PROCESS = os.urandom(16)
 _ELSEWHERE = hashlib.blake2b(b"lmdbio elsewhere", digest_size=16).digest()
 
 
@@ -89,11 +90,11 @@ class FileIdentity:
         """Return the identity of a file on a server, which all machines see alike.
 
         Args:
-            validator: stands for its state, such as an ETag; "": nothing does, so that it is never
-                taken for one that was seen before.
+            validator: stands for its state, such as an ETag; "": nothing does, so that it is taken
+                for one that was seen before by this process alone.
             size: bytes.
         """
-        mark = validator.encode() or os.urandom(16)
+        mark = validator.encode() or _PROCESS
         number = int.from_bytes(hashlib.blake2b(mark, digest_size=8).digest(), "little")
         return cls(0, 0, 0, number, _ELSEWHERE, size)
 

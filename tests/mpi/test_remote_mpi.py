@@ -43,3 +43,12 @@ def test_a_server_that_refuses_ends_the_job_with_its_reason(
     url = server.url("/data.mdb")
     told = mpi.run(4, "remote.py", url, 2, env=nodes_of_its_own, expect=None)
     assert "status 403" in told and "cases" not in told
+
+
+def test_roots_compare_samples_where_the_server_tells_no_state(
+    mpi: launch.Mpi, nodes_of_its_own: dict[str, str], server: RangeServer
+) -> None:
+    server.etags["/data.mdb"] = ""
+    server.plan = lambda asked: Fault(headers={"Last-Modified": None})
+    told = mpi.run(4, "remote.py", server.url("/data.mdb"), 2, env=nodes_of_its_own)
+    assert told.count("6 cases") == 4

@@ -5,9 +5,11 @@ Method: a server in this process that fails by plan.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import random
+import socket
 import ssl
 import subprocess
 import threading
@@ -165,16 +167,43 @@ def test_a_body_that_drips_ends_by_the_time_of_all_attempts(server: RangeServer)
     assert time.monotonic() - begun < 3
 
 
+def test_an_answer_whose_head_drips_ends_by_the_same_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        ended = threading.Event()
+
+        def serve() -> None:
+            connection, _ = listening.accept()
+            with connection, contextlib.suppress(OSError):
+                connection.sendall(b"HTTP/1.1 206 Partial Content\r\nX-Drip: ")
+                while not ended.wait(0.05):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        begun = time.monotonic()
+        try:
+            with pytest.raises(TimeoutError, match="did not come within"):
+                url = f"http://127.0.0.1:{listening.getsockname()[1]}/"
+                HttpFile(url, replace(PATIENCE, total_s=0.8))
+            assert time.monotonic() - begun < 4
+        finally:
+            ended.set()
+            thread.join()
+
+
 def test_the_file_may_be_smaller_than_the_first_request(server: RangeServer) -> None:
     server.files["/small"] = b"abc"
     file = HttpFile(server.url("/small"), PATIENCE)
     assert file.size == 3 and read(file, 1, 2) == b"bc"
 
 
-@pytest.mark.parametrize("cut", [Fault(cut=9), Fault(status=503)])
-def test_opening_is_tried_again_as_well(server: RangeServer, cut: Fault) -> None:
-    server.plan = once(cut, 0)
-    assert read(HttpFile(server.url(PATH), PATIENCE), 0, 100) == CONTENT[:100]
+@pytest.mark.parametrize("fault", [Fault(cut=9), Fault(cut=0), Fault(status=503)])
+def test_opening_is_tried_again_as_well(server: RangeServer, fault: Fault) -> None:
+    server.files["/small"] = CONTENT[:300]
+    for path, length in ((PATH, 60_000), ("/small", 300)):
+        server.plan = once(fault, len(server.asked))
+        file = HttpFile(server.url(path), PATIENCE)
+        assert read(file, 0, length) == CONTENT[:length]
 
 
 def test_a_server_that_tells_nothing_of_its_state_is_watched_by_the_metas(
@@ -188,7 +217,7 @@ def test_a_server_that_tells_nothing_of_its_state_is_watched_by_the_metas(
     assert read(file, 0, 100) == bytes(100)  # not out of memory
 
 
-# --- redirects and credentials -------------------------------------------------------------
+# --- where a server leads, and for whom ---------------------------------------------------
 
 
 def test_a_redirection_is_followed_once_and_anew_when_it_has_expired(server: RangeServer) -> None:
@@ -207,6 +236,25 @@ def test_a_redirection_is_followed_once_and_anew_when_it_has_expired(server: Ran
     expired = True
     assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
     assert [asked.path for asked in server.asked].count("/resolve") == 2
+
+
+def test_many_threads_find_out_anew_where_it_lies(server: RangeServer) -> None:
+    newest = 0
+
+    def plan(asked: Asked) -> Fault | None:
+        if asked.path == "/resolve":
+            return Fault(status=302, headers={"Location": f"{PATH}?sig={newest}"})
+        return Fault(status=403) if f"sig={newest}" not in asked.path else None
+
+    server.plan = plan
+    file = HttpFile(server.url("/resolve"), PATIENCE)
+    with ThreadPoolExecutor(8) as threads:
+        for number in range(1, 6):
+            newest = number
+            offsets = range(70_000, 70_800, 20)
+            assert all(
+                threads.map(lambda at: read(file, at, 10) == CONTENT[at : at + 10], offsets)
+            )
 
 
 def test_who_asks_is_told_to_the_server_of_the_url_alone(

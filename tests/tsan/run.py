@@ -33,7 +33,7 @@ OPTIONS = "die_after_fork=0:report_signal_unsafe=0:halt_on_error=0:exitcode=66"
 TESTS = ("_core/test_engine", "_core/test_window", "reading/test_file_cache")
 TESTS += ("reading/test_direct_path", "records/test_records", "records/test_gather")
 TESTS += ("provenance/test_file", "dropin/test_environment", "reader/test_reader")
-TESTS += ("surfaces/test_lifetimes",)
+TESTS += ("surfaces/test_lifetimes", "remote/test_surfaces")
 CHOSEN = "(thread or fork or child or window or image or under or flight) and not communicator"
 REPORT = "WARNING: ThreadSanitizer"
 #: Programs over csrc/ alone, and whether they read a database.
