@@ -2,8 +2,7 @@
 
 Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
 ``locate``, ``share``, ``machine``, ``cache``, ``planning``, ``simulate``, ``provenance``,
-``observe``, ``pylmdb`` and
-``_core``; only ``__main__`` uses it.
+``observe``, ``inside``, ``pylmdb`` and ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
@@ -26,11 +25,13 @@ from lmdbio.cli import (
     convert,
     demo,
     info,
+    ls,
     plan,
     run,
     simulate,
     trace,
     tune,
+    values,
     verify,
 )
 from lmdbio.cli.output import EXPECTED, one_line
@@ -80,6 +81,9 @@ def cli() -> None:
         lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
         lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
+        lmdbio ls train_lmdb          its records: keys, sizes, types
+        lmdbio head train_lmdb        the first ones, shown
+        lmdbio get train_lmdb KEY     one value; cat writes several
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio plan train_lmdb        the reads for some records, without doing them
         lmdbio tune train_lmdb        how does its storage like to be read; remembered
@@ -96,6 +100,10 @@ for _command in (
     convert.convert,
     compact.compact,
     info.info,
+    ls.ls,
+    ls.head,
+    values.get,
+    values.cat,
     verify.verify,
     plan.plan,
     tune.tune,
