@@ -24,6 +24,7 @@ from lmdbio.cli import (
     compact,
     convert,
     demo,
+    export,
     info,
     ls,
     plan,
@@ -84,6 +85,7 @@ def cli() -> None:
         lmdbio ls train_lmdb          its records: keys, sizes, types
         lmdbio head train_lmdb        the first ones, shown
         lmdbio get train_lmdb KEY     one value; cat writes several
+        lmdbio export train_lmdb DIR  a file for each record, or a tar archive
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio plan train_lmdb        the reads for some records, without doing them
         lmdbio tune train_lmdb        how does its storage like to be read; remembered
@@ -104,6 +106,7 @@ for _command in (
     ls.head,
     values.get,
     values.cat,
+    export.export,
     verify.verify,
     plan.plan,
     tune.tune,
