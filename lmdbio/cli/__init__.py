@@ -25,6 +25,7 @@ from lmdbio.cli import (
     convert,
     demo,
     export,
+    gallery,
     info,
     ls,
     plan,
@@ -86,6 +87,7 @@ def cli() -> None:
         lmdbio head train_lmdb        the first ones, shown
         lmdbio get train_lmdb KEY     one value; cat writes several
         lmdbio export train_lmdb DIR  a file for each record, or a tar archive
+        lmdbio gallery train_lmdb     a page of small pictures of records
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio plan train_lmdb        the reads for some records, without doing them
         lmdbio tune train_lmdb        how does its storage like to be read; remembered
@@ -107,6 +109,7 @@ for _command in (
     values.get,
     values.cat,
     export.export,
+    gallery.gallery,
     verify.verify,
     plan.plan,
     tune.tune,

@@ -47,8 +47,8 @@ def export(
 
     A file is named after its key, with an ending by its type: image-7.jpg, train%2Fcat_1.png,
     0x0000002a.msgpack. Characters that a file name should not have stand as %XX; a second value of
-    a key gets ~2. The bytes are those of the value. A file has its name once it is whole; none is replaced
-    without --force. A DIR that ends in .tar is an archive.
+    a key gets ~2. The bytes are those of the value. A file has its name once it is whole; none is
+    replaced without --force. A DIR that ends in .tar is an archive.
 
     \b
     Examples:

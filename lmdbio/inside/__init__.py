@@ -13,7 +13,8 @@
     pictures   pictures of arrays, and a small writer of PNG files
     thumbnails small pictures of values
     summary    sizes and kinds of some records, summed up
-    page       one HTML page of thumbnails; and ``card``, a small one for notebooks
+    page       one HTML page of thumbnails; ``card``, a small one for notebooks
+    cards      records as cards of either
 
 Uses no other room; NumPy, zstandard and, where it is installed, Pillow.
 

@@ -41,7 +41,7 @@ def key_forms(keys: Iterable[bytes], *, integers: bool = False) -> list[tuple[st
         stems.setdefault(tuple(_NUMBER.split(text)), []).append(_NUMBER.findall(text))
     forms = {_form(stem, numbers): len(numbers) for stem, numbers in stems.items()}
     if len(forms) > max(FORMS_MAX, len(keys) // 4):  # names, which have no form in common
-        return [("text", len(keys))]
+        return [("different texts", len(keys))]
     return Counter(forms).most_common(FORMS_MAX)
 
 

@@ -42,7 +42,8 @@ def preview_lines(
         return []
     if kind.group == "array":
         return _number_lines(glimpse, kind, width)
-    return hex_lines(glimpse.head, lines_max, more=glimpse.length != len(glimpse.head))
+    is_more = glimpse.length != len(glimpse.head)
+    return hex_lines(glimpse.head, lines_max, more=is_more, width=width)
 
 
 def printable(text: str) -> str:
@@ -88,13 +89,18 @@ def _number_lines(glimpse: Glimpse, kind: Kind, width: int) -> list[str]:
     return _cut([text + " ..." * (total != count)], 1, width)
 
 
-def hex_lines(head: bytes, lines_max: int = LINES_MAX, *, more: bool = False) -> list[str]:
-    """Return bytes in hexadecimal, with those that are ASCII as such."""
+def hex_lines(
+    head: bytes, lines_max: int = LINES_MAX, *, more: bool = False, width: int = WIDTH
+) -> list[str]:
+    """Return bytes in hexadecimal; where there is room, with their places and as ASCII."""
+    is_wide = width >= 4 + 2 + 4 * HEX_BYTES + 1
+    row = HEX_BYTES if is_wide else max(1, (width + 1) // 3)
     lines = []
-    for at in range(0, min(len(head), lines_max * HEX_BYTES), HEX_BYTES):
-        part = head[at : at + HEX_BYTES]
+    for at in range(0, min(len(head), lines_max * row), row):
+        part = head[at : at + row]
         shown = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in part)
-        lines.append(f"{at:04x}  {part.hex(' ', 1):<47}  {shown}")
-    if lines and (more or len(head) > lines_max * HEX_BYTES):
-        lines[-1] += " ..."
+        text = part.hex(" ", 1)
+        lines.append(f"{at:04x}  {text:<47}  {shown}" if is_wide else text)
+    if lines and (more or len(head) > lines_max * row):
+        lines[-1] += " ..." if is_wide else ""
     return lines

@@ -1,7 +1,7 @@
 """Look at a few records of one database, by a few reads, however large it is.
 
     first records     a cursor, from the first key or from a prefix
-    spread records    down the branch pages at fractions of the tree, evenly or by chance
+    spread records    on leaves all over the tree, found down its branch pages
     one record        by its key, or by its number, over the leaves before it
 
 Nothing is walked as a whole, no provenance file is needed, and of a value no more is read than is
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import NamedTuple
 
 from lmdbio import _core
@@ -30,6 +31,8 @@ __all__ = ["Glance", "Seen", "glancing"]
 #: Pages of the tree that are kept, and bytes of a value that are read at a time.
 CACHE_BYTES, PIECE_BYTES = 16 << 20, 1 << 20
 INTEGERKEY, REVERSEKEY = 0x08, 0x02  # enum lio_db_flag (csrc/format.h)
+#: Leaves of a tree that are all counted, in large reads; of a larger one, so many are looked at.
+COUNTED_LEAVES_MAX, SOME_LEAVES = 1024, 256
 #: Leaves of a main database that are walked to name the databases in it.
 NAMING_LEAVES_MAX = 64
 
@@ -150,39 +153,61 @@ class Glance:
         return found
 
     def spread(self, fractions: Iterable[float]) -> Iterator[Seen]:
-        """Yield records at fractions of the tree, 0 to below 1, none of them twice in a row.
+        """Yield records at fractions of all, 0 to below 1 and ascending, none of them twice.
 
-        As even as the tree: leaves that are filled unevenly give more or fewer of their records.
-        Of a key with several values, the first one comes.
+        Leaves hold few large records or many small ones, so the keys on leaves all over the tree
+        are counted first: on all of them where they are few, else on some. Of a key with several
+        values, the first one comes.
         """
-        layout, last = self.meta.layout, (-1, -1)
-        branches: dict[int, _core.Branch] = {}
+        leaves = self._counted() if self.db.entries else []
+        ends = list(accumulate(count for _, count in leaves))
+        last = -1
         with self._cursor() as cursor:
-            for fraction in fractions if self.db.entries else ():
-                pgno = self.db.root
-                for _ in range(_core.DEPTH_MAX + 1):
-                    if (page := branches.get(pgno)) is None:
-                        with self._guarded():
-                            page = _core.read_branch(self._engine, layout, pgno)
-                        if len(branches) < 4096:
-                            branches[pgno] = page
-                    place = fraction * max(1, len(page.children) or page.nodes)
-                    index = int(place)
-                    if not page.children:
-                        break
-                    pgno, fraction = page.children[index], place - index
-                else:
-                    raise CorruptedError(f"{self.path}: the tree is too deep to be one")
-                if not page.nodes or (pgno, index) == last:
+            for fraction in fractions if ends else ():
+                place = min(int(fraction * ends[-1]), ends[-1] - 1)
+                if place == last:
                     continue
-                last = pgno, index
+                last = place
+                leaf = bisect_right(ends, place)
+                pgno, count = leaves[leaf]
                 with self._guarded():
-                    key = self._pages.key_at(pgno, index)
+                    key = self._pages.key_at(pgno, place - (ends[leaf] - count))
                 if not self._move(cursor, Move.SET, key):
                     raise CorruptedError(
                         f"{self.path}: a key on page {pgno} is not found from the root"
                     )
                 yield self._seen(cursor)
+
+    def _counted(self) -> list[tuple[int, int]]:
+        """Return leaves in the order of their keys, and how many keys each has."""
+        if self.db.leaf_pages <= COUNTED_LEAVES_MAX:
+            found: list[tuple[int, int]] = []
+            with self._guarded(), _core.Walk(self._engine, self.meta, self.db) as walk:
+                for chunk in (chunk for chunk in walk if chunk.leaf):
+                    found += _core.leaves_of(self.meta.layout, chunk).tolist()
+                    if len(found) > 4 * COUNTED_LEAVES_MAX:  # more than the database says
+                        break
+            return found
+        with self._guarded():
+            return self._some_leaves()
+
+    def _some_leaves(self) -> list[tuple[int, int]]:
+        """Return some leaves at even fractions of the branch pages, with their keys counted."""
+        branches: dict[int, _core.Branch] = {}
+        leaves: dict[int, int] = {}
+        for number in range(SOME_LEAVES):
+            pgno, fraction = self.db.root, (number + 0.5) / SOME_LEAVES
+            for _ in range(_core.DEPTH_MAX + 1):
+                if (page := branches.get(pgno)) is None:
+                    page = branches[pgno] = _core.read_branch(self._engine, self.meta.layout, pgno)
+                if not page.children:
+                    break
+                place = fraction * len(page.children)
+                pgno, fraction = page.children[int(place)], place - int(place)
+            else:
+                raise CorruptedError(f"{self.path}: the tree is too deep to be one")
+            leaves[pgno] = page.nodes
+        return list(leaves.items())
 
     def databases(self) -> list[tuple[bytes, Database]]:
         """Return the named databases of a main one, if that means reading few leaves."""

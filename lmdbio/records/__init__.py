@@ -9,8 +9,9 @@
     kept_slots   which of its grains are in memory and on a disk, and where records lie there
     kept_loads   its grains on their way there
     kept_disk    its grains on a disk
+    shown    Records on a card, as notebooks show them
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``observe``, ``batch`` and
-``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``observe``, ``batch``,
+``inside`` and ``_core``.
 """

@@ -29,11 +29,12 @@ from lmdbio.records.pending import (
     ReadValues,
 )
 from lmdbio.records.routes import Routes
+from lmdbio.records.shown import Shown
 
 __all__ = ["Records"]
 
 
-class Records(Sequence[bytes]):
+class Records(Shown, Sequence[bytes]):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``

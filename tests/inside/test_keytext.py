@@ -89,7 +89,7 @@ def test_a_key_that_somebody_may_have_meant_is_among_the_similar(
          "image-%09d (50%), label-%09d (50%)"),
         ([b"a/v2/%04d.png" % i for i in range(10)], "a/v2/%04d.png"),
         ([struct.pack(">I", i) for i in range(20)], "32-bit numbers"),
-        ([b"cat", b"dog", b"owl", b"emu", b"fox", b"yak", b"gnu", b"pig"], "text"),
+        ([b"cat", b"dog", b"owl", b"emu", b"fox", b"yak", b"gnu", b"pig"], "different texts"),
         ([], ""),
     ],
 )  # fmt: skip
