@@ -1,8 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``, ``reading``,
-``locate``, ``share``, ``machine``, ``cache``, ``planning``, ``simulate``, ``provenance``,
-``observe``, ``inside``, ``pylmdb`` and ``_core``; only ``__main__`` uses it.
+Uses ``program``, ``doctor``, ``tuning``, ``compact``, ``bench``, ``dropin``, ``convert``,
+``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``planning``, ``simulate``,
+``provenance``, ``observe``, ``inside``, ``pylmdb`` and ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
@@ -24,6 +24,7 @@ from lmdbio.cli import (
     compact,
     convert,
     demo,
+    doctor,
     export,
     gallery,
     info,
@@ -83,6 +84,7 @@ def cli() -> None:
         lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
         lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
+        lmdbio doctor train_lmdb      what limits it here, and the command to type next
         lmdbio ls train_lmdb          its records: keys, sizes, types
         lmdbio head train_lmdb        the first ones, shown
         lmdbio get train_lmdb KEY     one value; cat writes several
@@ -104,6 +106,7 @@ for _command in (
     convert.convert,
     compact.compact,
     info.info,
+    doctor.doctor,
     ls.ls,
     ls.head,
     values.get,

@@ -131,6 +131,13 @@ _MAGIC: tuple[tuple[bytes, Kind], ...] = (
 #: Arrow's stream begins with an end mark of old readers, and the length of a small schema.
 _ARROW = re.compile(rb"\xff\xff\xff\xff..[\0-\x0f]\0\x10\0\0\0", re.DOTALL)
 _MP3_SECOND = frozenset((0xFA, 0xFB, 0xF2, 0xF3, 0xE2, 0xE3))
+#: Of an MP3 frame, by whether it is of MPEG 1: kilobits a second; samples a second
+#: (half of them in MPEG 2, a quarter in 2.5).
+_MP3_RATES = {
+    True: (32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320),
+    False: (8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160),
+}
+_MP3_SAMPLES = (44_100, 48_000, 32_000)
 
 
 def _of_magic(glimpse: Glimpse) -> Kind | None:
@@ -144,9 +151,22 @@ def _of_magic(glimpse: Glimpse) -> Kind | None:
         return _of_wave(head) if head[8:12] == b"WAVE" else Kind("AVI", "sound", "video", "avi")
     if head[4:8] == b"ftyp":
         return Kind("MP4", "sound", "video", "mp4")
-    if len(head) > 64 and head[0] == 0xFF and head[1] in _MP3_SECOND and 0 < head[2] >> 4 < 15:
-        return Kind("MP3", "sound", extension="mp3") if head[2] >> 2 & 3 != 3 else None
+    if _is_mp3(head):
+        return Kind("MP3", "sound", extension="mp3")
     return None
+
+
+def _is_mp3(head: bytes) -> bool:
+    """Say whether an MP3 frame begins here, and another one behind it."""
+    if len(head) < 4 or head[0] != 0xFF or head[1] not in _MP3_SECOND:
+        return False
+    rate, samples, is_first = head[2] >> 4, head[2] >> 2 & 3, head[1] >= 0xFA
+    if not 0 < rate < 15 or samples == 3:
+        return False
+    a_second = _MP3_SAMPLES[samples] >> (0 if is_first else 1 if head[1] >= 0xF2 else 2)
+    factor = 144_000 if is_first else 72_000
+    length = factor * _MP3_RATES[is_first][rate - 1] // a_second + (head[2] >> 1 & 1)
+    return head[length : length + 1] == b"\xff" and head[length + 1 : length + 2] == head[1:2]
 
 
 def _of_wave(head: bytes) -> Kind:

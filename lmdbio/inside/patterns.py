@@ -64,9 +64,15 @@ def _form(stem: tuple[str, ...], numbers: list[list[str]]) -> str:
     return "".join(parts)
 
 
-def describe_keys(forms: list[tuple[str, int]]) -> str:
-    """Return forms in one line, with their shares."""
+def describe_keys(forms: list[tuple[str, int]], shown: int = FORMS_MAX) -> str:
+    """Return forms in one line, with their shares.
+
+    Args:
+        forms: as ``key_forms`` gives them.
+        shown: so many of them at most.
+    """
     count = sum(each for _, each in forms)
     if len(forms) == 1:
         return forms[0][0]
-    return ", ".join(f"{form} ({each / count:.0%})" for form, each in forms)
+    named = ", ".join(f"{form} ({each / count:.0%})" for form, each in forms[:shown])
+    return named + " and others" * (len(forms) > shown)

@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import NamedTuple
 
+import numpy as np
+
 from lmdbio import _core
 from lmdbio._core import Database, Meta, Move
 from lmdbio.errors import CorruptedError
@@ -73,12 +75,12 @@ class Glance:
 
     Attributes:
         path: the data file.
-        name, meta, db: as above.
+        engine, name, meta, db: as above.
     """
 
     def __init__(self, engine: _core.Engine, meta: Meta, db: Database, name: bytes | None) -> None:
         self.path, self.name, self.meta, self.db = engine.path, name, meta, db
-        self._engine = engine
+        self.engine = engine
         self._pages = _core.Pages(engine, meta.layout, CACHE_BYTES)
 
     @property
@@ -182,7 +184,7 @@ class Glance:
         """Return leaves in the order of their keys, and how many keys each has."""
         if self.db.leaf_pages <= COUNTED_LEAVES_MAX:
             found: list[tuple[int, int]] = []
-            with self._guarded(), _core.Walk(self._engine, self.meta, self.db) as walk:
+            with self._guarded(), _core.Walk(self.engine, self.meta, self.db) as walk:
                 for chunk in (chunk for chunk in walk if chunk.leaf):
                     found += _core.leaves_of(self.meta.layout, chunk).tolist()
                     if len(found) > 4 * COUNTED_LEAVES_MAX:  # more than the database says
@@ -199,7 +201,7 @@ class Glance:
             pgno, fraction = self.db.root, (number + 0.5) / SOME_LEAVES
             for _ in range(_core.DEPTH_MAX + 1):
                 if (page := branches.get(pgno)) is None:
-                    page = branches[pgno] = _core.read_branch(self._engine, self.meta.layout, pgno)
+                    page = branches[pgno] = _core.read_branch(self.engine, self.meta.layout, pgno)
                 if not page.children:
                     break
                 place = fraction * len(page.children)
@@ -209,12 +211,47 @@ class Glance:
             leaves[pgno] = page.nodes
         return list(leaves.items())
 
+    def extents(self, key: bytes, count: int) -> _core.Extents:
+        """Return where the values of records lie (dtype ``EXTENT``), from a key on.
+
+        Args:
+            key: of the first record, which is there.
+            count: of records; fewer come at the end of the database.
+        """
+        with self._cursor() as cursor:
+            if not self._move(cursor, Move.SET, key):
+                return np.empty(0, _core.EXTENT)
+            # The cursor goes back by one, for it walks over the next ones.
+            if self._move(cursor, Move.PREV):
+                with self._guarded():
+                    return _core.walk_records(cursor, count)
+        with self._cursor() as cursor, self._guarded():
+            return _core.walk_records(cursor, count)
+
+    def free_pages(self, records_max: int) -> int | None:
+        """Return how many pages of the file nothing uses; None: the list of them is longer.
+
+        Args:
+            records_max: of the list, to be read; each names the pages of one transaction.
+        """
+        free = Glance(self.engine, self.meta, self.meta.free_db, None)
+        if free.db.entries > records_max:
+            return None
+        found = 0
+        for seen in free.records():
+            # A list of page numbers behind its length.
+            count = int.from_bytes(free.part(seen, 8).head, "little")
+            if seen.length < 8 or count > (seen.length - 8) // 8:
+                raise CorruptedError(f"{self.path}: a list of free pages is shorter than it says")
+            found += count
+        return found
+
     def databases(self) -> list[tuple[bytes, Database]]:
         """Return the named databases of a main one, if that means reading few leaves."""
         if self.name is not None or not 0 < self.db.leaf_pages <= NAMING_LEAVES_MAX:
             return []
         found: list[tuple[bytes, Database]] = []
-        with self._guarded(), _core.Walk(self._engine, self.meta, self.db) as walk:
+        with self._guarded(), _core.Walk(self.engine, self.meta, self.db) as walk:
             for chunk in (chunk for chunk in walk if chunk.leaf):
                 found += _core.leaf_databases(self.meta.layout, chunk, self.path)
         return found
@@ -235,7 +272,7 @@ class Glance:
 
     def _part(self, seen: Seen, start: int, stop: int) -> bytes:
         with self._guarded():
-            return _core.read_part(self._engine, self.meta.layout, seen._record, start, stop)
+            return _core.read_part(self.engine, self.meta.layout, seen._record, start, stop)
 
     # --- each read, guarded
 
@@ -275,7 +312,7 @@ class Glance:
         Raises:
             Error: the file has moved on.
         """
-        guard_state(self._engine, self.meta)
+        guard_state(self.engine, self.meta)
 
 
 @contextlib.contextmanager

@@ -165,7 +165,7 @@ GOOD: tuple[tuple[str, str, str, bytes], ...] = (
     ("gzip of zlib of JSON", "", "zz.gz", gzip.compress(zlib.compress(JSON))),
     ("WAV", "16,000 Hz, 2 x 16 bits", "wav", sound()),
     ("FLAC", "", "flac", b"fLaC\0\0\0\x22" + bytes(34)),
-    ("MP3", "", "mp3", b"\xff\xfb\x90\x64" + bytes(400)),
+    ("MP3", "", "mp3", (b"\xff\xfb\x90\x64" + bytes(413)) * 2),
     ("MP3", "", "mp3", b"ID3\x04" + bytes(40)),
     ("MP4", "video", "mp4", b"\0\0\0\x20ftypisom" + bytes(20)),
     ("float32?", "x 300", "raw", NUMBERS.astype("<f4").tobytes()),
@@ -186,4 +186,5 @@ BAD: tuple[bytes, ...] = (
     b"PK, a text",
     b"\x93NUMPY",
     b"RIFF\0\0\0\0ABCD",
+    b"\xff\xfb\x90\x64" + b"\x9e" * 800,
 )
