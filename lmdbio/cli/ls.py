@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 
 import click
 from rich.table import Table
@@ -126,7 +127,7 @@ def print_databases(glance: Glance, path: Path, looked: list[Looked]) -> None:
     ]
     more = ", ..." * (len(named) > len(shown))
     click.echo(f"named databases: {', '.join(shown)}{more}")
-    click.echo(f"    lmdbio ls {path} --db {next(iter(named))}")
+    click.echo(f"    lmdbio ls {quote(str(path))} --db {quote(next(iter(named)))}")
 
 
 @click.command()

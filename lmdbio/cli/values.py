@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
@@ -18,13 +19,18 @@ from lmdbio.cli.looking import (
     record_facts,
 )
 from lmdbio.cli.output import OUTPUT, PATH, print_json
+from lmdbio.errors import ProvenanceError
 from lmdbio.inside.glimpse import Glimpse
 from lmdbio.inside.kinds import text_of
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.open import open_record_index
+from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.publish import Draft
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
+#: The leaves before this record are soon read.
+FAR_RECORDS = 100_000
 #: Of a value that is written to a terminal, so much is looked at.
 LOOKED_AT = 4096
 KEY_RULES = """
@@ -158,7 +164,17 @@ def chosen(glance: Glance, keys: tuple[str, ...], numbers: tuple[int, ...]) -> I
     for text in keys:
         yield from find_record(glance, text)
     for number in numbers:
-        yield glance.at(number)
+        yield record_at(glance, number)
+
+
+def record_at(glance: Glance, number: int) -> Seen:
+    """Return a record by its number; a provenance file that holds spares the leaves before it."""
+    if number >= FAR_RECORDS and not glance.has_duplicates:
+        with suppress(ProvenanceError, OSError, lmdb.Error):
+            with open_record_index(glance.path, db=glance.name, locate="provenance") as index:
+                if number < index.count:
+                    return next(glance.find(index.key(number)))
+    return glance.at(number)
 
 
 def write_value(glance: Glance, seen: Seen, output: BinaryIO) -> None:
