@@ -5,7 +5,8 @@
 
 Invariants:
   - bytes are those of the state that the file was opened in, as far as the server tells: by its
-    ETag, which it is asked to hold each range against (``If-Match``), or by date and size;
+    ETag, which it is asked to hold each range against (``If-Match``), or by date and size, which
+    prove less, so that the meta pages are looked at besides;
   - an exception names the file, without what is secret in its URL, and the reason;
   - what shows who asks goes to the server of the URL alone, never to one that this one leads to.
 
@@ -95,7 +96,8 @@ class HttpFile:
         assert self._state is not None
         self.size: int = self._state.size
         self.validator: str = self._state.validator
-        self.keeps_state = bool(self.validator)
+        # A date is one of a second, and servers remember it: it tells of most changes, not of all.
+        self.keeps_state = self._state.is_strong
         if self.keeps_state:  # else the meta pages are looked at again and again
             self._head = bytes(head[:got])
 

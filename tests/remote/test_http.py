@@ -213,6 +213,19 @@ def test_a_server_that_tells_nothing_of_its_state_is_watched_by_the_metas(
     server.plan = lambda asked: Fault(headers={"Last-Modified": None})
     file = HttpFile(server.url(PATH), PATIENCE)
     assert (file.validator, file.keeps_state) == ("", False)
+    server.plan = None
+    dated = HttpFile(server.url(PATH), PATIENCE)
+    assert (dated.validator, dated.keeps_state) == (f"Last-Modified {server.modified}", False)
+    server.etags[PATH] = 'W/"weak"'
+    weak = HttpFile(server.url(PATH), PATIENCE)
+    assert (weak.validator, weak.keeps_state) == ('W/"weak"', False)
+    assert read(weak, 100_000, 10) == CONTENT[100_000:100_010]
+    assert "if-match" not in server.asked[-1].headers
+    server.etags[PATH] = 'W/"other"'
+    with pytest.raises(lmdb.Error, match="changed while it was read"):
+        read(weak, 100_000, 10)
+    server.etags[PATH] = ""
+    server.plan = lambda asked: Fault(headers={"Last-Modified": None})
     server.files[PATH] = bytearray(len(CONTENT))
     assert read(file, 0, 100) == bytes(100)  # not out of memory
 
@@ -337,6 +350,53 @@ def test_https_is_read_where_the_certificate_is_trusted_alone(
         server.plan = lambda asked: Fault(status=302, headers={"Location": "http://127.0.0.1/"})
         with pytest.raises(PermissionError, match="leads from https to"):
             read(file, 100_000, 10)
+
+
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def _serve_tunnels(listening: socket.socket, asked: list[bytes]) -> None:
+    """Answer CONNECT, as a proxy does, until the socket is closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            client, _ = listening.accept()
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(4096)
+            asked.append(head)
+            host, _, port = head.split()[1].decode().partition(":")
+            server = socket.create_connection((host, int(port)))
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            for pair in ((client, server), (server, client)):
+                threading.Thread(target=_carry, args=pair, daemon=True).start()
+
+
+def test_https_goes_through_a_proxy_as_a_tunnel(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.crt")
+    monkeypatch.delenv("no_proxy", raising=False)
+    heads: list[bytes] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        RangeServer({PATH: CONTENT}, context=context) as server,
+    ):
+        threading.Thread(target=_serve_tunnels, args=(listening, heads), daemon=True).start()
+        proxy = f"http://me:word@127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("https_proxy", proxy)
+        file = HttpFile(server.url(PATH), PATIENCE)
+        assert read(file, 100_000, 90_000) == CONTENT[100_000:190_000]
+        file.close()
+        assert len(heads) == 1
+        assert heads[0].startswith(f"CONNECT 127.0.0.1:{server.port} ".encode())
+        assert b"Proxy-Authorization: Basic bWU6d29yZA==" in heads[0]
+        assert all("proxy-authorization" not in asked.headers for asked in server.asked)
 
 
 # --- ends ---------------------------------------------------------------------------------
