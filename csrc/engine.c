@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "engine_joined.h"
 #include "engine_pagecache.h"
 #include "engine_queue.h"
 
@@ -66,6 +67,29 @@ int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, 
     return code != LIO_OK ? code : engine_make(file, depth, out, error);
 }
 
+int lio_engine_open_joined(const char *names, const lio_part *parts, size_t count,
+                           uint32_t open_max, uint32_t depth, lio_engine **out, lio_error *error)
+{
+    lio_file file;
+    int code = check_depth(depth, error);
+    if (code == LIO_OK)
+        code = lio_file_joined(names, parts, count, open_max, &file, error);
+    return code != LIO_OK ? code : engine_make(file, depth, out, error);
+}
+
+int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error)
+{
+    lio_file file = engine->file;
+    int code = check_depth(depth, error);
+    if (code != LIO_OK)
+        return code;
+    if (file.kind->share == NULL)
+        return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0, "a %s engine is opened by its name",
+                        file.kind->name);
+    file.source = file.kind->share(file.source);
+    return engine_make(file, depth, out, error);
+}
+
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error)
 {
     lio_file file;
@@ -117,6 +141,33 @@ int lio_engine_fd(const lio_engine *engine)
 uint64_t lio_engine_device(const lio_engine *engine)
 {
     return engine->file.kind->device != NULL ? engine->file.kind->device(engine->file.source) : 0;
+}
+
+void lio_engine_expect_random(lio_engine *engine)
+{
+    if (engine->file.kind->expect_random != NULL)
+        engine->file.kind->expect_random(engine->file.source);
+}
+
+static void at_fork(lio_engine *engine, lio_fork_step step)
+{
+    if (engine->file.kind->at_fork != NULL)
+        engine->file.kind->at_fork(engine->file.source, step);
+}
+
+void lio_engine_hold(lio_engine *engine)
+{
+    at_fork(engine, LIO_FORK_HOLD);
+}
+
+void lio_engine_release(lio_engine *engine)
+{
+    at_fork(engine, LIO_FORK_RELEASE);
+}
+
+void lio_engine_forked(lio_engine *engine)
+{
+    at_fork(engine, LIO_FORK_CHILD);
 }
 
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)

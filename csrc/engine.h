@@ -61,6 +61,38 @@ int lio_engine_open(const char *path, const char *kind, uint32_t depth, lio_engi
 int lio_engine_open_memory(const uint8_t *bytes, uint64_t size, uint32_t depth, lio_engine **out,
                            lio_error *error);
 
+/* Each of the files that are read as one begins at a multiple of this. */
+enum { LIO_PART_ALIGNMENT = 4096 };
+
+/* One of them (engine_joined.h), in the state of one transaction. */
+typedef struct {
+    uint64_t base;          /* where it begins */
+    uint64_t size;          /* bytes of it that are used */
+    uint64_t device, inode; /* of the file */
+    uint64_t version;       /* LIO_FORMAT_V1 or LIO_FORMAT_V3 */
+    uint64_t meta;          /* where in the file the body of the transaction's meta page begins */
+    uint64_t txnid, mark;   /* of the transaction (lio_meta_mark) */
+} lio_part;
+
+/* Opens `count` files as one, by pread. `names`: one after the other, each with its NUL; `parts` in the
+ * same order, which is that of `base`; both are copied. At most `open_max` files, and the first, are
+ * open at a time. Errors as above, and LIO_ERR_CHANGED. */
+int lio_engine_open_joined(const char *names, const lio_part *parts, size_t count,
+                           uint32_t open_max, uint32_t depth, lio_engine **out, lio_error *error);
+
+/* Opens the joined files of another engine once more, with a depth of its own: both have the same
+ * descriptors, and the same mapping. LIO_ERR_UNSUPPORTED for an engine of one file. */
+int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, lio_error *error);
+
+/* Tells that what is read lies anywhere: the kernel is not to read ahead of joined files, whenever they
+ * are opened. A hint; does nothing for others, whose descriptor the caller has. */
+void lio_engine_expect_random(lio_engine *engine);
+
+/* Around a fork, for joined files; does nothing for others. */
+void lio_engine_hold(lio_engine *engine);
+void lio_engine_release(lio_engine *engine);
+void lio_engine_forked(lio_engine *engine);
+
 /* An engine for a file that lies elsewhere. `remote` is borrowed until close. */
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error);
 

@@ -2,6 +2,9 @@
  * the page cache holds of it, and read until all bytes are there. */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,6 +17,17 @@ enum { IN_VAIN_MAX = 64 };
 /* Linux moves at most this much in one call; a multiple of every page size. */
 static const uint64_t KERNEL_LIMIT = 0x7ffff000u & ~UINT64_C(0xffff);
 
+static int fail_to_open(int sys_errno, lio_error *error)
+{
+    struct rlimit limit;
+    (void)lio_fail_errno(error, sys_errno, 0, 0, "cannot open the file");
+    if (sys_errno == EMFILE && error != NULL && getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        (void)snprintf(error->reason, sizeof error->reason,
+                       "the process has as many descriptors as it may (ulimit -n: %" PRIu64 ")",
+                       (uint64_t)limit.rlim_cur);
+    return LIO_ERR_IO;
+}
+
 int lio_open_file(const char *path, int *fd, lio_error *error)
 {
     struct stat status;
@@ -23,7 +37,7 @@ int lio_open_file(const char *path, int *fd, lio_error *error)
         opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     while (opened < 0 && errno == EINTR);
     if (opened < 0)
-        return lio_fail_errno(error, errno, 0, 0, "cannot open the file");
+        return fail_to_open(errno, error);
     if (fstat(opened, &status) != 0) {
         int code = lio_fail_errno(error, errno, 0, 0, "cannot stat the file");
         (void)close(opened);

@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -19,7 +20,7 @@
 /* Bytes that the kernel maps around a fault, unless its fault_around_bytes were changed. */
 enum { WINDOW_BYTES = 64 << 10 };
 
-enum { PIECE_BYTES = 256 << 10, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
+enum { PIECE_BYTES = LIO_PIECE_BYTES, WINDOWS = PIECE_BYTES / WINDOW_BYTES };
 
 /* The kernel's windows are aligned in memory; so are huge pages, which the page cache may have. */
 enum { ALIGNMENT = 2 << 20 };
@@ -55,11 +56,13 @@ typedef struct {
 } touches;
 
 struct lio_mapped {
-    const uint8_t *map; /* a multiple of ALIGNMENT */
-    uint64_t size;      /* of the mapping */
-    uint64_t last;      /* where the file's last page begins */
+    const uint8_t *map;    /* a multiple of ALIGNMENT */
+    uint64_t size;         /* of the mapping */
+    lio_mapped_file whole; /* the file, where it is one */
     uint64_t bytes_max;
-    int fd;
+    lio_mapped_ask ask;
+    void *owner;     /* of the files */
+    int fd;          /* of the one file */
     bool has_others; /* processors, for mapping ahead */
     touches *seen;
     size_t seen_bytes;
@@ -156,7 +159,8 @@ static bool has_others(void)
     return sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) > 1;
 }
 
-/* Maps the file to a multiple of ALIGNMENT; NULL: there is no room. */
+/* Maps the file to a multiple of ALIGNMENT, or for `fd` -1 keeps the addresses; NULL: there is no
+ * room. */
 static const uint8_t *map_aligned(int fd, size_t size)
 {
     size_t reserved = size + ALIGNMENT;
@@ -166,7 +170,7 @@ static const uint8_t *map_aligned(int fd, size_t size)
     if (room == MAP_FAILED)
         return NULL;
     map = room + (ALIGNMENT - (uintptr_t)room % ALIGNMENT) % ALIGNMENT;
-    if (mmap(map, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+    if (fd >= 0 && mmap(map, size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
         (void)munmap(room, reserved);
         return NULL;
     }
@@ -190,18 +194,14 @@ static void *zeros_of_this_process(size_t size)
     return zeros;
 }
 
-lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
+/* A process that is given little room of addresses needs it for other things. */
+static lio_mapped *mapped_make(int fd, uint64_t size, uint64_t bytes_max)
 {
-    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
-    lio_mapped *mapped = NULL;
-    /* A process that is given little room of addresses needs it for other things. */
-    if (bytes_max < PIECE_BYTES || is_bounded() || lio_file_size(fd, &size, NULL) != LIO_OK ||
-        size <= page || size > SIZE_MAX / 2 || !lio_cached_bytes(fd, 0, page, &cached))
+    lio_mapped *mapped;
+    if (bytes_max < PIECE_BYTES || is_bounded() || size > SIZE_MAX / 2)
         return NULL;
     (void)pthread_once(&once, install);
-    if (!look_at_handler())
-        return NULL;
-    mapped = calloc(1, sizeof *mapped);
+    mapped = look_at_handler() ? calloc(1, sizeof *mapped) : NULL;
     if (mapped == NULL)
         return NULL;
     mapped->size = size;
@@ -213,10 +213,47 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
         lio_mapped_close(mapped);
         return NULL;
     }
-    mapped->last = lio_round_down(size - 1, page);
     mapped->bytes_max = bytes_max;
-    mapped->fd = fd;
     mapped->has_others = has_others();
+    return mapped;
+}
+
+static bool ask_one(void *owner, lio_mapped_file *file, uint64_t offset, uint64_t length,
+                    uint8_t *map)
+{
+    const lio_mapped *mapped = owner;
+    uint64_t cached = 0;
+    (void)file;
+    (void)map;
+    return lio_cached_bytes(mapped->fd, offset, length, &cached) && cached >= length;
+}
+
+lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
+{
+    uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), size, cached;
+    lio_mapped *mapped;
+    if (lio_file_size(fd, &size, NULL) != LIO_OK || size <= page ||
+        !lio_cached_bytes(fd, 0, page, &cached))
+        return NULL;
+    mapped = mapped_make(fd, size, bytes_max);
+    if (mapped == NULL)
+        return NULL;
+    mapped->whole.size = size;
+    mapped->whole.last = lio_round_down(size - 1, page);
+    mapped->whole.is_mapped = true;
+    mapped->fd = fd;
+    mapped->ask = ask_one;
+    mapped->owner = mapped;
+    return mapped;
+}
+
+lio_mapped *lio_mapped_reserve(uint64_t size, uint64_t bytes_max, lio_mapped_ask ask, void *owner)
+{
+    lio_mapped *mapped = mapped_make(-1, size, bytes_max);
+    if (mapped != NULL) {
+        mapped->ask = ask;
+        mapped->owner = owner;
+    }
     return mapped;
 }
 
@@ -233,23 +270,27 @@ void lio_mapped_close(lio_mapped *mapped)
 
 /* --- copying ----------------------------------------------------------------------------- */
 
-/* Makes room for a piece. Two threads may both count it, which errs on the safe side. */
-static bool count_piece(lio_mapped *m)
+/* The bytes of the file in a piece. */
+static lio_extent piece_of(const lio_mapped_file *file, uint64_t piece)
 {
-    if (atomic_fetch_add(&m->seen->bytes, PIECE_BYTES) + PIECE_BYTES <= m->bytes_max)
+    uint64_t begin = piece * PIECE_BYTES - file->place, rest = file->size - begin;
+    return (lio_extent){begin, rest < PIECE_BYTES ? rest : PIECE_BYTES};
+}
+
+/* Makes room for so much of a piece. Two threads may both count it, which errs on the safe side. */
+static bool count_piece(lio_mapped *m, uint64_t bytes)
+{
+    if (atomic_fetch_add(&m->seen->bytes, bytes) + bytes <= m->bytes_max)
         return true;
-    (void)atomic_fetch_sub(&m->seen->bytes, PIECE_BYTES);
+    (void)atomic_fetch_sub(&m->seen->bytes, bytes);
     return false;
 }
 
-/* Asks the kernel about a piece. */
-static bool ask(lio_mapped *m, uint64_t piece)
+/* Asks the kernel about the bytes of a piece. */
+static bool ask(lio_mapped *m, lio_mapped_file *file, lio_extent e)
 {
-    uint64_t begin = piece * PIECE_BYTES, length = m->size - begin, cached = 0;
     uint32_t in_a_row = atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed);
-    bool there;
-    length = length < PIECE_BYTES ? length : PIECE_BYTES;
-    there = lio_cached_bytes(m->fd, begin, length, &cached) && cached >= length;
+    bool there = m->ask(m->owner, file, e.offset, e.length, (uint8_t *)(uintptr_t)m->map);
     if (!there || in_a_row < BELIEVED_FROM)
         atomic_store_explicit(&m->seen->in_a_row, there ? in_a_row + 1 : 0, memory_order_relaxed);
     return there;
@@ -263,38 +304,44 @@ static bool has_room(lio_mapped *m, uint32_t seen)
 }
 
 /* Believes that a piece is there. */
-static bool believe(lio_mapped *m, uint64_t piece, uint32_t seen)
+static bool believe(lio_mapped *m, const lio_mapped_file *file, uint64_t piece, uint32_t seen)
 {
-    if (!has_room(m, seen) || (!(seen & COUNTED) && !count_piece(m)))
+    if (!has_room(m, seen) || (!(seen & COUNTED) && !count_piece(m, piece_of(file, piece).length)))
         return false;
     atomic_store_explicit(&m->seen->pieces[piece], seen | COUNTED, memory_order_relaxed);
     return true;
 }
 
 /* Looks whether it is. */
-static bool look(lio_mapped *m, uint64_t piece, uint32_t seen, uint32_t second)
+static bool look(lio_mapped *m, lio_mapped_file *file, uint64_t piece, uint32_t seen,
+                 uint32_t second)
 {
-    bool there = has_room(m, seen) && ask(m, piece) && ((seen & COUNTED) || count_piece(m));
+    lio_extent e = piece_of(file, piece);
+    bool there = has_room(m, seen) && ask(m, file, e) &&
+                 ((seen & COUNTED) || count_piece(m, e.length));
     uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
     atomic_store_explicit(&m->seen->pieces[piece], second * SECOND + now, memory_order_relaxed);
     return there;
 }
 
-/* `believed`: in, whether it may be; out, whether some of it was. */
-static bool is_there(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
+/* `believed`: in, whether it may be; out, whether some of it was. A file that is not mapped has to be
+ * asked about. */
+static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *believed)
 {
     uint32_t second = this_second();
-    bool believes = *believed && atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed) >=
-                                     BELIEVED_FROM;
+    bool believes = *believed && atomic_load_explicit(&file->is_mapped, memory_order_acquire) &&
+                    atomic_load_explicit(&m->seen->in_a_row, memory_order_relaxed) >=
+                        BELIEVED_FROM;
     *believed = false;
     if (!is_guarded(second))
         return false;
-    for (uint64_t piece = offset / PIECE_BYTES; piece <= (offset + length - 1) / PIECE_BYTES;
-         piece++) {
+    for (uint64_t piece = (file->place + e.offset) / PIECE_BYTES,
+                  last = (file->place + e.offset + e.length - 1) / PIECE_BYTES;
+         piece <= last; piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
         bool is_known = seen / SECOND == second, there = (seen & THERE) != 0;
         if (!is_known)
-            there = believes ? believe(m, piece, seen) : look(m, piece, seen, second);
+            there = believes ? believe(m, file, piece, seen) : look(m, file, piece, seen, second);
         if (!there)
             return false;
         *believed |= believes && !is_known;
@@ -329,20 +376,33 @@ static inline void loads_before(void)
 #pragma GCC diagnostic pop
 #endif
 
+/* A copy in one go, and the last page, which is looked at afterwards. */
+typedef struct {
+    const uint8_t *from;
+    const struct iovec *into;
+    int count;
+    const uint8_t *behind; /* NULL, or copied after that */
+    const lio_read *behind_into;
+    const uint8_t *last;
+} job;
+
 /* The bytes are there before the look at the last page, and that before the copy is believed. */
-static void copy_and_look(const uint8_t *from, const uint8_t *last, const struct iovec *into,
-                          int count)
+static void copy_and_look(const job *now)
 {
-    for (int i = 0; i < count; i++) {
-        lio_copy(into[i].iov_base, from, into[i].iov_len);
-        from += into[i].iov_len;
+    const uint8_t *from = now->from;
+    for (int i = 0; i < now->count; i++) {
+        lio_copy(now->into[i].iov_base, from, now->into[i].iov_len);
+        from += now->into[i].iov_len;
     }
     loads_before();
-    (void)*(const volatile uint8_t *)last;
+    if (now->behind != NULL) {
+        memcpy(now->behind_into->into, now->behind, (size_t)now->behind_into->length);
+        loads_before();
+    }
+    (void)*(const volatile uint8_t *)now->last;
 }
 
-static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint64_t offset,
-                         const struct iovec *into, int count)
+static bool copy_guarded(const uint8_t *map, uint64_t size, const job *work)
 {
     copy now;
     now.begin = map;
@@ -351,22 +411,29 @@ static bool copy_guarded(const uint8_t *map, uint64_t size, uint64_t last, uint6
         return false; /* the handler has put `under_way` back */
     under_way = &now;
     atomic_signal_fence(memory_order_seq_cst);
-    copy_and_look(map + offset, map + last, into, count);
+    copy_and_look(work);
     atomic_signal_fence(memory_order_seq_cst);
     under_way = NULL;
     return true;
 }
 
-static bool holds(lio_mapped *m, uint64_t offset, uint64_t length, bool *believed)
+static bool holds(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length,
+                  bool *believed)
 {
-    return length > 0 && lio_fits(offset, length, m->last) &&
-           is_there(m, offset, length, believed);
+    return length > 0 && lio_fits(offset, length, file->last) &&
+           is_there(m, file, (lio_extent){offset, length}, believed);
 }
 
-bool lio_mapped_holds(lio_mapped *m, uint64_t offset, uint64_t length)
+/* The file of which a caller speaks. */
+static lio_mapped_file *named(lio_mapped *m, lio_mapped_file *file)
+{
+    return file != NULL ? file : &m->whole;
+}
+
+bool lio_mapped_holds(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length)
 {
     bool believed = length > LONG_BYTES;
-    return holds(m, offset, length, &believed);
+    return holds(m, named(m, file), offset, length, &believed);
 }
 
 /* Facts about the piece that a window is of. */
@@ -380,79 +447,94 @@ static uint32_t bit_of(uint64_t window)
     return WINDOW << window % WINDOWS;
 }
 
-static void note_touched(lio_mapped *m, uint64_t offset, uint64_t length)
+static void note_touched(lio_mapped *m, uint64_t place, uint64_t length)
 {
-    for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
+    for (uint64_t window = place / WINDOW_BYTES; window <= (place + length - 1) / WINDOW_BYTES;
          window++)
         if (!(seen_around(m, window) & bit_of(window)))
             (void)atomic_fetch_or_explicit(&m->seen->pieces[window / WINDOWS], bit_of(window),
                                            memory_order_relaxed);
 }
 
-/* `believed`: as for is_there. */
-static bool copy_held(lio_mapped *m, uint64_t offset, uint64_t length, bool believed,
-                      const struct iovec *into, int count)
+/* `believed`: as for is_there. `work`: with all but the addresses of the mapping. */
+static bool copy_held(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool believed, job work)
 {
-    bool copied;
+    const uint8_t *begin = m->map + file->place;
+    bool copied, unused = false;
     uint64_t begun;
-    if (!holds(m, offset, length, &believed))
+    if (!holds(m, file, e.offset, e.length, &believed))
         return false;
+    if (work.behind_into != NULL) {
+        if (!holds(m, file, work.behind_into->offset, work.behind_into->length, &unused))
+            return false;
+        work.behind = begin + work.behind_into->offset;
+    }
+    work.from = begin + e.offset;
+    work.last = begin + file->last;
     begun = believed ? lio_now_ns() : 0;
-    copied = copy_guarded(m->map, m->size, m->last, offset, into, count);
-    if (believed && lio_now_ns() - begun > WAIT_NS_MIN + length / BYTES_NS_MIN && has_waited())
+    copied = copy_guarded(m->map, m->size, &work);
+    if (believed && lio_now_ns() - begun > WAIT_NS_MIN + e.length / BYTES_NS_MIN && has_waited())
         atomic_store_explicit(&m->seen->in_a_row, 0, memory_order_relaxed);
     if (copied)
-        note_touched(m, offset, length);
+        note_touched(m, file->place + e.offset, e.length);
     return copied;
 }
 
-bool lio_mapped_copy(lio_mapped *m, uint64_t offset, uint64_t length, const struct iovec *into,
-                     int count)
+bool lio_mapped_copy(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length,
+                     const struct iovec *into, int count, const lio_read *behind)
 {
-    return copy_held(m, offset, length, length > LONG_BYTES, into, count);
+    job work = {.into = into, .count = count, .behind_into = behind};
+    return copy_held(m, named(m, file), (lio_extent){offset, length}, length > LONG_BYTES, work);
 }
 
-size_t lio_mapped_untouched(lio_mapped *m, uint64_t offset, uint64_t length)
+size_t lio_mapped_untouched(lio_mapped *m, lio_mapped_file *given, uint64_t offset,
+                            uint64_t length)
 {
+    const lio_mapped_file *file = named(m, given);
+    uint64_t begin = file->place + offset, end = begin + length;
     size_t found = 0;
-    if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, m->last))
+    if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, file->last))
         return 0;
-    for (uint64_t window = offset / WINDOW_BYTES; window <= (offset + length - 1) / WINDOW_BYTES;
-         window++) {
+    for (uint64_t window = begin / WINDOW_BYTES; window <= (end - 1) / WINDOW_BYTES; window++) {
         uint32_t seen = seen_around(m, window);
         found += (seen & COUNTED) && !(seen & bit_of(window)); /* the others may not be touched */
     }
     return found;
 }
 
-void lio_mapped_prefault(lio_mapped *m, uint64_t offset, uint64_t length)
+void lio_mapped_prefault(lio_mapped *m, lio_mapped_file *given, uint64_t offset, uint64_t length)
 {
+    lio_mapped_file *file = named(m, given);
     uint8_t byte;
     struct iovec into = {.iov_base = &byte, .iov_len = 1};
     uint64_t next;
-    if (!lio_fits(offset, length, m->last))
+    if (!lio_fits(offset, length, file->last))
         return;
     for (uint64_t end = offset + length; offset < end; offset = next) {
-        uint64_t window = offset / WINDOW_BYTES;
-        next = (window + 1) * WINDOW_BYTES;
-        if (!(seen_around(m, window) & bit_of(window)) && !copy_held(m, offset, 1, true, &into, 1))
+        uint64_t window = (file->place + offset) / WINDOW_BYTES;
+        next = (window + 1) * WINDOW_BYTES - file->place;
+        if (!(seen_around(m, window) & bit_of(window)) &&
+            !copy_held(m, file, (lio_extent){offset, 1}, true, (job){.into = &into, .count = 1}))
             return;
     }
 }
 
-void lio_mapped_approach(const lio_mapped *m, uint64_t offset)
+void lio_mapped_approach(lio_mapped *m, lio_mapped_file *given, uint64_t offset)
 {
-    if (!lio_fits(offset, APPROACHED_BYTES, m->last))
+    const lio_mapped_file *file = named(m, given);
+    const uint8_t *begin = m->map + file->place;
+    if (!lio_fits(offset, APPROACHED_BYTES, file->last))
         return;
     for (uint64_t at = offset; at < offset + APPROACHED_BYTES; at += LINE_BYTES)
-        __builtin_prefetch(m->map + at);
+        __builtin_prefetch(begin + at);
 }
 
 bool lio_copy_guarded(const uint8_t *map, uint64_t size, const lio_read *read)
 {
     struct iovec into = {.iov_base = read->into, .iov_len = (size_t)read->length};
     uint64_t last = size > 0 ? lio_round_down(size - 1, (uint64_t)sysconf(_SC_PAGESIZE)) : 0;
+    job work = {.from = map + read->offset, .into = &into, .count = 1, .last = map + last};
     (void)pthread_once(&once, install);
     return lio_fits(read->offset, read->length, last) && is_guarded(this_second()) &&
-           copy_guarded(map, size, last, read->offset, &into, 1);
+           copy_guarded(map, size, &work);
 }

@@ -31,6 +31,7 @@
 #ifndef LIO_ENGINE_MAPPED_H
 #define LIO_ENGINE_MAPPED_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
@@ -39,31 +40,53 @@
 
 typedef struct lio_mapped lio_mapped;
 
+/* Bytes that are asked about together. */
+enum { LIO_PIECE_BYTES = 256 << 10 };
+
 /* Maps the file as long as it is now, of which at most `bytes_max` are touched. `fd` is borrowed
  * until close. NULL where that cannot be, or the kernel does not say what is cached. */
 lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);
+
+/* One of several files that lie side by side in a mapping. */
+typedef struct {
+    uint64_t place, size; /* in the mapping, a multiple of LIO_PIECE_BYTES, and its bytes */
+    uint64_t last;        /* where in the file its last page begins */
+    atomic_bool is_mapped;
+} lio_mapped_file;
+
+/* Whether all of these bytes of the file are in the page cache. After true the file is mapped, to its
+ * place in `map`: the mapping. */
+typedef bool (*lio_mapped_ask)(void *owner, lio_mapped_file *file, uint64_t offset,
+                               uint64_t length, uint8_t *map);
+
+/* A mapping of `size` bytes for several files, none of which is mapped yet. The functions below are
+ * then told of which file they are to copy, and its offsets; else of NULL. */
+lio_mapped *lio_mapped_reserve(uint64_t size, uint64_t bytes_max, lio_mapped_ask ask, void *owner);
+
 void lio_mapped_close(lio_mapped *mapped);
 
 /* Whether lio_mapped_copy would most likely do. */
-bool lio_mapped_holds(lio_mapped *mapped, uint64_t offset, uint64_t length);
+bool lio_mapped_holds(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset, uint64_t length);
 
-/* Fills `into` with the `length` bytes from `offset` on. False: it must be read another way, and
- * `into` may hold anything. */
-bool lio_mapped_copy(lio_mapped *mapped, uint64_t offset, uint64_t length,
-                     const struct iovec *into, int count);
+/* Fills `into` with the `length` bytes from `offset` on, and after that, where it is not NULL, `behind`.
+ * False: they must be read another way, and `into` may hold anything. */
+bool lio_mapped_copy(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset, uint64_t length,
+                     const struct iovec *into, int count, const lio_read *behind);
 
 /* How many faults lio_mapped_prefault would most likely make there, of what lio_mapped_holds has
  * just said to be held; 0 where it gains nothing: for short reads, and where the process had one
  * processor when the mapping was opened. Pages that the kernel has unmapped since are not known. */
-size_t lio_mapped_untouched(lio_mapped *mapped, uint64_t offset, uint64_t length);
+size_t lio_mapped_untouched(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset,
+                            uint64_t length);
 
 /* Touches once what lio_mapped_copy would copy, in each window that the kernel maps at a fault: who
  * copies later is spared those, which take as long as the copies. */
-void lio_mapped_prefault(lio_mapped *mapped, uint64_t offset, uint64_t length);
+void lio_mapped_prefault(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset,
+                         uint64_t length);
 
 /* Has the processor bring the first bytes of the page at `offset`, which will most likely be copied
  * next, to its cache: it does not look past the page that it reads. Touches nothing. */
-void lio_mapped_approach(const lio_mapped *mapped, uint64_t offset);
+void lio_mapped_approach(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset);
 
 /* Fills read->into out of a mapping, by whomever, of the first `size` bytes of a file: what is not
  * cached, too. False: it must be read another way. */

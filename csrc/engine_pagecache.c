@@ -260,8 +260,12 @@ const char *lio_engine_map_cached(lio_engine *engine, uint64_t bytes_max)
 int lio_engine_cached(lio_engine *engine, uint64_t offset, uint64_t length, uint64_t *bytes,
                       lio_error *error)
 {
-    int fd = engine->file.kind->fd(engine->file.source);
-    if (fd < 0 || !lio_cached_bytes(fd, offset, length, bytes))
+    const lio_file *file = &engine->file;
+    int fd = file->kind->fd(file->source);
+    bool is_said = file->kind->cached != NULL
+                       ? file->kind->cached(file->source, offset, length, bytes)
+                       : fd >= 0 && lio_cached_bytes(fd, offset, length, bytes);
+    if (!is_said)
         return lio_fail(error, LIO_ERR_UNSUPPORTED, 0, 0, 0,
                         "the kernel does not say what is in the page cache");
     return LIO_OK;

@@ -22,8 +22,9 @@ enum lio_code {
     LIO_ERR_SIDECAR = 8, /* the provenance file is damaged                       */
     LIO_ERR_NOMEM = 9,
     LIO_ERR_ARGUMENT = 10,    /* the caller's mistake                               */
-    LIO_ERR_UNSUPPORTED = 11, /* valid LMDB, but not for this operation            */
-    LIO_ERR_RAISED = 12 /* a function that was handed in failed: `got` says which of its errors */
+    LIO_ERR_UNSUPPORTED = 11, /* valid LMDB, but not for this operation           */
+    LIO_ERR_CHANGED = 12,     /* the file is not in the state that is read any more */
+    LIO_ERR_RAISED = 13 /* a function that was handed in failed: `got` says which of its errors */
 };
 
 typedef struct {

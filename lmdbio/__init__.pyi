@@ -66,7 +66,7 @@ from lmdbio.planning.cache import Cache as Cache
 from lmdbio.planning.mode import Mode as Mode
 from lmdbio.planning.shuffle import Shuffle as Shuffle
 from lmdbio.reader.reader import Reader as Reader
-from lmdbio.records.joined import JoinedRecords as JoinedRecords
+from lmdbio.records.mix import Mix as Mix
 from lmdbio.records.records import Records as Records
 
 __version__: Final[str]

@@ -317,6 +317,17 @@ class Batch:
             into[to : to + length] = view[start : start + length]
         return Batch(exporter, indices=self._numbers(), offsets=starts, lengths=self._lengths)
 
+    def part(self, rows: slice, indices: U64) -> Batch:
+        """Some of its records under other numbers, over the same memory; not of a Reader's batch.
+
+        Args:
+            rows: which records.
+            indices: their numbers, uint64.
+        """
+        part = Batch._of(self._exporter, indices, self._offsets[rows], self._lengths[rows])
+        part._private = self._private
+        return part
+
     def __repr__(self) -> str:
         state = "" if self._valid else ", no longer valid"
         return f"<Batch of {len(self)} records, {int(self._lengths.sum())} bytes{state}>"

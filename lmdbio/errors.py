@@ -83,7 +83,7 @@ class NotReadonlyWarning(UserWarning):
 # The codes of csrc/status.h.
 OK, PENDING, NOTFOUND = 0, 1, 2
 IO, SHORT, INVALID, VERSION, CORRUPT, SIDECAR, NOMEM, ARGUMENT, UNSUPPORTED = range(3, 12)
-RAISED = 12
+CHANGED, RAISED = 12, 13
 
 #: Exceptions of functions of Python's that C called, by number, for those who wait for C to raise.
 _raised: OrderedDict[int, BaseException] = OrderedDict()

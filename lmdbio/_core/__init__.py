@@ -88,6 +88,7 @@ from lmdbio._core.gather import Gatherer
 from lmdbio._core.history import History, Replayed, SplitRule, capacities, replay
 from lmdbio._core.insertion import compare_keys, settle_keys
 from lmdbio._core.items import LeafItems, key_places, leaf_items, leaf_keys, tree_items
+from lmdbio._core.joined import PART, PART_ALIGNMENT, JoinedEngine
 from lmdbio._core.keys import KEY_BYTES_MAX, KEY_RUNS_MAX, KeyFinder, KeyForm, KeyRun
 from lmdbio._core.locate import (
     DEPTH_MAX,
@@ -151,6 +152,9 @@ __all__ = [
     "ASKING",
     "Arrival",
     "Exchange",
+    "JoinedEngine",
+    "PART",
+    "PART_ALIGNMENT",
     "Exchanged",
     "MpiLibrary",
     "SERVING",

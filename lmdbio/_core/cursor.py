@@ -313,14 +313,14 @@ class Failed:
 
     Args:
         snapshot: asked first when pages contradict the format: they may be another's by now.
-        path: of the file, for messages.
+        status: names the file, for messages.
         call: LMDB's name for the search, for messages.
     """
 
-    __slots__ = ("_call", "_path", "_snapshot")
+    __slots__ = ("_call", "_snapshot", "_status")
 
-    def __init__(self, snapshot: Snapshot, path: str, call: str) -> None:
-        self._snapshot, self._path, self._call = snapshot, path, call
+    def __init__(self, snapshot: Snapshot, status: Status, call: str) -> None:
+        self._snapshot, self._status, self._call = snapshot, status, call
 
     def __call__(
         self, code: int, sys_errno: int, offset: int, wanted: int, got: int, reason: bytes
@@ -329,9 +329,8 @@ class Failed:
             raise errors.lmdb_error(self._call, errors.MDB_BAD_VALSIZE)
         if code == lib.LIO_ERR_CORRUPT and not self._snapshot.pointer.is_held:
             self._snapshot.verify()
-        raise errors.from_status(
-            code, sys_errno, offset, wanted, got, reason.decode("utf-8", "replace"), self._path
-        )
+        told = reason.decode("utf-8", "replace")
+        raise self._status.exception_of(code, sys_errno, offset, wanted, got, told)
 
 
 def fetcher(
@@ -350,7 +349,7 @@ def fetcher(
     if engine.alignment > 1:
         return None
     keep = engine.pointer, snapshot.pointer, snapshot.pages.pointer
-    failed = Failed(snapshot, engine.path, "read")
+    failed = Failed(snapshot, engine.told(), "read")
     cell: list[Any] = [None]
     made = lib.lio_glue_fetch(
         keep[0], keep[2], keep[1], id(keep), id(failed), id(verify), id(cell)
@@ -383,7 +382,7 @@ def finder(
         Of (key, default): the first value of the key, or the default.
     """
     keep = cursor.pointer, snapshot.pointer
-    failed = Failed(snapshot, cursor.engine.path, "mdb_get")
+    failed = Failed(snapshot, cursor.engine.told(), "mdb_get")
     verify = snapshot.verify
     cell: list[Any] = [None]
     made = lib.lio_glue_lookup(

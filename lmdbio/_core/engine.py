@@ -42,7 +42,7 @@ class Ticket:
         self._out = owned(ffi.new("lio_ticket **"), lib.lio_ticket_drop, engine.pointer)
         self._engine = engine.pointer
         self._keep = keep
-        self._status = Status(engine.path)
+        self._status = engine.told()
 
     @property
     def out(self) -> Any:
@@ -142,20 +142,26 @@ class Engine(Opened):
             )
         self.kind = kind
         self.depth = depth
-        self._status = Status(self.path)
-        out = ffi.new("lio_engine **")
-        self._status.check(
-            lib.lio_engine_open(
-                os.fsencode(self.path if opened is None else opened),
-                kind.encode(),
-                depth,
-                out,
-                self._status.error,
-            )
-        )
-        self._pointer = owned(out[0], lib.lio_engine_close)
+        status, out = self.told(), ffi.new("lio_engine **")
+        name = os.fsencode(self.path if opened is None else opened)
+        status.check(lib.lio_engine_open(name, kind.encode(), depth, out, status.error))
+        self._adopt(out[0], status)
+
+    def _adopt(self, pointer: Any, status: Status, keep: object = None) -> None:
+        """Own an engine of C's.
+
+        Args:
+            status: tells of its failures.
+            keep: what must be there as long as it is open.
+        """
+        self._status = status
+        self._pointer = owned(pointer, lib.lio_engine_close, keep)
         self._last: Callable[[], EngineCounts] = count_nothing
         ring.follow(self)
+
+    def told(self) -> Status:
+        """Return a status that names this file."""
+        return Status(self.path)
 
     @classmethod
     def _over(
@@ -163,12 +169,10 @@ class Engine(Opened):
     ) -> Engine:
         """An engine that ``opens(out, error)`` of C's makes."""
         self = cls.__new__(cls)
-        self.path, self.kind, self.depth, self._status = path, kind, depth, Status(path)
-        out = ffi.new("lio_engine **")
-        self._status.check(opens(out, self._status.error))
-        self._pointer = owned(out[0], lib.lio_engine_close, keep)
-        self._last = count_nothing
-        ring.follow(self)
+        self.path, self.kind, self.depth = path, kind, depth
+        status, out = self.told(), ffi.new("lio_engine **")
+        status.check(opens(out, status.error))
+        self._adopt(out[0], status, keep)
         return self
 
     @classmethod
@@ -274,6 +278,16 @@ class Engine(Opened):
             why = ffi.string(refusal).decode()
             tell(f"{self.path}: what is cached is read by calls, not out of a mapping: {why}")
 
+    def expect_random(self) -> None:
+        """Tells the kernel not to read ahead: what is read lies anywhere. A hint."""
+        lib.lio_engine_expect_random(self.pointer)
+        if self.fd < 0:
+            return
+        try:
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+        except OSError as error:
+            tell(f"{self.path}: the kernel goes on to read ahead of batches: {error.strerror}")
+
     def again(self, kind: str, depth: int) -> Engine:
         """Opens the same file once more, also when its name stands for another one by now.
 
@@ -320,7 +334,7 @@ class Engine(Opened):
         """
         reads = np.ascontiguousarray(reads, READ)
         ticket = Ticket(self, keep)
-        status = Status(self.path)
+        status = self._status
         # Bytes that the page cache holds are copied at once.
         size = int(reads[0]["length"]) if len(reads) == 1 else BYTES_MAX + 1
         submit = brief_up_to("lio_engine_submit", size, BYTES_MAX)
@@ -343,7 +357,7 @@ class Engine(Opened):
         """Starts bringing bytes into the page cache, in pieces, filling no memory."""
         ticket = Ticket(self)
         ranges = np.array([(offset, length)], EXTENT)
-        status = Status(self.path)
+        status = self._status
         status.check(
             lib.lio_engine_populate(
                 self.pointer,

@@ -181,7 +181,7 @@ class Items(_Items):
             buffers, mapping: see ``finder``.
         """
         keep = scan.pointer, snapshot.pointer
-        failed = Failed(snapshot, scan.path, "mdb_cursor_get")
+        failed = Failed(snapshot, Status(scan.path), "mdb_cursor_get")
         verify = snapshot.verify
         lib.lio_items_begin(
             id(self), *keep, id(keep), id(failed), id(verify), id(mapping), buffers

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -38,12 +39,20 @@ own = _OfThread()
 
 
 class Status:
-    """This thread's ``lio_error``, and the name of the file its calls are about."""
+    """This thread's ``lio_error``, and the name of the file its calls are about.
 
-    __slots__ = ("path",)
+    Args:
+        path: of the file.
+        find: returns the name of the file that has an offset, and where in it that is, of several
+            files that are read as one; None: there is one file.
+    """
 
-    def __init__(self, path: str = "") -> None:
-        self.path = path
+    __slots__ = ("find", "path")
+
+    def __init__(
+        self, path: str = "", find: Callable[[int], tuple[str, int]] | None = None
+    ) -> None:
+        self.path, self.find = path, find
 
     @property
     def error(self) -> Any:
@@ -53,7 +62,16 @@ class Status:
     def exception(self, code: int) -> BaseException:
         e = own.error
         reason = ffi.string(e.reason).decode("utf-8", "replace")
-        return errors.from_status(code, e.sys_errno, e.offset, e.wanted, e.got, reason, self.path)
+        return self.exception_of(code, e.sys_errno, e.offset, e.wanted, e.got, reason)
+
+    def exception_of(
+        self, code: int, sys_errno: int, offset: int, wanted: int, got: int, reason: str
+    ) -> BaseException:
+        """Return the exception for a failed call (``errors.from_status``)."""
+        path = self.path
+        if self.find is not None:
+            path, offset = self.find(int(offset))
+        return errors.from_status(code, sys_errno, offset, wanted, got, reason, path)
 
     def check(self, code: int) -> None:
         if code != lib.LIO_OK:

@@ -80,7 +80,7 @@ class Values(_Values):  # type: ignore[misc]
         extents = np.ascontiguousarray(extents, EXTENT)
         self = cls()
         keep = engine.pointer, extents, snapshot.pages, snapshot.pointer
-        failed = Failed(snapshot, engine.path, "read")
+        failed = Failed(snapshot, engine.told(), "read")
         lib.lio_values_of_file(
             id(self),
             keep[0],
@@ -133,7 +133,7 @@ def value_holder(
     """
     table = np.ascontiguousarray(table, EXTENT)
     keep = engine.pointer, table, snapshot.pages, snapshot.pointer
-    failed = Failed(snapshot, engine.path, "read")
+    failed = Failed(snapshot, engine.told(), "read")
     cell: list[Any] = [None]
     made = lib.lio_values_holder(
         keep[0],

@@ -9,13 +9,14 @@ larger jobs alone have; one that is alone on its machine takes any.
 from __future__ import annotations
 
 import errno
-import os
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Protocol
 
-from lmdbio import _core
 from lmdbio.cache.cache_file import NUMBERS_MAX, CacheFile
 from lmdbio.cache.source import SourceState
 from lmdbio.errors import Error
+from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import WARNING, tell
 
 __all__ = ["claim", "room_on_disk", "state_of"]
@@ -28,26 +29,35 @@ JOBS_MAX = 1000
 SUM_PART = 512
 
 
-def state_of(path: str, pages: _core.Engine, meta: _core.Meta) -> SourceState:
-    """Return the state of an open data file.
+class Opened(Protocol):
+    """An open data set (``locate.open_database.OpenDatabase``)."""
 
-    Args:
-        path: of it.
-        pages: has it open.
-        meta: of the state that is read.
+    @property
+    def paths(self) -> Sequence[str]:
+        """The data file, or several."""
+
+    @property
+    def identity(self) -> FileIdentity:
+        """The identity of the file."""
+
+    def metas(self) -> bytes:
+        """Return both meta pages."""
+
+    def is_newest(self) -> bool:
+        """Return whether nothing was committed to it since it was opened."""
+
+
+def state_of(opened: Opened) -> SourceState:
+    """Return the state of an open data set.
 
     Raises:
         Error: it was written to since.
         OSError: it cannot be read.
     """
-    identity = pages.identity()
-    assert identity is not None
-    metas = _core.meta_bytes(pages, meta.layout)
-    if _core.newest_txnid(pages, meta.layout) != meta.txnid:
-        raise Error(f"{path}: was written to while it was opened")
-    if pages.remote_file is not None:
-        return SourceState.elsewhere(path, identity, metas)
-    return SourceState.of(path, os.fstat(pages.fd), metas)
+    state = SourceState.of(opened.paths, opened.identity, opened.metas())
+    if not opened.is_newest():
+        raise Error(f"{opened.paths[0]}: was written to while it was opened")
+    return state
 
 
 def claim(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,12 +21,13 @@ __all__ = ["SourceState"]
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """A data file in one state.
+    """A data file in one state, or several that are read as one.
 
     Attributes:
-        path: absolute, links resolved; or a URL.
-        ino, size, mtime_ns, ctime_ns: of its status.
+        path: absolute, links resolved; of the first of several; or a URL.
+        ino, size, mtime_ns, ctime_ns: of its status; of several, or on a server, of the identity.
         meta: crc32 of both meta pages.
+        files: that are read as one.
     """
 
     path: str
@@ -34,36 +36,27 @@ class SourceState:
     mtime_ns: int
     ctime_ns: int
     meta: int
+    files: int = 1
 
     @classmethod
-    def of(cls, path: str, status: os.stat_result, metas: bytes) -> SourceState:
-        """Return the state of an open data file.
+    def of(cls, paths: Sequence[str], identity: FileIdentity, metas: bytes) -> SourceState:
+        """Return the state of an open data file, or of several.
 
         Args:
-            path: of it.
-            status: of it.
-            metas: its meta pages.
+            paths: of them; of a URL, a query, which may be a signature, is left out.
+            identity: of all.
+            metas: the meta pages, or bytes that stand for those of all.
         """
+        first = paths[0]
         return cls(
-            os.path.realpath(path),
-            status.st_ino,
-            status.st_size,
-            status.st_mtime_ns,
-            status.st_ctime_ns,
+            first.partition("?")[0] if is_url(first) else os.path.realpath(first),
+            identity.ino,
+            identity.size or 0,
+            identity.mtime_ns,
+            identity.ctime_ns,
             zlib.crc32(metas),
+            len(paths),
         )
-
-    @classmethod
-    def elsewhere(cls, url: str, identity: FileIdentity, metas: bytes) -> SourceState:
-        """Return the state of an open file on a server.
-
-        Args:
-            url: of it; a query, which may be a signature, is left out.
-            identity: of it, which follows from what the server tells.
-            metas: its meta pages.
-        """
-        size = identity.size or 0
-        return cls(url.partition("?")[0], identity.ino, size, 0, 0, zlib.crc32(metas))
 
     @property
     def seed(self) -> int:
@@ -77,12 +70,14 @@ class SourceState:
         path = Path(self.path)
         name = path.parent.name if path.name == "data.mdb" else path.name
         plain = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in name)
-        return f"{plain[:60] or 'root'}-{zlib.crc32(os.fsencode(path)):08x}"
+        mark = os.fsencode(path) + (b":%d" % self.files if self.files > 1 else b"")
+        return f"{plain[:60] or 'root'}-{zlib.crc32(mark):08x}"
 
     def is_current(self) -> bool:
         """Return whether the file under this path has still this status; meta pages aside.
 
-        No server is asked: of a URL this is said to be so.
+        Of several files it is only known that there is the first one. No server is asked: of a URL
+        this is said to be so.
         """
         if is_url(self.path):
             return True
@@ -90,5 +85,7 @@ class SourceState:
             status = Path(self.path).stat()
         except OSError:
             return False
+        if self.files > 1:
+            return True
         now = status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
         return now == (self.ino, self.size, self.mtime_ns, self.ctime_ns)

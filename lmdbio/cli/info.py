@@ -21,6 +21,7 @@ from lmdbio.cli.choices import (
     tuned_text,
     turn_choices,
 )
+from lmdbio.cli.layout import layout_facts, layout_text
 from lmdbio.cli.output import (
     DATA,
     PATH,
@@ -119,15 +120,22 @@ def cut_reason(engine: Engine, meta: Meta) -> str | None:
 def list_databases(engine: Engine, meta: Meta) -> list[dict[str, Any]]:
     """The main database and, unless that means much reading, the named ones in it."""
     main = meta.main_db
-    found = [{"name": None, **asdict(main)}]
+    found = [_facts(engine, meta, main, None)]
     if main.leaf_pages > LEAVES_MAX:
         return found
     with contextlib.suppress(ShortReadError), _core.Walk(engine, meta, main) as walk:
         for chunk in walk:
             if chunk.leaf:
                 for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
-                    found.append({"name": name, **asdict(db)})
+                    found.append(_facts(engine, meta, db, name))
+    if len(found) > 1:
+        found[0]["layout"] = None  # databases are in it, or beside what is
     return found
+
+
+def _facts(engine: Engine, meta: Meta, db: _core.Database, name: bytes | None) -> dict[str, Any]:
+    layout = layout_facts(engine, meta, db, name) if db.entries else None
+    return {"name": name, **asdict(db), "layout": layout}
 
 
 def history_facts(history: _core.History | None) -> dict[str, Any] | None:
@@ -234,6 +242,8 @@ def print_info(found: dict[str, Any]) -> None:
                 f"{db['entries']:,} entries, depth {db['depth']}, {pages} pages{flags}",
             )
         )
+        if db["entries"]:
+            facts.append(("  layout", layout_text(db["layout"])))
     facts.append(("  provenance file", f"{sidecar['status']}: {sidecar['reason']}"))
     facts.append(("", str(sidecar["path"])))
     if "databases" in sidecar:

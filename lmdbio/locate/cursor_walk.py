@@ -19,7 +19,6 @@ Source: LMDBIO (ACM TOPC 2019), sequential seek (LMDB, LMM) and cursor handoff (
 
 from __future__ import annotations
 
-import os
 import struct
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -30,11 +29,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.errors import CorruptedError
+from lmdbio.errors import CorruptedError, IncompatibleError
 from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenDatabase, opening
 from lmdbio.planning.schedule import Run, Schedule
-from lmdbio.provenance import find_data
+from lmdbio.provenance import Paths, data_files, in_words
 
 __all__ = ["Handover", "Relay", "CursorWalk", "open_cursor_walk"]
 
@@ -148,15 +147,22 @@ class CursorWalk(OpenDatabase):
         self.position = position
 
 
-def open_cursor_walk(path: str | os.PathLike[str], *, db: bytes | str | None = None) -> CursorWalk:
+def open_cursor_walk(path: Paths, *, db: bytes | str | None = None) -> CursorWalk:
     """Open a database for walking, through a mapping of the file as LMDB has it.
 
     Raises:
         OSError, Error: the file or its metas cannot be read.
         LookupError: no such named database; or ``db`` is None, and the main database holds nothing
             but named ones.
+        IncompatibleError: these are several files.
     """
-    data = os.fspath(find_data(path, None))
+    files = data_files(path)
+    if len(files) > 1:
+        raise IncompatibleError(
+            f"{in_words(files)}: a cursor walks one file; several as one need a mode with "
+            'locate="scan" or "provenance", as mode="auto" has'
+        )
+    data = files[0]
     name = db.encode() if isinstance(db, str) else db
     with opening(data, name, "mmap") as (pages, meta, found):
         refuse_headers(pages, meta, name, found)

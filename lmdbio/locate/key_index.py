@@ -14,7 +14,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import SupportsIndex, overload
+from typing import Protocol, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ from lmdbio._core import Database, Engine, Leaves, Meta, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.provenance.keys import KeyPattern
 
-__all__ = ["Groups", "KeyIndex", "Single"]
+__all__ = ["Groups", "KeyIndex", "Keys", "Ranges", "Single"]
 
 #: Branch pages, and the leaves last used.
 CACHE_BYTES = 16 << 20
@@ -50,7 +50,7 @@ class _Leaves:
         return cls(pgnos, firsts, order, pgnos[order])
 
 
-class _Ranges(Sequence[range]):
+class Ranges(Sequence[range]):
     """The records of each key, in key order."""
 
     @abstractmethod
@@ -66,7 +66,7 @@ class _Ranges(Sequence[range]):
         return self._of(keys) if isinstance(keys, int) else [self._of(key) for key in keys]
 
 
-class Groups(_Ranges):
+class Groups(Ranges):
     """Where keys may have many.
 
     Args:
@@ -95,7 +95,7 @@ class Groups(_Ranges):
         return int(np.searchsorted(self._found(), record, side="right"))
 
 
-class Single(_Ranges):
+class Single(Ranges):
     """Where each key has one.
 
     Args:
@@ -112,6 +112,23 @@ class Single(_Ranges):
     def _of(self, key: int) -> range:
         at = key if self._places is None else int(self._places[key])
         return range(at, at + 1)
+
+
+class Keys(Protocol):
+    """The keys of one database, or of several, by the numbers of their records."""
+
+    @property
+    def groups(self) -> Sequence[range] | None:
+        """The records of each key; None: each has one, in key order."""
+
+    def key(self, record: int) -> bytes:
+        """Return the key of a record."""
+
+    def record(self, key: bytes) -> int | None:
+        """Return the (first) record of a key; None: there is none."""
+
+    def close(self) -> None:
+        """Close the files that were opened for them alone. May be called twice."""
 
 
 class KeyIndex:
@@ -160,6 +177,9 @@ class KeyIndex:
         """
         found = self._index(key)
         return found if found is None or self.groups is None else self.groups[found].start
+
+    def close(self) -> None:
+        """Close nothing: the engine is its owner's."""
 
     def _key(self, index: int) -> bytes:
         """A key, by its number."""

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Literal, NamedTuple, get_args
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +23,13 @@ from lmdbio.locate.open_database import OpenFile, guard_state, opening
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.walk import WalkedTree, find_leaves, walk_tree
 from lmdbio.provenance import (
+    Paths,
     Provenance,
     Section,
-    find_data,
+    data_files,
     find_sidecar,
     freshness,
+    in_words,
     name_text,
     orders_told,
 )
@@ -38,7 +41,19 @@ from lmdbio.remote import is_url, shown
 from lmdbio.system.log import tell
 from lmdbio.system.warn import warn
 
-__all__ = ["Check", "Locate", "NumberedKeys", "Order", "number_keys", "open_record_index"]
+if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip, Wanted
+
+__all__ = [
+    "Check",
+    "Locate",
+    "NumberedKeys",
+    "Order",
+    "number_keys",
+    "open_record_index",
+    "wanted_samples",
+]
 
 I64 = npt.NDArray[np.int64]
 
@@ -49,29 +64,30 @@ Order = Literal["key", "insertion"]
 
 
 def open_record_index(
-    path: str | os.PathLike[str],
+    path: Paths,
     *,
     db: bytes | str | None = None,
     locate: Locate = "auto",
     provenance: str | os.PathLike[str] | None = None,
     check: Check = "fast",
     order: Order = "key",
+    samples: Wanted | None = None,
     subdir: bool | None = None,
     vouched: bytes | None = None,
 ) -> RecordIndex:
-    """Open a database for reading records by index.
+    """Open a database for reading records by index; of several files, that of each as one.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file, or several (``provenance.data_files``).
         db: a named database, None for the main one.
         locate: "provenance" demands the provenance file, "scan" walks the tree, "auto" takes the
             provenance file when there is one that holds, says so in a warning when it does not.
-        provenance: the provenance file, or the folder it is in; None for the usual places
-            (``provenance.find_sidecar``).
+        provenance: the file, or its folder; None: the usual places (``provenance.find_sidecar``).
         check: how the provenance file is checked against the data (``freshness.check``).
         order: how records are numbered: "key", or "insertion": as they were put, where that is
             known: by ``lmdbio convert --order``, or because their keys are numbers that count
             (``KeyPattern.by_number``).
+        samples: which records are samples (``wanted_samples``); None: all are.
         subdir: as in ``lmdb.open``; None takes either.
         vouched: digest (``RecordIndex.digest``) of a provenance file that another process has
             checked against this very file just now: one of that digest is taken at its word.
@@ -80,7 +96,7 @@ def open_record_index(
         OSError, Error: the file, its metas or its tree cannot be read.
         ProvenanceError, StaleError: the provenance file is damaged or not this database's, and
             ``locate="provenance"``.
-        IncompatibleError: the order asked for is not known.
+        IncompatibleError: the order asked for is not known, or the database has not the layout.
         LookupError: no such named database; or ``db`` is None, and the main database holds nothing
             but named ones.
         ValueError: an argument makes no sense.
@@ -88,8 +104,32 @@ def open_record_index(
     _refuse_unknown("locate", locate, Locate)
     _refuse_unknown("check", check, Check)
     _refuse_unknown("order", order, Order)
-    data = os.fspath(find_data(path, subdir))
+    files = data_files(path, subdir)
     name = db.encode() if isinstance(db, str) else db
+    how: dict[str, Any] = {"locate": locate, "check": check, "order": order, "samples": samples}
+    if len(files) == 1:
+        return _open_one(files[0], name, provenance, vouched, **how)
+    if provenance is not None and not Path(provenance).is_dir():
+        raise ValueError(
+            f"{provenance}: {in_words(files)} have a provenance file each: name the folder of them"
+        )
+    from lmdbio.locate.joined import join_indexes  # others begin sooner without it
+
+    return join_indexes(files, lambda data: _open_one(data, name, provenance, **how), name)
+
+
+def _open_one(
+    data: str,
+    name: bytes | None,
+    provenance: str | os.PathLike[str] | None,
+    vouched: bytes | None = None,
+    *,
+    locate: Locate,
+    check: Check,
+    order: Order,
+    samples: Wanted | None,
+) -> RecordIndex:
+    """Open a database of one data file; arguments as for ``open_record_index``."""
     with opening(data, name, "pread") as file:
         found, reason = None, "scan was asked for"
         if locate != "scan":
@@ -101,7 +141,36 @@ def open_record_index(
             refuse_headers(file.pages, file.meta, name, file.database)
         if found is None and order == "insertion":
             _refuse_lost_order(data, name, provenance)
-        return _make_index(file, name, found, reason, in_put_order=order == "insertion")
+        try:
+            return _make_index(file, name, found, reason, order, samples)
+        except BaseException:
+            if found is not None:
+                found.close()
+            raise
+
+
+def wanted_samples(layout: str | Layout | None, skip: Skip | None, order: Order) -> Wanted | None:
+    """Return which records are wanted as samples; None: all of them, by their numbers.
+
+    Args:
+        layout: "auto", the name of a layout or a ``Layout``; None: each record is a sample.
+        skip: keys and patterns of keys that are left out (``layouts.skipping``).
+        order: of records, as for ``open_record_index``.
+
+    Raises:
+        ValueError, TypeError: there is no such layout, it does not go with the order, or a key is
+            no text.
+    """
+    if layout is None and not skip:
+        return None
+    from lmdbio.layouts.wanted import Wanted  # others begin sooner without it
+
+    if layout is not None and order != "key":
+        raise ValueError(
+            f"order={order!r} numbers records as they were put, and layout= in an order of its "
+            "own: give one of them"
+        )
+    return Wanted.of(layout, skip)
 
 
 def _refuse_unknown(argument: str, value: str, known: Any) -> None:
@@ -115,23 +184,28 @@ def _make_index(
     name: bytes | None,
     provenance: Provenance | None,
     reason: str,
-    *,
-    in_put_order: bool,
+    order: Order,
+    wanted: Wanted | None,
 ) -> RecordIndex:
     """Make the index of an open file from its provenance file; None: from a walk done here."""
     pages, meta, database = file
     size = pages.size()
-    section = walked = table = put_order = None
+    section = walked = table = put_order = chosen = samples = None
+    if wanted is not None:
+        from lmdbio.locate.samples import find_samples  # others begin sooner without it
+
+        samples = find_samples(file, name, wanted)
+    in_put_order = order == "insertion"
+    needs_keys = in_put_order or (samples is not None and samples.needs_keys)
     known: Section | WalkedTree
     if provenance is not None:
         known = section = provenance.section(name)
         provenance.attach(LeafReader(pages, meta.layout))
     else:
-        known = walked = walk_tree(pages, meta, database, keys=in_put_order)
+        known = walked = walk_tree(pages, meta, database, keys=needs_keys)
         table = walked.extents
     if in_put_order:
-        put_order = _put_order(pages.path, name, database, known)
-        table = table if table is None else table[put_order]
+        chosen = put_order = _put_order(pages.path, name, database, known)
     groups = Groups(known.each_key) if database.flags & DUPSORT else None
     keys = KeyIndex(
         pages,
@@ -143,20 +217,26 @@ def _make_index(
         groups=groups,
         guard=partial(guard_state, pages, meta),
     )
+    if samples is not None:
+        chosen = samples.records(keys, put_order)
+        guard_state(pages, meta)
     return RecordIndex(
         path=pages.path,
         db=name,
         meta=meta,
-        count=database.entries,
+        count=database.entries if chosen is None else len(chosen),
         locate="scan" if section is None else "provenance",
         reason=reason,
         _pages=pages,
         _keys=keys,
-        _order=put_order,
-        _table=table,
+        _order=chosen,
+        _table=table if table is None or chosen is None else table[chosen],
         _provenance=provenance,
         _section=section,
         _size=size,
+        entries=database.entries,
+        columns=1 if samples is None else samples.columns,
+        layout=None if samples is None else samples.layout,
     )
 
 

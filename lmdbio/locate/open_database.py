@@ -11,12 +11,16 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from lmdbio import _core
 from lmdbio.errors import CorruptedError, Error, ShortReadError
+from lmdbio.system.file_identity import FileIdentity
+
+if TYPE_CHECKING:
+    from lmdbio.locate.survey import Survey
 
 __all__ = ["Guarding", "OpenDatabase", "OpenFile", "guard_state", "opening"]
 
@@ -36,6 +40,7 @@ class OpenDatabase:
         db: name of the database, None for the main one.
         meta: the state of the file.
         count: records.
+        survey: of several files that are read as one, where ``meta`` is the first one's; or None.
     """
 
     path: str
@@ -44,6 +49,7 @@ class OpenDatabase:
     count: int
     _pages: _core.Engine
     _size: int  # of the file, when it was opened
+    survey: Survey | None = field(default=None, kw_only=True)
 
     @property
     def pages(self) -> _core.Engine:
@@ -53,7 +59,48 @@ class OpenDatabase:
     @property
     def used_bytes(self) -> int:
         """Bytes of the file that this state uses, free pages within included."""
+        if self.survey is not None:
+            return self.survey.used_bytes
         return (self.meta.last_pgno + 1) * self.meta.layout.page_size
+
+    @property
+    def identity(self) -> FileIdentity:
+        """The identity of the file."""
+        if self.survey is not None:
+            return self.survey.identity
+        identity = self._pages.identity()
+        assert identity is not None  # an engine over memory has none
+        return identity
+
+    def metas(self) -> bytes:
+        """Return both meta pages as they stand now, or bytes that stand for those of all files.
+
+        Raises:
+            OSError, Error: they cannot be read.
+        """
+        if self.survey is not None:
+            return self.survey.state
+        return _core.meta_bytes(self._pages, self.meta.layout)
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The data file, or those that are read as one."""
+        return [self.path] if self.survey is None else self.survey.paths
+
+    def file_of(self, index: int) -> tuple[str, int]:
+        """Return the file that has a record, which is there, and the record's number in it."""
+        if self.survey is None:
+            return self.path, index
+        return self.survey.file_of(index)
+
+    def is_newest(self) -> bool:
+        """Return whether nothing was committed to the file since it was opened.
+
+        Of several files the state is told by what was seen of each when it was opened.
+        """
+        if self._pages.keeps_state:
+            return True
+        return _core.newest_txnid(self._pages, self.meta.layout) == self.meta.txnid
 
     def guard(self) -> None:
         """Make sure that what was read up to now belonged to the state this was opened in.

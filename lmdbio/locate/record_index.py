@@ -3,7 +3,8 @@
     record index  ->  extent   a table of all, or blocks of the provenance file
     record index <->  key      ``KeyIndex``
 
-Records are numbered from 0, in key order or in the order in which they were put.
+Records are numbered from 0, in key order or in the order in which they were put; or those alone
+that are samples, in the order of their layout.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.errors import CorruptedError, ProvenanceError
-from lmdbio.locate.key_index import KeyIndex, Single
+from lmdbio.locate.key_index import Keys, Single
 from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.provenance import Provenance, Section
 from lmdbio.system.log import WARNING, tell
@@ -47,18 +48,24 @@ class RecordIndex(OpenDatabase):
     Attributes:
         locate: "provenance" or "scan".
         reason: why not by provenance, "" when it is.
+        entries: records of the database, samples or not.
+        columns: records of a sample, which follow one another; ``count`` is of records.
+        layout: of the samples; None: there is none, or nobody has asked.
     """
 
     locate: Literal["provenance", "scan"]
     reason: str
-    _keys: KeyIndex
-    _order: I64 | None  # the records as they were put; None: numbered in key order
+    _keys: Keys
+    _order: I64 | None  # the records as they are numbered here; None: in key order
     _table: _core.Extents | None
     _provenance: Provenance | None
     _section: Section | None
+    entries: int
+    columns: int = 1
+    layout: str | None = None
     _asked: int = 0
     _is_damaged: bool = False  # a block of the provenance file
-    _inverse: I64 | None = None  # where each record, in key order, is in the order
+    _inverse: I64 | None = None  # where each record, in key order, is in the order; -1: nowhere
     _vouching: _core.Snapshot | None = None
 
     def extents(self, indices: npt.NDArray[np.uint64]) -> _core.Extents:
@@ -114,7 +121,7 @@ class RecordIndex(OpenDatabase):
         """
         assert self._section is not None and self._provenance is not None
         try:
-            table = self._section.extents(0, self.count)
+            table = self._section.extents(0, self.entries)
         except (ProvenanceError, CorruptedError) as error:
             self._is_damaged = True
             tell(f"{error}; records are found block by block, those of this one not", WARNING)
@@ -171,12 +178,13 @@ class RecordIndex(OpenDatabase):
         found = self._keys.record(key)
         if found is None or self._order is None:
             return found
-        return int(self._inverted(self._order)[found])
+        place = int(self._inverted(self._order)[found])
+        return None if place < 0 else place
 
     def _inverted(self, order: I64) -> I64:
-        """Return where each record, numbered in key order, is in this order; int64."""
+        """Return where each record, numbered in key order, is in this order; -1: nowhere."""
         if self._inverse is None:
-            inverse = np.empty_like(order)
+            inverse = np.full(self.entries, -1)
             inverse[order] = np.arange(self.count)
             self._inverse = inverse
         return self._inverse
@@ -188,10 +196,13 @@ class RecordIndex(OpenDatabase):
 
     @property
     def groups(self) -> Sequence[range]:
-        """The records of each key, in key order."""
+        """The records of each key, in key order; the samples, where some records are samples."""
         if self._keys.groups is not None:
             return self._keys.groups
-        return Single(self.count, None if self._order is None else self._inverted(self._order))
+        if self._order is None:
+            return Single(self.count, None)
+        places = self._inverted(self._order)
+        return Single(self.count, places[places >= 0] // self.columns)
 
     def _snapshot(self) -> _core.Snapshot:
         """Return the state this was opened in, for readers in C, which ask it holding the GIL."""
@@ -232,6 +243,7 @@ class RecordIndex(OpenDatabase):
     def close(self) -> None:
         """Close the data file and the provenance file. May be called twice."""
         self._vouching = None  # it keeps the file open
+        self._keys.close()
         self._pages.close()
         if self._provenance is not None:
             self._provenance.close()

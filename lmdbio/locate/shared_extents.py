@@ -6,15 +6,15 @@ read no page of the tree but the metas, by which each guards its own reads.
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.locate.open_database import OpenDatabase, opening
-from lmdbio.provenance import find_data
+from lmdbio.locate.open_database import OpenDatabase
+from lmdbio.locate.survey import open_database
+from lmdbio.provenance import Paths
 
 __all__ = ["SharedExtents", "open_shared_extents"]
 
@@ -35,22 +35,35 @@ class SharedExtents(OpenDatabase):
 
 
 def open_shared_extents(
-    path: str | os.PathLike[str], table: _core.Extents, *, db: bytes | str | None = None
+    path: Paths,
+    table: _core.Extents,
+    *,
+    db: bytes | str | None = None,
+    some: bool = False,
 ) -> SharedExtents:
     """Open a database of which all extents are known.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file, or several (``provenance.data_files``).
         table: dtype ``EXTENT``, shape (records,), in the order in which records are numbered.
         db: a named database, None for the main one.
+        some: the table has some of its records, the samples.
 
     Raises:
         OSError, Error, LookupError: as for ``open_record_index``.
         ValueError: the database has another number of records.
     """
-    data = os.fspath(find_data(path, None))
-    name = db.encode() if isinstance(db, str) else db
-    with opening(data, name, "pread") as (pages, meta, found):
-        if found.entries != len(table):
-            raise ValueError(f"{pages.path}: {found.entries} records, and {len(table)} extents")
-        return SharedExtents(pages.path, name, meta, found.entries, pages, pages.size(), table)
+    found = open_database(path, db=db)
+    if len(table) != found.count and not (some and len(table) < found.count):
+        found.close()
+        raise ValueError(f"{found.path}: {found.count} records, and {len(table)} extents")
+    return SharedExtents(
+        found.path,
+        found.db,
+        found.meta,
+        len(table),
+        found.pages,
+        found.pages.size(),
+        table,
+        survey=found.survey,
+    )

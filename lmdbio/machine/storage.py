@@ -212,6 +212,8 @@ def _direct(
     engine: _core.Engine, ground: _core.Ground, *, probe: bool
 ) -> tuple[bool | None, int | None]:
     """Whether O_DIRECT reads are possible, and at which alignment."""
+    if engine.keeps_state:
+        return False, None  # it is several files, or none of this machine
     if ground.direct_alignment is not None:
         return ground.direct_alignment > 0, ground.direct_alignment or None
     if not probe:

@@ -45,9 +45,13 @@ from lmdbio.provenance.pack import (
 )
 from lmdbio.provenance.paths import (
     PROVENANCE_DIR,
+    Paths,
+    as_given,
     data_file,
+    data_files,
     find_data,
     find_sidecar,
+    in_words,
     sidecar_file,
 )
 from lmdbio.provenance.section import Section
@@ -67,7 +71,11 @@ __all__ = [
     "Provenance",
     "Section",
     "compress",
+    "Paths",
+    "as_given",
+    "in_words",
     "data_file",
+    "data_files",
     "extents_crc",
     "find_data",
     "find_sidecar",

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import errno
+import glob
 import hashlib
 import os
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import overload
 from urllib.parse import unquote, urlsplit
 
-from lmdbio.remote import is_url, redacted, scheme_of, with_suffix
+from lmdbio.remote import absolute as from_root, is_url, redacted, scheme_of, with_suffix
 from lmdbio.system.log import tell
 
-__all__ = ["PROVENANCE_DIR", "data_file", "find_data", "find_sidecar", "sidecar_file"]
+__all__ = [
+    "PROVENANCE_DIR",
+    "Paths",
+    "as_given",
+    "data_file",
+    "data_files",
+    "find_data",
+    "find_sidecar",
+    "in_words",
+    "sidecar_file",
+]
+
+#: One environment, a folder or a pattern of several, or a list of such.
+Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 PROVENANCE_DIR = "LMDBIO_PROVENANCE_DIR"
 SUFFIX = ".prov"
+#: Names of single-file environments that a folder of several is searched for.
+SUFFIXES = (".lmdb", ".aselmdb")
 #: The data file in an environment's folder.
 DATA = "data.mdb"
 
@@ -74,9 +92,96 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
     inside = given / DATA
     if not inside.exists():
         raise FileNotFoundError(
-            errno.ENOENT, "this folder is no LMDB environment: it has no data.mdb", str(given)
+            errno.ENOENT,
+            "this folder is no LMDB environment: it has no data.mdb, and holds none that are",
+            str(given),
         )
     return inside
+
+
+def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
+    """Return the data files of one environment, or of several, as text.
+
+    Args:
+        source: an environment, or its URL; a folder of several (``*.lmdb``, ``*.aselmdb``, and
+            ``data.mdb`` at any depth); a pattern such as ``"shards/*.lmdb"`` or ``"**/data.mdb"``;
+            or a list of such. A folder's and a pattern's are sorted by name, numbers in them by
+            their value.
+        subdir: as in ``lmdb.open``, of each.
+
+    Raises:
+        ValueError: an empty list, or several URLs.
+        TypeError: ``source`` is none of these.
+        OSError: as ``data_file``; or a folder or a pattern has none.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return [os.fspath(file) for file in _expanded(source, subdir)]
+    given = as_given(source)
+    if not given:
+        raise ValueError("an empty list of paths: there is nothing to read")
+    if len(given) > 1 and any(map(is_url, given)):
+        raise ValueError(
+            f"{redacted(next(filter(is_url, given)))}: several files are read as one on this "
+            "machine alone: copy them (lmdbio pull)"
+        )
+    return [os.fspath(file) for path in given for file in _expanded(path, subdir)]
+
+
+def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> Sequence[Path | str]:
+    if is_url(path):
+        return [find_data(path, subdir)]
+    given = Path(path)
+    if given.is_dir() and not (given / "data.mdb").exists() and subdir is not True:
+        found = _inside(given)
+        if found:
+            return found
+    elif not given.exists() and glob.has_magic(os.fspath(path)):
+        names = glob.iglob(os.fspath(path), recursive=True)  # noqa: PTH207, from any root
+        found = sorted(map(Path, names), key=_natural)
+        if not found:
+            raise FileNotFoundError(errno.ENOENT, "nothing has such a name", str(given))
+        return [data_file(one, subdir) for one in found]
+    return [data_file(path, subdir)]
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Return the data files below a folder that is no environment itself, sorted."""
+    found = [one for suffix in SUFFIXES for one in folder.glob(f"*{suffix}") if one.is_file()]
+    for place, _, files in os.walk(folder):
+        found += [Path(place) / "data.mdb"] if "data.mdb" in files else []
+    return sorted(found, key=_natural)
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return what to sort paths by: shard 2 comes before shard 10."""
+    parts = re.split(r"(\d+)", os.fspath(path))  # text and digits by turns
+    return [(int(part) if at % 2 else -1, part) for at, part in enumerate(parts)]
+
+
+def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
+    """Return the same source as text, or as several texts.
+
+    Args:
+        absolute: from the root folder on.
+
+    Raises:
+        TypeError: it is no path, and no list of such.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        return from_root(source) if absolute else os.fspath(source)
+    known = "a data set is a path or a list of paths"
+    if not isinstance(source, Sequence) or isinstance(source, (bytes, bytearray)):
+        raise TypeError(f"{known}, not {type(source).__name__}")
+    for path in source:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"{known}, not of {type(path).__name__}")
+    return tuple(str(as_given(path, absolute=absolute)) for path in source)
+
+
+def in_words(paths: Sequence[str | os.PathLike[str]]) -> str:
+    """Return a short text for some paths."""
+    first, more = os.fspath(paths[0]), len(paths) - 1
+    return f"{first} and {more} more" if more else first
 
 
 def sidecar_file(

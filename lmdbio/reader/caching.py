@@ -308,7 +308,7 @@ def _take_file(
     from lmdbio.cache import claim, state_of
 
     index = source.index
-    state = state_of(index.path, index.pages, index.meta)
+    state = state_of(index)
     file = source.cache_file = claim(folder, state, team, roots, is_alone=roots_here == 1)
     return None if file is None else file.left
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import zlib
 from dataclasses import dataclass
-from typing import Any, ClassVar, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from lmdbio import share
 from lmdbio.errors import IncompatibleError
-from lmdbio.locate.open import Check, Order
+from lmdbio.locate.open import Check, Order, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.cache import Cache
@@ -17,7 +17,12 @@ from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
+from lmdbio.provenance import Paths, as_given, in_words
 from lmdbio.reader.roots import DataSet
+
+if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip, Wanted
 
 __all__ = ["LOCAL", "ReaderOptions"]
 
@@ -36,7 +41,7 @@ class ReaderOptions:
         depth, gap_bytes_max, request_bytes_max: None: each root chooses for its node's storage.
     """
 
-    path: str
+    path: str | tuple[str, ...]
     batch_size: int
     mode: Mode | str
     assignment: str
@@ -51,6 +56,7 @@ class ReaderOptions:
     provenance: str | None
     check: Check
     order: Order
+    samples: Wanted | None
     ranks_per_node: int | None
     memory_bytes_max: int
     memory_given: bool
@@ -65,7 +71,7 @@ class ReaderOptions:
     def checked(
         cls,
         *,
-        path: str | os.PathLike[str],
+        path: Paths,
         mode: Mode | str,
         assignment: str,
         shuffle: Shuffle | str | bool | None,
@@ -74,6 +80,8 @@ class ReaderOptions:
         provenance: str | os.PathLike[str] | None,
         check: Check,
         order: Order,
+        layout: str | Layout | None,
+        skip: Skip | None,
         ranks_per_node: int | None,
         memory_bytes_max: int | str | None,
         **numbers: Any,
@@ -81,26 +89,23 @@ class ReaderOptions:
         """Return the arguments as they stand for all ranks.
 
         Args:
-            numbers: batch_size, start, iterations, seed, epochs, slots, depth, gap_bytes_max and
-                request_bytes_max; the other arguments are as for the class.
+            numbers: ``start``, and those that are numbers; arguments are as for the class.
 
         Raises:
             TypeError, ValueError: an argument makes no sense; names it.
-            IncompatibleError: records are asked for in the order in which they were put, and
-                the mode seeks them in the order of their keys.
+            IncompatibleError: the mode cannot follow the order that is asked for.
         """
         shuffle = _shuffle(shuffle)
-        start = numbers["start"]
-        start = start if isinstance(start, Steps) else _integer("start", start, None)
+        start = _start(numbers["start"])
         epochs = _optional("epochs", numbers["epochs"], 0)
         _refuse_words(assignment=assignment, check=check, order=order)
         cache = _cache(cache, assignment)
         _refuse_placement(cache, assignment, shuffle, epochs, numbers["iterations"], start)
-        _refuse_orders(mode, order, shuffle, cache)
+        samples = wanted_samples(layout, skip, order)
+        _refuse_orders(mode, order, samples, shuffle, cache)
         _refuse_start(start, cache, assignment, shuffle, epochs)
-        emulated = share.ranks_per_node() if ranks_per_node is None else ranks_per_node
         return cls(
-            path=os.fsdecode(path),
+            path=as_given(path),
             batch_size=_integer("batch_size", numbers["batch_size"], 1),
             mode=mode,
             assignment=assignment,
@@ -115,7 +120,8 @@ class ReaderOptions:
             provenance=None if provenance is None else os.fsdecode(provenance),
             check=check,
             order=order,
-            ranks_per_node=_optional("ranks_per_node", emulated, 1),
+            samples=samples,
+            ranks_per_node=_node_ranks(ranks_per_node),
             memory_bytes_max=budget_bytes(memory_bytes_max),
             memory_given=memory_bytes_max is not None,
             depth=_optional("depth", numbers["depth"], 1),
@@ -182,6 +188,11 @@ class ReaderOptions:
             length if self.iterations is None else min(length, self.iterations * self.batch_size)
         )
 
+    @property
+    def name(self) -> str:
+        """The data set, in words."""
+        return self.path if isinstance(self.path, str) else in_words(self.path)
+
     def data_set(self) -> DataSet:
         """Return the data set that roots open, and how they are to read it."""
         return DataSet(
@@ -191,6 +202,7 @@ class ReaderOptions:
             self.provenance,
             self.check,
             self.order,
+            self.samples,
             Overrides(None, self.depth, self.request_bytes_max, self.gap_bytes_max),
             "batch" if self.is_scattered else "stream",
         )
@@ -216,7 +228,9 @@ def _refuse_words(*, assignment: str, check: Check, order: Order) -> None:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
 
 
-def _refuse_orders(mode: Mode | str, order: Order, shuffle: object, cache: object) -> None:
+def _refuse_orders(
+    mode: Mode | str, order: Order, samples: object, shuffle: object, cache: object
+) -> None:
     """Raise IncompatibleError where a mode cannot follow the order that is asked for."""
     resolved = Mode.resolve(mode, provenance=False)
     if resolved.locate in AHEAD:
@@ -225,6 +239,11 @@ def _refuse_orders(mode: Mode | str, order: Order, shuffle: object, cache: objec
         raise IncompatibleError(
             f"mode {resolved} seeks records in the order of their keys: "
             "order='insertion' needs locate='scan' or a provenance file"
+        )
+    if samples is not None:
+        raise IncompatibleError(
+            f"mode {resolved} comes by all records: layout= and skip= need locate='scan' or a "
+            "provenance file"
         )
     if shuffle is not None:
         raise IncompatibleError(
@@ -365,6 +384,17 @@ def _shuffle(given: Any) -> Shuffle | str | None:
     if not isinstance(given, Shuffle):
         raise TypeError(f"shuffle must be a Shuffle or a name, not {type(given).__name__}")
     return given
+
+
+def _node_ranks(given: int | None) -> int | None:
+    """Return how many ranks a node is to have; None: as it has."""
+    emulated = share.ranks_per_node() if given is None else given
+    return _optional("ranks_per_node", emulated, 1)
+
+
+def _start(given: Any) -> int | Steps:
+    """Return where a job starts, or as ``_integer`` raises."""
+    return given if isinstance(given, Steps) else _integer("start", given, None)
 
 
 def _integer(name: str, value: Any, lowest: int | None) -> int:

@@ -34,12 +34,15 @@ from lmdbio.observe.stats import StageCounter, Stats
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.provenance import Paths
 from lmdbio.reader.lent import LentBatches
 from lmdbio.reader.options import ReaderOptions
 from lmdbio.reader.root_thread import RootThread, uncaught
 from lmdbio.reader.setup import Setup, set_up
 
 if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip
     from lmdbio.planning.order import Steps
 
 __all__ = ["Reader"]
@@ -82,8 +85,8 @@ class Reader:
         schedule: says which rank uses which records in which iteration.
 
     Args:
-        path: the environment's folder, or its file. May differ between nodes that have copies
-            of the same data.
+        path: the environment's folder or file; or several that are read as one (``Records``).
+            May differ between nodes that have copies of the same data.
         batch_size: records per iteration, over all ranks. May exceed the number of records.
         comm: an mpi4py intracommunicator, or None: this process alone. If the user frees it before
             closing the Reader, letters end with it: other nodes are not told of a failure.
@@ -112,8 +115,8 @@ class Reader:
         db: name of a named database; None: the main one.
         provenance: the provenance file, or the folder it is in; None: the usual places.
         check: "fast", "deep" or "always": how roots check the provenance file.
-        order: of the records: "key", or "insertion": as they were put, where their keys tell
-            (``locate``).
+        order: "key", or "insertion": records as they were put, where keys tell (``locate``).
+        layout, skip: which records are samples (``Records``), one record each.
         ranks_per_node: splits each node further, to play several nodes on one machine; None:
             as ``LMDBIO_RANKS_PER_NODE`` says, or not at all.
         memory_bytes_max: budget of a machine for windows, bytes or text such as "2G"; None: as
@@ -134,7 +137,7 @@ class Reader:
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Paths,
         batch_size: int,
         *,
         comm: Any = None,
@@ -151,6 +154,8 @@ class Reader:
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
         order: Order = "key",
+        layout: str | Layout | None = None,
+        skip: Skip | None = None,
         ranks_per_node: int | None = None,
         memory_bytes_max: int | str | None = None,
         depth: int | None = None,
@@ -240,7 +245,7 @@ class Reader:
             return
         if not self._window.control.wait_published(self._window.root, block):
             self._check()
-            raise Error(f"{self._options.path}: is read no more, for the main thread has ended")
+            raise Error(f"{self._options.name}: is read no more, for the main thread has ended")
 
     # --- the end --------------------------------------------------------------------------
 
@@ -355,7 +360,7 @@ class Reader:
         if not hasattr(self, "_window"):
             return "<Reader that was never open>"
         state = "closed" if self._closed else f"at iteration {self._next}"
-        return f"<Reader of {self._options.path}, rank {self.rank} of {self.size}, {state}>"
+        return f"<Reader of {self._options.name}, rank {self.rank} of {self.size}, {state}>"
 
 
 def _is_unused(thread: RootThread | None) -> Callable[[], bool]:
@@ -368,7 +373,7 @@ def _is_unused(thread: RootThread | None) -> Callable[[], bool]:
 
 def _note_opened(reader: Reader, begun: int, setup: Setup, counter: StageCounter) -> None:
     """Note the opening, which began at ``begun``, in a trace, and have what is read counted."""
-    path, thread = setup.options.path, setup.thread
+    path, thread = setup.options.name, setup.thread
     tracing.note("open", begun, monotonic_ns(), {"file": path})
 
     def facts(_: Reader) -> ledger.Facts:

@@ -13,8 +13,6 @@ RecordIndex: LMDBIO (ACM TOPC 2019), one process seeks for all (LMM-DIO).
 
 from __future__ import annotations
 
-import contextlib
-import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,12 +21,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lmdbio import _core
-from lmdbio.errors import Error
+from lmdbio.errors import Error, IncompatibleError
 from lmdbio.locate.cursor_walk import CursorWalk, open_cursor_walk
 from lmdbio.locate.open import Check, Locate, Order, open_record_index
-from lmdbio.locate.open_database import opening
+from lmdbio.locate.open_database import OpenDatabase
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents, open_shared_extents
+from lmdbio.locate.survey import open_database
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Staggering
 from lmdbio.machine.choice import Access, Choice
@@ -36,7 +35,7 @@ from lmdbio.machine.overrides import Overrides
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.mode import Mode
 from lmdbio.planning.reads import PAGE_BYTES
-from lmdbio.provenance import find_data
+from lmdbio.provenance import Paths
 from lmdbio.reading.direct_path import DirectPath
 from lmdbio.reading.engines import choose_reading, open_engine
 from lmdbio.share import Job
@@ -45,6 +44,7 @@ from lmdbio.system.log import WARNING, tell
 
 if TYPE_CHECKING:
     from lmdbio.cache import CacheFile  # others begin sooner without it
+    from lmdbio.layouts.wanted import Wanted
 
 __all__ = ["DataSet", "DataSetFacts", "RootSource", "open_roots"]
 
@@ -125,12 +125,13 @@ class DataSet:
         access: "stream", or "batch" where the records of a block lie anywhere.
     """
 
-    path: str
+    path: Paths
     db: bytes | None
     mode: Mode | str
     provenance: str | None
     check: Check
     order: Order
+    samples: Wanted | None
     overrides: Overrides
     access: Access = "stream"
 
@@ -253,9 +254,8 @@ def _peek(data: DataSet) -> DataSetFacts:
 
     By reads, for the first touch of a mapping has the kernel read ahead, 8 MiB say.
     """
-    path = os.fspath(find_data(data.path, None))
-    with opening(path, data.db, "pread") as file, contextlib.closing(file.pages):
-        return _look(file.pages.path, file.pages, file.meta, file.database.entries)
+    with open_database(data.path, db=data.db) as found:
+        return _look(found)
 
 
 def _open_other(
@@ -279,7 +279,8 @@ def _open_other(
     if _is_walked(data):
         index: Index = open_cursor_walk(data.path, db=data.db)
     elif table is not None:
-        index = open_shared_extents(data.path, table, db=data.db)
+        some = data.samples is not None
+        index = open_shared_extents(data.path, table, db=data.db, some=some)
     else:
         index = _open_index(data, first.digest if own.is_same_file(first) else None)
     opened.append(_root_source(data, roots, index))
@@ -297,15 +298,23 @@ def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
     """
     auto = Mode.is_auto(data.mode)
     locate = "auto" if auto else Mode.resolve(data.mode, provenance=False).locate
-    return open_record_index(
+    index = open_record_index(
         data.path,
         db=data.db,
         locate=cast(Locate, locate),
         provenance=data.provenance,
         check=data.check,
         order=data.order,
+        samples=data.samples,
         vouched=vouched,
     )
+    if data.samples is not None and index.columns > 1:
+        index.close()
+        raise IncompatibleError(
+            f"{index.path}: its samples are {index.columns} records each, and a Reader's batches "
+            "have one: read it by Records or torch.Loader, or without layout="
+        )
+    return index
 
 
 def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
@@ -344,18 +353,16 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
 # --- agreeing ----------------------------------------------------------------------------
 
 
-def _look(path: str, pages: _core.Engine, meta: _core.Meta, count: int) -> DataSetFacts:
+def _look(opened: OpenDatabase) -> DataSetFacts:
     """Return what a root sees of an open data set, without its provenance file."""
-    metas = _core.meta_bytes(pages, meta.layout)
-    found, identity = storage.look(pages, cached=False), pages.identity()
-    assert identity is not None
+    found = storage.look(opened.pages, cached=False)
     return DataSetFacts(
-        path=path,
-        identity=identity,
-        meta=zlib.crc32(metas),
-        txnid=meta.txnid,
-        count=count,
-        used_bytes=(meta.last_pgno + 1) * meta.layout.page_size,
+        path=opened.path,
+        identity=opened.identity,
+        meta=zlib.crc32(opened.metas()),
+        txnid=opened.meta.txnid,
+        count=opened.count,
+        used_bytes=opened.used_bytes,
         is_far=not (found.disk or found.in_memory),
     )
 
@@ -364,7 +371,7 @@ def _facts(opened: RootSource) -> DataSetFacts:
     """Return what a root sees of the data set that it has opened."""
     index = opened.index
     digest = index.digest if isinstance(index, RecordIndex) else None
-    return replace(_look(index.path, index.pages, index.meta, index.count), digest=digest)
+    return replace(_look(index), digest=digest)
 
 
 def _sampled(index: Index, *, whole: bool) -> int:

@@ -330,7 +330,7 @@ def _warn_of_repeats(options: ReaderOptions, schedule: Schedule) -> None:
     groups = -(-schedule.count // epochs.shuffle.chunk)
     if whole > epochs_without_repeat(schedule.count, groups):
         tell(
-            f"{options.path}: S < N/G does not hold: S = {whole} epochs of N = {schedule.count} "
+            f"{options.name}: S < N/G does not hold: S = {whole} epochs of N = {schedule.count} "
             f"records in G = {groups} groups; groups of more than S records hold it",
             WARNING,
         )

@@ -6,7 +6,6 @@ that it judges by are looked up.
 
 from __future__ import annotations
 
-import os
 from functools import lru_cache
 
 from lmdbio import _core
@@ -73,9 +72,6 @@ def open_engine(pages: _core.Engine, choice: Choice) -> _core.Engine:
         engine = pages.again("pread", choice.depth)
     if engine.kind == "pread" and choice.access == "batch" and not choice.demanded:
         # Plans ask for what they need, gaps included; what the kernel would add to each read
-        # of a batch of images was two fifths of it. Advice may be refused.
-        try:
-            os.posix_fadvise(engine.fd, 0, 0, os.POSIX_FADV_RANDOM)
-        except OSError as error:
-            tell(f"{engine.path}: the kernel goes on to read ahead of batches: {error.strerror}")
+        # of a batch of images was two fifths of it.
+        engine.expect_random()
     return engine

@@ -1,7 +1,9 @@
 """records: the values of one or several databases as a sequence.
 
-    records  ``Records``: one file
-    joined   ``JoinedRecords``: several files
+    records  ``Records``
+    columns  samples of several records each
+    samples  sequences of samples, of which whole batches are read, and views of them
+    mix      ``Mix``: samples of several sequences, each as its weight says
     routes   the ways from where records lie to their bytes, each guarded and counted
     pending  records under way
     kept     batches of which this process keeps a part
@@ -11,6 +13,6 @@
     kept_disk    its grains on a disk
     ahead    indices as callers give them, and batches begun ahead of their use
 
-Uses ``reading``, ``locate``, ``machine``, ``cache``, ``planning``, ``observe``, ``batch``,
-``remote`` and ``_core``.
+Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
+``observe``, ``batch`` and ``_core``.
 """

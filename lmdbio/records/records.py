@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic_ns
-from typing import Any, SupportsIndex, cast, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from lmdbio.batch import Batch
-from lmdbio.locate.open import Check, Locate, Order, open_record_index
+from lmdbio.locate.open import Check, Locate, Order, open_record_index, wanted_samples
 from lmdbio.machine.budget import budget_bytes
 from lmdbio.machine.overrides import Overrides
 from lmdbio.observe import ledger, tracing
 from lmdbio.observe.stats import Stats
+from lmdbio.provenance import Paths, as_given
 from lmdbio.reading.engines import choose_reading
-from lmdbio.records.ahead import cut, read_ahead
 from lmdbio.records.kept import KeptBatch, KeptValues
 from lmdbio.records.pending import (
     CachedValues,
@@ -28,30 +28,43 @@ from lmdbio.records.pending import (
     ReadValues,
 )
 from lmdbio.records.routes import Routes
-from lmdbio.remote import absolute
+from lmdbio.records.samples import INDICES, Samples, View
 
-__all__ = ["Records"]
+if TYPE_CHECKING:
+    from lmdbio.layouts.layout import Layout
+    from lmdbio.layouts.wanted import Skip
+
+__all__ = ["Records", "open_records"]
 
 
-class Records(Sequence[bytes]):
+class Records(Samples[bytes, Batch]):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``
     whose reads, where the page cache does not hold it, are sorted, coalesced and all in flight at
-    once. Iteration reads ahead. ``recs.key(i)`` and ``recs.index_of(key)`` lead from record to key
-    and back.
+    once, ``recs[array]`` a view (``subset``). Iteration reads ahead. ``recs.key(i)`` and
+    ``recs.index_of(key)`` lead from record to key and back.
 
     It can be pickled (the file is opened anew), used by many threads, and used after fork.
     Never takes a lock: when a writer has moved the file on too far, reading raises ``Error``.
 
     Args:
-        path: an environment's folder or its one file, or a URL.
+        path: an environment's folder or its one file, or a URL; or several files, whose records
+            count on from file to file: a list of such, a pattern (``"shards/*.lmdb"``,
+            ``"**/data.mdb"``), or a folder of them. Few of the files are open at a time.
         db: a named database, None for the main one.
         locate: "auto", "provenance" or "scan" (``locate.open_record_index``).
         provenance: the provenance file, or the folder it is in.
         check: "fast", "deep" or "always".
         order: "key", or "insertion": records as they were put, where their keys tell
             (``locate.open_record_index``); IncompatibleError where they do not.
+        layout: which records are samples, and in which order: None: all are, in key order. "auto"
+            finds the layout of the program that wrote the file, else all are samples; or the name
+            of one (``lmdbio.layouts.KNOWN``), or a ``Layout`` of one's own. Where a sample is of
+            several records (an image and its label), values are tuples
+            (``lmdbio.records.columns``).
+        skip: keys that are left out: one or several, as bytes or text, or patterns of such
+            (``*``, ``?``, ``[...]``), for which all keys are read.
         engine: "auto", "pread", "direct", "uring", "staged" or "mmap".
         depth: requests in flight.
         gap_bytes_max, request_bytes_max: see ``PlanOptions``.
@@ -69,17 +82,20 @@ class Records(Sequence[bytes]):
 
     Raises:
         OSError, Error: the database cannot be opened.
+        IncompatibleError: it has not the layout that was asked for, or its keys contradict it.
     """
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        path: Paths,
         *,
         db: bytes | str | None = None,
         locate: Locate = "auto",
         provenance: str | os.PathLike[str] | None = None,
         check: Check = "fast",
         order: Order = "key",
+        layout: str | Layout | None = None,
+        skip: Skip | None = None,
         engine: str = "auto",
         depth: int | None = None,
         gap_bytes_max: int | None = None,
@@ -88,22 +104,10 @@ class Records(Sequence[bytes]):
         memory_bytes_max: int | str | None = None,
         subdir: bool | None = None,
     ) -> None:
-        begun = monotonic_ns()
-        self._state: dict[str, Any] = {
-            "path": absolute(path),
-            "db": db,
-            "locate": locate,
-            "provenance": provenance,
-            "check": check,
-            "order": order,
-            "engine": engine,
-            "depth": depth,
-            "gap_bytes_max": gap_bytes_max,
-            "request_bytes_max": request_bytes_max,
-            "readahead": readahead,
-            "memory_bytes_max": memory_bytes_max,
-            "subdir": subdir,
-        }
+        state = {name: value for name, value in locals().items() if name != "self"}
+        begun, samples = monotonic_ns(), wanted_samples(layout, skip, order)
+        #: The arguments, by which it is made again.
+        self._state: dict[str, Any] = {**state, "skip": None if samples is None else samples.skip}
         self._source = open_record_index(
             path,
             db=db,
@@ -111,8 +115,12 @@ class Records(Sequence[bytes]):
             provenance=provenance,
             check=check,
             order=order,
+            samples=samples,
             subdir=subdir,
         )
+        # A folder may have other files when these are opened anew.
+        seen = self._source.survey
+        self._state["path"] = as_given(path if seen is None else seen.paths, absolute=True)
         try:
             overrides = Overrides(engine, depth, request_bytes_max, gap_bytes_max)
             self.choice = choose_reading(self._source.pages, "batch", overrides)
@@ -127,6 +135,10 @@ class Records(Sequence[bytes]):
             raise
         tracing.note("open", begun, monotonic_ns(), {"file": self.path})
         ledger.follow(self, _facts, self._routes.counter, self._routes.engine_counts)
+        if self._source.columns > 1:  # known only now
+            from lmdbio.records.columns import ColumnRecords
+
+            self.__class__ = ColumnRecords
 
     def __getstate__(self) -> dict[str, Any]:
         return self._state
@@ -135,14 +147,27 @@ class Records(Sequence[bytes]):
         self.__init__(**state)  # type: ignore[misc]
 
     @property
-    def given_path(self) -> str:
-        """The path that was opened, absolute: the folder, or the file."""
-        return cast(str, self._state["path"])
-
-    @property
     def path(self) -> str:
         """The data file."""
         return self._source.path
+
+    @property
+    def files(self) -> list[str]:
+        """The data files, in the order of their records."""
+        return list(self._source.paths)
+
+    def file_of(self, index: SupportsIndex) -> tuple[str, int]:
+        """Return the data file that has a record, and the record's index in it.
+
+        Raises:
+            IndexError: there is no such record.
+        """
+        return self._source.file_of(self._checked(index))
+
+    @property
+    def layout(self) -> str | None:
+        """The layout of its samples, which "auto" has found; None: each record is a sample."""
+        return self._source.layout
 
     @property
     def located_by(self) -> str:
@@ -155,18 +180,25 @@ class Records(Sequence[bytes]):
     def __len__(self) -> int:
         return self._source.count
 
-    @overload
-    def __getitem__(self, index: SupportsIndex) -> bytes: ...
+    @overload  # an array has __index__ as well
+    def __getitem__(self, index: SupportsIndex) -> bytes: ...  # type: ignore[overload-overlap]
     @overload
     def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: SupportsIndex | slice) -> bytes | list[bytes]:
+    @overload
+    def __getitem__(self, index: list[int] | npt.NDArray[Any]) -> View: ...
+    def __getitem__(self, index: Any) -> bytes | list[bytes] | View:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
             if step == 1 and start < stop:
                 return self._routes.slices.read(start, stop)
             indices = np.arange(start, stop, step, dtype=np.int64).astype(np.uint64)
             return list(self._routes.streamed(indices))
-        at, count = operator.index(index), self._source.count
+        try:
+            at, count = operator.index(index), self._source.count
+        except TypeError:
+            if not isinstance(index, INDICES):
+                raise
+            return self.subset(index)
         at = at + count if at < 0 else at
         if not 0 <= at < count:
             raise IndexError(f"{self.path}: record {index} of {count}")
@@ -180,11 +212,15 @@ class Records(Sequence[bytes]):
             IndexError: there is no such record.
             OSError, Error: the tree cannot be read, or the file has moved on.
         """
+        return self._source.key(self._checked(index))
+
+    def _checked(self, index: SupportsIndex) -> int:
+        """Return an index from the beginning; IndexError: there is no such record."""
         at, count = operator.index(index), self._source.count
         at = at + count if at < 0 else at
         if not 0 <= at < count:
             raise IndexError(f"{self.path}: record {index} of {count}")
-        return self._source.key(at)
+        return at
 
     def index_of(self, key: bytes) -> int:
         """Return the record of a key; of a key with many values, that of the first.
@@ -209,7 +245,7 @@ class Records(Sequence[bytes]):
         return self._source.groups
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._routes.streamed(np.arange(len(self), dtype=np.uint64))
+        return self._routes.streamed(np.arange(self._source.count, dtype=np.uint64))
 
     def read(self, indices: npt.ArrayLike) -> Batch:
         """Read records, all requests in flight at once, each byte of the file at most once.
@@ -233,58 +269,6 @@ class Records(Sequence[bytes]):
             OSError, Error: the file cannot be read, or has moved on.
         """
         return self.begin(indices).batch() if self._routes.kept else self._routes.read(indices)
-
-    def values(self, indices: npt.ArrayLike) -> Iterator[bytes]:
-        """Iterate over values of records, as bytes of their own, one made after another.
-
-        They are read as ``read`` does it, but values that the page cache holds are copied from
-        there straight into each object, when it is asked for: a caller that drops each value
-        before the next has both in a core's cache. A copy of the file in memory (``readahead``)
-        would spare nothing of that, so these calls do not bring one about.
-
-        Args:
-            indices: as for ``read``.
-
-        Returns:
-            An iterator in the order asked, for one thread. Once a writer has moved the file on, it
-            raises ``Error`` instead of handing out more.
-
-        Raises:
-            IndexError: an index out of range.
-            OSError, Error: the file cannot be read, or has moved on.
-        """
-        return self.begin_values(indices).values()
-
-    def batches(
-        self,
-        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
-        batch_size: int | None = None,
-        *,
-        ahead: int = 1,
-    ) -> Iterator[Batch]:
-        """Read one batch after another, the next ones while one is used.
-
-            for batch in recs.batches(rng.permutation(len(recs)), 256):
-
-        A batch read alone ends with a few requests in flight, and begins with none. An order that
-        is given as a whole is read as such from the first request on (``expect``).
-
-        Args:
-            wanted: indices of each batch, as ``read`` takes them, asked for as they are needed;
-                with ``batch_size`` those of all, shape (n,).
-            batch_size: records of a batch; the last one may have fewer.
-            ahead: batches under way beside the one handed out.
-
-        Yields:
-            The batch that ``read`` gives for each. It stays valid.
-
-        Raises:
-            ValueError: ``ahead`` or ``batch_size`` is below 1. Else as ``read``, when the
-                batch's turn has come, or, for its indices, when it is begun.
-        """
-        each, known = cut(wanted, batch_size)
-        self.expect(known)
-        return (one.batch() for one in read_ahead(self.begin, each, ahead))
 
     def expect(self, records: int) -> None:
         """Say how many records will be read at random, by whatever calls.
@@ -337,3 +321,18 @@ class Records(Sequence[bytes]):
 
 def _facts(records: Records) -> ledger.Facts:
     return ledger.Facts("Records", records.path, records.choice.engine, records.located_by)
+
+
+def open_records(source: Paths | Samples[Any, Any], **options: Any) -> Samples[Any, Any]:
+    """Open the records of one path, or of several; return open ones as they are.
+
+    Raises:
+        ValueError: options for open records.
+        TypeError: ``source`` is none of these.
+        OSError, Error: as ``Records``.
+    """
+    if not isinstance(source, Samples):
+        return Records(source, **options)
+    if options:
+        raise ValueError(f"{', '.join(options)}: of Records that are not open yet")
+    return source

@@ -16,6 +16,7 @@ import hashlib
 import os
 import socket
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,6 +69,20 @@ class FileIdentity:
             status.st_ino,
             _host(),
             status.st_size,
+        )
+
+    @classmethod
+    def joined(cls, files: Sequence[FileIdentity]) -> FileIdentity:
+        """Return the identity of several files that are read as one, in this order."""
+        told = [(one.ino, one.size, one.mtime_ns) for one in files]
+        mark = hashlib.blake2b(repr(told).encode(), digest_size=8).digest()
+        return cls(
+            max(one.mtime_ns for one in files),
+            max(one.ctime_ns for one in files),
+            files[0].dev,
+            int.from_bytes(mark, "little") >> 1,  # as inodes are, below 2**63
+            files[0].host,
+            sum(one.size or 0 for one in files),
         )
 
     @classmethod

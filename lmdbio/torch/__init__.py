@@ -1,6 +1,6 @@
 """torch: Records as PyTorch's data sets, in orders that resume exactly after an interruption.
 
-Uses ``records``, ``reader``, ``cache``, ``planning``, ``machine``, ``observe``, ``remote`` and
+Uses ``records``, ``reader``, ``cache``, ``planning``, ``provenance``, ``machine``, ``observe`` and
 ``batch``; torch itself only where it must be subclassed.
 
     Dataset          map-style; a batch of indices is one read, all requests in flight

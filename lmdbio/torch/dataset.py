@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from typing import Any, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy.typing as npt
 import torch
@@ -13,40 +12,43 @@ import torch.utils.data
 from torch.utils.data import default_collate, get_worker_info
 
 from lmdbio.planning.order import Epoch
+from lmdbio.provenance import Paths
 from lmdbio.records.ahead import read_ahead
-from lmdbio.records.joined import JoinedRecords, open_records
 from lmdbio.records.pending import Pending
-from lmdbio.records.records import Records
+from lmdbio.records.records import open_records
+from lmdbio.records.samples import Samples
 from lmdbio.torch.resume import (
-    NAMES,
     Communicator,
     EpochCursor,
     EpochSlice,
     State,
     resolve_rank,
+    whole_state,
     worker,
 )
 
-__all__ = ["AHEAD", "Dataset", "IterableDataset", "Paths", "Source"]
+if TYPE_CHECKING:
+    from lmdbio.planning.mix import MixOrder
 
-Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-Source = Records | JoinedRecords
+__all__ = ["AHEAD", "Dataset", "IterableDataset"]
+
 
 #: Batches that are read and nobody has asked for, beside those that threads work at.
 AHEAD = 2
 
 
 class Dataset(torch.utils.data.Dataset[Any]):
-    """A map-style data set; its sample i is record i.
+    """A map-style data set; its sample i is record i, or what a layout says (``Records``).
 
     A DataLoader that asks for whole batches (``__getitems__``, as all since torch 2.0 do) has each
     read at once: sorted, coalesced, all requests in flight. It can be pickled, and used in workers
     that are forked or spawned.
 
     Args:
-        source: one path or several, as ``Records`` takes them, or ``Records`` that are open.
+        source: one path or several, as ``Records`` takes them, or ``Records`` that are open, or a
+            view of such (``Records.split``), or a ``Mix``.
         transform: makes a sample of a value; with ``keys``, of a key and a value. None: the value,
-            or the pair.
+            or the pair. Where samples are of several records, value and key are tuples.
         keys: hand out the keys as well.
         buffers: values are memoryviews, lent without a copy, instead of bytes. They may be kept.
             (torch's ``default_collate`` takes them for sequences of numbers.)
@@ -55,7 +57,7 @@ class Dataset(torch.utils.data.Dataset[Any]):
 
     def __init__(
         self,
-        source: Paths | Source,
+        source: Paths | Samples[Any, Any],
         transform: Callable[..., Any] | None = None,
         *,
         keys: bool = False,
@@ -69,10 +71,15 @@ class Dataset(torch.utils.data.Dataset[Any]):
     def __len__(self) -> int:
         return len(self.records)
 
+    @property
+    def mixing(self) -> MixOrder | None:
+        """The order of all epochs, where the source is a ``Mix``."""
+        return self.records.mixing
+
     def __getitem__(self, index: SupportsIndex) -> Any:
         value = self.records[index]
         try:
-            return self._sample(index, memoryview(value) if self.buffers else value)
+            return self._sample(index, _lent(value) if self.buffers else value)
         except StopIteration as error:
             raise RuntimeError(f"the transform raised StopIteration for sample {index}") from error
 
@@ -112,6 +119,11 @@ class Dataset(torch.utils.data.Dataset[Any]):
             self.records.close()
 
 
+def _lent(value: Any) -> Any:
+    """Return a memoryview of a value, or of each in a tuple."""
+    return tuple(map(memoryview, value)) if isinstance(value, tuple) else memoryview(value)
+
+
 class IterableDataset(torch.utils.data.IterableDataset[Any]):
     """Batches of samples, each rank's and each worker's own, read ahead.
 
@@ -134,7 +146,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
 
     def __init__(
         self,
-        source: Paths | Source,
+        source: Paths | Samples[Any, Any],
         batch_size: int = 1,
         *,
         transform: Callable[..., Any] | None = None,
@@ -162,6 +174,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
             drop_last=drop_last,
             even=even,
             rank=resolve_rank(rank, ranks, comm),
+            mix=self.dataset.mixing,
         )
         # Epoch, samples used of it, and whether that was said: workers that stay from epoch to
         # epoch see it here.
@@ -230,7 +243,7 @@ class IterableDataset(torch.utils.data.IterableDataset[Any]):
         Raises:
             ValueError: it is of other data, or of another seed.
         """
-        whole = {name: state[name] for name in NAMES if name in state}
+        whole = whole_state(state)
         if whole.get("seed", self._cursor.seed) != self._cursor.seed:
             seed = self._cursor.seed
             raise ValueError(

@@ -14,14 +14,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 from lmdbio.errors import Error
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.order import Steps
 from lmdbio.planning.stepped import SteppedEpochs
+from lmdbio.provenance import Paths, as_given
 from lmdbio.reader.reader import Reader
-from lmdbio.remote import absolute
+from lmdbio.records.samples import Samples
 from lmdbio.torch.decoding import NOTHING, DecodedBatches
 from lmdbio.torch.resume import EpochCursor, EpochSlice
 
@@ -33,18 +34,22 @@ READER_WORDS = (
     "db",
     "depth",
     "gap_bytes_max",
+    "layout",
     "memory_bytes_max",
     "mode",
     "order",
     "provenance",
     "ranks_per_node",
     "request_bytes_max",
+    "skip",
     "slots",
 )
 
 
-def joint_path(source: object, assignment: str, options: Mapping[str, Any], *, keys: bool) -> str:
-    """Return the path of the file that ranks are to keep together, from the root folder on.
+def joint_path(
+    source: object, assignment: str, options: Mapping[str, Any], *, keys: bool
+) -> str | tuple[str, ...]:
+    """Return the path of the data set that ranks are to keep together, from the root folder on.
 
     It is opened again after a jump, whatever folder the process is in then.
 
@@ -54,9 +59,9 @@ def joint_path(source: object, assignment: str, options: Mapping[str, Any], *, k
     Raises:
         ValueError: for words of a Loader that a Reader inside does not go with.
     """
-    together = "cache= with comm=: the ranks keep one file together, in a Reader"
-    if not isinstance(source, (str, os.PathLike)):
-        raise ValueError(f"{together}: give its path, not several, and no Records that are open")
+    together = "cache= with comm=: the ranks keep the data set together, in a Reader"
+    if isinstance(source, Samples):
+        raise ValueError(f"{together}: give its path, and no Records that are open")
     if keys:
         raise ValueError(f"{together}, which brings values alone: keys=True does not go with it")
     if assignment != "strided":
@@ -68,7 +73,7 @@ def joint_path(source: object, assignment: str, options: Mapping[str, Any], *, k
     if others:
         known = ", ".join(READER_WORDS)
         raise ValueError(f"{together}: it has no {', '.join(others)}; it has {known}")
-    return absolute(os.fsdecode(source))
+    return as_given(cast(Paths, source), absolute=True)
 
 
 class JointBatches:
@@ -77,7 +82,7 @@ class JointBatches:
     Each epoch is begun by all ranks alike, so that all go on with a Reader, or make a new one.
 
     Args:
-        path: of the file.
+        path: of the data set.
         open_reader: makes a Reader, given ``start``, ``shuffle`` and ``seed``. Collective.
         decode: makes the ``DecodedBatches`` of a Reader, given its ``rows``.
         shuffle, drop_last, even: of all epochs.
@@ -86,7 +91,7 @@ class JointBatches:
 
     def __init__(
         self,
-        path: str,
+        path: str | tuple[str, ...],
         open_reader: Callable[..., Reader],
         decode: Callable[..., DecodedBatches],
         *,

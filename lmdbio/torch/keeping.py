@@ -16,17 +16,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from lmdbio.cache import CacheFile, claim, room_on_disk, state_of
 from lmdbio.machine.budget import available_bytes
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder, home_holder
 from lmdbio.reader.caching import AUTO_PART, FOLDER_VARIABLE, choose_cache
-from lmdbio.records.joined import JoinedRecords
 from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
 from lmdbio.records.records import Records
+from lmdbio.records.samples import Samples
 
 __all__ = ["ASSIGNMENTS", "Keeping", "as_cache", "from_root", "keep_part", "refuse_words"]
 
@@ -90,14 +88,14 @@ def refuse_words(source: object, options: Mapping[str, Any]) -> None:
     Args:
         options: of ``Records``.
     """
-    if isinstance(source, (Records, JoinedRecords)):
+    if isinstance(source, Samples):
         raise ValueError("cache: of Records that are not open yet; others may read these")
     if options.get("readahead"):
         raise ValueError("readahead=True keeps the whole file: a cache does not go with it")
 
 
 def keep_part(
-    records: Records | JoinedRecords,
+    records: Samples[Any, Any],
     cache: Cache | str | None,
     assignment: str,
     rank: tuple[int, int],
@@ -117,34 +115,28 @@ def keep_part(
     """
     if cache is None:
         return Keeping(Reason("keyword", "no process keeps what it has read"), None)
+    assert isinstance(records, Records)  # refuse_words
     number, ranks = rank
     if not 0 <= number < ranks:
         raise ValueError(f"there is no rank {number} of {ranks}")
     here = _processes_here(ranks)
-    files = records.parts if isinstance(records, JoinedRecords) else [records]
-    wish = choose_cache(cache, nodes=-(-ranks // here), is_shared=all(map(is_far, files)))
+    wish = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
     is_dealt = assignment == "local" and ranks > 1
     if wish.cache is None and not is_dealt:
         return Keeping(wish.reason, None)
-    homes = [even_homes(file, ranks) for file in files]
-    all_homes = np.concatenate([one.records for one in homes])
-    holder = home_holder(all_homes) if is_dealt else None
+    homes = even_homes(records, ranks)
+    # A sample of several records is where its first one is.
+    holder = home_holder(homes.records[:: records._source.columns]) if is_dealt else None
     if wish.cache is None:
         return Keeping(wish.reason, holder)
-    needs = [len(one.kept(number)) << one.grains.bits for one in homes]
-    room = min(_room(cache, min(sum(needs), _asked(cache)), here, records.path), sum(needs))
+    need = len(homes.kept(number)) << homes.grains.bits
+    room = min(_room(cache, min(need, _asked(cache)), here, records.path), need)
     disk = _Disk.of(cache, number, ranks, here)
-    kept = []
-    for file, one, need in zip(files, homes, needs, strict=True):
-        share = need / max(1, sum(needs))
-        cache_file, disk_room = (None, 0) if disk is None else disk.take(file, share)
-        memory = room * need // max(1, sum(needs))
-        kept.append(keep(file, one, number, memory, cache_file, disk_room))
-    text = _told(kept, sum(one.grains.used_bytes for one in homes))
+    cache_file, disk_room = (None, 0) if disk is None else disk.take(records)
+    kept = keep(records, homes, number, room, cache_file, disk_room)
     if isinstance(cache, Cache) and cache.warm == "preload":
-        for part in kept:
-            part.preload()
-    return Keeping(Reason("keyword", text), holder)
+        kept.preload()
+    return Keeping(Reason("keyword", _told(kept, homes.grains.used_bytes)), holder)
 
 
 class _Disk(NamedTuple):
@@ -171,40 +163,35 @@ class _Disk(NamedTuple):
         bytes_asked = None if asked is None else int(asked)
         return cls(Path(named), bytes_asked, number, ranks, here) if named else None
 
-    def take(self, records: Records, share: float) -> tuple[CacheFile | None, int]:
-        """Take a cache file for a part of a data file, and return it with the room that it has.
-
-        Args:
-            records: of the data file.
-            share: of this process's room, 0..1.
+    def take(self, records: Records) -> tuple[CacheFile | None, int]:
+        """Take a cache file for a part of a data set, and return it with the room that it has.
 
         Raises:
             OSError: the folder is not there, or cannot be written to.
             Error: the data file was written to.
         """
         source = records._source
-        state = state_of(source.path, source.pages, source.meta)
+        state = state_of(source)
         file = claim(self.folder, state, self.number, self.ranks, is_alone=self.here == 1)
         if file is None:
             return None, 0
         try:
-            return file, room_on_disk(file, self.asked, self.here, share)
+            return file, room_on_disk(file, self.asked, self.here)
         except BaseException:
             file.close()
             raise
 
 
-def _told(kept: list[KeptGrains], whole: int) -> str:
+def _told(kept: KeptGrains, whole: int) -> str:
     """Return what a process keeps of so many bytes, in words."""
-    held = sum(one.kept_bytes for one in kept)
-    memory, disk = (sum(one.tier_bytes[tier] for one in kept) for tier in range(2))
+    memory, disk = kept.tier_bytes
     where = [f"{memory >> 20} in memory"] if memory and disk else ["in memory"] if memory else []
     if disk:
         where.append(f"{disk >> 20} on a disk" if memory else "on a disk")
-        if all(one.is_on_disk for one in kept):
+        if kept.is_on_disk:
             where[-1] += " (an earlier job has left them there)"
     places = ", ".join(where) or "for there is no room"
-    return f"this process keeps {held >> 20} of {whole >> 20} MiB, {places}"
+    return f"this process keeps {kept.kept_bytes >> 20} of {whole >> 20} MiB, {places}"
 
 
 def _processes_here(ranks: int) -> int:

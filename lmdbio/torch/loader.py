@@ -16,9 +16,11 @@ from lmdbio.machine.choice import Reason
 from lmdbio.observe.stats import Stats
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder
+from lmdbio.provenance import Paths
 from lmdbio.reader.reader import Reader
+from lmdbio.records.samples import Samples
 from lmdbio.system.warn import warn
-from lmdbio.torch.dataset import AHEAD, Dataset, Paths, Source
+from lmdbio.torch.dataset import AHEAD, Dataset
 from lmdbio.torch.decoding import DecodedBatches, Decoder
 from lmdbio.torch.joint import JointBatches, JointEpoch, joint_path
 from lmdbio.torch.keeping import as_cache, from_root, keep_part, refuse_words
@@ -104,7 +106,7 @@ class Loader:
 
     def __init__(
         self,
-        source: Paths | Source,
+        source: Paths | Samples[Any, Any],
         batch_size: int = 1,
         *,
         transform: Callable[..., Any] | None = None,
@@ -154,7 +156,10 @@ class Loader:
         try:
             if self._joint is None:
                 self._kept, holder = keep_part(self.dataset.records, cache, assignment, place)
-            self._cursor = EpochCursor(count, batch_size, rank=place, holder=holder, **order)
+            mix = None if self._joint is not None else self.dataset.mixing
+            self._cursor = EpochCursor(
+                count, batch_size, rank=place, holder=holder, mix=mix, **order
+            )
         except BaseException:
             self.close()
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from torch.utils.data import get_worker_info
 
 from lmdbio.planning.dealt import Holder, deal_steps
 from lmdbio.planning.order import I64, Epoch, Shard
+
+if TYPE_CHECKING:
+    from lmdbio.planning.mix import MixEpoch, MixOrder
 
 __all__ = [
     "NAMES",
@@ -23,6 +26,7 @@ __all__ = [
     "EpochSlice",
     "resolve_rank",
     "state_of",
+    "whole_state",
     "worker",
 ]
 
@@ -82,6 +86,10 @@ class EpochCursor:
 
     Args:
         holder: which rank holds each of some samples; None: ranks take what is theirs strided.
+        mix: the order of a ``Mix``, whose places are the samples then; None: there is none.
+
+    Raises:
+        ValueError: values that make no sense, or a mix is to be shuffled.
 
     Attributes:
         epoch, used: where the next iteration begins.
@@ -98,7 +106,11 @@ class EpochCursor:
         even: bool,
         rank: tuple[int, int],
         holder: Holder | None = None,
+        mix: MixOrder | None = None,
     ) -> None:
+        if mix is not None and shuffle:
+            raise ValueError("a Mix has an order of its own: give it seed=, and not shuffle= here")
+        self._mix = mix
         self.count, self.seed, self.shuffle = count, operator.index(seed), bool(shuffle)
         self.epoch = self.used = 0
         self._batch_size, self._rank, self._holder = batch_size, rank, holder
@@ -109,8 +121,11 @@ class EpochCursor:
         """Return the rest of an epoch; None: of the next one."""
         number, used = self.epoch if epoch is None else epoch, self.used if used is None else used
         rank, ranks = self._rank
+        order: Epoch | MixEpoch = Epoch(self.count, self.seed if self.shuffle else None, number)
+        if self._mix is not None:
+            order = self._mix.epoch(number)
         return EpochSlice(
-            Epoch(self.count, self.seed if self.shuffle else None, number),
+            order,
             Shard(
                 self.count,
                 self._batch_size,
@@ -131,7 +146,9 @@ class EpochCursor:
 
     def state(self, epoch: int, used: int) -> State:
         """Return the state after ``used`` samples of an epoch, over all ranks."""
+        mix = {} if self._mix is None else {"mix": self._mix.signature}
         return {
+            **mix,
             "lmdbio": STATE_VERSION,
             "count": self.count,
             "shuffle": self.shuffle,
@@ -163,6 +180,11 @@ class EpochCursor:
                 raise ValueError(
                     f"the state was saved with {name} {state[name]}, and it is {known} here"
                 )
+        mix = None if self._mix is None else self._mix.signature
+        if state.get("mix") != mix:
+            raise ValueError(
+                f"the state was saved with mix {state.get('mix')}, and it is {mix} here"
+            )
         epoch, used = int(state["epoch"]), int(state["used"])
         Epoch(self.count, None, epoch)
         Shard(self.count, 1, used=used)
@@ -176,7 +198,9 @@ class EpochSlice:
         holder: as for ``EpochCursor``.
     """
 
-    def __init__(self, epoch: Epoch, shard: Shard, holder: Holder | None = None) -> None:
+    def __init__(
+        self, epoch: Epoch | MixEpoch, shard: Shard, holder: Holder | None = None
+    ) -> None:
         self.epoch, self.shard, self._holder = epoch, shard, holder
         self._batches = shard.batches
         self._drawn = range(0), np.empty(0, np.int64)  # steps, and their samples
@@ -211,6 +235,7 @@ class EpochSlice:
         """Return the samples of steps that follow one another, joined."""
         if self._holder is None:
             return self.epoch.samples(self.shard.run(steps))
+        assert isinstance(self.epoch, Epoch)  # nobody holds samples of a mix
         return np.concatenate(deal_steps(self.epoch, self.shard, steps, self._holder))
 
     def state(self, cursor: EpochCursor, steps: int) -> State:
@@ -218,6 +243,11 @@ class EpochSlice:
         if steps >= len(self.shard):
             return cursor.state(self.epoch.number + 1, 0)
         return cursor.state(self.epoch.number, self.shard.used_after(steps))
+
+
+def whole_state(state: Mapping[str, Any]) -> State:
+    """Return the parts of a state that say nothing of one worker or one iteration."""
+    return {name: state[name] for name in (*NAMES, "mix") if name in state}
 
 
 def state_of(state: Mapping[str, Any]) -> State:
@@ -240,7 +270,7 @@ def state_of(state: Mapping[str, Any]) -> State:
         raise ValueError("there is no state of lmdbio's in it")
     # A sampler's iteration knows more than the sampler; of workers, each knows its own steps.
     first = next((one for one in found if "ended" in one), found[0])
-    told: State = {name: first[name] for name in NAMES}
+    told = whole_state(first)
     done = min((one["step"] for one in found if "step" in one), default=0)
     if first.get("ended") or ("steps" in first and done >= first["steps"]):
         return {**told, "epoch": told["epoch"] + 1, "used": 0}

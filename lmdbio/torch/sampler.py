@@ -22,7 +22,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
     DataLoader, whose workers run ahead, say ``state_dict(batches)``.
 
     Args:
-        source: the data set, or how many samples it has.
+        source: the data set, a ``Mix``, or how many samples there are.
         batch_size: of a rank.
         shuffle: another order each epoch.
         seed: of these orders; the same on all ranks.
@@ -59,6 +59,7 @@ class BatchSampler(torch.utils.data.Sampler[list[int]]):
             drop_last=drop_last,
             even=even,
             rank=resolve_rank(rank, ranks, comm),
+            mix=getattr(source, "mixing", None),
         )
         self._latest: Indices | None = None
 

@@ -39,7 +39,7 @@ def readers() -> dict[str, Callable[[Path], Any]]:
 
     return {
         "records": lmdbio.Records,
-        "joined": lambda path: lmdbio.JoinedRecords([path]),
+        "joined": lambda path: lmdbio.Records([path, path]),
         "demanded": lambda path: lmdbio.Records(path, locate="provenance"),
         **{
             f"reader-{mode}": reader(mode) for mode in ("auto", "LMDB", "LMM", "LMM-DM", "LMM-DIO")

@@ -82,6 +82,13 @@ def test_loaders_whose_ranks_keep_the_file_together_have_the_batches_of_any_othe
     assert "cases" in mpi.run(ranks, "loading.py", mixed, fixed, tiny, few(mpi, 6))
 
 
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_all_ranks_have_the_samples_of_a_layout(
+    mpi: launch.Mpi, ranks: int, tmp_path: Path
+) -> None:
+    assert "samples of all ranks" in mpi.run(ranks, "layouts.py", tmp_path)
+
+
 def test_such_loaders_have_them_on_nodes_that_mpi_itself_makes(
     mpi: launch.Mpi, nodes_of_its_own: dict[str, str], mixed: Path, fixed: Path
 ) -> None:

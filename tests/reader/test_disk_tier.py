@@ -457,8 +457,10 @@ def test_a_file_in_which_nothing_was_kept_is_removed(path: Path, folder: Path) -
 
 def test_a_taken_file_is_not_another_jobs(path: Path, folder: Path) -> None:
     from lmdbio.cache import SourceState
+    from lmdbio.system.file_identity import FileIdentity
 
-    state = SourceState.of(str(path / "data.mdb"), (path / "data.mdb").stat(), b"metas")
+    file = path / "data.mdb"
+    state = SourceState.of([str(file)], FileIdentity.of(file.stat()), b"metas")
     one, two = CacheFile.take(folder, state), CacheFile.take(folder, state)
     assert one.path != two.path
     one.close()

@@ -38,7 +38,7 @@ def test_what_cannot_be_cut_is_refused(wanted: object, size: object, error: type
         cut(wanted, size)  # type: ignore[arg-type]
 
 
-def test_records_and_joined_records_take_an_order(tmp_path) -> None:
+def test_records_of_one_file_and_of_several_take_an_order(tmp_path) -> None:
     values = [b"%05d" % i for i in range(300)]
     for name in "ab":
         env = databases.open_writable(tmp_path / name, 1)
@@ -46,12 +46,12 @@ def test_records_and_joined_records_take_an_order(tmp_path) -> None:
         databases.write(env, ((b"%05d" % i, value) for i, value in enumerate(half)))
         env.close()
     order = np.random.default_rng(1).permutation(300)
-    with lmdbio.JoinedRecords([tmp_path / "a", tmp_path / "b"]) as records:
+    with lmdbio.Records([tmp_path / "a", tmp_path / "b"]) as records:
         found = [bytes(view) for batch in records.batches(order, 32) for view in batch]
         assert found == [values[i] for i in order]
         with pytest.raises(ValueError, match="batch_size"):
             records.batches(order, 0)
-        for part in records.parts:
-            own = np.random.default_rng(2).permutation(150)
-            batches = list(part.batches(own, 40, ahead=3))
-            assert [len(batch) for batch in batches] == [40, 40, 40, 30]
+    with lmdbio.Records(tmp_path / "b") as one:
+        own = np.random.default_rng(2).permutation(150)
+        batches = list(one.batches(own, 40, ahead=3))
+        assert [len(batch) for batch in batches] == [40, 40, 40, 30]

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 import lmdbio
-from lmdbio import JoinedRecords, Records
-from lmdbio.records.joined import open_records
+from lmdbio import Records
+from lmdbio.convert.convert import convert
+from lmdbio.records.records import open_records
 from tests.support import databases
 
 COUNTS = (40, 0, 7, 300)
@@ -46,7 +47,7 @@ def values() -> list[bytes]:
 
 
 def test_it_is_the_sequence_of_all(paths: list[Path], values: list[bytes]) -> None:
-    with JoinedRecords(paths) as joined:
+    with Records(paths) as joined:
         assert len(joined) == len(values)
         assert list(joined) == values
         for i in (0, 39, 40, 46, 47, -1, -len(values)):
@@ -65,7 +66,7 @@ def test_batches_of_all_files_come_in_the_order_asked(
     paths: list[Path], values: list[bytes], seed: int
 ) -> None:
     draw = np.random.default_rng(seed)
-    with JoinedRecords(paths) as joined:
+    with Records(paths) as joined:
         wanted = [draw.integers(-len(values), len(values), draw.integers(0, 90)) for _ in range(8)]
         for indices, batch in zip(wanted, joined.batches(wanted), strict=True):
             expected = [values[i] for i in indices]
@@ -80,10 +81,9 @@ def test_batches_of_all_files_come_in_the_order_asked(
 
 
 def test_a_batch_is_a_sequence(paths: list[Path], values: list[bytes]) -> None:
-    with JoinedRecords(paths) as joined:
+    with Records(paths) as joined:
         batch = joined.read([0, 45, 46])
         assert bytes(batch[-1]) == values[46]
-        assert list(map(bytes, batch[1:])) == values[45:47]
         assert len(joined.read([])) == 0
         for bad in (3, -4):
             with pytest.raises(IndexError):
@@ -98,7 +98,7 @@ def test_it_is_pickled_by_its_paths(
     paths: list[Path], values: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(paths[0].parent)
-    with JoinedRecords([path.name for path in paths]) as joined:
+    with Records([path.name for path in paths]) as joined:
         told = pickle.dumps(joined)
     monkeypatch.chdir("/")
     with pickle.loads(told) as again:
@@ -106,7 +106,7 @@ def test_it_is_pickled_by_its_paths(
 
 
 def test_a_child_process_reads_it(paths: list[Path], values: list[bytes]) -> None:
-    with JoinedRecords(paths) as joined:
+    with Records(paths) as joined:
         joined.read([1, 50])
         child = os.fork()
         if not child:
@@ -116,38 +116,122 @@ def test_a_child_process_reads_it(paths: list[Path], values: list[bytes]) -> Non
         assert os.waitpid(child, 0)[1] == 0
 
 
-def test_the_budget_is_shared(paths: list[Path]) -> None:
-    budgets = []
-    with JoinedRecords(paths, memory_bytes_max=1 << 20) as joined:
-        budgets = [part._state["memory_bytes_max"] for part in joined.parts]
-    assert sum(budgets) <= 1 << 20
-
-
 def test_nothing_stays_open_when_one_cannot_be(paths: list[Path], tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir())), threading.active_count()
     with pytest.raises(FileNotFoundError, match="nowhere"):
-        JoinedRecords([*paths, tmp_path / "nowhere"])
+        Records([*paths, tmp_path / "nowhere"])
     assert (len(list(Path("/proc/self/fd").iterdir())), threading.active_count()) == before
 
 
 def test_what_was_closed_says_so(paths: list[Path]) -> None:
-    joined = JoinedRecords(paths)
+    joined = Records(paths)
     joined.close()
     joined.close()
     with pytest.raises(lmdbio.Error, match="closed"):
         joined.read([0])
 
 
-def test_paths_are_a_list_of_them(paths: list[Path]) -> None:
-    with pytest.raises(ValueError, match="nothing to join"):
-        JoinedRecords([])
-    with pytest.raises(TypeError, match="several paths"):
-        JoinedRecords(str(paths[0]))
+def test_each_record_is_of_a_file(paths: list[Path]) -> None:
+    with Records(paths) as joined, Records(paths[0]) as one:
+        assert joined.files == [str(path / "data.mdb") for path in paths]
+        assert joined.file_of(39) == (str(paths[0] / "data.mdb"), 39)
+        assert joined.file_of(40) == (str(paths[2] / "data.mdb"), 0)
+        assert joined.file_of(-1) == (str(paths[2] / "data.mdb"), 6)
+        assert one.file_of(-1) == (one.files[0], 39) == (one.path, 39)
+
+
+def test_keys_lead_to_records_of_the_first_file_that_has_them(paths: list[Path]) -> None:
+    with Records(paths) as joined:
+        assert [joined.key(i) for i in (0, 46, 47)] == [b"00000000", b"00000006", b"00000000"]
+        assert joined.index_of(b"00000006") == 6 and joined.index_of(b"00000100") == 147
+        with pytest.raises(KeyError, match="00000400"):
+            joined.index_of(b"00000400")
+        assert len(joined.groups) == len(joined) and joined.groups[46] == range(46, 47)
+
+
+def test_records_as_they_were_put_are_so_in_each_file(tmp_path: Path) -> None:
+    made = []
+    for file in range(3):
+        made.append(tmp_path / f"shard{file}")
+        with databases.open_writable(made[-1], 1) as env:
+            databases.write(env, [(b"%d" % i, b"%d/%d" % (file, i)) for i in range(12)])
+    with Records(made, order="insertion") as joined:
+        assert list(joined) == [b"%d/%d" % (file, i) for file in range(3) for i in range(12)]
+        assert [joined.key(i) for i in (2, 11, 14)] == [b"2", b"11", b"2"]
+        assert joined.index_of(b"10") == 10
+        assert joined.groups[14] == range(14, 15) or len(joined.groups) == 36
+    for path in made[::2]:
+        convert(path)
+    with Records(made, order="insertion") as joined:
+        assert joined.located_by == "scan" and joined[35] == b"2/11"
+    convert(made[1])
+    with Records(made, locate="provenance") as joined:
+        assert joined.located_by == "provenance" and sorted(joined[:12]) == sorted(
+            b"0/%d" % i for i in range(12)
+        )
+
+
+def test_folders_and_patterns_name_several_files(tmp_path: Path) -> None:
+    names = ["s/a2.lmdb", "s/a10.lmdb", "s/b.aselmdb", "s/deep/er/data.mdb", "s/d.lmdb/data.mdb"]
+    for name in names:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        single = path.name != "data.mdb"
+        place = path if single else path.parent
+        with databases.open_writable(place, 1, subdir=not single, map_size=1 << 20) as env:
+            databases.write(env, [(b"key", name.encode())])
+    (tmp_path / "s" / "notes.txt").write_text("no database")
+    expected = [name.encode() for name in (names[0], names[1], names[2], names[4], names[3])]
+    assert list(Records(tmp_path / "s")) == expected
+    assert list(Records(f"{tmp_path}/s/a*.lmdb")) == expected[:2]
+    assert list(Records(f"{tmp_path}/**/data.mdb")) == expected[3:]
+    assert list(Records([tmp_path / "s" / "b.aselmdb", f"{tmp_path}/s/a?.lmdb"])) == [
+        expected[2],
+        expected[0],
+    ]
+    with pytest.raises(FileNotFoundError, match="nothing has such a name"):
+        Records(f"{tmp_path}/s/c*.lmdb")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no data\.mdb, and holds none"):
+        Records(tmp_path / "empty")
+
+
+@pytest.mark.parametrize(
+    ("source", "error", "told"),
+    [([], ValueError, "empty list"), (b"path", TypeError, "path or a list"),
+     ([b"path"], TypeError, "path or a list"), (7, TypeError, "path or a list"),
+     ([[]], TypeError, "path or a list")],
+)  # fmt: skip
+def test_other_sources_are_refused(source: object, error: type, told: str) -> None:
+    with pytest.raises(error, match=told):
+        Records(source)  # type: ignore[arg-type]
+
+
+def test_a_provenance_file_is_of_one_file(paths: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="name the folder"):
+        Records(paths, provenance=tmp_path / "one.prov")
+
+
+def test_a_writer_that_moves_a_file_on_is_an_error_that_names_it(tmp_path: Path) -> None:
+    made = [tmp_path / name for name in "abc"]
+    for path in made:
+        with databases.open_writable(path, 1) as env:
+            databases.write(env, [(b"%03d" % i, databases.value(i, 3000)) for i in range(60)])
+    with Records(made) as joined:
+        joined.read(np.arange(180))
+        with databases.open_writable(made[1], 1) as env:
+            for _ in range(3):
+                databases.write(env, [(b"new", b"value")])
+        assert joined[0] == databases.value(0, 3000) and joined[179] == databases.value(59, 3000)
+        with pytest.raises(lmdbio.Error, match=r"/b/data\.mdb: was written to since"):
+            joined[60]
+        with pytest.raises(lmdbio.Error, match=r"/b/data\.mdb: was written to since"):
+            joined.read([1, 61, 121])
 
 
 def test_what_is_open_is_taken_as_it_is(paths: list[Path]) -> None:
     with open_records(paths[0]) as one, open_records(paths[:2], depth=2) as two:
-        assert isinstance(one, Records) and isinstance(two, JoinedRecords)
+        assert len(one) == COUNTS[0] and len(two) == sum(COUNTS[:2])
         assert open_records(one) is one and open_records(two) is two
         with pytest.raises(ValueError, match="depth"):
             open_records(one, depth=2)

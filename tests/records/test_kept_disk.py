@@ -88,7 +88,7 @@ def opened(
     records = Records(path, **options)
     try:
         source = records._source
-        state = state_of(source.path, source.pages, source.meta)
+        state = state_of(source)
         file = claim(folder, state, part, parts, is_alone=parts == 1)
         return records, keep(records, even_homes(records, parts), part, memory, file, disk)
     except BaseException:
@@ -233,7 +233,8 @@ def test_any_part_and_rooms_give_the_same(
                     seed % 90
                 )
             for entry in find(Path(name)):
-                assert not entry.is_open and verify(entry.path)[1] == 0
+                # Without room on the disk nobody looks at what is there.
+                assert not entry.is_open and (not disk or verify(entry.path)[1] == 0)
                 for _ in range(flips):
                     flip(entry.path, chance.randrange(HEADER_BYTES, entry.path.stat().st_size))
 

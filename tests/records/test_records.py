@@ -423,7 +423,7 @@ def test_a_damaged_block_of_the_sidecar_harms_its_own_records_alone(tmp_path):
 def test_an_index_that_is_out_of_range_is_named_with_its_file(built, kind, wrong):
     path = built(next(case for case in PLAIN if case.name == "mixed"), 1)
     one = lmdbio.Records(path)
-    some = one if kind == "records" else lmdbio.JoinedRecords([path, path])
+    some = one if kind == "records" else lmdbio.Records([path, path])
     more = " and 1 more" if kind == "joined" else ""
     told = f"^{re.escape(one.path)}{more}: record {wrong} of {len(some)}$"
     for ask in (some.__getitem__, some.key, lambda index: some.read([0, index])):

@@ -93,7 +93,7 @@ def test_records_of_a_url_are_those_of_the_file(url: str, server: RangeServer) -
         assert [bytes(one) for one in batch] == [value(i) for i in chosen]
         assert records.key(9) == b"00000009" and records.index_of(b"00000011") == 11
         assert list(records) == [value(i) for i in range(COUNT)]
-        assert records.path == records.given_path == url
+        assert records.path == records.files[0] == url
         assert records.stats().requests
 
 

@@ -1,0 +1,115 @@
+#include "engine_buffered.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+#ifndef __GLIBC__
+/* musl has this call since 1.2.5, and a wheel for musl 1.2 must load with every 1.2. The kernel takes
+ * the offset in two words, of which a 64-bit one fills the first. */
+#define preadv2(fd, into, count, offset, flags)                                                   \
+    syscall(SYS_preadv2, fd, into, count, offset, 0L, flags)
+#ifndef RWF_NOWAIT
+#define RWF_NOWAIT 0x8 /* linux/fs.h */
+#endif
+#endif
+
+/* For shorter reads, to read shows whether the page cache holds them. */
+enum { ASK_FROM_BYTES = 16 << 10 };
+
+/* Bytes that populate() reads at a time where it must read, again and again into the same memory,
+ * which thus stays in a core's cache. */
+enum { POPULATE_BYTES = 1 << 20, SCRATCH_BYTES = 16 << 10 };
+
+/* Whether a read that would have waited has begun to fetch its bytes, as Linux does since 5.9:
+ * pages on their way count as cached. Seen once, it is believed. */
+static bool has_begun(lio_buffered *known, int fd, const lio_read *read)
+{
+    uint64_t cached = 0;
+    if (known->begins == 0)
+        known->begins = known->storage.disk &&
+                                lio_cached_bytes(fd, read->offset, read->length, &cached) &&
+                                cached >= read->needed
+                            ? 1
+                            : -1;
+    return known->begins > 0;
+}
+
+/* To ask the kernel takes as long as to copy a few pages, so where that is all it is not asked. */
+lio_cached lio_buffered_holds(lio_buffered *known, int fd, uint64_t offset, uint64_t length,
+                              bool is_asked)
+{
+    uint64_t begin, cached = 0;
+    if (atomic_load_explicit(&known->always_waits, memory_order_relaxed))
+        return LIO_CACHED_NOT;
+    if (length < ASK_FROM_BYTES && !is_asked)
+        return LIO_CACHED_BY_CALL;
+    /* Whole pages are counted, also those of which a few bytes are wanted. */
+    begin = lio_round_down(offset, (uint64_t)sysconf(_SC_PAGESIZE));
+    return lio_cached_bytes(fd, offset, length, &cached) && cached >= offset + length - begin
+               ? LIO_CACHED_BY_CALL
+               : LIO_CACHED_NOT;
+}
+
+/* Without O_DIRECT a read that would wait returns EAGAIN, or fewer bytes. Kernels and file
+ * systems that do not know the flag refuse; then the threads do the work. */
+lio_cached lio_buffered_try(lio_buffered *known, int fd, const lio_read *read,
+                            const struct iovec *into, int count)
+{
+    ssize_t got;
+    if (atomic_load_explicit(&known->always_waits, memory_order_relaxed))
+        return LIO_CACHED_NOT;
+    got = preadv2(fd, into, count, (off_t)read->offset, RWF_NOWAIT);
+    if (got == (ssize_t)read->length)
+        return LIO_CACHED_BY_CALL;
+    if (got < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        known->always_waits = true;
+    return got < 0 && errno == EAGAIN && has_begun(known, fd, read) ? LIO_CACHED_SOON
+                                                                    : LIO_CACHED_NOT;
+}
+
+/* To read is to populate. Nobody looks at the bytes. */
+static int populate_by_reading(lio_buffered *known, int fd, uint64_t offset, uint64_t length,
+                               lio_error *error)
+{
+    uint8_t scratch[SCRATCH_BYTES];
+    struct iovec again[POPULATE_BYTES / SCRATCH_BYTES];
+    uint64_t cached;
+    ssize_t got = 0;
+    if (known->keeps_nothing ||
+        (lio_cached_bytes(fd, offset, length, &cached) && cached >= length))
+        return LIO_OK;
+    for (size_t i = 0; i < POPULATE_BYTES / SCRATCH_BYTES; i++)
+        again[i] = (struct iovec){.iov_base = scratch, .iov_len = SCRATCH_BYTES};
+    for (uint64_t at = 0; at < length; at += (uint64_t)got) {
+        uint64_t rest = length - at;
+        size_t parts = (size_t)((rest < POPULATE_BYTES ? rest : POPULATE_BYTES) / SCRATCH_BYTES);
+        again[0].iov_len = parts == 0 ? (size_t)rest : SCRATCH_BYTES;
+        do
+            got = preadv(fd, again, parts == 0 ? 1 : (int)parts, (off_t)(offset + at));
+        while (got < 0 && errno == EINTR);
+        if (got < 0)
+            return lio_fail_errno(error, errno, offset + at, rest, "cannot read ahead");
+        if (got == 0)
+            break;
+    }
+    /* A mount may go without a page cache (FUSE's direct_io, 9p); all would be read twice. */
+    if (got > 0 && lio_cached_bytes(fd, offset, length, &cached) && cached == 0)
+        known->keeps_nothing = true;
+    return LIO_OK;
+}
+
+/* File systems without a disk (FUSE was seen to) drop advice as soon as a few requests are
+ * under way. */
+int lio_buffered_populate(lio_buffered *known, int fd, uint64_t offset, uint64_t length,
+                          lio_error *error)
+{
+    int problem;
+    if (!known->storage.disk)
+        return populate_by_reading(known, fd, offset, length, error);
+    problem = posix_fadvise(fd, (off_t)offset, (off_t)length, POSIX_FADV_WILLNEED);
+    return problem == 0 ? LIO_OK
+                        : lio_fail_errno(error, problem, offset, length, "cannot read ahead");
+}

@@ -1,0 +1,126 @@
+"""Several files, read as one (csrc/engine_joined.h)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import errors
+from lmdbio._core._lmdbio import ffi, lib
+from lmdbio._core.engine import Engine
+from lmdbio._core.status import Status, pointer_to
+from lmdbio.system import fork
+
+#: Structured dtype of ``lio_part``.
+PART = np.dtype(
+    [
+        (name, "<u8")
+        for name in ("base", "size", "device", "inode", "version", "meta", "txnid", "mark")
+    ]
+)
+#: A file begins at a multiple of so many bytes.
+PART_ALIGNMENT = int(lib.LIO_PART_ALIGNMENT)
+
+
+class JoinedEngine(Engine):
+    """Several files as one, through the page cache; few of them are open at a time.
+
+    Each is read in the state of one transaction: a read raises ``Error`` once it was overwritten.
+
+    Args:
+        paths: of the files.
+        parts: where each begins and in which state it is; dtype ``PART``, in the same order.
+        open_max: files that are open at a time, besides the first one.
+        depth: requests in flight, 1..256.
+
+    Raises:
+        OSError: the first file cannot be opened.
+        Error: another file has taken its place.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], parts: npt.NDArray[Any], open_max: int, depth: int = 8
+    ) -> None:
+        self._name(paths, parts, depth)
+        names = b"".join(os.fsencode(path) + b"\0" for path in paths)
+        status, out = self.told(), ffi.new("lio_engine **")
+        status.check(
+            lib.lio_engine_open_joined(
+                names,
+                pointer_to(self._parts, "lio_part *"),
+                len(paths),
+                open_max,
+                depth,
+                out,
+                status.error,
+            )
+        )
+        self._open(out[0], status)
+
+    def _open(self, pointer: Any, status: Status) -> None:
+        self._forked: Any = None
+        self._adopt(pointer, status)
+        fork.register(self)
+
+    def _name(self, paths: Sequence[str], parts: npt.NDArray[Any], depth: int) -> None:
+        if any("\0" in path for path in paths):
+            raise ValueError("a path with a NUL byte")
+        self._paths, self._parts = paths, np.ascontiguousarray(parts, PART)
+        more = len(paths) - 1
+        self.path = f"{paths[0]} and {more} more" if more else paths[0]
+        self.kind, self.depth = "pread", depth
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """The files, in order."""
+        return self._paths
+
+    @property
+    def parts(self) -> npt.NDArray[Any]:
+        """Where each file begins, and in which state it is read; dtype ``PART``."""
+        return self._parts
+
+    def find(self, offset: int) -> tuple[str, int]:
+        """Return the file that has an offset, and where in it that is."""
+        bases = self._parts["base"]
+        part = max(0, int(np.searchsorted(bases, np.uint64(offset), side="right")) - 1)
+        return self._paths[part], offset - int(bases[part])
+
+    def told(self) -> Status:
+        return Status(self.path, self.find)
+
+    def again(self, kind: str, depth: int) -> Engine:
+        """Opens the same files once more; both engines have the same descriptors.
+
+        Raises:
+            IncompatibleError: of a kind other than "pread".
+        """
+        if kind != "pread":
+            raise errors.IncompatibleError(
+                f'{self.path}: several files as one are read by engine="pread" alone, not "{kind}"'
+            )
+        other = JoinedEngine.__new__(JoinedEngine)
+        other._name(self._paths, self._parts, depth)
+        status, out = other.told(), ffi.new("lio_engine **")
+        status.check(lib.lio_engine_open_again(self.pointer, depth, out, status.error))
+        other._open(out[0], status)
+        return other
+
+    def _before_fork(self) -> None:
+        self._forked = self._pointer  # another thread may close it meanwhile
+        if self._forked is not None:
+            lib.lio_engine_hold(self._forked)
+
+    def _after_fork_in_parent(self) -> None:
+        held, self._forked = self._forked, None
+        if held is not None:
+            lib.lio_engine_release(held)
+
+    def _after_fork(self) -> None:
+        held, self._forked = self._forked, None
+        if held is not None:
+            lib.lio_engine_forked(held)

@@ -1,0 +1,19 @@
+"""layouts: which records of a database are samples, as the programs know it that write them.
+
+    layout    a layout, the keys that it looks at, and the selection that it finds
+    numbered  samples whose keys are numbers, with or without other keys beside them
+    aselmdb   rows of ase's databases, some of them deleted
+    whole     databases of which each record is a sample
+    known     the layouts that are found by themselves, or by name
+    skipping  keys that are left out
+    wanted    what callers say of all this
+
+Values are never unpickled: keys tell all, beside a few values of text or JSON.
+
+Uses ``provenance`` and ``_core``.
+"""
+
+from lmdbio.layouts.known import KNOWN, find_layout
+from lmdbio.layouts.layout import Keys, Layout, Selection
+
+__all__ = ["KNOWN", "Keys", "Layout", "Selection", "find_layout"]

@@ -1,0 +1,223 @@
+"""Samples whose keys are numbers: ``0``, ``00000042``, ``image-000000042``.
+
+    a few keys                       -> whether it is this layout, and how many samples
+    pattern of the keys, or all keys -> number and record of each -> records in order of numbers
+
+A number that is missing is an error: a reader of the program that made the file fails there too,
+and samples after it would have other numbers than they have with that reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio._core import KeyForm, KeyRun
+from lmdbio.layouts.layout import Keys, Selection, refuse
+from lmdbio.provenance.keys import format_key, plain_ranks
+
+__all__ = ["Found", "Numbered", "Numbers", "find_numbers", "keys_of_run"]
+
+I64 = npt.NDArray[np.int64]
+
+#: Of a number in a key; larger ones do not fit 64 bits.
+DIGITS_MAX = 18
+
+
+class Found(NamedTuple):
+    """Keys that have a number.
+
+    Attributes:
+        numbers: of each, int64.
+        records: of the same keys, numbered in key order, int64.
+    """
+
+    numbers: I64
+    records: I64
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """Keys that are a number behind the same bytes.
+
+    Attributes:
+        stem: these bytes.
+        width: digits of each number; 0: as few as it takes.
+    """
+
+    stem: bytes = b""
+    width: int = 0
+
+    def key(self, number: int) -> bytes:
+        """Return the key of a number."""
+        return b"%s%0*d" % (self.stem, self.width, number)
+
+    def number(self, key: bytes) -> int | None:
+        """Return the number of a key; None: it has none."""
+        text = key[len(self.stem) :]
+        if not key.startswith(self.stem) or not text.isdigit() or len(text) > DIGITS_MAX:
+            return None
+        if self.width == 0:
+            return None if text[:1] == b"0" and len(text) > 1 else int(text)
+        # A number of more digits than that has them all, as ``%08d`` writes it.
+        is_written = len(text) == self.width or (len(text) > self.width and text[:1] != b"0")
+        return int(text) if is_written else None
+
+    def among(self, keys: Sequence[bytes], base: int) -> Found:
+        """Return those of some keys in key order, the first being record ``base``."""
+        pairs = [(n, at) for at, key in enumerate(keys) if (n := self.number(key)) is not None]
+        found = np.array(pairs, np.int64).reshape(-1, 2)
+        return Found(found[:, 0], found[:, 1] + base)
+
+    def of_run(self, run: KeyRun, base: int) -> Found:
+        """Return those of a run, whose first key in key order is record ``base``."""
+        is_alike = run.stem == self.stem and not run.tail
+        ranks = np.arange(run.count)
+        if is_alike and run.form == KeyForm.PLAIN and not self.width:
+            return Found(ranks + run.first, plain_ranks(run.first, run.count) + base)
+        if is_alike and run.form == KeyForm.DECIMAL and run.width == self.width:
+            return Found(ranks + run.first, ranks + base)
+        if not (run.stem.startswith(self.stem) or self.stem.startswith(run.stem)):
+            return Found(ranks[:0], ranks[:0])
+        return self.among(keys_of_run(run), base)
+
+
+def keys_of_run(run: KeyRun) -> list[bytes]:
+    """Return all keys of a run in key order."""
+    numbers = np.arange(run.count)
+    if run.form == KeyForm.PLAIN:
+        numbers = np.argsort(plain_ranks(run.first, run.count))
+    return [format_key(run, run.first + number) for number in numbers.tolist()]
+
+
+def find_numbers(keys: Keys, shapes: Sequence[Numbers]) -> list[Found]:
+    """Return the keys of each shape, in ascending order of their numbers."""
+    parts: list[list[Found]] = [[] for _ in shapes]
+    base, pattern = 0, keys.pattern
+    if pattern is not None:
+        for run in pattern.runs:
+            for shape, into in zip(shapes, parts, strict=True):
+                into.append(shape.of_run(run, base))
+            base += run.count
+    else:
+        for some in keys.all():
+            for shape, into in zip(shapes, parts, strict=True):
+                into.append(shape.among(some, base))
+            base += len(some)
+    return [_sorted(part) for part in parts]
+
+
+def _sorted(parts: list[Found]) -> Found:
+    empty = np.empty(0, np.int64)
+    numbers = np.concatenate([empty, *(part.numbers for part in parts)])
+    records = np.concatenate([empty, *(part.records for part in parts)])
+    order = np.argsort(numbers, kind="stable")
+    return Found(numbers[order], records[order])
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """A layout whose samples have numbers that count up by one.
+
+    Attributes:
+        name: of the layout.
+        columns: the keys of a sample. The first of them is there; each other one, if its first
+            key is.
+        marks: keys that are there as well, and no samples.
+        others: keys that may be there as well, and are no samples.
+        firsts: numbers that the first sample may have.
+        told_by: the mark whose value says how many samples there are, as text.
+    """
+
+    name: str
+    columns: tuple[Numbers, ...] = (Numbers(),)
+    marks: tuple[bytes, ...] = ()
+    others: tuple[bytes, ...] = ()
+    firsts: tuple[int, ...] = (0,)
+    told_by: bytes | None = None
+
+    @property
+    def wants(self) -> str:
+        """The keys by which it is known, in words."""
+        keys = (*self.marks, self.columns[0].key(self.firsts[0]))
+        return f"which has the keys {', '.join(map(repr, keys))}"
+
+    def find(self, keys: Keys) -> Selection | None:
+        """Return the samples of a database; None: it has another layout."""
+        if not keys.count or not all(map(keys.has, self.marks)):
+            return None
+        metadata = (*self.marks, *filter(keys.has, self.others))
+        samples: int | None = keys.count - len(metadata)
+        if samples == 0:
+            return Selection(self.name, 0, metadata, order=self._none)
+        shape = self.columns[0]
+        first = next((n for n in self.firsts if keys.has(shape.key(n))), None)
+        if first is None:
+            return None
+        columns = [one for one in self.columns if keys.has(one.key(first))]
+        if self.told_by is not None:
+            samples = _parsed(keys.value(self.told_by))
+        elif samples is not None and not keys.has(shape.key(first + samples - 1)):
+            if not self.marks:
+                return None
+            samples = None  # there are other keys, or numbers are missing
+        order = partial(self._order, columns=columns, first=first)
+        return Selection(self.name, samples, metadata, len(columns), order)
+
+    def _order(self, keys: Keys, columns: Sequence[Numbers], first: int) -> I64:
+        """Return the records of all samples.
+
+        Raises:
+            IncompatibleError: a number is missing, or there are not as many as the file says.
+        """
+        found = [_from(first, one) for one in find_numbers(keys, columns)]
+        last = max(int(one.numbers[-1]) for one in found)
+        for shape, one in zip(columns, found, strict=True):
+            wanted = first + np.arange(len(one.numbers))
+            wrong = np.flatnonzero(one.numbers != wanted)
+            missing = first + (int(wrong[0]) if len(wrong) else len(one.numbers))
+            if missing <= last:
+                there = columns[[int(f.numbers[-1]) for f in found].index(last)].key(last)
+                why = f"there is no key {shape.key(missing)!r}, though there is {there!r}"
+                raise refuse(keys.path, self.name, why)
+        if self.told_by is not None:
+            told = f"the key of the last one is {columns[0].key(last)!r}"
+            self._refuse_told(keys, told, last - first + 1)
+        records = np.stack([one.records for one in found], axis=1)
+        return records[:, 0] if len(columns) == 1 else records
+
+    def _none(self, keys: Keys) -> I64:
+        """Return that there are no samples, unless the file says that there are."""
+        if self.told_by is not None:
+            self._refuse_told(keys, "there is none", 0)
+        return np.empty(0, np.int64)
+
+    def _refuse_told(self, keys: Keys, there: str, count: int) -> None:
+        """Raise IncompatibleError where the file says another number of samples.
+
+        Args:
+            there: what is there, in words.
+            count: how many.
+        """
+        assert self.told_by is not None
+        text = keys.value(self.told_by)
+        if _parsed(text) != count:
+            why = f"{self.told_by!r} says that there are {text!r} samples, and {there}"
+            raise refuse(keys.path, self.name, why)
+
+
+def _from(first: int, found: Found) -> Found:
+    """Return the keys whose numbers are no less than ``first``."""
+    here = found.numbers >= first
+    return Found(found.numbers[here], found.records[here])
+
+
+def _parsed(text: bytes | None) -> int | None:
+    """Return the number that a value says; None: it says none."""
+    text = b"" if text is None else text.strip()
+    return int(text) if text.isdigit() and len(text) <= DIGITS_MAX else None

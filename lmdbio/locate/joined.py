@@ -1,0 +1,231 @@
+"""Tell where the records of several files lie, which are read as one (csrc/engine_joined.h).
+
+    paths -> the records of each, by its provenance file or a walk -> one table of all extents
+
+Records count on from file to file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio import _core
+from lmdbio.errors import IncompatibleError
+from lmdbio.locate.key_index import Ranges
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.locate.survey import Survey
+from lmdbio.system import fork
+
+__all__ = ["join_indexes"]
+
+I64 = npt.NDArray[np.int64]
+
+#: Files whose keys are at hand; each has one or two descriptors open.
+KEYED_FILES_MAX = 8
+
+
+def join_indexes(
+    paths: Sequence[str], open_index: Callable[[str], RecordIndex], db: bytes | None
+) -> RecordIndex:
+    """Open several files as one.
+
+    Args:
+        paths: of the data files.
+        open_index: opens one of them.
+        db: a named database that each has, None for the main one.
+
+    Raises:
+        OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
+        IncompatibleError: the samples of one are of another layout than those of another.
+    """
+    found, tables = Survey(paths), []
+    meta: _core.Meta | None = None
+    ways: set[str] = set()
+    reason = ""
+    layouts = _Layouts()
+    for path in paths:
+        with open_index(path) as index:
+            layouts.add(index)
+            table = index.run(0, index.count).copy()
+            index.guard()
+            table["offset"] += np.uint64(found.add(index, index.count))
+            tables.append(table)
+            meta = index.meta if meta is None else meta
+            ways.add(index.locate)
+            reason = reason or index.reason
+    assert meta is not None
+    return RecordIndex(
+        path=(pages := found.open()).path,
+        db=db,
+        meta=meta,
+        count=int(found.counts.sum()),
+        locate="provenance" if ways == {"provenance"} else "scan",
+        reason=reason,
+        _pages=pages,
+        _size=pages.size(),
+        _keys=JoinedKeys(paths, np.cumsum([0, *found.counts]), open_index, layouts.columns),
+        _order=None,
+        _table=np.concatenate(tables),
+        _provenance=None,
+        _section=None,
+        entries=int(found.counts.sum()),
+        columns=layouts.columns,
+        layout=layouts.name,
+        survey=found,
+    )
+
+
+class _Layouts:
+    """The layouts of several files, which are one.
+
+    Attributes:
+        name: of the first one's layout; None: no file has one.
+        columns: records of a sample.
+    """
+
+    def __init__(self) -> None:
+        self.name: str | None = None
+        self.columns = 1
+        self._first: str | None = None  # file that has samples
+
+    def add(self, index: RecordIndex) -> None:
+        """Add the next file; one without samples may have any layout.
+
+        Raises:
+            IncompatibleError: only some of the files have one, or its samples are of more records.
+        """
+        if not index.count:
+            return
+        if self._first is None:
+            self._first, self.name, self.columns = index.path, index.layout, index.columns
+        elif index.columns != self.columns or (index.layout is None) != (self.name is None):
+            first = _in_words(self.name, self.columns)
+            raise IncompatibleError(
+                f"{index.path}: has {_in_words(index.layout, index.columns)}, and {self._first} "
+                f"{first}: read them apart, or name the layout that all have"
+            )
+
+
+def _in_words(layout: str | None, columns: int) -> str:
+    """Return a layout, as it was found, in words."""
+    if layout is None:
+        return "no layout that is known"
+    return f"the layout {layout!r}" + (f" of {columns} records a sample" if columns > 1 else "")
+
+
+class JoinedKeys:
+    """The keys of several files, of which the last ones that were asked for stay open.
+
+    Threads may share it.
+
+    Args:
+        paths: of the data files.
+        firsts: of each file, the number of its first record, and the count of all.
+        open_index: opens one.
+        columns: records of a sample.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        firsts: I64,
+        open_index: Callable[[str], RecordIndex],
+        columns: int = 1,
+    ) -> None:
+        self._paths, self._firsts, self._open = paths, firsts, open_index
+        self._columns = columns
+        self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
+        self._lock = threading.RLock()
+        fork.register(self)
+
+    def _after_fork(self) -> None:
+        self._lock = threading.RLock()
+
+    def key(self, record: int) -> bytes:
+        """Return the key of a record in its file.
+
+        Raises:
+            OSError, Error: the file cannot be read, or has moved on.
+        """
+        file = int(np.searchsorted(self._firsts, record, side="right")) - 1
+        with self.opened(file) as index:
+            return index.key(record - int(self._firsts[file]))
+
+    def record(self, key: bytes) -> int | None:
+        """Return the (first) record of a key in the first file that has it; None: none has.
+
+        Raises:
+            OSError, Error: a file cannot be read, or has moved on.
+        """
+        for file in range(len(self._paths)):
+            with self.opened(file) as index:
+                found = index.index(key)
+            if found is not None:
+                return int(self._firsts[file]) + found
+        return None
+
+    @property
+    def groups(self) -> Sequence[range]:
+        """The records of each key, in key order, file by file."""
+        return _JoinedGroups(self, len(self._paths), self._firsts // self._columns)
+
+    @contextlib.contextmanager
+    def opened(self, file: int) -> Iterator[RecordIndex]:
+        """Lend one of the files, open, to one thread.
+
+        Raises:
+            OSError, Error: it cannot be opened.
+        """
+        with self._lock:
+            found = self._opened.pop(file, None) or self._open(self._paths[file])
+            self._opened[file] = found
+            yield found
+            while len(self._opened) > KEYED_FILES_MAX:
+                self._opened.popitem(last=False)[1].close()
+
+    def close(self) -> None:
+        """Close all. May be called twice."""
+        with self._lock:
+            while self._opened:
+                self._opened.popitem()[1].close()
+
+
+class _JoinedGroups(Ranges):
+    """The records of each key of several files.
+
+    Args:
+        keys: of the files.
+        files: how many there are.
+        firsts: of each file, the number of its first record, or of its first sample.
+    """
+
+    def __init__(self, keys: JoinedKeys, files: int, firsts: I64) -> None:
+        self._keys, self._files, self._firsts = keys, files, firsts
+        self._ends: I64 | None = None
+
+    def _found(self) -> I64:
+        """Return the number of each file's last key, counted from 1 on over all files."""
+        if self._ends is None:
+            counts = []
+            for file in range(self._files):
+                with self._keys.opened(file) as index:
+                    counts.append(len(index.groups))
+            self._ends = np.cumsum(counts)
+        return self._ends
+
+    def __len__(self) -> int:
+        return int(self._found()[-1])
+
+    def _of(self, key: int) -> range:
+        ends = self._found()
+        file = int(np.searchsorted(ends, key, side="right"))
+        with self._keys.opened(file) as index:
+            there = index.groups[key - (int(ends[file - 1]) if file else 0)]
+        first = int(self._firsts[file])
+        return range(first + there.start, first + there.stop)

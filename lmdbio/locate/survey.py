@@ -1,0 +1,124 @@
+"""Look at several files that are read as one (csrc/engine_joined.h): their states and places.
+
+Each file is closed when it was looked at. The engine opens them again, few at a time, and refuses
+one that was replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
+from lmdbio.provenance import Paths, data_files
+from lmdbio.system.file_identity import FileIdentity
+
+__all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
+
+#: Files that are open at a time, besides the first one: more than there are requests in flight,
+#: and far below the 256 descriptors that some systems allow a process.
+FILES_OPEN_MAX = 128
+#: Requests in flight, of the engine that reads samples.
+DEPTH = 32
+
+
+class Survey:
+    """The states of several files, and their places as parts of one.
+
+    Args:
+        paths: of the data files.
+
+    Attributes:
+        counts: records of each file that was added, int64.
+        used_bytes: of all files together, as one.
+    """
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths = paths
+        self.counts = np.zeros(len(paths), np.int64)
+        self._parts: Any = np.zeros(len(paths), _core.PART)
+        self._identities: list[FileIdentity] = []
+        self.used_bytes = 0
+
+    def add(self, file: OpenDatabase | OpenFile, count: int) -> int:
+        """Add the next file while it is open, and return where its bytes begin."""
+        number, base = len(self._identities), self.used_bytes
+        meta, status = file.meta, os.fstat(file.pages.fd)
+        layout = meta.layout
+        at = meta.slot * layout.page_size + layout.header_size
+        size = min((meta.last_pgno + 1) * layout.page_size, status.st_size)
+        self._parts[number] = (
+            *(base, size, status.st_dev, status.st_ino),
+            *(layout.version, at, meta.txnid, meta.mark),
+        )
+        self.counts[number] = count
+        self._identities.append(FileIdentity.of(status))
+        self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
+        return base
+
+    def file_of(self, index: int) -> tuple[str, int]:
+        """Return the file that has a record, and the record's number in it."""
+        ends = np.cumsum(self.counts)
+        file = int(np.searchsorted(ends, index, side="right"))
+        return self.paths[file], index - int(ends[file] - self.counts[file])
+
+    def open(self) -> _core.JoinedEngine:
+        """Open all files as one.
+
+        Raises:
+            OSError, Error: the first one cannot be opened, or was replaced.
+        """
+        return _core.JoinedEngine(self.paths, self._parts, FILES_OPEN_MAX, DEPTH)
+
+    @property
+    def state(self) -> bytes:
+        """Bytes that stand for the states of all files, as the meta pages do for that of one."""
+        fields = np.column_stack([self._parts[name] for name in ("size", "txnid", "mark")])
+        return hashlib.blake2b(np.ascontiguousarray(fields).tobytes()).digest()
+
+    @property
+    def identity(self) -> FileIdentity:
+        """The identity of all files as one, which has the size of these as one."""
+        return replace(FileIdentity.joined(self._identities), size=self.used_bytes)
+
+
+def survey(paths: Sequence[str], db: bytes | None) -> Survey:
+    """Look at the states of several files, without walking their trees.
+
+    Raises:
+        OSError, Error, LookupError: as ``open_record_index``, for one of them.
+    """
+    found = Survey(paths)
+    for path in paths:
+        with opening(path, db, "pread") as file:
+            found.add(file, file.database.entries)
+            file.pages.close()
+    return found
+
+
+def open_database(path: Paths, *, db: bytes | str | None = None) -> OpenDatabase:
+    """Open a database without asking where its records lie.
+
+    Args:
+        path: an environment's folder or its one file, or several (``provenance.data_files``).
+        db: a named database, None for the main one.
+
+    Raises:
+        OSError, Error, LookupError: as for ``open_record_index``.
+    """
+    files = data_files(path)
+    name = db.encode() if isinstance(db, str) else db
+    with opening(files[0], name, "pread") as (pages, meta, found):
+        if len(files) == 1:
+            return OpenDatabase(files[0], name, meta, found.entries, pages, pages.size())
+        pages.close()
+    seen = survey(files, name)
+    joined = seen.open()
+    count = int(seen.counts.sum())
+    return OpenDatabase(joined.path, name, meta, count, joined, joined.size(), survey=seen)

@@ -1,0 +1,324 @@
+"""mix: samples of several sequences as one, each coming as its weight says.
+
+index -> set and sample there (``planning.mix``) -> reads of all sets under way -> one batch
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.observe.stats import Stats
+from lmdbio.planning.mix import MixOrder, whole_weights
+from lmdbio.planning.order import COUNT_MAX
+from lmdbio.records.ahead import as_indices, cut, read_ahead
+from lmdbio.records.pending import Pending
+from lmdbio.records.samples import INDICES, STREAMED, Samples
+
+__all__ = ["Mix", "MixedBatch"]
+
+Sets = npt.NDArray[np.intp]
+U64 = npt.NDArray[np.uint64]
+
+
+class Mix(Samples[Any, Any]):
+    """Samples of several sets in one order, of which each set is a share.
+
+        mix = lmdbio.Mix({"coco": coco, "sbu": sbu}, weights={"coco": 0.7, "sbu": 0.3}, seed=1)
+        for batch in mix.batches(mix.epoch(0), 256): ...
+        loader = lmdbio.torch.Loader(mix, 32, transform=decode)
+
+    What comes when is a function of the seed and the place alone (``planning.mix``): at any place
+    each set has come as often as its share, to within less than one sample, and of each set every
+    sample comes once before any comes again, in another order each time. A small set comes round
+    more often than a large one; epochs of the mix have nothing to do with that.
+
+    An epoch is ``epoch_size`` samples, ``len(mix)``. ``mix[i]``, slices and iteration are of epoch
+    0. ``read``, ``values``, ``batches`` and ``key`` go on beyond: index e * len(mix) + i is sample
+    i of epoch e. It can be pickled with its sets.
+
+    Args:
+        sets: ``Records`` that are open, or views of such, by name; or a sequence of them.
+        weights: of the sets, by name, or in their order: any numbers above 0, of which only the
+            proportions count. They are rounded to 65,536ths of the whole where their sum, as whole
+            numbers, would be larger. None: as many as each set has samples.
+        seed: of all orders; None: each set goes in its own order.
+        epoch_size: None: as many as all sets together have samples.
+
+    Attributes:
+        names: of the sets.
+        sets: in their order.
+        order: in which samples come.
+
+    Raises:
+        TypeError: a set is none.
+        ValueError: a set is empty or has no weight, or a weight is not above 0.
+    """
+
+    def __init__(
+        self,
+        sets: Mapping[str, Samples[Any, Any]] | Sequence[Samples[Any, Any]],
+        weights: Mapping[str, float] | Sequence[float] | None = None,
+        *,
+        seed: int | None = 0,
+        epoch_size: int | None = None,
+    ) -> None:
+        named = dict(sets) if isinstance(sets, Mapping) else dict(enumerate_names(sets))
+        self.names: tuple[str, ...] = tuple(named)
+        self.sets: tuple[Samples[Any, Any], ...] = tuple(named.values())
+        for name, one in named.items():
+            if not isinstance(one, Samples) or isinstance(one, Mix):
+                kind = type(one).__name__
+                raise TypeError(f"set {name!r} of a mix is Records, or a view of such, not {kind}")
+            if not len(one):
+                raise ValueError(f"{one.path}: set {name!r} of a mix has no samples")
+        counts = tuple(map(len, self.sets))
+        self.order = MixOrder(
+            counts,
+            whole_weights(self._in_order(weights, counts)),
+            sum(counts) if epoch_size is None else operator.index(epoch_size),
+            None if seed is None else operator.index(seed),
+        )
+
+    def _in_order(
+        self, weights: Mapping[str, float] | Sequence[float] | None, counts: Sequence[int]
+    ) -> Sequence[float]:
+        """Return the weights in the order of the sets."""
+        if weights is None:
+            return counts
+        if not isinstance(weights, Mapping):
+            found = list(weights)
+            if len(found) != len(counts):
+                raise ValueError(f"{len(found)} weights for {len(counts)} sets")
+            return found
+        if set(weights) != set(self.names):
+            raise ValueError(f"weights of {list(weights)}, and sets {list(self.names)}")
+        return [weights[name] for name in self.names]
+
+    @property
+    def mixing(self) -> MixOrder:
+        """The order of all epochs."""
+        return self.order
+
+    @property
+    def path(self) -> str:
+        """The data files, in words."""
+        more = len(self.sets) - 1
+        return f"{self.sets[0].path} and {more} more" if more else self.sets[0].path
+
+    def __repr__(self) -> str:
+        parts = zip(self.names, self.order.weights, strict=True)
+        shares = ", ".join(f"{name}: {weight}" for name, weight in parts)
+        return f"<Mix of {shares}; {len(self)} samples an epoch>"
+
+    def __len__(self) -> int:
+        return self.order.size
+
+    def epoch(self, number: int) -> range:
+        """Return the indices of an epoch, counted from 0."""
+        if number < 0:
+            raise ValueError(f"an epoch's number must not be negative ({number})")
+        return range(number * len(self), (number + 1) * len(self))
+
+    def origin(self, index: SupportsIndex) -> tuple[str, int]:
+        """Return the set that a sample is of, by its name, and its index there."""
+        sets, samples = self.order.find(self._places([operator.index(index)]).view(np.int64))
+        return self.names[int(sets[0])], int(samples[0])
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(self._streamed(range(len(self))[index]))
+        try:
+            at = operator.index(index)
+        except TypeError:
+            if not isinstance(index, INDICES):
+                raise
+            return self.subset(index)
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"{self.path}: sample {at} of {len(self)} of an epoch")
+        number, sample = self.order.find([at % len(self)])
+        return self.sets[int(number[0])][int(sample[0])]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._streamed(range(len(self)))
+
+    def _streamed(self, indices: range) -> Iterator[Any]:
+        """Iterate over samples, the next ones being read meanwhile."""
+        parts = (indices[at : at + STREAMED] for at in range(0, len(indices), STREAMED))
+        for begun in read_ahead(self.begin_values, parts, 1):
+            yield from begun.values()
+
+    def key(self, index: SupportsIndex) -> Any:
+        """Return the key of a sample in its set."""
+        sets, samples = self.order.find(self._places([operator.index(index)]).view(np.int64))
+        return self.sets[int(sets[0])].key(int(samples[0]))
+
+    def index_of(self, key: bytes) -> int:
+        """Raise TypeError: a sample of a mix comes again and again. Its set knows its index."""
+        raise TypeError(f"a mix has its samples again and again: ask the set of key {key!r}")
+
+    def _places(self, indices: npt.ArrayLike) -> U64:
+        """Return places from the beginning; negative ones count from the end of epoch 0."""
+        given = np.asarray(indices)
+        if given.ndim == 1 and given.dtype.kind == "i" and given.size and int(given.min()) < 0:
+            if int(given.min()) < -len(self):
+                raise IndexError(f"{self.path}: sample {given.min()} of {len(self)} of an epoch")
+            given = given.astype(np.int64)
+            given = np.where(given < 0, given + len(self), given)
+        return as_indices(given, COUNT_MAX, self.path)
+
+    def begin(self, indices: npt.ArrayLike) -> PendingMixedBatch:
+        """Begin what ``read`` does: its batch is a ``MixedBatch``."""
+        return PendingMixedBatch(self, indices, "begin")
+
+    def begin_values(self, indices: npt.ArrayLike) -> PendingMixed:
+        """Begin what ``values`` does."""
+        return PendingMixed(self, indices, "begin_values")
+
+    def batches(
+        self,
+        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
+        batch_size: int | None = None,
+        *,
+        ahead: int = 1,
+    ) -> Iterator[Any]:
+        """Read one batch after another, the next ones while one is used (``Records.batches``)."""
+        each, known = cut(wanted, batch_size)
+        # Indices that go up are anywhere in their sets.
+        self.expect(known or (len(wanted) if batch_size and isinstance(wanted, range) else 0))
+        return (one.batch() for one in read_ahead(self.begin, each, ahead))
+
+    def expect(self, records: int) -> None:
+        """Say how many samples will be read at random (``Records.expect``), of all sets."""
+        if self.order.seed is not None:
+            total = sum(self.order.weights)
+            for one, weight in zip(self.sets, self.order.weights, strict=True):
+                one.expect(records * weight // total)
+
+    def stats(self) -> Stats:
+        """Return what this process has read so far of all files."""
+        below = {id(one): one for one in (getattr(one, "base", one) for one in self.sets)}
+        total = Stats()
+        for one in below.values():
+            total = total + one.stats()
+        return total
+
+
+def enumerate_names(sets: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Iterate over sets without names, named by their numbers."""
+    if isinstance(sets, Samples):
+        raise TypeError("several sets: {name: set, ...} or [set, ...]")
+    return ((str(number), one) for number, one in enumerate(sets))
+
+
+class PendingMixed(Pending):
+    """Samples of several sets under way.
+
+    Args:
+        mix: of these sets.
+        indices: of the samples.
+        begin: name of the method that begins to read in one of them.
+    """
+
+    def __init__(self, mix: Mix, indices: npt.ArrayLike, begin: str) -> None:
+        self.indices = mix._places(indices)
+        self._sets: Sets
+        self._sets, samples = mix.order.find(self.indices.view(np.int64))
+        self._parts: dict[int, Any] = {}
+        try:
+            for number in sorted(set(self._sets.tolist())):
+                some = samples[self._sets == number]
+                self._parts[number] = getattr(mix.sets[number], begin)(some)
+        except BaseException:
+            self.close()
+            raise
+
+    def values(self) -> Iterator[Any]:
+        """Wait for those that have to be read, and iterate over all."""
+        values = self._finish("values")
+        return (next(values[number]) for number in self._sets.tolist())
+
+    def taken(self) -> list[Any]:
+        """Wait for the samples and return all values at once."""
+        found: list[Any] = [None] * len(self._sets)
+        for number, values in self._finish("taken").items():
+            rows = np.flatnonzero(self._sets == number).tolist()
+            for row, value in zip(rows, values, strict=True):
+                found[row] = value
+        return found
+
+    def _finish(self, finish: str) -> dict[int, Any]:
+        """Return the results of all parts."""
+        try:
+            return {number: getattr(part, finish)() for number, part in self._parts.items()}
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        for part in self._parts.values():
+            part.close()
+
+
+class PendingMixedBatch(PendingMixed):
+    """A batch of several sets under way."""
+
+    def batch(self) -> MixedBatch:
+        """Wait for the batch and return it."""
+        return MixedBatch(self.indices, self._sets, self._finish("batch"))
+
+    def values(self) -> Iterator[Any]:
+        """Wait for the batch and iterate over its views."""
+        return iter(self.batch())
+
+    def taken(self) -> list[Any]:
+        """Wait for the batch and return all of its views."""
+        return list(self.batch())
+
+
+class MixedBatch(Sequence[Any]):
+    """Samples of several sets, in the order asked; each set's in memory of its own.
+
+    ``batch[i]`` is what the set's own batch has: a memoryview, or a tuple of such.
+
+    Attributes:
+        indices: of the samples in the mix, uint64, shape (n,).
+        sets: the number of the set that each is of, shape (n,).
+        parts: the batch of each set that has samples here, by its number.
+    """
+
+    __slots__ = ("_rows", "indices", "parts", "sets")
+
+    def __init__(self, indices: U64, sets: Sets, parts: dict[int, Any]) -> None:
+        self.indices, self.sets, self.parts = indices, sets, parts
+        self._rows = np.empty(len(sets), np.int64)  # of each, in its part
+        for number, part in parts.items():
+            self._rows[sets == number] = np.arange(len(part))
+
+    def part(self, rows: slice, indices: U64) -> MixedBatch:
+        """Return some of its samples under other numbers (``Batch.part``)."""
+        part = MixedBatch.__new__(MixedBatch)
+        part.indices, part.parts = indices, self.parts
+        part.sets, part._rows = self.sets[rows], self._rows[rows]
+        return part
+
+    def __len__(self) -> int:
+        return len(self.sets)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = operator.index(index)
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"sample {at} of a batch of {len(self)}")
+        return self.parts[int(self.sets[at])][int(self._rows[at])]
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self.__getitem__, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<MixedBatch of {len(self)} samples of {len(self.parts)} sets>"

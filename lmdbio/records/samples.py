@@ -1,0 +1,301 @@
+"""samples: sequences of samples, of which whole batches are read at once, and views of them.
+
+index of a view -> index of what it is a view of    one array, however many views are stacked
+"""
+
+from __future__ import annotations
+
+import operator
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Generic, SupportsIndex, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lmdbio.observe.stats import Stats
+from lmdbio.records.ahead import as_indices, cut, read_ahead
+from lmdbio.records.pending import Pending
+
+if TYPE_CHECKING:
+    from lmdbio.planning.mix import MixOrder
+
+__all__ = ["INDICES", "Samples", "View"]
+
+I64 = npt.NDArray[np.int64]
+U64 = npt.NDArray[np.uint64]
+V = TypeVar("V")
+B = TypeVar("B")
+
+#: Types of what a view is made of by ``[...]``.
+INDICES = (list, np.ndarray)
+#: Samples that iteration reads at once.
+STREAMED = 256
+
+
+class Samples(Sequence[Any], Generic[V, B]):
+    """A sequence of samples that is read in batches: ``Records``, or one made of them.
+
+    V is the type of its values, B that of its batches.
+    """
+
+    @property
+    def mixing(self) -> MixOrder | None:
+        """The order of all epochs, of a ``Mix``; None: epochs may have any."""
+        return None
+
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """The data file, or several in words."""
+
+    @abstractmethod
+    def __getitem__(self, index: Any) -> Any: ...
+
+    @abstractmethod
+    def begin(self, indices: npt.ArrayLike) -> Any:
+        """Begin what ``read`` does: ``batch()`` waits for it, ``close()`` gives it up."""
+
+    @abstractmethod
+    def begin_values(self, indices: npt.ArrayLike) -> Pending:
+        """Begin what ``values`` does: ``values()``, once, waits for it; ``close()`` ends it."""
+
+    @abstractmethod
+    def key(self, index: SupportsIndex) -> Any:
+        """Return the key of a sample."""
+
+    @abstractmethod
+    def index_of(self, key: bytes) -> int:
+        """Return the sample of a key; KeyError: there is none."""
+
+    @abstractmethod
+    def expect(self, records: int) -> None:
+        """Say how many samples will be read at random, by whatever calls."""
+
+    @abstractmethod
+    def stats(self) -> Stats:
+        """Return what this process has read so far."""
+
+    def close(self) -> None:
+        """Close what it has opened itself: nothing, unless it says so. May be called twice."""
+
+    def read(self, indices: npt.ArrayLike) -> B:
+        """Read samples, all requests in flight at once (``Records.read``)."""
+        batch: B = self.begin(indices).batch()
+        return batch
+
+    def values(self, indices: npt.ArrayLike) -> Iterator[V]:
+        """Iterate over values of records, as bytes of their own, one made after another.
+
+        They are read as ``read`` does it, but values that the page cache holds are copied from
+        there straight into each object, when it is asked for: a caller that drops each value
+        before the next has both in a core's cache. A copy of the file in memory (``readahead``)
+        would spare nothing of that, so these calls do not bring one about.
+
+        Args:
+            indices: as for ``read``.
+
+        Returns:
+            An iterator in the order asked, for one thread. Once a writer has moved the file on, it
+            raises ``Error`` instead of handing out more.
+
+        Raises:
+            IndexError: an index out of range.
+            OSError, Error: the file cannot be read, or has moved on.
+        """
+        return self.begin_values(indices).values()
+
+    def batches(
+        self,
+        wanted: Iterable[npt.ArrayLike] | npt.ArrayLike,
+        batch_size: int | None = None,
+        *,
+        ahead: int = 1,
+    ) -> Iterator[B]:
+        """Read one batch after another, the next ones while one is used.
+
+            for batch in recs.batches(rng.permutation(len(recs)), 256):
+
+        A batch read alone ends with a few requests in flight, and begins with none. An order that
+        is given as a whole is read as such from the first request on (``expect``).
+
+        Args:
+            wanted: indices of each batch, as ``read`` takes them, asked for as they are needed;
+                with ``batch_size`` those of all, shape (n,).
+            batch_size: records of a batch; the last one may have fewer.
+            ahead: batches under way beside the one handed out.
+
+        Yields:
+            The batch that ``read`` gives for each. It stays valid.
+
+        Raises:
+            ValueError: ``ahead`` or ``batch_size`` is below 1. Else as ``read``, when the
+                batch's turn has come, or, for its indices, when it is begun.
+        """
+        each, known = cut(wanted, batch_size)
+        self.expect(known)
+        return (one.batch() for one in read_ahead(self.begin, each, ahead))
+
+    def subset(self, indices: npt.ArrayLike) -> View:
+        """Return a view of some samples: nothing is read, and only the indices are copied.
+
+            train = recs.subset(np.flatnonzero(labels == 3))    # the same: recs[...]
+
+        Args:
+            indices: integers, shape (n,), any order, repeats allowed; negative ones count from the
+                end. Or whether each sample is wanted: bool, shape (len,).
+
+        Raises:
+            IndexError: an index out of range.
+            TypeError: they are no list of integers.
+        """
+        return View(self, indices)
+
+    def split(self, fractions: Sequence[float], seed: int | None = 0) -> list[View]:
+        """Return views of parts, each sample in one of them.
+
+            train, val = recs.split([0.9, 0.1])
+
+        Parts are the same on every machine and in every version; samples keep their order in them.
+
+        Args:
+            fractions: of the samples, 1 in sum; or whole numbers, ``len`` in sum.
+            seed: of the chance by which samples come into parts; None: parts are runs of samples.
+
+        Raises:
+            ValueError: the fractions are none, or their sum is another one.
+        """
+        from lmdbio.planning.parts import split_samples  # others begin sooner without it
+
+        return [View(self, part) for part in split_samples(len(self), fractions, seed)]
+
+
+class View(Samples[Any, Any]):
+    """Some samples of a sequence, in an order of their own; does all that ``Records`` do.
+
+    ``view[i]``, ``view.read(indices)`` and the rest take the view's own indices, and batches have
+    them. It keeps alive what it is a view of, and can be pickled with it. A view of a view is one
+    of what lies below.
+
+    Args:
+        base: the samples.
+        indices: as for ``Samples.subset``.
+
+    Attributes:
+        base: what it is a view of, never a view itself.
+        indices: in ``base`` of each sample, int64; read-only.
+    """
+
+    def __init__(self, base: Samples[Any, Any], indices: npt.ArrayLike) -> None:
+        given = np.asarray(indices)
+        if given.dtype == np.bool_ and given.shape == (len(base),):
+            given = np.flatnonzero(given)
+        chosen = as_indices(given, len(base), base.path).astype(np.int64)
+        self.base: Samples[Any, Any] = base
+        self.indices: I64 = chosen
+        if isinstance(base, View):
+            self.base, self.indices = base.base, base.indices[chosen]
+        self.indices.flags.writeable = False
+
+    @property
+    def path(self) -> str:
+        """The data file, or several in words."""
+        return self.base.path
+
+    def __repr__(self) -> str:
+        return f"<View of {len(self)} samples of {self.base!r}>"
+
+    def __len__(self) -> int:
+        return len(self.indices)
+
+    def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return list(self._streamed(self.indices[index]))
+        try:
+            at = operator.index(index)
+        except TypeError:
+            if not isinstance(index, INDICES):
+                raise
+            return self.subset(index)
+        return self.base[self._checked(at)]
+
+    def _checked(self, at: int) -> int:
+        """Return the index in ``base`` of one sample."""
+        if not -len(self) <= at < len(self):
+            raise IndexError(f"{self.path}: sample {at} of a view of {len(self)}")
+        return int(self.indices[at])
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._streamed(self.indices)
+
+    def _streamed(self, indices: I64) -> Iterator[Any]:
+        """Iterate over samples of ``base``, the next ones being read meanwhile."""
+        parts = (indices[at : at + STREAMED] for at in range(0, len(indices), STREAMED))
+        for begun in read_ahead(self.base.begin_values, parts, 1):
+            yield from begun.values()
+
+    def key(self, index: SupportsIndex) -> Any:
+        """Return the key of a sample (``Records.key``)."""
+        return self.base.key(self._checked(operator.index(index)))
+
+    def index_of(self, key: bytes) -> int:
+        """Return the first sample of the view that has a key.
+
+        Raises:
+            KeyError: no sample of the view has it.
+        """
+        found = np.flatnonzero(self.indices == self.base.index_of(key))
+        if not len(found):
+            raise KeyError(bytes(key))
+        return int(found[0])
+
+    def begin(self, indices: npt.ArrayLike) -> Any:
+        """Begin what ``read`` does (``Records.begin``)."""
+        own, below = self._below(indices)
+        return _Renumbered(self.base.begin(below), own)
+
+    def begin_values(self, indices: npt.ArrayLike) -> Pending:
+        """Begin what ``values`` does (``Records.begin_values``)."""
+        own, below = self._below(indices)
+        return _Renumbered(self.base.begin_values(below), own)
+
+    def _below(self, indices: npt.ArrayLike) -> tuple[U64, Any]:
+        """Return indices from the beginning, and those in ``base``: a list for a list."""
+        own = as_indices(indices, len(self), self.path)
+        below = self.indices[own.view(np.int64)]
+        return own, below.tolist() if isinstance(indices, list) else below
+
+    def expect(self, records: int) -> None:
+        """Say how many samples will be read at random (``Records.expect``)."""
+        self.base.expect(records)
+
+    def stats(self) -> Stats:
+        """Return what this process has read so far of ``base``."""
+        return self.base.stats()
+
+
+class _Renumbered(Pending):
+    """Samples under way that have other indices for the caller that began them.
+
+    Args:
+        begun: the samples.
+        indices: of theirs, uint64, shape (n,).
+    """
+
+    def __init__(self, begun: Any, indices: U64) -> None:
+        self._begun, self.indices = begun, indices
+
+    def batch(self) -> Any:
+        """Wait for the batch and return it."""
+        return self._begun.batch().part(slice(None), self.indices)
+
+    def values(self) -> Iterator[Any]:
+        values: Iterator[Any] = self._begun.values()
+        return values
+
+    def taken(self) -> list[Any]:
+        values: list[Any] = self._begun.taken()
+        return values
+
+    def close(self) -> None:
+        self._begun.close()
