@@ -110,7 +110,7 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
         subdir: as in ``lmdb.open``, of each.
 
     Raises:
-        ValueError: an empty list, or several URLs.
+        ValueError: an empty list, or one of URLs and paths.
         TypeError: ``source`` is none of these.
         OSError: as ``data_file``; or a folder or a pattern has none.
     """
@@ -119,10 +119,10 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
     given = as_given(source)
     if not given:
         raise ValueError("an empty list of paths: there is nothing to read")
-    if len(given) > 1 and any(map(is_url, given)):
+    if 0 < sum(map(is_url, given)) < len(given):
         raise ValueError(
-            f"{redacted(next(filter(is_url, given)))}: several files are read as one on this "
-            "machine alone: copy them (lmdbio pull)"
+            f"{redacted(next(filter(is_url, given)))}: URLs and paths are not read as one: copy "
+            "those that are elsewhere (lmdbio pull)"
         )
     return [os.fspath(file) for path in given for file in _expanded(path, subdir)]
 

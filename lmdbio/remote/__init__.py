@@ -3,8 +3,10 @@
 Uses ``errors`` and ``system``.
 
     url          URLs, taken apart, and said to people
-    http         a file on an HTTP server; ``connection``, ``answer``, ``effort``: what it takes
+    http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``effort`` and
+                 ``credentials``: what it takes
     store        an object in a bucket, by obstore (extra "cloud")
+    joined       several files as one
     filesystem   a file of whatever else fsspec knows; ``fetched``: one that a library reads
 
 Each kind is imported when a URL of it is opened.

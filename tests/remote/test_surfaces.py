@@ -195,6 +195,77 @@ def test_closing_ends_what_is_under_way(url: str, server: RangeServer) -> None:
     assert time.monotonic() - begun < 4
 
 
+# --- several files ------------------------------------------------------------------------
+
+SHARDS = 12
+
+
+@pytest.fixture
+def shards(server: RangeServer, folder: Path, tmp_path: Path) -> list[str]:
+    """URLs of the set in parts."""
+    with lmdbio.Records(folder) as records:
+        for part in range(SHARDS):
+            path = tmp_path / f"shard{part}"
+            with databases.open_writable(path, 1) as env:
+                rows = range(part * COUNT // SHARDS, (part + 1) * COUNT // SHARDS)
+                databases.write(env, [(b"%08d" % i, records[i]) for i in rows])
+            server.files[f"/shards/{part}.mdb"] = (path / "data.mdb").read_bytes()
+    return [server.url(f"/shards/{part}.mdb") for part in range(SHARDS)]
+
+
+def test_several_urls_are_one_data_set(shards: list[str], server: RangeServer) -> None:
+    with lmdbio.Records(shards, readahead=False) as records:
+        assert len(records) == COUNT and records._source.pages.keeps_state
+        assert list(records) == [value(i) for i in range(COUNT)]
+        chosen = np.random.default_rng(0).permutation(COUNT)[:300]
+        assert [bytes(one) for one in records.read(chosen)] == [value(i) for i in chosen]
+        assert records.key(777) == b"00000777" and records.index_of(b"00000999") == 999
+        with pickle.loads(pickle.dumps(records)) as copy:
+            assert copy[1_100] == value(1_100)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if records[600] == value(600) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        before = {asked.port for asked in server.asked}
+        for index in range(0, COUNT, 25):
+            assert records[index] == value(index)
+        assert len({asked.port for asked in server.asked} - before) <= 2, "they are shared"
+
+
+def test_one_of_several_that_is_replaced_is_named(shards: list[str], server: RangeServer) -> None:
+    with lmdbio.Records(shards, readahead=False) as records:
+        server.etags["/shards/7.mdb"] = '"another"'
+        assert records[100] == value(100)
+        with pytest.raises(lmdb.Error, match=r"shards/7\.mdb: changed while it was read"):
+            records.read(np.arange(COUNT))
+    server.etags["/shards/3.mdb"] = ""
+    with pytest.raises(ValueError, match=r"shards/3\.mdb: its server tells no ETag"):
+        lmdbio.Records(shards)
+    with pytest.raises(ValueError, match="URLs and paths"):
+        lmdbio.Records([shards[0], "/tmp/x.mdb"])
+    with pytest.raises(FileNotFoundError, match=r"none\.mdb"):
+        lmdbio.Records([*shards[:2], server.url("/none.mdb"), *shards[4:]])
+
+
+def test_a_reader_and_its_cache_take_several_urls(
+    shards: list[str], server: RangeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    read = []
+    for _ in range(2):
+        words = {"cache": Cache(memory=1, disk=str(tmp_path / "disk")), "shuffle": "global"}
+        seen = []
+        with lmdbio.Reader(shards, 100, epochs=2, **words) as reader:  # type: ignore[arg-type]
+            for batch in reader:
+                for index, one in zip(batch.indices.tolist(), batch, strict=True):
+                    assert bytes(one) == value(index)
+                seen += batch.indices.tolist()
+                del batch
+            read.append(reader.stats().read_bytes)
+        assert sorted(seen) == sorted(2 * list(range(COUNT)))
+    assert read[0] > 0 and read[1] == 0
+
+
 # --- the provenance file ------------------------------------------------------------------
 
 
