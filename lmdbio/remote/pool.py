@@ -36,7 +36,7 @@ class Pool:
         inherited = [*self._idle, *self._busy]
         self._lock, self._idle, self._busy, self._context = threading.Lock(), [], set(), None
         for connection in inherited:
-            connection.close()
+            connection.abandon()
 
     def take(self, target: Target) -> tuple[Connection, bool]:
         """Return a connection to a server, and whether it was kept."""

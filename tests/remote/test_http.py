@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -436,6 +437,30 @@ def test_a_child_reads_by_connections_of_its_own(server: RangeServer) -> None:
     assert server.asked[-1].port not in ports
     assert read(file, 120_000, 10) == CONTENT[120_000:120_010]
     assert server.asked[-1].port in ports
+
+
+def test_a_child_begins_while_threads_of_its_parent_read(server: RangeServer) -> None:
+    file = HttpFile(server.url(PATH), PATIENCE)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        while not ended.is_set():
+            assert read(file, 100_000, 50_000) == CONTENT[100_000:150_000]
+
+    server.plan = lambda asked: Fault(cut=20_000, stall_s=0.01) if asked.number % 2 else None
+    with ThreadPoolExecutor(4) as threads:
+        under_way = [threads.submit(go_on) for _ in range(4)]
+        try:
+            for _ in range(40):
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # where it would wait for a lock that nobody gives back
+                    os._exit(0 if read(file, 200_000, 10) == CONTENT[200_000:200_010] else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            ended.set()
+        for one in under_way:
+            one.result()
 
 
 def test_the_environment_says_how_long_a_silence_may_be(monkeypatch: pytest.MonkeyPatch) -> None:
