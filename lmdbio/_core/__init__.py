@@ -113,6 +113,7 @@ from lmdbio._core.memory import (
 from lmdbio._core.opened import Counters, EngineCounts
 from lmdbio._core.opening import open_data
 from lmdbio._core.order import Shuffling
+from lmdbio._core.peek import Branch, Peeked, peek, read_branch, read_part
 from lmdbio._core.plan import Plan, PlanTotals, make_plan
 from lmdbio._core.position import Stands
 from lmdbio._core.prefetch import Prefetch
@@ -209,6 +210,11 @@ __all__ = [
     "BOOKMARK_BYTES_MAX",
     "Plan",
     "PlanTotals",
+    "Branch",
+    "Peeked",
+    "peek",
+    "read_branch",
+    "read_part",
     "READ",
     "RemoteFile",
     "Replayed",

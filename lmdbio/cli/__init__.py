@@ -1,9 +1,9 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``tuning``, ``compact``, ``pull``, ``bench``, ``dropin``, ``convert``,
-``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``, ``planning``,
-``simulate``, ``provenance``, ``observe``, ``pylmdb``, ``remote`` and ``_core``; only ``__main__``
-uses it.
+Uses ``program``, ``doctor``, ``tuning``, ``compact``, ``pull``, ``bench``, ``dropin``,
+``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``pylmdb``, ``remote`` and
+``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard
 error. Exit status: 0; 1 for an error, told in one line; 2 for a wrong use; 130 after Ctrl-C.
@@ -25,13 +25,18 @@ from lmdbio.cli import (
     compact,
     convert,
     demo,
+    doctor,
+    export,
+    gallery,
     info,
+    ls,
     plan,
     pull,
     run,
     simulate,
     trace,
     tune,
+    values,
     verify,
 )
 from lmdbio.cli.output import EXPECTED, one_line
@@ -81,6 +86,12 @@ def cli() -> None:
         lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
         lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
+        lmdbio doctor train_lmdb      what limits it here, and the command to type next
+        lmdbio ls train_lmdb          its records: keys, sizes, types
+        lmdbio head train_lmdb        the first ones, shown
+        lmdbio get train_lmdb KEY     one value; cat writes several
+        lmdbio export train_lmdb DIR  a file for each record, or a tar archive
+        lmdbio gallery train_lmdb     a page of small pictures of records
         lmdbio verify train_lmdb      read it all, and prove it sound
         lmdbio pull URL train.mdb     a copy of one that lies elsewhere, verified
         lmdbio plan train_lmdb        the reads for some records, without doing them
@@ -98,6 +109,13 @@ for _command in (
     convert.convert,
     compact.compact,
     info.info,
+    doctor.doctor,
+    ls.ls,
+    ls.head,
+    values.get,
+    values.cat,
+    export.export,
+    gallery.gallery,
     verify.verify,
     plan.plan,
     pull.pull,

@@ -50,6 +50,7 @@ from lmdbio.dropin.copying import copy_by_lmdb
 from lmdbio.dropin.cursor import Cursor
 from lmdbio.dropin.data_file import BLOCK_BYTES_MAX, CACHE_BYTES, DataFile
 from lmdbio.dropin.database import Handles, _Database, stat_of
+from lmdbio.dropin.shown import Shown
 from lmdbio.dropin.transaction import Transaction, begin
 from lmdbio.errors import lmdb_error
 from lmdbio.locate.open import Order
@@ -65,7 +66,7 @@ from lmdbio.system.log import tell
 __all__ = ["Cursor", "Environment", "Transaction", "_Database", "open"]
 
 
-class Environment(_core.Begins, metaclass=Counterpart, of=lmdb.Environment):
+class Environment(Shown, _core.Begins, metaclass=Counterpart, of=lmdb.Environment):
     """``open``: a database, by the keywords of ``lmdb.open`` and some more.
 
     With ``readonly=False`` (py-lmdb's default) this gives py-lmdb's own environment, reads

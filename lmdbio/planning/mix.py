@@ -193,7 +193,7 @@ class MixOrder:
 
 @dataclass(frozen=True, slots=True)
 class MixEpoch:
-    """One epoch of a mix, for who goes through it by places (``order.Epoch``).
+    """One epoch of a mix, for callers that go through it by places (``order.Epoch``).
 
     Its samples are places of the endless sequence.
     """

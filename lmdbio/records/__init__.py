@@ -11,8 +11,10 @@
     kept_slots   which of its grains are in memory and on a disk, and where records lie there
     kept_loads   its grains on their way there
     kept_disk    its grains on a disk
+    shown    what notebooks show on a card
+    card     the card of Records
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
-``observe``, ``batch`` and ``_core``.
+``observe``, ``batch``, ``inside`` and ``_core``.
 """

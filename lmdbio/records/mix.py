@@ -32,7 +32,7 @@ class Mix(Samples[Any, Any]):
         for batch in mix.batches(mix.epoch(0), 256): ...
         loader = lmdbio.torch.Loader(mix, 32, transform=decode)
 
-    What comes when is a function of the seed and the place alone (``planning.mix``): at any place
+    The sample at a place is a function of seed and place alone (``planning.mix``): at any place
     each set has come as often as its share, to within less than one sample, and of each set every
     sample comes once before any comes again, in another order each time. A small set comes round
     more often than a large one; epochs of the mix have nothing to do with that.

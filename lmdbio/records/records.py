@@ -29,6 +29,7 @@ from lmdbio.records.pending import (
 )
 from lmdbio.records.routes import Routes
 from lmdbio.records.samples import INDICES, Samples, View
+from lmdbio.records.shown import Shown
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["Records", "open_records"]
 
 
-class Records(Samples[bytes, Batch]):
+class Records(Shown, Samples[bytes, Batch]):
     """Random and ordered access to the values of one database.
 
     ``recs[i]`` gives bytes, ``recs[a:b]`` a list of bytes, ``recs.read(indices)`` a ``Batch``

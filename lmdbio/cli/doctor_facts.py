@@ -1,0 +1,357 @@
+"""Collect what ``lmdbio doctor`` judges: of a data set, its storage, and the machine.
+
+Everything is bounded: some records, no walk, no measurement. A fact that cannot be had is None,
+and only the data file itself may fail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from importlib import metadata
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+
+from lmdbio import provenance
+from lmdbio._core import Engine
+from lmdbio.cli.choices import calibration_status
+from lmdbio.cli.info import sidecar_status
+from lmdbio.cli.looking import Looked, look_at
+from lmdbio.cli.output import one_line, plain
+from lmdbio.doctor.facts import (
+    DataFacts,
+    Facts,
+    LimitFacts,
+    LockFacts,
+    MemoryFacts,
+    MpiFacts,
+    ProvenanceFacts,
+    SampleFacts,
+    TunedFacts,
+)
+from lmdbio.errors import Error, IncompatibleError
+from lmdbio.inside.patterns import describe_keys, key_forms
+from lmdbio.inside.summary import count_kinds
+from lmdbio.locate.glance import Glance
+from lmdbio.machine import storage
+from lmdbio.machine.budget import available_bytes, budget_bytes
+from lmdbio.machine.storage import Storage
+from lmdbio.pylmdb import reader_slots
+from lmdbio.pylmdb.find import lmdb
+from lmdbio.share import LAUNCHED
+from lmdbio.system import procfs
+
+__all__ = ["collect"]
+
+#: Records that are looked at, and places where some follow each other.
+RECORDS, PLACES, RUN = 64, 24, 16
+#: Forms of keys, and kinds, that a sentence names.
+FORMS_SHOWN, KINDS_SHOWN = 3, 4
+#: A record right behind another one: a page's rest, its head, and a little more lie between.
+NEAR_BYTES = 8192
+FREE_RECORDS_MAX = 4096
+#: An mpiexec that says nothing for so long is not asked any further.
+LAUNCHER_SECONDS = 3.0
+#: Of a limit that is none, as of cgroups.
+UNBOUNDED = 1 << 62
+SHM = "/dev/shm"
+
+
+def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
+    """Return all facts.
+
+    Args:
+        glance: of the database that is looked at.
+        path: as the user named it.
+        sidecar: the provenance file, where the user named one.
+
+    Raises:
+        OSError, Error: the data file cannot be read.
+    """
+    engine = glance.engine
+    under = storage.look(engine, thorough=True)
+    data, sample = data_facts(glance, engine), SampleFacts()
+    try:
+        sample = sample_facts(glance)
+    except (lmdb.Error, OSError) as error:
+        data = replace(data, damage=one_line(error))
+    return Facts(
+        path=str(path),
+        name="" if glance.name is None else str(plain(glance.name)),
+        data=data,
+        sample=sample,
+        storage=under,
+        uring=uring_fact(engine),
+        locks=lock_facts(Path(glance.path), glance.meta.txnid, under),
+        limits=limit_facts(),
+        memory=memory_facts(),
+        mpi=mpi_facts(),
+        provenance=provenance_facts(glance, engine, sidecar),
+        tuned=tuned_facts(under),
+    )
+
+
+# --- the data -----------------------------------------------------------------------------
+
+
+def data_facts(glance: Glance, engine: Engine) -> DataFacts:
+    page, db = glance.meta.layout.page_size, glance.db
+    named = glance.databases()
+    free = None
+    with contextlib.suppress(OSError, Error, lmdb.Error):
+        free = glance.free_pages(FREE_RECORDS_MAX)
+    return DataFacts(
+        file_bytes=engine.size(),
+        used_bytes=(glance.meta.last_pgno + 1) * page,
+        free_bytes=None if free is None else free * page,
+        entries=db.entries,
+        tree_bytes=(db.branch_pages + db.leaf_pages) * page,
+        named=[str(plain(name)) for name, _ in named],
+        holds_named_only=bool(named) and len(named) == db.entries,
+    )
+
+
+def sample_facts(glance: Glance) -> SampleFacts:
+    spread = glance.spread([(number + 0.5) / RECORDS for number in range(RECORDS)])
+    looked = [one for one in (look_at(glance, seen) for seen in spread) if not one.seen.database]
+    if not looked:
+        return SampleFacts()
+    sizes = [one.seen.length for one in looked]
+    kinds = count_kinds(one.kind for one in looked)
+    forms = key_forms((one.seen.key for one in looked), integers=glance.has_integer_keys)
+    ascending, adjacent = order_facts(glance, looked)
+    return SampleFacts(
+        records=len(looked),
+        median_bytes=int(statistics.median(sizes)),
+        largest_bytes=max(sizes),
+        kinds=", ".join(
+            f"{title} ({count / len(looked):.0%})" if len(kinds) > 1 else title
+            for title, count in kinds[:KINDS_SHOWN]
+        ),
+        keys=describe_keys(forms, FORMS_SHOWN),
+        ascending=ascending,
+        adjacent=adjacent,
+    )
+
+
+def order_facts(glance: Glance, looked: list[Looked]) -> tuple[float | None, float | None]:
+    """Return how far the order of keys is that of the disk: over the file, and from one to the
+    next.
+    """
+    firsts: list[int] = []
+    near = steps = 0
+    for one in looked[:: max(1, len(looked) // PLACES)]:
+        run = glance.extents(one.seen.key, RUN)
+        offsets = run["offset"].astype(np.int64)
+        if not len(offsets):
+            continue
+        firsts.append(int(offsets[0]))
+        gaps = np.diff(offsets) - run["length"][:-1].astype(np.int64)
+        # Within a leaf, nodes lie from its end to its beginning.
+        near += int((np.abs(gaps) <= NEAR_BYTES).sum())
+        steps += len(gaps)
+    if len(firsts) < 3:
+        return None, near / steps if steps else None
+    ascending = np.diff(np.array(firsts) // NEAR_BYTES) >= 0
+    return float(ascending.mean()), near / steps if steps else None
+
+
+def provenance_facts(glance: Glance, engine: Engine, sidecar: Path | None) -> ProvenanceFacts:
+    place = provenance.find_sidecar(glance.path, sidecar)
+    found = sidecar_status(engine, glance.meta, place)
+    deep = found.get("deep_check")
+    hashed = deep.bytes if deep is not None and deep.due else 0
+    return ProvenanceFacts(found["status"], found["reason"], hashed)
+
+
+def tuned_facts(under: Storage) -> TunedFacts:
+    stored = calibration_status(under)
+    if stored is None or stored.calibration is None:
+        return TunedFacts()
+    samples = stored.calibration.samples
+    streams = [one.rate for one in samples if one.pattern == "stream"]
+    random = [one for one in samples if one.pattern == "random"]
+    # The smallest requests tell what records at random cost.
+    smallest = min((one.request_bytes for one in random), default=0)
+    rates = [one.rate for one in random if one.request_bytes == smallest]
+    return TunedFacts(
+        when=time.strftime("%Y-%m-%d", time.localtime(stored.calibration.measured)),
+        stream_rate=max(streams, default=None),
+        random_rate=max(rates, default=None),
+        random_bytes=smallest,
+    )
+
+
+# --- the file's surroundings --------------------------------------------------------------
+
+
+def uring_fact(engine: Engine) -> bool | None:
+    try:
+        with engine.again("uring", 1):
+            return True
+    except IncompatibleError:
+        return False
+    except (OSError, Error, MemoryError):
+        return None
+
+
+def lock_facts(data: Path, txnid: int, under: Storage) -> LockFacts:
+    """Look at the lock file; nothing is made, and no slot is taken.
+
+    Args:
+        data: the data file.
+        txnid: its newest transaction.
+        under: on a file system of servers, locks can take for ever: they are left alone.
+    """
+    is_folder = data.name == "data.mdb"
+    lock = data.with_name("lock.mdb") if is_folder else data.with_name(f"{data.name}-lock")
+    if not lock.exists():
+        return LockFacts(False, os.access(lock.parent, os.W_OK | os.X_OK))
+    if not os.access(lock, os.R_OK | os.W_OK):
+        return LockFacts(True, False)
+    if not (under.disk or under.in_memory):
+        return LockFacts(True, True, unseen="this is no disk of this machine")
+    try:
+        table = reader_table(data, subdir=is_folder)
+    except (lmdb.Error, OSError, MemoryError) as error:
+        return LockFacts(True, True, unseen=str(error))
+    if table is None:
+        return LockFacts(True, True, unseen="py-lmdb could not open it")
+    pids, oldest = read_table(table)
+    stale = sum(not is_alive(pid) for pid in pids)
+    behind = None if oldest is None else max(0, txnid - oldest)
+    return LockFacts(True, True, len(pids), stale, behind)
+
+
+def reader_table(data: Path, *, subdir: bool) -> str | None:
+    """Return py-lmdb's table of reader slots; None: it cannot be had."""
+    status, user = data.stat(), reader_slots.new_user()
+    path = str(data.parent if subdir else data)
+    key = status.st_dev, status.st_ino
+    slots, _ = reader_slots.acquire(path, key, user, subdir=subdir, max_readers=126)
+    try:
+        return None if slots is None else str(slots.env.readers())
+    finally:
+        reader_slots.release(user)
+
+
+def read_table(table: str) -> tuple[list[int], int | None]:
+    """Return the processes that hold slots, and the oldest snapshot among them."""
+    pids, oldest = [], None
+    for line in table.splitlines():
+        fields = line.split()
+        if len(fields) < 3 or not fields[0].isdecimal():
+            continue
+        if fields[2].isdecimal():
+            oldest = min(int(fields[2]), int(fields[2]) if oldest is None else oldest)
+        pids.append(int(fields[0]))
+    return pids, oldest
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return error.errno == errno.EPERM
+    return True
+
+
+# --- the machine --------------------------------------------------------------------------
+
+
+def limit_facts() -> LimitFacts:
+    files, hard = (_bounded(each) for each in resource.getrlimit(resource.RLIMIT_NOFILE))
+    return LimitFacts(
+        open_files=files,
+        open_files_hard=hard,
+        locked_bytes=_bounded(resource.getrlimit(resource.RLIMIT_MEMLOCK)[0]),
+        address_bytes=_bounded(resource.getrlimit(resource.RLIMIT_AS)[0]),
+        mappings=procfs.number("/proc/sys/vm/max_map_count"),
+        processors=len(os.sched_getaffinity(0)),
+        machine_processors=os.cpu_count() or 1,
+        quota=processor_quota(),
+    )
+
+
+def _bounded(limit: int) -> int | None:
+    return None if limit == resource.RLIM_INFINITY or limit >= UNBOUNDED else limit
+
+
+def processor_quota(root: str = "") -> float | None:
+    """Return how many processors' time the control groups of this process allow."""
+    found: list[float] = []
+    for folder in control_groups(root):
+        fields = (procfs.text(f"{folder}/cpu.max") or "").split()
+        if len(fields) == 2 and all(field.isdecimal() for field in fields) and int(fields[1]):
+            found.append(int(fields[0]) / int(fields[1]))
+    return min(found, default=None)
+
+
+def control_groups(root: str) -> Iterator[str]:
+    """Yield the folders of this process's control group and of those above it (version 2)."""
+    for line in (procfs.text(f"{root}/proc/self/cgroup") or "").splitlines():
+        if line.startswith("0::"):
+            group = line[3:].strip("/")
+            while group:
+                yield f"{root}/sys/fs/cgroup/{group}"
+                group = group.rpartition("/")[0]
+            yield f"{root}/sys/fs/cgroup"
+
+
+def memory_facts() -> MemoryFacts:
+    available = available_bytes()
+    text = procfs.text("/proc/meminfo") or ""
+    of_machine = re.search(r"^MemAvailable:\s*(\d+) kB", text, re.MULTILINE)
+    # The memory of the machine swings by a little between two looks.
+    is_grouped = of_machine is not None and available < 0.9 * 1024 * int(of_machine[1])
+    shm = free = None
+    with contextlib.suppress(OSError):
+        status = os.statvfs(SHM)
+        shm, free = status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+    return MemoryFacts(available, is_grouped, budget_bytes(None), shm, free)
+
+
+def mpi_facts() -> MpiFacts:
+    """Look for MPI without starting it."""
+    try:
+        version = metadata.version("mpi4py")
+    except metadata.PackageNotFoundError:
+        version = ""
+    ranks = next((os.environ[name] for name in LAUNCHED if os.environ.get(name)), "")
+    beside = Path(sys.executable).with_name("mpiexec")
+    launcher = str(beside) if os.access(beside, os.X_OK) else shutil.which("mpiexec") or ""
+    count = int(ranks) if ranks.isdecimal() else 0
+    # A launcher within a launched process might wait for its own.
+    library = launcher_library(launcher) if launcher and not count else ""
+    return MpiFacts(version, launcher, library, count)
+
+
+def launcher_library(launcher: str) -> str:
+    """Return the MPI that an mpiexec is of, by what it says of itself; "": it does not say."""
+    try:
+        done = subprocess.run(
+            [launcher, "--version"], capture_output=True, stdin=subprocess.DEVNULL, text=True,
+            errors="replace", timeout=LAUNCHER_SECONDS, check=False,
+        )  # fmt: skip
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    said = done.stdout + done.stderr
+    if (found := re.search(r"Open ?MPI\)?\D{0,8}(\d[\w.]*)", said, re.IGNORECASE)) is not None:
+        return f"Open MPI {found[1]}"
+    if "Intel" in said:
+        return "Intel MPI"
+    if (found := re.search(r"HYDRA.*?Version:\s*(\d[\w.]*)", said, re.DOTALL)) is not None:
+        return f"MPICH {found[1]}"
+    return next(iter(islice(said.splitlines(), 1)), "").strip()[:60]

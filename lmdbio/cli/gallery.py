@@ -1,0 +1,167 @@
+"""``lmdbio gallery``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import click
+
+from lmdbio.cli.looking import Looked, db_option, json_option, look_at
+from lmdbio.cli.output import OUTPUT, PATH, bar, plain, plural, print_json, size
+from lmdbio.inside.cards import CardMaker
+from lmdbio.inside.page import Card, Gallery, gallery_page
+from lmdbio.inside.patterns import key_forms
+from lmdbio.inside.summary import count_kinds, size_text
+from lmdbio.inside.thumbnails import VALUE_BYTES_MAX, has_pillow
+from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.system.publish import Draft
+
+LIMIT, SIDE = 200, 256
+#: Without Pillow, of image files as they are, so many bytes in all make a page that opens.
+PLAIN_BYTES = 24 << 20
+
+
+@click.command()
+@click.argument("path", type=PATH)
+@click.option(
+    "--output", "-o", type=OUTPUT, default="gallery.html", show_default=True,
+    help="Write the page here; one that is there is replaced.",
+)  # fmt: skip
+@click.option(
+    "--limit", type=click.IntRange(1, 5000), default=LIMIT, show_default=True,
+    help="Show so many records at most.",
+)  # fmt: skip
+@click.option("--first", is_flag=True, help="Show the first records, not some of all.")
+@click.option(
+    "--random", "seed", type=int, metavar="SEED", help="Show records by chance, by this seed."
+)
+@click.option(
+    "--side", type=click.IntRange(32, 1024), default=SIDE, show_default=True,
+    help="Pictures have so many pixels a side at most.",
+)  # fmt: skip
+@db_option
+@json_option
+def gallery(
+    path: Path,
+    output: str,
+    limit: int,
+    first: bool,
+    seed: int | None,
+    side: int,
+    name: str | None,
+    as_json: bool,
+) -> None:
+    """Make an HTML page of small pictures of PATH's records, which needs nothing else.
+
+    Records are spread evenly over the file, found without a walk. Images are shrunk by Pillow,
+    where it is installed (else they are embedded as they are, up to 24 MiB); Datum and npy arrays
+    are drawn; anything else shows its first lines. Sizes, types and the forms of keys stand above.
+
+    \b
+    Examples:
+        lmdbio gallery train_lmdb                      writes gallery.html
+        lmdbio gallery train_lmdb -o train.html --limit 500
+        lmdbio gallery train_lmdb --first
+        lmdbio gallery train_lmdb --random 7
+        lmdbio gallery scenes.mdb --db depth --json
+    """
+    if first and seed is not None:
+        raise click.UsageError("--first or --random, not both")
+    with glancing(path, name) as glance:
+        page, facts, left_out = make_page(glance, limit, side, first=first, seed=seed)
+    content = page.encode("utf-8", "replace")
+    with Draft(Path(output), "the page") as draft:
+        draft.write(content, 0)
+        draft.publish(overwrite=True)
+    if as_json:
+        print_json({"page": output, "bytes": len(content), **facts})
+        return
+    shown = plural(facts["records"], "record"), plural(facts["pictures"], "picture")
+    click.echo(f"{output}: {', '.join(shown)}, {size(len(content))}")
+    if left_out:
+        click.echo(
+            f"lmdbio: {plural(left_out, 'image')} without a picture: Pillow, which would "
+            "shrink them, is not installed (pip install pillow)",
+            err=True,
+        )
+
+
+def make_page(
+    glance: Glance, limit: int, side: int, *, first: bool, seed: int | None
+) -> tuple[str, dict[str, Any], int]:
+    """Return the page, facts about it, and how many images have no picture for want of Pillow."""
+    looked: list[Looked] = []
+    cards: list[Card] = []
+    maker = CardMaker(
+        side, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
+    )
+    with bar(f"gallery of {glance.path}") as progress:
+        for seen in chosen(glance, limit, first=first, seed=seed):
+            one = look_at(glance, seen)
+            looked.append(one)
+            read = partial(read_value, glance, seen)
+            cards.append(maker.card(one.key, one.kind, one.glimpse, read))
+            progress(len(cards), min(limit, glance.db.entries), "records")
+    types = dict(count_kinds(one.kind for one in looked))
+    facts = {"data": glance.path, "records": len(cards), "pictures": maker.made, "types": types}
+    page = gallery_page(told(glance, looked, cards, first=first, seed=seed))
+    return page, facts, maker.left_out
+
+
+def chosen(glance: Glance, limit: int, *, first: bool, seed: int | None) -> Iterator[Seen]:
+    """Yield the records that are shown, in the order of their keys."""
+    if first or glance.db.entries <= limit:
+        yield from islice(glance.records(), limit)
+        return
+    if seed is None:
+        yield from glance.spread((number + 0.5) / limit for number in range(limit))
+        return
+    draw = random.Random(seed)
+    yield from glance.spread(sorted(draw.random() for _ in range(limit)))
+
+
+def read_value(glance: Glance, seen: Seen) -> bytes:
+    return b"".join(glance.pieces(seen))
+
+
+def told(
+    glance: Glance,
+    looked: list[Looked],
+    cards: list[Card],
+    *,
+    first: bool,
+    seed: int | None,
+) -> Gallery:
+    """Return all that the page tells."""
+    sizes = [one.seen.length for one in looked]
+    used = (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
+    facts = [("records", f"{glance.db.entries:,}"), ("in all", size_text(used))]
+    if sizes:
+        facts.append(("a value, on average", size_text(sum(sizes) / len(sizes))))
+    facts.append(("written by LMDB", "0.9" if glance.meta.layout.version == 1 else "1.0"))
+    count, total = len(looked), glance.db.entries
+    if count >= total:
+        how = f"all {total:,} records"
+    elif first:
+        how = f"the first {count:,} of {total:,} records"
+    elif seed is not None:
+        how = f"{count:,} of {total:,} records, by chance (seed {seed})"
+    else:
+        how = f"{count:,} of {total:,} records, spread evenly"
+    name = Path(glance.path).resolve()
+    title = name.parent.name if name.name == "data.mdb" else name.name
+    return Gallery(
+        name=title + (f" / {plain(glance.name)}" if glance.name is not None else ""),
+        path=str(Path(glance.path).absolute()),
+        facts=facts,
+        chosen=how,
+        types=count_kinds(one.kind for one in looked),
+        forms=key_forms((o.seen.key for o in looked), integers=glance.has_integer_keys),
+        sizes=sizes,
+        cards=cards,
+    )

@@ -1,0 +1,174 @@
+"""``lmdbio ls`` and ``lmdbio head``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+import click
+from rich.table import Table
+from rich.text import Text
+
+from lmdbio.cli.looking import (
+    Looked,
+    database_facts,
+    db_option,
+    key_of,
+    key_text,
+    look_at,
+    record_facts,
+)
+from lmdbio.cli.output import PATH, plain, plural, size, wide_console
+from lmdbio.inside.preview import preview_lines
+from lmdbio.locate.glance import Glance, Seen, glancing
+
+LIMIT, HEAD = 20, 5
+KEY_WIDTH = 64
+lines_option = click.option(
+    "--json", "as_json", is_flag=True, help="Print a JSON object a line instead of text."
+)
+
+
+@click.command()
+@click.argument("path", type=PATH)
+@click.argument("prefix", required=False)
+@click.option(
+    "--limit", type=click.IntRange(0), default=LIMIT, show_default=True,
+    help="List so many records at most; 0: all.",
+)  # fmt: skip
+@click.option("--keys-only", is_flag=True, help="Print keys alone, one a line.")
+@db_option
+@lines_option
+def ls(
+    path: Path, prefix: str | None, limit: int, keys_only: bool, name: str | None, as_json: bool
+) -> None:
+    """List records of PATH in the order of their keys: key, bytes, type.
+
+    With PREFIX, those whose keys begin so. The type is guessed from the first bytes of a value;
+    nothing in it is run. However large the file is, only the pages of what is listed are read.
+
+    A key is printed as get, cat and ls take it: text as it is, with \\n, \\t and \\xNN for what
+    cannot be printed and \\\\ for a backslash; bytes that are no text as 0x and hexadecimal
+    digits.
+
+    \b
+    Examples:
+        lmdbio ls train_lmdb                     the first 20 records
+        lmdbio ls train_lmdb image-0000001       those whose keys begin with image-0000001
+        lmdbio ls train_lmdb --limit 0 --keys-only > keys.txt
+        lmdbio ls scenes.mdb --db depth          those of a named database
+        lmdbio ls train_lmdb --limit 0 --json | jq -r 'select(.type != "JPEG") | .key'
+    """
+    with glancing(path, name) as glance:
+        found = listed(glance, prefix)
+        shown = islice(found, limit or None)
+        if keys_only or as_json:
+            for seen in shown:
+                if keys_only and not as_json:
+                    click.echo(key_text(glance, seen))
+                elif keys_only:
+                    click.echo(json.dumps({"key": key_text(glance, seen)}, ensure_ascii=False))
+                else:
+                    facts = record_facts(look_at(glance, seen))
+                    click.echo(json.dumps(plain(facts), ensure_ascii=False))
+            return
+        looked = [look_at(glance, seen) for seen in shown]
+        has_more = bool(limit) and next(found, None) is not None
+        print_listing(glance, path, prefix, looked, has_more=has_more)
+
+
+def listed(glance: Glance, prefix: str | None) -> Iterator[Seen]:
+    """Yield the records that begin with a prefix; None: all."""
+    if prefix is None:
+        return glance.records()
+    if not glance.sorts_by_prefix:
+        raise ValueError(
+            f"{glance.path}: keys of this database are not in the order of their first bytes: "
+            "no PREFIX"
+        )
+    return glance.records(key_of(glance, prefix))
+
+
+def print_listing(
+    glance: Glance, path: Path, prefix: str | None, looked: list[Looked], *, has_more: bool
+) -> None:
+    click.echo(database_facts(glance))
+    if not looked:
+        click.echo("no record" if prefix is None else f"no key begins with {prefix}")
+        return
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("key", overflow="fold", no_wrap=False)
+    table.add_column("bytes", justify="right", no_wrap=True)
+    table.add_column("type", overflow="fold")
+    for one in looked:
+        table.add_row(Text(one.key), f"{one.seen.length:,}", Text(str(one.kind)))
+    wide_console(width=120).print(table, highlight=False)
+    if has_more and prefix is None:
+        click.echo(f"... and {glance.db.entries - len(looked):,} more (--limit 0 lists all)")
+    elif has_more:
+        click.echo("... and more (--limit 0 lists all)")
+    print_databases(glance, path, looked)
+
+
+def print_databases(glance: Glance, path: Path, looked: list[Looked]) -> None:
+    """Name the named databases of a main one, and how to look into them."""
+    named = {one.key: one.seen.database for one in looked if one.seen.database is not None}
+    for key, database in glance.databases():
+        named.setdefault(plain(key), database)
+    if not named:
+        return
+    shown = [
+        f"{name} ({plural(database.entries, 'record')})"
+        for name, database in islice(named.items(), 8)
+        if database is not None
+    ]
+    more = ", ..." * (len(named) > len(shown))
+    click.echo(f"named databases: {', '.join(shown)}{more}")
+    click.echo(f"    lmdbio ls {path} --db {next(iter(named))}")
+
+
+@click.command()
+@click.argument("path", type=PATH)
+@click.option(
+    "-n", "count", type=click.IntRange(1), default=HEAD, show_default=True,
+    help="Show so many records.",
+)  # fmt: skip
+@click.option(
+    "--lines", type=click.IntRange(1, 200), default=6, show_default=True,
+    help="Show so many lines of each value at most.",
+)  # fmt: skip
+@db_option
+@lines_option
+def head(path: Path, count: int, lines: int, name: str | None, as_json: bool) -> None:
+    """Show the first records of PATH, each with a preview of its value.
+
+    Text is shown as it is, JSON indented, arrays by their first numbers, what is compressed
+    unpacked as far as that takes, anything else in hexadecimal; of images, width and height.
+    Pickles are named and never loaded.
+
+    \b
+    Examples:
+        lmdbio head train_lmdb
+        lmdbio head train_lmdb -n 1 --lines 40   one record, and more of it
+        lmdbio head scenes.mdb --db captions
+        lmdbio head train_lmdb --json | jq -r .preview[]
+    """
+    with glancing(path, name) as glance:
+        if not as_json:
+            click.echo(database_facts(glance))
+        looked = []
+        for seen in islice(glance.records(), count):
+            one = look_at(glance, seen)
+            looked.append(one)
+            shown = [] if seen.database else preview_lines(one.glimpse, one.kind, lines)
+            if as_json:
+                facts = record_facts(one) | {"preview": shown}
+                click.echo(json.dumps(plain(facts), ensure_ascii=False))
+                continue
+            click.echo(f"\n{one.key}  {size(seen.length)}  {one.kind}")
+            for line in shown:
+                click.echo(f"    {line}")
+        if not as_json:
+            print_databases(glance, path, looked)

@@ -1,0 +1,201 @@
+"""facts: what was seen of a data set, of the storage under it, and of the machine. Pure.
+
+None: not known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from lmdbio.machine.storage import Storage
+
+__all__ = [
+    "DataFacts",
+    "Facts",
+    "LimitFacts",
+    "LockFacts",
+    "MemoryFacts",
+    "MpiFacts",
+    "ProvenanceFacts",
+    "SampleFacts",
+    "TunedFacts",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class DataFacts:
+    """A data file, and the database in it that is looked at.
+
+    Attributes:
+        file_bytes, used_bytes: that the file has, and up to the last page that its state uses.
+        free_bytes: of pages within it that nothing uses.
+        entries: of the database.
+        tree_bytes: of the pages of its tree, without values of their own pages.
+        named: the databases that it names.
+        holds_named_only: it holds nothing else.
+        damage: that was met among its pages, in words; "": none was.
+    """
+
+    file_bytes: int = 0
+    used_bytes: int = 0
+    free_bytes: int | None = None
+    entries: int = 0
+    tree_bytes: int = 0
+    named: Sequence[str] = ()
+    holds_named_only: bool = False
+    damage: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SampleFacts:
+    """Some records of it, spread evenly.
+
+    Attributes:
+        records: that were looked at.
+        median_bytes, largest_bytes: of their values.
+        kinds: of values, the most frequent first, in words.
+        keys: the forms of keys, in words.
+        ascending: share of neighbours in the sample that lie in the order of their keys on disk.
+        adjacent: share of records that lie right behind the one before them.
+    """
+
+    records: int = 0
+    median_bytes: int = 0
+    largest_bytes: int = 0
+    kinds: str = ""
+    keys: str = ""
+    ascending: float | None = None
+    adjacent: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LockFacts:
+    """The lock file, in which readers hold their snapshots.
+
+    Attributes:
+        exists: it is there.
+        is_writable: this user may write to it, or make it.
+        readers, stale: slots that are held, and those of processes that have ended.
+        behind: transactions since the oldest snapshot that is held.
+        unseen: why slots were not looked at; "": they were.
+    """
+
+    exists: bool = False
+    is_writable: bool | None = None
+    readers: int | None = None
+    stale: int | None = None
+    behind: int | None = None
+    unseen: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitFacts:
+    """Limits of this process; None: there is none, or it is not known.
+
+    Attributes:
+        open_files, open_files_hard: descriptors, now and as far as the process may raise them.
+        locked_bytes, address_bytes: of memory that may be locked, and of address space.
+        mappings: that a process may have.
+        processors, machine_processors: that this process may use, and that there are.
+        quota: processors' time that its control group allows, in processors.
+    """
+
+    open_files: int | None = None
+    open_files_hard: int | None = None
+    locked_bytes: int | None = None
+    address_bytes: int | None = None
+    mappings: int | None = None
+    processors: int = 1
+    machine_processors: int = 1
+    quota: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryFacts:
+    """Memory.
+
+    Attributes:
+        available_bytes: that this process can still get.
+        is_grouped: its control group, not the machine, is what bounds that.
+        budget_bytes: that a Records or a Reader takes unless told otherwise.
+        shm_bytes, shm_free_bytes: of /dev/shm, where ranks share windows.
+    """
+
+    available_bytes: int = 0
+    is_grouped: bool = False
+    budget_bytes: int = 0
+    shm_bytes: int | None = None
+    shm_free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MpiFacts:
+    """MPI, as far as this Python has it.
+
+    Attributes:
+        mpi4py: its version; "": it is not installed.
+        launcher, library: the mpiexec that is found, and its MPI; "": none.
+        ranks: that a launcher has started this process as one of; 0: none has.
+    """
+
+    mpi4py: str = ""
+    launcher: str = ""
+    library: str = ""
+    ranks: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ProvenanceFacts:
+    """The provenance file.
+
+    Attributes:
+        status: "good", "absent", "stale", "damaged", "unproven" or "unreadable".
+        reason: why.
+        deep_bytes: that opening would hash; 0: nothing.
+    """
+
+    status: str = "absent"
+    reason: str = ""
+    deep_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class TunedFacts:
+    """Rates of this file system that ``lmdbio tune`` measured.
+
+    Attributes:
+        when: in words; "": it has not.
+        stream_rate, random_rate: bytes a second in order, and at random in requests of
+            ``random_bytes``.
+    """
+
+    when: str = ""
+    stream_rate: float | None = None
+    random_rate: float | None = None
+    random_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """All of them.
+
+    Attributes:
+        path: as the user named it.
+        name: of the database that is looked at; "": the main one.
+        uring: an io_uring can be had; None: it was not tried.
+        the others: see their classes.
+    """
+
+    path: str
+    name: str = ""
+    data: DataFacts = field(default_factory=DataFacts)
+    sample: SampleFacts = field(default_factory=SampleFacts)
+    storage: Storage = field(default_factory=Storage)
+    uring: bool | None = None
+    locks: LockFacts = field(default_factory=LockFacts)
+    limits: LimitFacts = field(default_factory=LimitFacts)
+    memory: MemoryFacts = field(default_factory=MemoryFacts)
+    mpi: MpiFacts = field(default_factory=MpiFacts)
+    provenance: ProvenanceFacts = field(default_factory=ProvenanceFacts)
+    tuned: TunedFacts = field(default_factory=TunedFacts)

@@ -1,0 +1,64 @@
+"""shown: an environment on a small card, as notebooks show it: its first records."""
+
+from __future__ import annotations
+
+from functools import partial
+from html import escape
+from itertools import islice
+
+from lmdbio.dropin.data_file import DataFile
+from lmdbio.inside.card import notebook_card
+from lmdbio.inside.cards import CardMaker
+from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
+from lmdbio.inside.keytext import show_key
+from lmdbio.inside.kinds import Kind, guess
+from lmdbio.inside.page import Card
+from lmdbio.inside.summary import size_text
+from lmdbio.inside.thumbnails import has_pillow
+from lmdbio.locate.glance import Glance, Seen
+
+__all__ = ["Shown"]
+
+#: Records on a card; larger values have no picture there.
+RECORDS, VALUE_BYTES_MAX, PLAIN_BYTES, SIDE = 6, 4 << 20, 1 << 20, 192
+
+
+class Shown:
+    """Something that notebooks show on a card: what is there, and its first records."""
+
+    _file: DataFile
+
+    def _repr_html_(self) -> str:
+        """Return a card as HTML; where the file cannot be read, what ``repr`` gives."""
+        try:
+            return _card(self._file)
+        except Exception as error:  # a notebook shows the object, not a traceback
+            return f"<pre>{escape(repr(self))}\n{escape(str(error))}</pre>"
+
+
+def _card(file: DataFile) -> str:
+    meta, _ = file.newest(None)
+    glance = Glance(file.open_engine(), meta, meta.main_db, None)
+    maker = CardMaker(
+        SIDE, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
+    )
+    cards = [_record(glance, seen, maker) for seen in islice(glance.records(), RECORDS)]
+    count = meta.main_db.entries
+    used = size_text((meta.last_pgno + 1) * meta.layout.page_size)
+    facts = [("entry" if count == 1 else "entries", f"{count:,}"), ("", used)]
+    return notebook_card("Environment", glance.path, facts, cards)
+
+
+def _record(glance: Glance, seen: Seen, maker: CardMaker) -> Card:
+    """Return the card of one record."""
+    head, tail = glance.part(seen, HEAD_BYTES, TAIL_BYTES)
+    glimpse = Glimpse(head, seen.length, tail)
+    key = show_key(seen.key)
+    if seen.database is not None:
+        kind = Kind("database", "database", f"of {seen.database.entries:,} records")
+        return maker.card(key, kind, glimpse, bytes)
+    return maker.card(key, guess(glimpse), glimpse, partial(_read, glance, seen))
+
+
+def _read(glance: Glance, seen: Seen) -> bytes:
+    return b"".join(glance.pieces(seen))

@@ -1,0 +1,24 @@
+"""inside: what values and keys look like, guessed from their bytes, and shown. Pure.
+
+    glimpse    the first and the last bytes of a value
+    kinds      the kind of a value: ``guess``
+    images     image files by their first bytes, and their sizes by their headers
+    wire       protobuf, Caffe's Datum and msgpack, walked by hand
+    packed     zlib, gzip, zstd, lz4, bz2 and xz, unpacked as far as a bound
+    arrays     NumPy's headers, and bytes that look like numbers
+    keytext    keys as text that people can type, and back
+    patterns   the forms that keys have
+    preview    a few lines that show a value
+    names      file names for keys
+    pictures   pictures of arrays, and a small writer of PNG files
+    thumbnails small pictures of values
+    summary    sizes and kinds of some records, summed up
+    page       one HTML page of thumbnails; ``card``, a small one for notebooks
+    cards      records as cards of either
+
+Uses no other room; NumPy, zstandard and, where it is installed, Pillow.
+
+Invariants:
+  - nothing that a value holds is run: pickles are named, and never loaded;
+  - every step is bounded, whatever the bytes are: a value that makes no sense is "binary".
+"""

@@ -1,0 +1,333 @@
+"""Look at a few records of one database, by a few reads, however large it is.
+
+    first records     a cursor, from the first key or from a prefix
+    spread records    on leaves all over the tree, found down its branch pages
+    one record        by its key, or by its number, over the leaves before it
+
+Nothing is walked as a whole, no provenance file is needed, and of a value no more is read than is
+asked for. Each read is followed by a look whether the file still has the state that was opened
+(``open_database``): the caller gets bytes of one state, or an error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import accumulate, islice
+from typing import NamedTuple
+
+import numpy as np
+
+from lmdbio import _core
+from lmdbio._core import Database, Meta, Move
+from lmdbio.errors import CorruptedError
+from lmdbio.locate.open_database import guard_state, opening
+from lmdbio.provenance import data_file
+from lmdbio.provenance.values import DUPSORT
+
+__all__ = ["Glance", "Seen", "glancing"]
+
+#: Pages of the tree that are kept, and bytes of a value that are read at a time.
+CACHE_BYTES, PIECE_BYTES = 16 << 20, 1 << 20
+INTEGERKEY, REVERSEKEY = 0x08, 0x02  # enum lio_db_flag (csrc/format.h)
+#: Leaves of a tree that are all counted, in large reads; of a larger one, so many are looked at.
+COUNTED_LEAVES_MAX, SOME_LEAVES = 1024, 256
+#: Leaves of a main database that are walked to name the databases in it.
+NAMING_LEAVES_MAX = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A record that was come by.
+
+    Attributes:
+        key, length: of it; the length of its value, bytes.
+        database: the named database that it describes; None: it is a plain record.
+    """
+
+    key: bytes
+    length: int
+    database: Database | None
+    _record: _core.Peeked
+
+
+class Part(NamedTuple):
+    """The first and the last bytes of a value.
+
+    Attributes:
+        head, tail: of it; no tail where the head is all of it.
+    """
+
+    head: bytes
+    tail: bytes
+
+
+class Glance:
+    """One database of one file, in the state that it was opened in. For one thread.
+
+    Args:
+        engine: of the data file; it stays open.
+        meta, db: the state, and the database in it.
+        name: of the database; None: the main one.
+
+    Attributes:
+        path: the data file.
+        engine, name, meta, db: as above.
+    """
+
+    def __init__(self, engine: _core.Engine, meta: Meta, db: Database, name: bytes | None) -> None:
+        self.path, self.name, self.meta, self.db = engine.path, name, meta, db
+        self.engine = engine
+        self._pages = _core.Pages(engine, meta.layout, CACHE_BYTES)
+
+    @property
+    def has_integer_keys(self) -> bool:
+        """Keys are numbers in the machine's own order."""
+        return bool(self.db.flags & INTEGERKEY)
+
+    @property
+    def has_duplicates(self) -> bool:
+        """A key may have many values, each of which is a record."""
+        return bool(self.db.flags & DUPSORT)
+
+    @property
+    def sorts_by_prefix(self) -> bool:
+        """Keys that begin alike stand beside one another."""
+        return not self.db.flags & (INTEGERKEY | REVERSEKEY)
+
+    # --- records
+
+    def records(self, prefix: bytes = b"") -> Iterator[Seen]:
+        """Yield records in the order of their keys, those that begin with a prefix.
+
+        Raises:
+            OSError, Error: pages cannot be read, are damaged, or the file has moved on.
+        """
+        with self._cursor() as cursor:
+            move, key = (Move.SET_RANGE, prefix) if prefix else (Move.FIRST, b"")
+            while self._move(cursor, move, key):
+                seen = self._seen(cursor)
+                if not seen.key.startswith(prefix):
+                    return
+                yield seen
+                move, key = Move.NEXT, b""
+
+    def find(self, key: bytes) -> Iterator[Seen]:
+        """Yield the records of one key: one, or several where it has several values."""
+        if not key:
+            return
+        with self._cursor() as cursor:
+            move = Move.SET
+            while self._move(cursor, move, key):
+                yield self._seen(cursor)
+                if not self.has_duplicates:
+                    return
+                move = Move.NEXT_DUP
+
+    def at(self, number: int) -> Seen:
+        """Return a record by its number, from 0 in the order of the keys.
+
+        The leaves before it are read.
+
+        Raises:
+            IndexError: there are not so many.
+        """
+        with self._cursor() as cursor:
+            skipped = _core.skip_records(cursor, number) if number else 0
+            if skipped < number or not self._move(cursor, Move.NEXT if number else Move.FIRST):
+                raise IndexError(f"{self.path}: record {number} of {self.db.entries}")
+            return self._seen(cursor)
+
+    def near(self, key: bytes) -> list[bytes]:
+        """Return the keys before and after a place where none is."""
+        found: list[bytes] = []
+        if not key:
+            return [seen.key for seen in islice(self.records(), 1)]
+        with self._cursor() as cursor:
+            if not self._move(cursor, Move.SET_RANGE, key):
+                return [self._seen(cursor).key] if self._move(cursor, Move.LAST) else []
+            found.append(self._seen(cursor).key)
+            if self._move(cursor, Move.PREV_NODUP):
+                found.insert(0, self._seen(cursor).key)
+        return found
+
+    def spread(self, fractions: Iterable[float]) -> Iterator[Seen]:
+        """Yield records at fractions of all, 0 to below 1 and ascending, none of them twice.
+
+        Leaves hold few large records or many small ones, so the keys on leaves all over the tree
+        are counted first: on all of them where they are few, else on some. Of a key with several
+        values, the first one comes.
+        """
+        leaves = self._counted() if self.db.entries else []
+        ends = list(accumulate(count for _, count in leaves))
+        last = -1
+        with self._cursor() as cursor:
+            for fraction in fractions if ends else ():
+                place = min(int(fraction * ends[-1]), ends[-1] - 1)
+                if place == last:
+                    continue
+                last = place
+                leaf = bisect_right(ends, place)
+                pgno, count = leaves[leaf]
+                with self._guarded():
+                    key = self._pages.key_at(pgno, place - (ends[leaf] - count))
+                if not self._move(cursor, Move.SET, key):
+                    raise CorruptedError(
+                        f"{self.path}: a key on page {pgno} is not found from the root"
+                    )
+                yield self._seen(cursor)
+
+    def _counted(self) -> list[tuple[int, int]]:
+        """Return leaves in the order of their keys, and how many keys each has."""
+        if self.db.leaf_pages <= COUNTED_LEAVES_MAX:
+            found: list[tuple[int, int]] = []
+            with self._guarded(), _core.Walk(self.engine, self.meta, self.db) as walk:
+                for chunk in (chunk for chunk in walk if chunk.leaf):
+                    found += _core.leaves_of(self.meta.layout, chunk).tolist()
+                    if len(found) > 4 * COUNTED_LEAVES_MAX:  # more than the database says
+                        break
+            return found
+        with self._guarded():
+            return self._some_leaves()
+
+    def _some_leaves(self) -> list[tuple[int, int]]:
+        """Return some leaves at even fractions of the branch pages, with their keys counted."""
+        branches: dict[int, _core.Branch] = {}
+        leaves: dict[int, int] = {}
+        for number in range(SOME_LEAVES):
+            pgno, fraction = self.db.root, (number + 0.5) / SOME_LEAVES
+            for _ in range(_core.DEPTH_MAX + 1):
+                if (page := branches.get(pgno)) is None:
+                    page = branches[pgno] = _core.read_branch(self.engine, self.meta.layout, pgno)
+                if not page.children:
+                    break
+                place = fraction * len(page.children)
+                pgno, fraction = page.children[int(place)], place - int(place)
+            else:
+                raise CorruptedError(f"{self.path}: the tree is too deep to be one")
+            leaves[pgno] = page.nodes
+        return list(leaves.items())
+
+    def extents(self, key: bytes, count: int) -> _core.Extents:
+        """Return where the values of records lie (dtype ``EXTENT``), from a key on.
+
+        Args:
+            key: of the first record, which is there.
+            count: of records; fewer come at the end of the database.
+        """
+        with self._cursor() as cursor:
+            if not self._move(cursor, Move.SET, key):
+                return np.empty(0, _core.EXTENT)
+            # The cursor goes back by one, for it walks over the next ones.
+            if self._move(cursor, Move.PREV):
+                with self._guarded():
+                    return _core.walk_records(cursor, count)
+        with self._cursor() as cursor, self._guarded():
+            return _core.walk_records(cursor, count)
+
+    def free_pages(self, records_max: int) -> int | None:
+        """Return how many pages of the file nothing uses; None: the list of them is longer.
+
+        Args:
+            records_max: of the list, to be read; each names the pages of one transaction.
+        """
+        free = Glance(self.engine, self.meta, self.meta.free_db, None)
+        if free.db.entries > records_max:
+            return None
+        found = 0
+        for seen in free.records():
+            # A list of page numbers behind its length.
+            count = int.from_bytes(free.part(seen, 8).head, "little")
+            if seen.length < 8 or count > (seen.length - 8) // 8:
+                raise CorruptedError(f"{self.path}: a list of free pages is shorter than it says")
+            found += count
+        return found
+
+    def databases(self) -> list[tuple[bytes, Database]]:
+        """Return the named databases of a main one, if that means reading few leaves."""
+        if self.name is not None or not 0 < self.db.leaf_pages <= NAMING_LEAVES_MAX:
+            return []
+        found: list[tuple[bytes, Database]] = []
+        with self._guarded(), _core.Walk(self.engine, self.meta, self.db) as walk:
+            for chunk in (chunk for chunk in walk if chunk.leaf):
+                found += _core.leaf_databases(self.meta.layout, chunk, self.path)
+        return found
+
+    # --- values
+
+    def part(self, seen: Seen, head_bytes: int, tail_bytes: int = 0) -> Part:
+        """Return the first and the last bytes of a value."""
+        head = self._part(seen, 0, head_bytes)
+        begun = max(len(head), seen.length - tail_bytes)
+        tail = self._part(seen, begun, seen.length) if begun < seen.length else b""
+        return Part(head, tail)
+
+    def pieces(self, seen: Seen) -> Iterator[bytes]:
+        """Yield a value piece by piece."""
+        for start in range(0, seen.length, PIECE_BYTES):
+            yield self._part(seen, start, start + PIECE_BYTES)
+
+    def _part(self, seen: Seen, start: int, stop: int) -> bytes:
+        with self._guarded():
+            return _core.read_part(self.engine, self.meta.layout, seen._record, start, stop)
+
+    # --- each read, guarded
+
+    @contextlib.contextmanager
+    def _cursor(self) -> Iterator[_core.Cursor]:
+        cursor = _core.Cursor(self._pages, self.db)
+        try:
+            yield cursor
+        finally:
+            cursor.close()
+
+    def _move(self, cursor: _core.Cursor, move: Move, key: bytes = b"") -> bool:
+        with self._guarded():
+            return cursor.move(move, key)
+
+    def _seen(self, cursor: _core.Cursor) -> Seen:
+        record = _core.peek(cursor)
+        database = None
+        if record.data is not None and cursor.holds_database():
+            with self._guarded():
+                database = self._pages.parse_database(record.data)
+        return Seen(record.key, record.length, database, record)
+
+    @contextlib.contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """Ask, after a read, whether it was of this state: another's page is no damage."""
+        try:
+            yield
+        except CorruptedError:
+            self.guard()
+            raise
+        self.guard()
+
+    def guard(self) -> None:
+        """Make sure that what was read up to now belonged to the state that was opened.
+
+        Raises:
+            Error: the file has moved on.
+        """
+        guard_state(self.engine, self.meta)
+
+
+@contextlib.contextmanager
+def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Iterator[Glance]:
+    """Open a database to look at some of its records.
+
+    Args:
+        path: an environment's folder or its one file.
+        db: a named database; None: the main one.
+
+    Raises:
+        OSError, Error: the file or its metas cannot be read.
+        LookupError: no such named database.
+    """
+    name = db.encode() if isinstance(db, str) else db
+    with opening(os.fspath(data_file(path)), name, "pread") as file:
+        with file.pages:
+            yield Glance(file.pages, file.meta, file.database, name)

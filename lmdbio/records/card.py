@@ -1,0 +1,62 @@
+"""card: Records on a small card, as notebooks show them.
+
+A few records are looked at, wherever the file lies, and no key is searched for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lmdbio.inside.card import notebook_card
+from lmdbio.inside.cards import CardMaker
+from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
+from lmdbio.inside.kinds import guess
+from lmdbio.inside.page import Card
+from lmdbio.inside.summary import size_text
+from lmdbio.inside.thumbnails import has_pillow
+from lmdbio.locate.record_index import RecordIndex
+
+__all__ = ["records_card"]
+
+#: Records on a card; larger values have no picture there.
+RECORDS, VALUE_BYTES_MAX, PLAIN_BYTES, SIDE = 6, 4 << 20, 1 << 20, 192
+
+
+def records_card(index: RecordIndex, name: str) -> str:
+    """Return the card of open Records as HTML.
+
+    Args:
+        name: of their class.
+
+    Raises:
+        OSError, Error: the file cannot be read.
+    """
+    count = index.count
+    numbers = np.linspace(0, count - 1, RECORDS) if count else np.empty(0)
+    chosen = np.unique(numbers.astype(np.uint64))
+    maker = CardMaker(
+        SIDE, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
+    )
+    extents = index.extents(chosen)
+    cards = [
+        _record(index, int(number), int(offset), int(length), maker)
+        for number, (offset, length) in zip(chosen, extents.tolist(), strict=True)
+    ]
+    index.guard()
+    titles = dict.fromkeys(card.title for card in cards)
+    facts = [(f"record{'s' * (count != 1)}", f"{count:,}"), ("", size_text(index.used_bytes))]
+    if titles:
+        facts.append(("", ", ".join(titles)))
+    facts.append((f"found by {index.locate}", ""))
+    of = "" if index.db is None else f", database {index.db.decode(errors='backslashreplace')}"
+    return notebook_card(name, index.path + of, facts, cards)
+
+
+def _record(index: RecordIndex, number: int, offset: int, length: int, maker: CardMaker) -> Card:
+    """Return the card of one record."""
+    read = index.pages.read
+    head = read(offset, min(length, HEAD_BYTES)) if length else b""
+    begun = max(len(head), length - TAIL_BYTES)
+    tail = read(offset + begun, length - begun) if begun < length else b""
+    glimpse = Glimpse(head, length, tail)
+    return maker.card(f"[{number}]", guess(glimpse), glimpse, lambda: read(offset, length))
