@@ -648,6 +648,15 @@ def test_the_commands_take_a_url(
     assert "forgotten" in run("tune", url, "--forget")[1]
 
 
+def test_commands_that_look_inside_take_a_url(url: str, tmp_path: Path) -> None:
+    assert "00000002" in run("ls", url, "--limit", 3, "--json")[1]
+    assert "00000000" in run("head", url)[1]
+    assert run("get", url, "00000001", "--output", tmp_path / "one")[0] == 0
+    assert (tmp_path / "one").read_bytes() == value(1)
+    assert run("export", url, "--tar", tmp_path / "some.tar", "--limit", 5)[0] == 0
+    assert run("gallery", url, "--output", tmp_path / "page.html")[0] == 0
+
+
 @pytest.mark.parametrize("words", [("bench",), ("simulate",), ("compact", "copy")])
 def test_commands_that_need_a_file_say_so(url: str, words: tuple[str, ...]) -> None:
     status, told = run(words[0], url, *words[1:])
