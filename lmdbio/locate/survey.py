@@ -62,15 +62,9 @@ class Survey:
         self.counts[number] = count
         self._identities.append(identity)
         if file.pages.remote_file is not None:
-            self._add_remote(file.pages.remote_file)
+            self._elsewhere.append(file.pages.remote_file)
         self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
         return base
-
-    def _add_remote(self, file: Any) -> None:
-        from lmdbio.remote.joined import share_connections  # others begin sooner without it
-
-        self._elsewhere.append(file)
-        share_connections(file, self._elsewhere[0])
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, and the record's number in it."""

@@ -152,6 +152,10 @@ class Connection(http.client.HTTPConnection):
         own = cast(Any, self)
         own._create_connection = self._open_socket  # of http.client, which connects by it
 
+    def is_to(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> bool:
+        """Return whether it leads to a server, in this way."""
+        return (self.origin, self.proxy) == (origin, proxy) and self._context is context
+
     @property
     def is_open(self) -> bool:
         """Whether it has been connected."""

@@ -30,7 +30,7 @@ from lmdbio.remote.answer import AGAIN, FileState, judge_range, refuse_status, r
 from lmdbio.remote.connection import Connection, StallError, basic
 from lmdbio.remote.credentials import own_headers
 from lmdbio.remote.effort import AbandonedError, Effort, Patience, never
-from lmdbio.remote.pool import Pool
+from lmdbio.remote.pool import Pool, shared_pool
 from lmdbio.remote.url import Target, join_url, redacted, scheme_of
 from lmdbio.system import fork
 
@@ -75,7 +75,7 @@ class HttpFile:
     ) -> None:
         self.url, self.name, self._sign = url, redacted(url), sign
         self.patience = patience or Patience.from_env()
-        self._pool = Pool()
+        self._pool: Pool | None = shared_pool()
         self._resolving = threading.Lock()
         fork.register(self)
         #: Where ``url`` leads to by now; a signed one may expire.
@@ -85,11 +85,7 @@ class HttpFile:
         self._state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
-        try:
-            got, _ = self._read(0, memoryview(head), never)
-        except BaseException:
-            self.close()
-            raise
+        got, _ = self._read(0, memoryview(head), never)
         assert self._state is not None
         self.size: int = self._state.size
         self.validator: str = self._state.validator
@@ -107,20 +103,13 @@ class HttpFile:
             return 0
         return self._read(offset, into, is_given_up)[1]
 
-    def close(self) -> None:
-        """End the connections that are kept. May be called twice."""
-        self._pool.close()
-
-    def share(self, other: HttpFile) -> None:
-        """Take connections of another file's from now on, and forget the head."""
-        if other is not self:
-            self._pool.close()
-            self._pool = other._pool
+    def forget_head(self) -> None:
+        """Free the memory that has the head of the file."""
         self._head = b""
 
-    def __del__(self) -> None:
-        if hasattr(self, "_pool"):
-            self.close()
+    def close(self) -> None:
+        """Let go of the connections. May be called twice."""
+        self._pool = None
 
     def _after_fork(self) -> None:
         self._resolving = threading.Lock()
@@ -233,8 +222,15 @@ class HttpFile:
 
     @property
     def pool(self) -> Pool:
-        """Connections that are kept."""
-        return self._pool
+        """Connections that are kept.
+
+        Raises:
+            ValueError: the file is closed.
+        """
+        pool = self._pool
+        if pool is None:
+            raise ValueError(f"{self.name}: is closed")
+        return pool
 
     def headers_for(self, target: Target) -> dict[str, str]:
         """Return the headers that show a server who asks."""
@@ -359,7 +355,7 @@ class _Range:
         except (ConnectionError, ssl.SSLError):
             if is_kept:
                 self.is_stale = True
-                self._file.pool.clear()  # the others have been kept as long
+                self._file.pool.clear(target.origin)  # the others have been kept as long
             raise
 
     def _receive(self, answer: http.client.HTTPResponse) -> None:

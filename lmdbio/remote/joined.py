@@ -15,13 +15,7 @@ from lmdbio.remote.effort import never
 from lmdbio.remote.fetched import FetchedFile
 from lmdbio.remote.http import HttpFile
 
-__all__ = ["JoinedFile", "share_connections"]
-
-
-def share_connections(file: HttpFile | FetchedFile, first: HttpFile | FetchedFile) -> None:
-    """Have a file, one of many, take connections of the first one's: a process has few."""
-    if isinstance(file, HttpFile) and isinstance(first, HttpFile):
-        file.share(first)
+__all__ = ["JoinedFile"]
 
 
 class JoinedFile:
@@ -31,7 +25,7 @@ class JoinedFile:
         url, name, size, validator, keeps_state: see ``_core.RemoteFile``; the URL of the first.
 
     Args:
-        files: in order, which ``share_connections`` has had.
+        files: in order.
         bases: where each begins.
         sizes: bytes of each that count.
 
@@ -51,6 +45,8 @@ class JoinedFile:
                     f"{file.name}: its server tells no ETag that holds it in one state, so it is "
                     "not read with others as one: copy them (lmdbio pull)"
                 )
+            if isinstance(file, HttpFile):
+                file.forget_head()
         self._files, self._bases, self._sizes = list(files), list(bases), list(sizes)
         more = len(files) - 1
         self.url = files[0].url

@@ -1,16 +1,21 @@
-"""Connections of one file, or several, to their servers, kept from one request to the next."""
+"""Connections to servers, kept from one request to the next, which all files of a process share.
+
+They are there as long as a file on a server is open: the last file takes them along.
+"""
 
 from __future__ import annotations
 
+import os
 import ssl
 import threading
+import weakref
 from functools import lru_cache
 
 from lmdbio.remote.connection import Connection, proxy_for
-from lmdbio.remote.url import Target
+from lmdbio.remote.url import Origin, Target
 from lmdbio.system import fork
 
-__all__ = ["Pool"]
+__all__ = ["Pool", "shared_pool"]
 
 #: Connections that are kept for the next request.
 IDLE_MAX = 128
@@ -18,8 +23,14 @@ IDLE_MAX = 128
 _proxy_of = lru_cache(64)(proxy_for)
 
 
+@lru_cache(4)
+def _context_of(_process: int, _certificates: str | None, _folder: str | None) -> ssl.SSLContext:
+    """Return what TLS is spoken with: to read all certificates takes tens of milliseconds."""
+    return ssl.create_default_context()
+
+
 class Pool:
-    """Connections of one file: each carries one request at a time, and is kept for the next one.
+    """Connections: each carries one request at a time, and is kept for the next one.
 
     Threads share it. A child after fork closes its copies, and the parent's stay connected.
     """
@@ -28,51 +39,63 @@ class Pool:
         self._lock = threading.Lock()
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
-        self._context: ssl.SSLContext | None = None
-        self._is_closed = False
         fork.register(self)
 
     def _after_fork(self) -> None:
         inherited = [*self._idle, *self._busy]
-        self._lock, self._idle, self._busy, self._context = threading.Lock(), [], set(), None
+        self._lock, self._idle, self._busy = threading.Lock(), [], set()
         for connection in inherited:
             connection.abandon()
 
     def take(self, target: Target) -> tuple[Connection, bool]:
         """Return a connection to a server, and whether it was kept."""
-        proxy = _proxy_of(target.origin)
+        proxy, context = _proxy_of(target.origin), None
+        if target.origin.scheme == "https":
+            named = map(os.environ.get, ("SSL_CERT_FILE", "SSL_CERT_DIR"))
+            context = _context_of(os.getpid(), *named)
         with self._lock:
             for at in range(len(self._idle) - 1, -1, -1):
                 found = self._idle[at]
-                if (found.origin, found.proxy) == (target.origin, proxy):
+                if found.is_to(target.origin, proxy, context):
                     del self._idle[at]
                     self._busy.add(found)
                     return found, True
-            if target.origin.scheme == "https" and self._context is None:
-                self._context = ssl.create_default_context()
-            made = Connection(target.origin, proxy, self._context)
+            made = Connection(target.origin, proxy, context)
             self._busy.add(made)
         return made, False
 
     def give(self, connection: Connection, *, is_whole: bool) -> None:
         """Keep a connection, if its last answer was received whole, or close it."""
+        surplus = None if is_whole and connection.is_open else connection
         with self._lock:
             self._busy.discard(connection)
-            is_kept = is_whole and connection.is_open and not self._is_closed
-            is_kept = is_kept and len(self._idle) < IDLE_MAX
-            if is_kept:
+            if surplus is None:
                 self._idle.append(connection)
-        if not is_kept:
-            connection.close()
+                surplus = self._idle.pop(0) if len(self._idle) > IDLE_MAX else None
+        if surplus is not None:
+            surplus.close()
 
-    def clear(self) -> None:
-        """Close those that are kept."""
+    def clear(self, origin: Origin) -> None:
+        """Close those to a server that are kept."""
         with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
+            gone = [one for one in self._idle if one.origin == origin]
+            self._idle = [one for one in self._idle if one.origin != origin]
+        for connection in gone:
             connection.close()
 
-    def close(self) -> None:
-        """Keep none any more."""
-        self._is_closed = True
-        self.clear()
+    def __del__(self) -> None:
+        for connection in self._idle:
+            connection.close()
+
+
+_pool: weakref.ref[Pool] | None = None
+
+
+def shared_pool() -> Pool:
+    """Return the pool of this process; as long as somebody holds it, it is the same one."""
+    global _pool
+    found = None if _pool is None else _pool()
+    if found is None:
+        found = Pool()
+        _pool = weakref.ref(found)
+    return found

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import random
 import signal
@@ -24,8 +25,10 @@ import lmdb
 import pytest
 
 from lmdbio.remote import open_url
-from lmdbio.remote.effort import AbandonedError, Patience
+from lmdbio.remote.effort import AbandonedError, Effort, Patience
 from lmdbio.remote.http import HttpFile
+from lmdbio.remote.pool import Pool
+from lmdbio.remote.url import Target
 from tests.remote.fault_plans import PATIENCE, try_plan
 from tests.support.range_server import Asked, Fault, RangeServer
 
@@ -80,6 +83,29 @@ def test_a_connection_that_the_server_has_closed_costs_no_attempt(server: RangeS
     # As a server does after a while: it takes the request, and closes.
     server.plan = lambda asked: Fault(refuse=True) if asked.port in ports else None
     assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
+
+
+def test_files_share_connections_and_the_last_one_takes_them_along(server: RangeServer) -> None:
+    server.files["/other"] = CONTENT[::-1]
+    first = HttpFile(server.url(PATH), PATIENCE)
+    second = HttpFile(server.url("/other"), PATIENCE)
+    assert read(second, 100_000, 10) == CONTENT[::-1][100_000:100_010]
+    assert len({asked.port for asked in server.asked}) == 1
+    assert first.pool is second.pool
+    first.close()
+    with pytest.raises(ValueError, match="is closed"):
+        read(first, 100_000, 10)
+    pool = Pool()
+    (connection, is_kept), target = pool.take(Target.of(server.url(PATH))), server.port
+    assert not is_kept and connection.port == target
+    connection.begin(Effort(PATIENCE, "name", "nothing"))
+    connection.connect()
+    pool.give(connection, is_whole=True)
+    assert pool.take(Target.of(server.url(PATH))) == (connection, True)
+    pool.give(connection, is_whole=True)
+    del pool
+    gc.collect()
+    assert not connection.is_open
 
 
 @pytest.mark.parametrize(
@@ -354,7 +380,7 @@ def test_https_is_read_where_the_certificate_is_trusted_alone(
 
 
 def _carry(source: socket.socket, target: socket.socket) -> None:
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), source:
         while data := source.recv(65536):
             target.sendall(data)
         target.shutdown(socket.SHUT_WR)
