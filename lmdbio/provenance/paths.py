@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import overload
 from urllib.parse import unquote, urlsplit
 
-from lmdbio.remote import absolute as from_root, is_url, redacted, scheme_of, with_suffix
+from lmdbio.remote import absolute as from_root, is_url, lasting, redacted, scheme_of, with_suffix
 from lmdbio.system.log import tell
 
 __all__ = [
@@ -253,10 +253,9 @@ def _seen(path: Path) -> bool:
 
 
 def _shared_name(data: str | os.PathLike[str]) -> str:
-    # Of a URL without what may change from one day to the next, such as a signature.
-    real = redacted(os.fspath(data)).partition("?")[0] if is_url(data) else os.path.realpath(data)
+    real = lasting(os.fspath(data)) if is_url(data) else os.path.realpath(data)
     mark = hashlib.blake2b(os.fsencode(real), digest_size=8).hexdigest()
-    name = Path(real).name
+    name = Path(real.partition("?")[0] if is_url(real) else real).name
     if name == DATA:
         name = Path(real).parent.name or name
     return f"{name}-{mark}{SUFFIX}"

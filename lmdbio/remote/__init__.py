@@ -16,7 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lmdbio.remote.url import absolute, is_url, redacted, scheme_of, server_of, shown, with_suffix
+from lmdbio.remote.url import (
+    absolute,
+    is_url,
+    lasting,
+    redacted,
+    scheme_of,
+    server_of,
+    shown,
+    with_suffix,
+)
 
 if TYPE_CHECKING:
     from lmdbio.remote.fetched import FetchedFile
@@ -25,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "absolute",
     "is_url",
+    "lasting",
     "open_url",
     "redacted",
     "scheme_of",
