@@ -13,9 +13,10 @@ import click
 
 from lmdbio.cli.export_sinks import Sink, opening_sink
 from lmdbio.cli.looking import Looked, db_option, json_option, key_of, key_text, look_at
-from lmdbio.cli.output import OUTPUT, PATH, bar, plural, print_json, size
+from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
 from lmdbio.inside.names import Names
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.remote import is_url
 
 #: The beginning of a pattern that stands for itself, whatever the rules of patterns and keys.
 _LITERAL = re.compile(r"(?!0x)[\w/.,:=@+-]*", re.ASCII)
@@ -23,7 +24,7 @@ REPORT_EVERY = 64
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("target", type=OUTPUT, required=False, metavar="DIR")
 @click.option("--tar", "archive", type=OUTPUT, metavar="FILE", help="Write a tar archive instead.")
 @click.option(
@@ -34,7 +35,7 @@ REPORT_EVERY = 64
 @db_option
 @json_option
 def export(
-    path: Path,
+    path: Path | str,
     target: str | None,
     archive: str | None,
     pattern: str | None,
@@ -63,7 +64,8 @@ def export(
     goal = archive if archive is not None else target or ""
     is_tar = archive is not None or goal.endswith(".tar")
     with glancing(path, name) as glance:
-        mtime_s = int(Path(glance.path).stat().st_mtime)
+        # A server tells another time than the writer of the file.
+        mtime_s = 0 if is_url(path) else int(Path(glance.path).stat().st_mtime)
         with opening_sink(Path(goal), is_tar=is_tar, force=force, mtime_s=mtime_s) as sink:
             report = write_all(glance, sink, pattern, limit)
     facts = {"data": glance.path, "to": goal, **report}

@@ -18,7 +18,7 @@ from lmdbio.cli.looking import (
     look_at,
     record_facts,
 )
-from lmdbio.cli.output import OUTPUT, PATH, print_json
+from lmdbio.cli.output import DATA, OUTPUT, print_json
 from lmdbio.errors import ProvenanceError
 from lmdbio.inside.glimpse import Glimpse
 from lmdbio.inside.kinds import text_of
@@ -53,7 +53,7 @@ force_option = click.option(
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("keys", nargs=-1, metavar="KEY...")
 @click.option(
     "--index", "numbers", type=click.IntRange(0), multiple=True, metavar="N",
@@ -64,7 +64,7 @@ force_option = click.option(
 @json_option
 @with_key_rules
 def cat(
-    path: Path,
+    path: Path | str,
     keys: tuple[str, ...],
     numbers: tuple[int, ...],
     name: str | None,
@@ -102,7 +102,7 @@ def cat(
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("key", required=False)
 @click.option(
     "--index", "number", type=click.IntRange(0), metavar="N",
@@ -114,7 +114,7 @@ def cat(
 @json_option
 @with_key_rules
 def get(
-    path: Path,
+    path: Path | str,
     key: str | None,
     number: int | None,
     output: str | None,

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,7 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.survey import Survey
+from lmdbio.remote import is_url
 from lmdbio.system import fork
 
 __all__ = ["join_indexes"]
@@ -28,6 +30,8 @@ I64 = npt.NDArray[np.int64]
 
 #: Files whose keys are at hand; each has one or two descriptors open.
 KEYED_FILES_MAX = 8
+#: Files on servers that are opened at a time: each takes some round trips.
+OPENING_MAX = 8
 
 
 def join_indexes(
@@ -49,8 +53,8 @@ def join_indexes(
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    for path in paths:
-        with open_index(path) as index:
+    for index in _opened(paths, open_index):
+        with index:
             layouts.add(index)
             table = index.run(0, index.count).copy()
             index.guard()
@@ -79,6 +83,28 @@ def join_indexes(
         layout=layouts.name,
         survey=found,
     )
+
+
+def _opened(
+    paths: Sequence[str], open_index: Callable[[str], RecordIndex]
+) -> Iterator[RecordIndex]:
+    """Open files in order, each when it is asked for; on servers the next ones meanwhile."""
+    if not is_url(paths[0]):
+        yield from map(open_index, paths)
+        return
+    with ThreadPoolExecutor(OPENING_MAX, "lmdbio opening") as threads:
+        begun: deque[Future[RecordIndex]] = deque()
+        try:
+            for at in range(len(paths)):
+                for path in paths[at + len(begun) : at + OPENING_MAX]:
+                    begun.append(threads.submit(open_index, path))
+                yield begun.popleft().result()
+        finally:
+            for one in begun:
+                one.cancel()
+            for one in begun:
+                if not one.cancelled() and one.exception() is None:
+                    one.result().close()
 
 
 class _Layouts:
