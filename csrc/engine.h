@@ -223,9 +223,9 @@ bool lio_engine_is_cached(lio_engine *engine, const lio_extent *extents, size_t 
  * call of the kernel. */
 bool lio_engine_is_mapped(lio_engine *engine, const lio_extent *extents, size_t count);
 
-/* Tells that the page at `offset` will most likely be read next: where it would be copied out of a
- * mapping, the processor brings its beginning nearer meanwhile. */
-void lio_engine_approach(lio_engine *engine, uint64_t offset);
+/* Tells that these bytes will most likely be read next: where they would be copied out of a mapping, the
+ * processor brings the first ones nearer meanwhile. */
+void lio_engine_approach(lio_engine *engine, uint64_t offset, uint64_t length);
 
 /* Tells another thread to make ready what lio_engine_try_read_checked would copy out of a mapping,
  * extent by extent, but the first, which the calling thread wants at once. A hint, for extents that

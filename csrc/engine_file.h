@@ -41,9 +41,9 @@ typedef struct {
     void (*prefault)(lio_source *source, uint64_t offset, uint64_t length);
     /* How many faults that would most likely be. */
     size_t (*fault_count)(lio_source *source, lio_extent extent);
-    /* Has the processor bring the page at `offset` nearer, as far as it can be copied out of a
-     * mapping. */
-    void (*approach)(lio_source *source, uint64_t offset);
+    /* Has the processor bring the first ones of these bytes nearer, as far as they can be copied out of
+     * a mapping. */
+    void (*approach)(lio_source *source, uint64_t offset, uint64_t length);
     /* Asks the kernel to bring the bytes into the page cache. */
     int (*populate)(lio_source *source, uint64_t offset, uint64_t length, lio_error *error);
     /* See lio_engine_map_cached. */

@@ -313,12 +313,16 @@ static size_t fault_count(lio_source *source, lio_extent extent)
                                       extent.length);
 }
 
-static void approach(lio_source *source, uint64_t offset)
+/* Besides its bytes a copy takes the file's meta page, and a look at its last one. */
+static void approach(lio_source *source, uint64_t offset, uint64_t length)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
-    const lio_part *part = part_of(source, offset, 1);
-    if (mapped != NULL && part != NULL)
-        lio_mapped_approach(mapped, place_of(source, part), offset - part->base);
+    const lio_part *part = part_of(source, offset, length);
+    if (mapped == NULL || part == NULL)
+        return;
+    lio_mapped_approach(mapped, place_of(source, part), offset - part->base, length);
+    lio_mapped_approach(mapped, place_of(source, part), part->meta, LIO_META_BODY_BYTES);
+    lio_mapped_approach(mapped, place_of(source, part), place_of(source, part)->last, 1);
 }
 
 static void prefault(lio_source *source, uint64_t offset, uint64_t length)

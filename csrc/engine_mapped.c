@@ -519,13 +519,14 @@ void lio_mapped_prefault(lio_mapped *m, lio_mapped_file *given, uint64_t offset,
     }
 }
 
-void lio_mapped_approach(lio_mapped *m, lio_mapped_file *given, uint64_t offset)
+void lio_mapped_approach(lio_mapped *m, lio_mapped_file *given, uint64_t offset, uint64_t length)
 {
     const lio_mapped_file *file = named(m, given);
     const uint8_t *begin = m->map + file->place;
-    if (!lio_fits(offset, APPROACHED_BYTES, file->last))
+    uint64_t end = offset + (length < APPROACHED_BYTES ? length : APPROACHED_BYTES);
+    if (!lio_fits(offset, length, file->size))
         return;
-    for (uint64_t at = offset; at < offset + APPROACHED_BYTES; at += LINE_BYTES)
+    for (uint64_t at = offset; at < end; at += LINE_BYTES)
         __builtin_prefetch(begin + at);
 }
 

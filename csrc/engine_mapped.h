@@ -84,9 +84,10 @@ size_t lio_mapped_untouched(lio_mapped *mapped, lio_mapped_file *file, uint64_t 
 void lio_mapped_prefault(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset,
                          uint64_t length);
 
-/* Has the processor bring the first bytes of the page at `offset`, which will most likely be copied
+/* Has the processor bring the first ones of `length` bytes at `offset`, which will most likely be copied
  * next, to its cache: it does not look past the page that it reads. Touches nothing. */
-void lio_mapped_approach(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset);
+void lio_mapped_approach(lio_mapped *mapped, lio_mapped_file *file, uint64_t offset,
+                         uint64_t length);
 
 /* Fills read->into out of a mapping, by whomever, of the first `size` bytes of a file: what is not
  * cached, too. False: it must be read another way. */

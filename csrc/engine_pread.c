@@ -129,11 +129,11 @@ static size_t fault_count(lio_source *source, lio_extent extent)
     return mapped == NULL ? 0 : lio_mapped_untouched(mapped, NULL, extent.offset, extent.length);
 }
 
-static void approach(lio_source *source, uint64_t offset)
+static void approach(lio_source *source, uint64_t offset, uint64_t length)
 {
     lio_mapped *mapped = atomic_load_explicit(&source->mapped, memory_order_acquire);
     if (mapped != NULL)
-        lio_mapped_approach(mapped, NULL, offset);
+        lio_mapped_approach(mapped, NULL, offset, length);
 }
 
 static void prefault(lio_source *source, uint64_t offset, uint64_t length)

@@ -132,6 +132,20 @@ def indexes(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
             cell.equal([bytes(v) for v in batch], [values[w] for w in wanted], "a small batch")
 
 
+def samples(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
+    """``Records`` that look keys up, or read them all, to leave some out."""
+    skip = [oracle.items[rng.randrange(len(oracle.items))][0], rng.choice((b"*7k*", b"none"))]
+    left = [item for item in oracle.items if item[0] != skip[0] and b"7k" not in item[0]]
+    if skip[1] == b"none":
+        left = [item for item in oracle.items if item[0] != skip[0]]
+    locate, layout = rng.choice(("auto", "scan")), rng.choice((None, "auto", "names"))
+    with _records(cell, oracle, locate=locate, layout=layout, skip=skip) as records:
+        cell.equal(len(records), len(left), "the number of samples")
+        for at in rng.choices(range(len(left)), k=10):
+            cell.equal(cell.attempt(lambda at=at: records[at]), left[at][1], f"sample {at}")
+            cell.equal(cell.attempt(lambda at=at: records.key(at)), left[at][0], f"key {at}")
+
+
 def records_iterates(cell: Cell, oracle: Oracle, rng: random.Random) -> None:
     """``Records``: iteration, past the page cache too."""
     values = [value for _, value in oracle.items]
@@ -256,6 +270,7 @@ SURFACES: dict[str, tuple[Use, str, bool]] = {
     "iterate": (iterates, "small", False),
     "iterate past": (iterates_past, "big", True),
     "records": (indexes, "small", False),
+    "samples": (samples, "small", False),
     "records iterate": (records_iterates, "big", True),
     "read": (batches, "big", True),
     "reader": (readers, "small", True),

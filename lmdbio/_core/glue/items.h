@@ -435,7 +435,8 @@ static PyObject *lio_items_step(lio_items *s)
         /* Most often the next value begins on the next page. */
         lio_engine_approach(lio_pages_engine(l->pages),
                             lio_round_up(found.where.offset + found.where.length,
-                                         lio_pages_layout(l->pages)->page_size));
+                                         lio_pages_layout(l->pages)->page_size),
+                            found.where.length);
     Py_DECREF(lookup);
     return item == NULL || p->lookup != NULL ? item : lio_refuse((PyObject *)p, item);
 }
