@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, get_args
+from typing import BinaryIO, get_args
 
 import click
 
+from lmdbio.cli.each_file import Failed, Name, each_file, files_of, paths_argument
 from lmdbio.cli.output import (
-    DATA,
-    EXPECTED,
     OUTPUT,
-    bar,
     json_option,
-    one_line,
+    plural,
     print_facts,
     print_json,
     reading,
@@ -27,12 +26,15 @@ from lmdbio.convert import convert as conversion
 from lmdbio.convert.convert import ConvertReport
 from lmdbio.errors import IncompatibleError
 from lmdbio.provenance import find_data, orders_told, sidecar_file
-from lmdbio.provenance.freshness import is_described
+from lmdbio.provenance.freshness import Progress, is_described
 from lmdbio.provenance.paths import SUFFIX
+
+#: Of more files than these, one paragraph is shown for all.
+FILES_SHOWN = 8
 
 
 @click.command()
-@click.argument("paths", type=DATA, nargs=-1, required=True, metavar="PATH...")
+@paths_argument
 @click.option(
     "--output",
     "-o",
@@ -50,10 +52,11 @@ from lmdbio.provenance.paths import SUFFIX
 )
 @click.option("--keep", is_flag=True, help="Fail instead of replacing a provenance file.")
 @click.option(
-    "--update",
-    is_flag=True,
+    "--update/--no-update",
+    default=None,
     help="Leave files alone whose provenance file describes them as they are: of a data set of "
-    "many files only what was added or changed is converted.",
+    "many files only what was added or changed is converted. Default: of several files, unless "
+    "an option says how to convert.",
 )
 @click.option(
     "--form",
@@ -78,7 +81,7 @@ def convert(
     output: str | None,
     names: tuple[str, ...],
     keep: bool,
-    update: bool,
+    update: bool | None,
     form: conversion.Form,
     order: BinaryIO | None,
     as_json: bool,
@@ -86,52 +89,77 @@ def convert(
     """Write the provenance file: where every record of PATH lies.
 
     Only branch and leaf pages are read. The file appears whole or not at all, after every
-    record in it was compared with the database. Do it once, while nobody writes. Of several PATHs,
-    those that can be converted are, and the exit status is 1 if any cannot.
+    record in it was compared with the database. Do it once, while nobody writes. A PATH may be a
+    folder or a quoted pattern of several files, each of which gets its own. Of several, those that
+    can be converted are, and the exit status is 1 if any cannot.
 
     \b
     Examples:
         lmdbio convert train_lmdb
         lmdbio convert train_lmdb val_lmdb --output ~/provenance/
         lmdbio convert graphs.lmdb --db train --db val
-        lmdbio convert shards/*.lmdb --update
+        lmdbio convert shards/               of a folder of files, what is new or changed
+        lmdbio convert shards/*.lmdb --no-update
         lmdbio convert train_lmdb --form runs
         lmdbio convert train_lmdb --order keys.txt
         LMDBIO_PROVENANCE_DIR=~/provenance lmdbio convert /readonly/train_lmdb
     """
-    if output is not None and len(paths) > 1:
+    files = files_of(paths)
+    several, is_told = len(files) > 1, bool(keep or names or order is not None or form != "auto")
+    if output is not None and several:
         output = as_folder(output)
-    if order is not None and len(paths) > 1:
+    if order is not None and several:
         raise click.UsageError("--order is that of one database, and there are several PATHs")
-    if update and (keep or names or order is not None or form != "auto"):
+    if update and is_told:
         raise click.UsageError("--update looks for files that hold, however they were made")
+    leaves_good = several and not is_told if update is None else update
     keys = None if order is None else order.read().removesuffix(b"\n").split(b"\n")
-    reports: list[ConvertReport | UpToDate | Failed] = []
-    for path in paths:
-        report: ConvertReport | UpToDate | Failed
-        try:
-            report = (update and up_to_date(path, output)) or convert_one(
-                path,
-                output=output,
-                databases=list(names) or None,
-                overwrite=not keep,
-                form=form,
-                order=keys,
-            )
-        except EXPECTED as error:
-            if len(paths) == 1:
-                raise
-            text = one_line(error)
-            report = Failed(path, text if str(path) in text else f"{path}: {text}")
+
+    def one(file: Name, progress: Progress | None) -> ConvertReport | UpToDate:
+        return (leaves_good and up_to_date(file, output)) or conversion.convert(
+            file,
+            output=output,
+            databases=list(names) or None,
+            overwrite=not keep,
+            form=form,
+            order=keys,
+            progress=progress,
+        )
+
+    tell(each_file("convert", files, one), len(files), as_json)
+
+
+def tell(found: Iterator[ConvertReport | UpToDate | Failed], count: int, as_json: bool) -> None:
+    """Show reports, of which there will be so many; exit with status 1 if a file failed."""
+    reports = []
+    for report in found:
         reports.append(report)
         if isinstance(report, Failed):
             click.echo(f"lmdbio: {report.error}", err=True)
-        elif not as_json:
+        elif not as_json and count <= FILES_SHOWN:
             print_facts(facts(report))
     if as_json:
         print_json(reports)
+    elif count > FILES_SHOWN:
+        print_facts(sum_up(reports))
     if any(isinstance(report, Failed) for report in reports):
         sys.exit(1)
+
+
+def sum_up(reports: Sequence[ConvertReport | UpToDate | Failed]) -> list[tuple[str, str]]:
+    """Return the lines that are shown for many files."""
+    made = [report for report in reports if isinstance(report, ConvertReport)]
+    left = sum(isinstance(report, UpToDate) for report in reports)
+    failed = len(reports) - len(made) - left
+    records, record_bytes = (
+        sum(getattr(one, n) for one in made) for n in ("records", "record_bytes")
+    )
+    found = [
+        (plural(len(reports), "file"), ""),
+        ("  converted", f"{len(made):,}: {records:,} records ({size(record_bytes)})"),
+        ("  up to date", f"{left:,}"),
+    ]
+    return [*found, ("  failed", f"{failed:,}")] if failed else found
 
 
 def as_folder(output: str) -> str:
@@ -143,12 +171,6 @@ def as_folder(output: str) -> str:
     if Path(output).is_file() or (not Path(output).exists() and output.endswith(SUFFIX)):
         raise click.UsageError("--output must be a folder when there are several PATHs")
     return os.path.join(output, "")  # noqa: PTH118  (a Path has no slash at its end)
-
-
-def convert_one(path: Path | str, **options: Any) -> ConvertReport:
-    """Convert one database, with a bar."""
-    with bar(f"convert {path}") as progress:
-        return conversion.convert(path, progress=progress, **options)
 
 
 def facts(report: ConvertReport | UpToDate) -> list[tuple[str, str]]:
@@ -163,19 +185,6 @@ def facts(report: ConvertReport | UpToDate) -> list[tuple[str, str]]:
         ("  read", reading(report.bytes_read, report.requests)),
         ("  time", f"{report.seconds:.2f} s"),
     ]
-
-
-@dataclass(frozen=True, slots=True)
-class Failed:
-    """A file, one of several, that could not be converted.
-
-    Attributes:
-        data: as it was named.
-        error: why; other reports have no such field.
-    """
-
-    data: Path | str
-    error: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,34 +2,47 @@
 
 from __future__ import annotations
 
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import click
 from rich.table import Table
 from rich.text import Text
 
+from lmdbio._core import Engine, read_meta
 from lmdbio.cli.doctor_facts import collect
+from lmdbio.cli.each_file import files_of, largest, local_paths_argument
+from lmdbio.cli.file_facts import sidecar_status
 from lmdbio.cli.looking import db_option, json_option
-from lmdbio.cli.output import PATH, print_json, provenance_option, wide_console
-from lmdbio.doctor.facts import Facts
+from lmdbio.cli.output import EXPECTED, one_line, print_json, provenance_option, wide_console
+from lmdbio.doctor.facts import Facts, ProvenanceFacts
+from lmdbio.doctor.finding import Finding, Severity
 from lmdbio.doctor.judge import Diagnosis, diagnose
 from lmdbio.locate.glance import glancing
+from lmdbio.provenance import find_sidecar
 
+#: Of the provenance files of several files the first that is found tells what is to be done.
+STATES = ("damaged", "stale", "unreadable", "unproven", "absent")
 STYLES = {"good": "green", "note": "yellow", "problem": "bold red"}
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@local_paths_argument
 @db_option
 @provenance_option
 @json_option
-def doctor(path: Path, name: str | None, sidecar: Path | None, as_json: bool) -> None:
+def doctor(paths: tuple[Path, ...], name: str | None, sidecar: Path | None, as_json: bool) -> None:
     """Tell what limits PATH on this machine, and which command to type next.
 
     Looks at the file (whole, free pages, sizes of records, their order on disk), its provenance
     file, the storage, page cache and locks, and at memory, /dev/shm, limits, processors and MPI.
     Each finding is good, a note, or a problem. It reads some records and measures nothing, which
-    takes a second, however large the file is; lmdbio bench measures.
+    takes a second, however large the file is; lmdbio bench measures. Of several files (PATHs, a
+    folder or a quoted pattern of them) it looks into the largest, and at the provenance files of
+    all.
 
     \b
     Examples:
@@ -38,14 +51,60 @@ def doctor(path: Path, name: str | None, sidecar: Path | None, as_json: bool) ->
         lmdbio doctor train_lmdb --json | jq -r '.findings[] | select(.severity == "problem").text'
         $(lmdbio doctor train_lmdb --json | jq -r .command)
     """
+    files = list(map(Path, files_of(paths)))
+    path = Path(largest(files)) if len(files) > 1 else paths[0]
     with glancing(path, name) as glance:
         facts = collect(glance, path, sidecar)
         data = glance.path
+    if len(files) > 1:
+        facts = with_others(facts, files, sidecar)
+        data = f"{data}, the largest of {len(files):,} files"
     found = diagnose(facts)
+    if len(files) > 1:
+        found = of_all(found, facts, paths)
     if as_json:
         print_json({"data": data, **told(found), "facts": facts})
     else:
         print_diagnosis(data, facts, found)
+
+
+def with_others(facts: Facts, files: Sequence[Path], sidecar: Path | None) -> Facts:
+    """Return the facts of one of several files, with what the provenance files of all come to."""
+    states: Counter[str] = Counter()
+    damage, hashed = [], 0
+    for file in files:
+        try:
+            with Engine(file) as engine:
+                meta, place = read_meta(engine), find_sidecar(file, sidecar)
+                found = sidecar_status(engine, meta, place)
+        except EXPECTED as error:
+            damage.append(one_line(error))
+            continue
+        states[found["status"]] += 1
+        deep = found.get("deep_check")
+        hashed += deep.bytes if deep is not None and deep.due else 0
+    if damage:
+        more = f", and {len(damage) - 1:,} more are damaged" * (len(damage) > 1)
+        facts = replace(facts, data=replace(facts.data, damage=damage[0] + more))
+    worst = next((state for state in STATES if states[state]), "good")
+    counts = ", ".join(
+        f"{states[state]:,} {state}" for state in (*STATES, "good") if states[state]
+    )
+    reason = f"of {len(files):,} files: {counts}"
+    return replace(facts, provenance=ProvenanceFacts(worst, reason, hashed))
+
+
+def of_all(found: Diagnosis, facts: Facts, paths: Sequence[Path]) -> Diagnosis:
+    """Return what was found of several files, told as such."""
+    held = facts.provenance
+    severity: Severity = "good" if held.status == "good" else "note"
+    first = Finding(
+        "files", severity, f"The largest is looked into. Provenance files {held.reason}."
+    )
+    found = replace(found, findings=(first, *found.findings))
+    if found.command != f"lmdbio convert {shlex.quote(facts.path)}":
+        return found
+    return replace(found, command=f"lmdbio convert {shlex.join(map(str, paths))}")
 
 
 def told(found: Diagnosis) -> dict[str, object]:

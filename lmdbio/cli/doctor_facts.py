@@ -27,7 +27,7 @@ import numpy as np
 from lmdbio import provenance
 from lmdbio._core import Engine
 from lmdbio.cli.choices import calibration_status
-from lmdbio.cli.info import sidecar_status
+from lmdbio.cli.file_facts import sidecar_status
 from lmdbio.cli.looking import Looked, look_at
 from lmdbio.cli.output import one_line, plain
 from lmdbio.doctor.facts import (

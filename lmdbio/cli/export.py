@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,8 @@ from lmdbio.cli.looking import Looked, db_option, json_option, key_of, key_text,
 from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
 from lmdbio.inside.names import Names
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.provenance import data_files
+from lmdbio.provenance.paths import DATA as DATA_FILE
 from lmdbio.remote import is_url
 
 #: The beginning of a pattern that stands for itself, whatever the rules of patterns and keys.
@@ -49,7 +53,8 @@ def export(
     A file is named after its key, with an ending by its type: image-7.jpg, train%2Fcat_1.png,
     0x0000002a.msgpack. Characters that a file name should not have stand as %XX; a second value of
     a key gets ~2. The bytes are those of the value. A file has its name once it is whole; none is
-    replaced without --force. A DIR that ends in .tar is an archive.
+    replaced without --force. A DIR that ends in .tar is an archive. Of a folder or a quoted
+    pattern of files, the records of each get a folder in it.
 
     \b
     Examples:
@@ -63,12 +68,18 @@ def export(
         raise click.UsageError("where to? DIR, or --tar FILE")
     goal = archive if archive is not None else target or ""
     is_tar = archive is not None or goal.endswith(".tar")
-    with glancing(path, name) as glance:
-        # A server tells another time than the writer of the file.
-        mtime_s = 0 if is_url(path) else int(Path(glance.path).stat().st_mtime)
-        with opening_sink(Path(goal), is_tar=is_tar, force=force, mtime_s=mtime_s) as sink:
-            report = write_all(glance, sink, pattern, limit)
-    facts = {"data": glance.path, "to": goal, **report}
+    files = data_files(path)
+    # A server tells another time than the writer of the file.
+    mtime_s = 0 if is_url(files[0]) else int(Path(files[0]).stat().st_mtime)
+    report = Exported()
+    with opening_sink(Path(goal), is_tar=is_tar, force=force, mtime_s=mtime_s) as sink:
+        for file, place in zip(files, places(files), strict=True):
+            if report.files == limit:
+                break
+            with glancing(file, name) as glance:
+                write_all(glance, sink.inside(place) if place else sink, pattern, limit, report)
+    data = files[0] if len(files) == 1 else str(path)
+    facts = {"data": data, "to": goal, **report.facts()}
     if as_json:
         print_json(facts)
         return
@@ -81,30 +92,67 @@ def export(
         click.echo(f"    {left} left out (--db exports one)")
 
 
+@dataclass
+class Exported:
+    """Counts of what was written.
+
+    Attributes:
+        files, bytes: of values.
+        databases: that were left out.
+        types: of values.
+    """
+
+    files: int = 0
+    bytes: int = 0
+    databases: int = 0
+    types: Counter[str] = field(default_factory=Counter)
+
+    def facts(self) -> dict[str, Any]:
+        """Return what JSON tells."""
+        types = dict(self.types.most_common())
+        return {
+            "files": self.files,
+            "bytes": self.bytes,
+            "types": types,
+            "databases": self.databases,
+        }
+
+
+def places(files: Sequence[str]) -> list[str]:
+    """Return a folder for the records of each file, named as it is; "" where there is one file."""
+    if len(files) == 1:
+        return [""]
+    common = os.path.commonpath([Path(file).parent for file in files])
+    found = []
+    for file in (Path(os.path.relpath(file, common)) for file in files):
+        found.append(str(file.parent if file.name == DATA_FILE else file.with_suffix("")))
+    return found if len(set(found)) == len(found) else list(map(str, range(len(files))))
+
+
 def write_all(
-    glance: Glance, sink: Sink, pattern: str | None, limit: int | None
-) -> dict[str, Any]:
-    """Write the records that match, and return what was written."""
+    glance: Glance, sink: Sink, pattern: str | None, limit: int | None, report: Exported
+) -> None:
+    """Write the records of a file that match, and count what was written.
+
+    Args:
+        limit: of all that is written, with what was written before.
+    """
     names = Names(integers=glance.has_integer_keys)
-    types: Counter[str] = Counter()
-    files = written = databases = 0
-    total = min(limit or glance.db.entries, glance.db.entries)
+    total = min(limit or glance.db.entries, report.files + glance.db.entries)
     with bar(f"export {glance.path}") as progress:
         for seen in matched(glance, pattern):
             if seen.database is not None:
-                databases += 1
+                report.databases += 1
                 continue
             looked = look_at(glance, seen)
             name = names.name(seen.key, looked.kind.extension)
             sink.write(name, seen.length, pieces_of(glance, looked))
-            types[looked.kind.title] += 1
-            files, written = files + 1, written + seen.length
-            if files % REPORT_EVERY == 0:
-                progress(files, total, "records")
-            if files == limit:
+            report.types[looked.kind.title] += 1
+            report.files, report.bytes = report.files + 1, report.bytes + seen.length
+            if report.files % REPORT_EVERY == 0:
+                progress(report.files, total, "records")
+            if report.files == limit:
                 break
-    found = dict(types.most_common())
-    return {"files": files, "bytes": written, "types": found, "databases": databases}
 
 
 def matched(glance: Glance, pattern: str | None) -> Iterator[Seen]:

@@ -35,6 +35,9 @@ class Sink(Protocol):
             pieces: the content.
         """
 
+    def inside(self, place: str) -> Sink:
+        """Return the folder of this name in it; ``place`` may have several parts."""
+
 
 class FolderSink:
     """A folder.
@@ -68,6 +71,10 @@ class FolderSink:
         finally:
             self._draft.unlink(missing_ok=True)
 
+    def inside(self, place: str) -> FolderSink:
+        """Make a folder in this one; see ``Sink``."""
+        return FolderSink(self._folder / place, force=self._force)
+
     def _publish(self, target: Path) -> None:
         if self._force:
             self._draft.replace(target)
@@ -96,16 +103,21 @@ class TarSink:
     Args:
         archive: open for writing.
         mtime_s: of every file in it: that of the data, so that one data set gives one archive.
+        place: folder in it, with a slash at its end.
     """
 
-    def __init__(self, archive: tarfile.TarFile, mtime_s: int) -> None:
-        self._archive, self._mtime_s = archive, mtime_s
+    def __init__(self, archive: tarfile.TarFile, mtime_s: int, place: str = "") -> None:
+        self._archive, self._mtime_s, self._place = archive, mtime_s, place
 
     def write(self, name: str, length: int, pieces: Iterable[bytes]) -> None:
         """Append a file; see ``Sink``."""
-        member = tarfile.TarInfo(name)
+        member = tarfile.TarInfo(self._place + name)
         member.size, member.mtime, member.mode = length, self._mtime_s, 0o644
         self._archive.addfile(member, _Pieces(pieces))
+
+    def inside(self, place: str) -> TarSink:
+        """Return a folder in the archive; see ``Sink``."""
+        return TarSink(self._archive, self._mtime_s, f"{self._place}{place}/")
 
 
 class _Pieces(io.RawIOBase):

@@ -6,6 +6,8 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shlex import quote
+from typing import NamedTuple
 
 import click
 from rich.table import Table
@@ -23,6 +25,7 @@ from lmdbio.cli.looking import (
 from lmdbio.cli.output import DATA, plain, plural, size, wide_console
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.provenance import data_files
 from lmdbio.remote import shown
 
 LIMIT, HEAD = 20, 5
@@ -52,7 +55,8 @@ def ls(
 ) -> None:
     """List records of PATH in the order of their keys: key, bytes, type.
 
-    With PREFIX, those whose keys begin so. The type is guessed from the first bytes of a value;
+    With PREFIX, those whose keys begin so. Of a folder or a quoted pattern of files, those of one
+    file after the other. The type is guessed from the first bytes of a value;
     nothing in it is run. However large the file is, only the pages of what is listed are read.
 
     A key is printed as get, cat and ls take it: text as it is, with \\n, \\t and \\xNN for what
@@ -67,22 +71,58 @@ def ls(
         lmdbio ls scenes.mdb --db depth          those of a named database
         lmdbio ls train_lmdb --limit 0 --json | jq -r 'select(.type != "JPEG") | .key'
     """
-    with glancing(path, name) as glance:
-        found = listed(glance, prefix)
-        shown = islice(found, limit or None)
-        if keys_only or as_json:
-            for seen in shown:
-                if keys_only and not as_json:
-                    click.echo(key_text(glance, seen))
-                elif keys_only:
-                    click.echo(json.dumps({"key": key_text(glance, seen)}, ensure_ascii=False))
-                else:
-                    facts = record_facts(look_at(glance, seen))
-                    click.echo(json.dumps(plain(facts), ensure_ascii=False))
-            return
-        looked = [look_at(glance, seen) for seen in shown]
-        has_more = bool(limit) and next(found, None) is not None
-        print_listing(glance, path, prefix, looked, has_more=has_more)
+    files, left = data_files(path), limit or None
+    for number, file in enumerate(files):
+        with glancing(file, name) as glance:
+            shown = list_file(glance, Listing(path, prefix, left, keys_only, as_json, len(files)))
+        left = None if left is None else left - shown
+        if left == 0 and number + 1 < len(files):
+            if not (keys_only or as_json):
+                more = plural(len(files) - number - 1, "more file")
+                click.echo(f"... and {more} (--limit 0 lists all)")
+            break
+
+
+class Listing(NamedTuple):
+    """What is listed of a file, and how.
+
+    Attributes:
+        path: as the user named it.
+        prefix: of keys; None: all.
+        limit: of records; None: all.
+        keys_only, as_json: options.
+        files: that are listed one after the other.
+    """
+
+    path: Path | str
+    prefix: str | None
+    limit: int | None
+    keys_only: bool
+    as_json: bool
+    files: int
+
+
+def list_file(glance: Glance, how: Listing) -> int:
+    """List records of one file, and return how many."""
+    found = listed(glance, how.prefix)
+    shown, count = islice(found, how.limit), 0
+    of_file = {"file": glance.path} if how.files > 1 else {}
+    if how.keys_only or how.as_json:
+        for seen in shown:
+            count += 1
+            if not how.as_json:
+                click.echo(key_text(glance, seen))
+                continue
+            facts = {"key": key_text(glance, seen)}
+            if not how.keys_only:
+                facts = record_facts(look_at(glance, seen))
+            click.echo(json.dumps(plain(of_file | facts), ensure_ascii=False))
+        return count
+    looked = [look_at(glance, seen) for seen in shown]
+    has_more = how.limit is not None and next(found, None) is not None
+    if looked or how.files == 1:
+        print_listing(glance, how.path, how.prefix, looked, has_more=has_more)
+    return len(looked)
 
 
 def listed(glance: Glance, prefix: str | None) -> Iterator[Seen]:
@@ -132,7 +172,7 @@ def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> N
     ]
     more = ", ..." * (len(named) > len(told))
     click.echo(f"named databases: {', '.join(told)}{more}")
-    click.echo(f"    lmdbio ls {shown(path)} --db {next(iter(named))}")
+    click.echo(f"    lmdbio ls {quote(shown(path))} --db {quote(next(iter(named)))}")
 
 
 @click.command()
@@ -161,20 +201,30 @@ def head(path: Path | str, count: int, lines: int, name: str | None, as_json: bo
         lmdbio head scenes.mdb --db captions
         lmdbio head train_lmdb --json | jq -r .preview[]
     """
-    with glancing(path, name) as glance:
-        if not as_json:
-            click.echo(database_facts(glance))
-        looked = []
-        for seen in islice(glance.records(), count):
-            one = look_at(glance, seen)
-            looked.append(one)
-            shown = [] if seen.database else preview_lines(one.glimpse, one.kind, lines)
-            if as_json:
-                facts = record_facts(one) | {"preview": shown}
-                click.echo(json.dumps(plain(facts), ensure_ascii=False))
-                continue
-            click.echo(f"\n{one.key}  {size(seen.length)}  {one.kind}")
-            for line in shown:
-                click.echo(f"    {line}")
-        if not as_json:
-            print_databases(glance, path, looked)
+    files, left = data_files(path), count
+    for file in files:
+        with glancing(file, name) as glance:
+            left -= show_first(glance, path, left, lines, as_json=as_json)
+        if not left:
+            break
+
+
+def show_first(glance: Glance, path: Path | str, count: int, lines: int, *, as_json: bool) -> int:
+    """Show the first records of a file, and return how many."""
+    if not as_json:
+        click.echo(database_facts(glance))
+    looked = []
+    for seen in islice(glance.records(), count):
+        one = look_at(glance, seen)
+        looked.append(one)
+        shown = [] if seen.database else preview_lines(one.glimpse, one.kind, lines)
+        if as_json:
+            facts = record_facts(one) | {"preview": shown}
+            click.echo(json.dumps(plain(facts), ensure_ascii=False))
+            continue
+        click.echo(f"\n{one.key}  {size(seen.length)}  {one.kind}")
+        for line in shown:
+            click.echo(f"    {line}")
+    if not as_json:
+        print_databases(glance, path, looked)
+    return len(looked)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from rich.table import Table
 
 from lmdbio._core import Extents, Plan
+from lmdbio.cli.each_file import paths_argument
 from lmdbio.cli.output import (
-    DATA,
     json_option,
     plural,
     print_json,
@@ -33,7 +33,7 @@ from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.provenance import name_text
+from lmdbio.provenance import Paths, name_text
 from lmdbio.reading.engines import choose_reading
 
 #: Reads that ``plan`` prints as text unless told ``--all``.
@@ -85,7 +85,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 
 
 @click.command()
-@click.argument("path", type=DATA)
+@paths_argument
 @click.option(
     "--start",
     type=click.IntRange(0),
@@ -163,7 +163,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 @provenance_option
 @json_option
 def plan(
-    path: Path | str,
+    paths: tuple[Path | str, ...],
     start: int,
     count: int | None,
     indices: list[tuple[int, int]] | None,
@@ -197,6 +197,7 @@ def plan(
         lmdbio plan train_lmdb --indices 7,99,1000-1015 --gap-bytes 0
         lmdbio plan train_lmdb --batch-size 256 --ranks 4   each rank's share of a batch
         lmdbio plan train_lmdb --count 1 --alignment 1      the bytes of the record alone
+        lmdbio plan shards/*.lmdb                           of many files, read as one
         lmdbio plan train_lmdb --shuffle window             an epoch, by chunks shuffled together
         lmdbio plan train_lmdb --shuffle global --cache memory=8G --nodes 4 --ranks 16
     """
@@ -204,7 +205,7 @@ def plan(
     refuse_contradictions(indices, start, count, batch_size, ranks, iteration, cache, of_job)
     batch = batch_size or RECORDS
     overrides = Overrides(request_bytes_max=request_bytes, gap_bytes_max=gap_bytes)
-    with open_source(path, name, sidecar) as source:
+    with open_source(paths, name, sidecar) as source:
         way = choose_reading(source.pages, "batch" if batch_size is None else "stream", overrides)
         options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
         if not source.count:
@@ -283,7 +284,7 @@ def tell_reads(
         print_plan(f"rank {rank} of {len(made)}: " if of_ranks else "", *each, everything)
 
 
-def open_source(path: Path | str, name: str | None, sidecar: Path | str | None) -> RecordIndex:
+def open_source(path: Paths, name: str | None, sidecar: Path | str | None) -> RecordIndex:
     """Open the records of a database; a provenance file that was named has to hold."""
     locate: Locate = "auto" if sidecar is None else "provenance"
     with warnings.catch_warnings():

@@ -23,8 +23,8 @@ from lmdbio.cli.choices import (
     tuned_jobs,
     turn_choices,
 )
+from lmdbio.cli.each_file import files_of, largest, paths_argument
 from lmdbio.cli.output import (
-    DATA,
     EXPECTED,
     PATH,
     bar,
@@ -45,7 +45,7 @@ from lmdbio.tuning.tune import Tuning
 
 
 @click.command()
-@click.argument("path", type=DATA)
+@paths_argument
 @click.option(
     "--seconds", type=click.FloatRange(min=0, min_open=True), default=tuning.SECONDS,
     show_default=True, help="For all trials together; turns take it twice more.",
@@ -59,7 +59,7 @@ from lmdbio.tuning.tune import Tuning
 @click.option("--forget", is_flag=True, help="Measure nothing; remove what is kept.")
 @json_option
 def tune(
-    path: Path | str,
+    paths: tuple[Path | str, ...],
     seconds: float,
     cache_dir: Path | None,
     dry_run: bool,
@@ -75,7 +75,8 @@ def tune(
     keywords and LMDBIO_ENGINE, LMDBIO_DEPTH, LMDBIO_REQUEST_BYTES, LMDBIO_GAP_BYTES count more.
 
     Do it while the storage is as busy as it usually is, with a data set of some hundred MiB. A
-    store that saves up what it did not give (a cap, a burst) wants more --seconds.
+    store that saves up what it did not give (a cap, a burst) wants more --seconds. Of several
+    files (PATHs, a folder or a quoted pattern of them) the largest is read.
 
     Started by mpiexec on several nodes, it also measures turns: how many roots should read at a
     time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of them, and without
@@ -93,6 +94,7 @@ def tune(
         lmdbio tune /lustre/me/train_lmdb --cache-dir /local/scratch
     """
     ranks = share.world()
+    path = largest(files_of(paths))
     if forget:
         if ranks is None or ranks.rank == 0:
             _forget(path, cache_dir, as_json)

@@ -2,35 +2,47 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 import click
 
 from lmdbio.cli.looking import (
+    RecordNotFoundError,
     db_option,
     find_record,
     json_option,
+    key_of,
     look_at,
     record_facts,
 )
 from lmdbio.cli.output import DATA, OUTPUT, print_json
+from lmdbio.errors import ProvenanceError
 from lmdbio.inside.glimpse import Glimpse
 from lmdbio.inside.kinds import text_of
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.open import open_record_index
+from lmdbio.provenance import data_files
+from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.publish import Draft
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
+#: The leaves before this record are soon read.
+FAR_RECORDS = 100_000
 #: Of a value that is written to a terminal, so much is looked at.
 LOOKED_AT = 4096
 KEY_RULES = """
     A key is text, as ls prints it: \\n, \\t, \\\\ and \\xNN stand for single bytes, and 0x... for
     bytes in hexadecimal. (A shell wants backslashes in quotes.) In a database whose keys are
-    integers it is a number.
+    integers it is a number. Of a folder or a quoted pattern of files, the first one that has the
+    key is asked, and numbers of records count on from file to file.
 """
 
 
@@ -81,16 +93,15 @@ def cat(
     """
     if not keys and not numbers:
         raise click.UsageError("which record? KEY, or --index N")
-    with glancing(path, name) as glance:
+    # All are found before anything is written: a key that is not there is no half an answer.
+    with choosing(path, name, keys, numbers) as records:
         if as_json:
-            print_json([record_facts(look_at(glance, s)) for s in chosen(glance, keys, numbers)])
+            print_json([record_facts(look_at(*record)) for record in records])
             return
-        # All are found before anything is written: a key that is not there is no half an answer.
-        records = list(chosen(glance, keys, numbers))
         if not force:
-            refuse_terminal(glance, records)
+            refuse_terminal(records)
         output = sys.stdout.buffer
-        for seen in records:
+        for glance, seen in records:
             write_value(glance, seen, output)
         output.flush()
 
@@ -133,9 +144,9 @@ def get(
     """
     if (key is None) == (number is None):
         raise click.UsageError("which record? KEY, or --index N")
-    with glancing(path, name) as glance:
-        keys = () if key is None else (key,)
-        seen = next(chosen(glance, keys, () if number is None else (number,)))
+    keys, numbers = () if key is None else (key,), () if number is None else (number,)
+    with choosing(path, name, keys, numbers) as records:
+        glance, seen = records[0]
         if output is not None:
             with Draft(Path(output), "the value") as draft:
                 at = 0
@@ -147,18 +158,88 @@ def get(
             print_json(record_facts(look_at(glance, seen)))
         elif output is None:
             if not force:
-                refuse_terminal(glance, [seen])
+                refuse_terminal(records[:1])
             stream = sys.stdout.buffer
             write_value(glance, seen, stream)
             stream.flush()
 
 
-def chosen(glance: Glance, keys: tuple[str, ...], numbers: tuple[int, ...]) -> Iterator[Seen]:
-    """Yield the records of keys, then those of numbers."""
-    for text in keys:
-        yield from find_record(glance, text)
-    for number in numbers:
-        yield glance.at(number)
+def record_at(glance: Glance, number: int) -> Seen:
+    """Return a record by its number; a provenance file that holds spares the leaves before it."""
+    if number >= FAR_RECORDS and not glance.has_duplicates:
+        with suppress(ProvenanceError, OSError, lmdb.Error):
+            with open_record_index(glance.path, db=glance.name, locate="provenance") as index:
+                if number < index.count:
+                    return next(glance.find(index.key(number)))
+    return glance.at(number)
+
+
+@contextlib.contextmanager
+def choosing(
+    path: Path | str, name: str | None, keys: tuple[str, ...], numbers: tuple[int, ...]
+) -> Iterator[list[tuple[Glance, Seen]]]:
+    """Find the records of keys, then those of numbers, in files that stay open meanwhile.
+
+    Of several files, the first one that has a key is asked, and numbers count on from file to
+    file.
+
+    Raises:
+        LookupError: a record is not there.
+    """
+    files = data_files(path)
+    with contextlib.ExitStack() as opened:
+        glances: dict[str, Glance] = {}
+
+        def find(step: Callable[[Glance], list[Seen]]) -> list[tuple[Glance, Seen]]:
+            """Take the records of the first file that has some."""
+            for file in files:
+                with contextlib.ExitStack() as trying:
+                    glance = glances.get(file) or trying.enter_context(glancing(file, name))
+                    if found := step(glance):
+                        glances[file] = glance
+                        opened.enter_context(trying.pop_all())
+                        return [(glance, seen) for seen in found]
+            return []
+
+        records: list[tuple[Glance, Seen]] = []
+        for text in keys:
+            one_of = partial(with_key, text=text, is_only=len(files) == 1)
+            found = find(one_of)
+            if not found:
+                raise RecordNotFoundError(f"{path}: no key {text} in any of {len(files):,} files")
+            records += found
+        for number in numbers:
+            records += find(Numbered(number, len(files)))
+        yield records
+
+
+def with_key(glance: Glance, text: str, *, is_only: bool) -> list[Seen]:
+    """Return the records of a key; none, where others may have it."""
+    return list(find_record(glance, text) if is_only else glance.find(key_of(glance, text)))
+
+
+class Numbered:
+    """Finds the record of a number, counted on from file to file.
+
+    Args:
+        number: from 0.
+        files: how many there are.
+    """
+
+    def __init__(self, number: int, files: int) -> None:
+        self._left, self._files = number, files
+
+    def __call__(self, glance: Glance) -> list[Seen]:
+        """Return the record if it is in this file, the next one.
+
+        Raises:
+            IndexError: this is the last file, and it is not.
+        """
+        self._files -= 1
+        if self._left < glance.db.entries or not self._files:
+            return [record_at(glance, self._left)]
+        self._left -= glance.db.entries
+        return []
 
 
 def write_value(glance: Glance, seen: Seen, output: BinaryIO) -> None:
@@ -166,11 +247,11 @@ def write_value(glance: Glance, seen: Seen, output: BinaryIO) -> None:
         output.write(piece)
 
 
-def refuse_terminal(glance: Glance, records: list[Seen]) -> None:
+def refuse_terminal(records: list[tuple[Glance, Seen]]) -> None:
     """Refuse to write bytes that are no text to a terminal, which might obey them."""
     if not is_terminal():
         return
-    for seen in records:
+    for glance, seen in records:
         if seen.length and text_of(Glimpse(*_glimpse(glance, seen))) is None:
             raise ValueError(
                 f"{glance.path}: this value is no text, and standard output is a terminal: "

@@ -83,6 +83,11 @@ class OpenDatabase:
         return _core.meta_bytes(self._pages, self.meta.layout)
 
     @property
+    def txnid(self) -> int:
+        """The transaction that is read; of several files the sum of theirs."""
+        return self.meta.txnid if self.survey is None else self.survey.txnid
+
+    @property
     def paths(self) -> Sequence[str]:
         """The data file, or those that are read as one."""
         return [self.path] if self.survey is None else self.survey.paths

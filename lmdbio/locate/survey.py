@@ -87,6 +87,11 @@ class Survey:
         return _core.JoinedEngine(self.paths, self._parts, FILES_OPEN_MAX, DEPTH)
 
     @property
+    def txnid(self) -> int:
+        """The sum of the files' transactions: one of another state of theirs is another."""
+        return int(self._parts["txnid"].sum())
+
+    @property
     def state(self) -> bytes:
         """Bytes that stand for the states of all files, as the meta pages do for that of one."""
         fields = np.column_stack([self._parts[name] for name in ("size", "txnid", "mark")])

@@ -79,6 +79,10 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
         raise ValueError(told)
     given = Path(path)
     if not given.exists():
+        if glob.has_magic(os.fspath(path)) and _matching(path):
+            raise FileNotFoundError(
+                errno.ENOENT, "a pattern of several, of which this needs one", str(given)
+            )
         raise FileNotFoundError(errno.ENOENT, "no such LMDB environment", str(given))
     folder = given.is_dir()
     if folder and subdir is False:
@@ -91,9 +95,13 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
         return given
     inside = given / DATA
     if not inside.exists():
+        several = len(_inside(given))
+        has = (
+            f"holds {several:,}, of which one is needed here" if several else "holds none that are"
+        )
         raise FileNotFoundError(
             errno.ENOENT,
-            "this folder is no LMDB environment: it has no data.mdb, and holds none that are",
+            f"this folder is no LMDB environment: it has no data.mdb, and {has}",
             str(given),
         )
     return inside
@@ -136,12 +144,17 @@ def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> Sequence[Pat
         if found:
             return found
     elif not given.exists() and glob.has_magic(os.fspath(path)):
-        names = glob.iglob(os.fspath(path), recursive=True)  # noqa: PTH207, from any root
-        found = sorted(map(Path, names), key=_natural)
+        found = _matching(path)
         if not found:
             raise FileNotFoundError(errno.ENOENT, "nothing has such a name", str(given))
         return [data_file(one, subdir) for one in found]
     return [data_file(path, subdir)]
+
+
+def _matching(pattern: str | os.PathLike[str]) -> list[Path]:
+    """Return the paths of a pattern, sorted."""
+    names = glob.iglob(os.fspath(pattern), recursive=True)  # noqa: PTH207, from any root
+    return sorted(map(Path, names), key=_natural)
 
 
 def _inside(folder: Path) -> list[Path]:

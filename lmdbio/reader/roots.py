@@ -360,7 +360,7 @@ def _look(opened: OpenDatabase) -> DataSetFacts:
         path=opened.path,
         identity=opened.identity,
         meta=zlib.crc32(opened.metas()),
-        txnid=opened.meta.txnid,
+        txnid=opened.txnid,
         count=opened.count,
         used_bytes=opened.used_bytes,
         is_far=not (found.disk or found.in_memory),
