@@ -1,4 +1,4 @@
-"""What ``lmdbio info`` tells of several files that are read as one data set."""
+"""The facts that ``lmdbio info`` tells of several files that are read as one data set."""
 
 from __future__ import annotations
 

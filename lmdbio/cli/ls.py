@@ -84,7 +84,7 @@ def ls(
 
 
 class Listing(NamedTuple):
-    """What is listed of a file, and how.
+    """The records of a file that are listed, and how.
 
     Attributes:
         path: as the user named it.
