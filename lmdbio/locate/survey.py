@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,8 +23,8 @@ from lmdbio.system.file_identity import FileIdentity
 __all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
 
 #: Files that are open at a time, besides the first one: more than there are requests in flight,
-#: and far below the 256 descriptors that some systems allow a process.
-FILES_OPEN_MAX = 128
+#: and at most a part of the descriptors that a process may have, which needs others as well.
+FILES_OPEN_MAX, DESCRIPTORS_PART = 128, 4
 #: Requests in flight, of the engine that reads samples.
 DEPTH = 32
 
@@ -74,7 +75,11 @@ class Survey:
         Raises:
             OSError, Error: the first one cannot be opened, or was replaced.
         """
-        return _core.JoinedEngine(self.paths, self._parts, FILES_OPEN_MAX, DEPTH)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        open_max = FILES_OPEN_MAX
+        if limit != resource.RLIM_INFINITY:
+            open_max = max(1, min(open_max, limit // DESCRIPTORS_PART))
+        return _core.JoinedEngine(self.paths, self._parts, open_max, DEPTH)
 
     @property
     def txnid(self) -> int:
