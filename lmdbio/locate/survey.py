@@ -17,6 +17,7 @@ import numpy as np
 
 from lmdbio import _core
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
+from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files
 from lmdbio.system.file_identity import FileIdentity
 
@@ -105,10 +106,11 @@ def survey(paths: Sequence[str], db: bytes | None) -> Survey:
         OSError, Error, LookupError: as ``open_record_index``, for one of them.
     """
     found = Survey(paths)
-    for path in paths:
-        with opening(path, db, "pread") as file:
-            found.add(file, file.database.entries)
-            file.pages.close()
+    with touching(paths):
+        for path in paths:
+            with opening(path, db, "pread") as file:
+                found.add(file, file.database.entries)
+                file.pages.close()
     return found
 
 
