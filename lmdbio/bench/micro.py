@@ -34,7 +34,7 @@ from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.trials import CONTESTANTS, Trial, Workload
 from lmdbio.bench.workplace import Workplace, workplace
 from lmdbio.locate.open import open_record_index
-from lmdbio.provenance import data_file
+from lmdbio.provenance import data_files
 from lmdbio.system.signals import ended_by_signals
 
 __all__ = [
@@ -68,7 +68,7 @@ class Options:
     """The benchmark to be run.
 
     Attributes:
-        path: the environment.
+        path: the environment, or a folder or a pattern of several.
         access: "sequential", "strided" or "random".
         contestants: names.
         transfers: bytes of a request, for those that read bytes; None: ``TRANSFERS``, at
@@ -137,7 +137,7 @@ def run(options: Options, console: Console) -> Findings:
             with ended_by_signals():
                 verify(bench, found.rows, console)
                 if not options.cold:
-                    warm(Path(work.data_file), work.file_bytes, console)
+                    warm(work.path, work.file_bytes, console)
                 ending = begun + options.seconds_max
                 rounds = alternate(bench, found.rows, options.repeats, console, ending=ending)
         except KeyboardInterrupt as interrupt:
@@ -174,7 +174,7 @@ def describe(
     """A workload on a data set.
 
     Args:
-        path: the environment.
+        path: the environment, or a folder or a pattern of several.
         access: see ``trials``.
         processes: that read at the same time.
         batch: records of a batch, over all processes.
@@ -185,7 +185,8 @@ def describe(
         OSError, lmdb.Error: it cannot be read.
         ValueError: it holds too little.
     """
-    data = data_file(path)
+    files = data_files(path)
+    data = Path(files[0])
     named = f"{data}, database {db!r}" if db else str(data)
     with open_record_index(path, db=db or None) as source:
         if source.count == 0:
@@ -207,6 +208,7 @@ def describe(
             file_bytes=source.used_bytes,
             located_by=source.locate,
             db=db,
+            files=len(files),
         )
         extents = source.extents(work.indices())
     if batch < processes:
@@ -231,6 +233,10 @@ def missing(work: Workload) -> dict[str, str]:
     """Why contestants cannot run on this machine."""
     absent = {}
     for name, one in CONTESTANTS.items():
+        is_pread = one.engine in ("auto", "pread")
+        if work.files > 1 and (one.raw or one.kind == "open" or not is_pread):
+            absent[name] = f"reads one file, and there are {work.files:,}"
+            continue
         if one.kind in ("fio", "ior") and shutil.which(one.kind) is None:
             absent[name] = f"{one.kind} is not installed"
         if one.kind == "ior" and work.processes > 1 and processes.mpiexec() is None:
@@ -279,12 +285,14 @@ def told(progress: Progress, task: TaskID, text: str, limit: float) -> processes
     return waiting
 
 
-def warm(data: Path, size: int, console: Console) -> None:
-    """Brings the file to the page cache."""
-    with bars(console, sizes=True) as progress, data.open("rb", buffering=0) as file:
+def warm(path: Path | str, size: int, console: Console) -> None:
+    """Brings the file, or several, to the page cache."""
+    with bars(console, sizes=True) as progress:
         task = progress.add_task("warm", total=size)
-        while part := file.read(8 * MIB):
-            progress.advance(task, len(part))
+        for data in map(Path, data_files(path)):
+            with data.open("rb", buffering=0) as file:
+                while part := file.read(8 * MIB):
+                    progress.advance(task, len(part))
 
 
 def alternate(

@@ -374,7 +374,7 @@ def facts_section(findings: Findings) -> str:
     work = findings.workload
     facts = findings.machine.facts | {
         "page cache": findings.state,
-        "file": f"{work.data_file}, {work.file_bytes / MIB:,.0f} MiB in use",
+        "file": f"{work.shown}, {work.file_bytes / MIB:,.0f} MiB in use",
         "records located by": "the provenance file" if work.located_by == "provenance"
         else "walking the tree (lmdbio convert makes a provenance file; none is needed)",
         "versions": ", ".join(f"{name} {number}" for name, number in findings.versions.items()),

@@ -24,7 +24,9 @@ from lmdbio import share
 from lmdbio.bench import layout as layouts, measure, plain, readers
 from lmdbio.bench.layout import Layout
 from lmdbio.bench.readers import Check, Lap, Totals
+from lmdbio.bench.shards import Shards
 from lmdbio.bench.trials import KEYED, Contestant, Trial, Workload
+from lmdbio.provenance import data_files, find_sidecar
 
 __all__ = ["Order", "Outcome", "ranks_by_mpi", "run"]
 
@@ -197,12 +199,17 @@ def prepare_environment(
         import lmdbio as module
 
         options["engine"] = one.engine
+    shards = Shards(work.path, options.pop("db")) if work.files > 1 else None
     if work.access not in KEYED:
         runs = work.runs(rank)
+        if shards is not None:
+            return lambda: shards.by_cursor(runs, check, **options)
         return lambda: readers.by_cursor(module, work.path, runs, check, **options)
     text = Path(order.keys).read_text(encoding="ascii").split()
     known = dict(zip(work.indices().tolist(), map(bytes.fromhex, text), strict=True))
     batches = [[(index, known[index]) for index in part.tolist()] for part in work.batches(rank)]
+    if shards is not None:
+        return lambda: shards.by_key(batches, check, lap, **options)
     return lambda: readers.by_key(module, work.path, batches, check, lap, **options)
 
 
@@ -226,7 +233,15 @@ def drop(order: Order) -> bool:
     for path in order.drop:
         measure.drop_file(Path(path))
     dropped = measure.drop_all if order.drop_all else measure.drop_file
-    return dropped(Path(order.workload.data_file))
+    work = order.workload
+    if work.files == 1:
+        return dropped(Path(work.data_file))
+    files = list(map(Path, data_files(work.path)))
+    for sidecar in map(find_sidecar, files):
+        if sidecar.exists():
+            measure.drop_file(sidecar)
+    cold = [dropped(file) for file in files]
+    return all(cold)
 
 
 def one_rank(order: Order, rank: int, pipe: Any) -> None:

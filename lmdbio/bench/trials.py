@@ -47,8 +47,8 @@ class Workload:
     """The records that everybody reads.
 
     Attributes:
-        path: of the environment, as given.
-        data_file: of the environment.
+        path: of the environment, as given, or of a folder or a pattern of several.
+        data_file: of the environment; of several the first one's.
         access: see the module; one of ACCESSES, or "hot".
         processes: that read at the same time.
         batch: records of a batch, over all processes.
@@ -60,6 +60,7 @@ class Workload:
         located_by: "provenance" or "scan".
         seed: of the random choice.
         db: a named database, "" for the main one.
+        files: that the data set has.
     """
 
     path: str
@@ -75,10 +76,16 @@ class Workload:
     located_by: str = "scan"
     seed: int = 1
     db: str = ""
+    files: int = 1
 
     @property
     def iterations(self) -> int:
         return self.count // self.batch
+
+    @property
+    def shown(self) -> str:
+        """The file in words, or the files."""
+        return self.data_file if self.files == 1 else f"{self.path}: {self.files:,} files"
 
     @property
     def whole(self) -> bool:

@@ -13,11 +13,11 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-import lmdbio
-from lmdbio.bench import layout, processes, readers
+from lmdbio.bench import layout, processes
 from lmdbio.bench.findings import Row
 from lmdbio.bench.processes import SECONDS_MAX
 from lmdbio.bench.runner import Order, Outcome, ranks_by_mpi
+from lmdbio.bench.shards import Shards
 from lmdbio.bench.trials import KEYED, Trial, Workload
 from lmdbio.provenance import find_sidecar
 
@@ -135,12 +135,10 @@ def write_keys(work: Workload, file: Path) -> Path:
     wanted = work.indices().tolist()
     missing_keys = set(wanted)
     keys: dict[int, bytes] = {}
-    env, txn = readers.opened(lmdbio, work.path, {}, work.db)
-    with env, txn:
-        for index, key in enumerate(txn.cursor().iternext(keys=True, values=False)):
-            if index in missing_keys:
-                keys[index] = key
-                if len(keys) == len(missing_keys):
-                    break
+    for index, key in enumerate(Shards(work.path, work.db).keys()):
+        if index in missing_keys:
+            keys[index] = key
+            if len(keys) == len(missing_keys):
+                break
     file.write_text("\n".join(keys[index].hex() for index in wanted), encoding="ascii")
     return file

@@ -45,7 +45,8 @@ in processes of its own on a cold page cache. A plain reader with IOR's transfer
 is built in; fio and ior take part where they are installed, and their commands are shown.
 No provenance file is needed. What py-lmdb reads is compared with what lmdbio reads before
 anything is timed. Ctrl-C or SIGTERM ends it and every process that it started; what was
-measured up to then is written.
+measured up to then is written. PATH may be a folder or a quoted pattern of files: then py-lmdb
+opens an environment for each, and readers of a single file stay away.
 
 Read the result so: the plain readers say what the storage gives for requests of each size;
 py-lmdb far below them is what lmdbio can win; lmdbio below them is what it still loses. Look
@@ -72,6 +73,7 @@ Examples:
     lmdbio bench train_lmdb --access strided --processes 8
     lmdbio bench train_lmdb --contestants raw --transfer 4K,16K,64K,256K,1M,4M,16M,64M
     lmdbio bench train_lmdb --warm --contestants lmdb,open --checksum
+    lmdbio bench shards/ --access random
     lmdbio bench train_lmdb --db images --limit-seconds 30
     lmdbio bench train_lmdb --repeats 2 --bytes-max 64M          a quick look
     lmdbio bench train_lmdb --json | jq .rows

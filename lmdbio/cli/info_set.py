@@ -26,6 +26,7 @@ from lmdbio.cli.each_file import Name
 from lmdbio.cli.file_facts import cut_reason, list_databases, sidecar_status
 from lmdbio.cli.output import EXPECTED, bar, one_line, plain, plural, print_facts, print_json, size
 from lmdbio.locate.survey import open_database
+from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.provenance import in_words
 from lmdbio.pylmdb.find import lmdb
@@ -63,7 +64,7 @@ def tell_set(
 def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     """Return all facts, of each file and of all together."""
     each: list[dict[str, Any]] = []
-    with bar(f"info of {len(files):,} files") as progress:
+    with bar(f"info of {len(files):,} files") as progress, touching(files):
         for number, file in enumerate(files):
             try:
                 each.append(_file_facts(file, sidecar))

@@ -8,6 +8,7 @@ Records count on from file to file.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from lmdbio.errors import IncompatibleError
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.survey import Survey
+from lmdbio.locate.touched import touching
 from lmdbio.remote import is_url
 from lmdbio.system import fork
 
@@ -35,12 +37,16 @@ OPENING_MAX = 8
 
 
 def join_indexes(
-    paths: Sequence[str], open_index: Callable[[str], RecordIndex], db: bytes | None
+    paths: Sequence[str],
+    open_index: Callable[[str], RecordIndex],
+    db: bytes | None,
+    touched: Sequence[str | os.PathLike[str]],
 ) -> RecordIndex:
     """Open several files as one.
 
     Args:
         paths: of the data files.
+        touched: files that are opened, in this order.
         open_index: opens one of them.
         db: a named database that each has, None for the main one.
 
@@ -53,16 +59,17 @@ def join_indexes(
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    for index in _opened(paths, open_index):
-        with index:
-            layouts.add(index)
-            table = index.run(0, index.count).copy()
-            index.guard()
-            table["offset"] += np.uint64(found.add(index, index.count))
-            tables.append(table)
-            meta = index.meta if meta is None else meta
-            ways.add(index.locate)
-            reason = reason or index.reason
+    with touching(touched):
+        for index in _opened(paths, open_index):
+            with index:
+                layouts.add(index)
+                table = index.run(0, index.count).copy()
+                index.guard()
+                table["offset"] += np.uint64(found.add(index, index.count))
+                tables.append(table)
+                meta = index.meta if meta is None else meta
+                ways.add(index.locate)
+                reason = reason or index.reason
     assert meta is not None
     return RecordIndex(
         path=(pages := found.open()).path,

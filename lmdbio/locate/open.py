@@ -115,7 +115,13 @@ def open_record_index(
         )
     from lmdbio.locate.joined import join_indexes  # others begin sooner without it
 
-    return join_indexes(files, lambda data: _open_one(data, name, provenance, **how), name)
+    touched: list[str | os.PathLike[str]] = []
+    for file in files:
+        touched.append(file)
+        touched += [find_sidecar(file, provenance)] * (locate != "scan")
+    return join_indexes(
+        files, lambda data: _open_one(data, name, provenance, **how), name, touched
+    )
 
 
 def _open_one(

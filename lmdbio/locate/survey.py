@@ -7,6 +7,7 @@ one that was replaced.
 from __future__ import annotations
 
 import hashlib
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 
 from lmdbio import _core
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
+from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files
 from lmdbio.remote import shown
 from lmdbio.system.file_identity import FileIdentity
@@ -22,8 +24,8 @@ from lmdbio.system.file_identity import FileIdentity
 __all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
 
 #: Files that are open at a time, besides the first one: more than there are requests in flight,
-#: and far below the 256 descriptors that some systems allow a process.
-FILES_OPEN_MAX = 128
+#: and at most a part of the descriptors that a process may have, which needs others as well.
+FILES_OPEN_MAX, DESCRIPTORS_PART = 128, 4
 #: Requests in flight, of the engine that reads samples.
 DEPTH = 32
 
@@ -84,7 +86,11 @@ class Survey:
 
             bases, sizes = self._parts["base"].tolist(), self._parts["size"].tolist()
             return _core.Engine.remote(JoinedFile(self._elsewhere, bases, sizes), DEPTH)
-        return _core.JoinedEngine(self.paths, self._parts, FILES_OPEN_MAX, DEPTH)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        open_max = FILES_OPEN_MAX
+        if limit != resource.RLIM_INFINITY:
+            open_max = max(1, min(open_max, limit // DESCRIPTORS_PART))
+        return _core.JoinedEngine(self.paths, self._parts, open_max, DEPTH)
 
     @property
     def txnid(self) -> int:
@@ -110,10 +116,11 @@ def survey(paths: Sequence[str], db: bytes | None) -> Survey:
         OSError, Error, LookupError: as ``open_record_index``, for one of them.
     """
     found = Survey(paths)
-    for path in paths:
-        with opening(path, db, "pread") as file:
-            found.add(file, file.database.entries)
-            file.pages.close()
+    with touching(paths):
+        for path in paths:
+            with opening(path, db, "pread") as file:
+                found.add(file, file.database.entries)
+                file.pages.close()
     return found
 
 

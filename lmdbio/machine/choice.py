@@ -209,12 +209,11 @@ def _engine_from_facts(access: Access, storage: Storage) -> _Found:
     if storage.in_memory:
         return _fact("pread", f"a file of {storage.file_system} is in memory already")
     if storage.disk:
-        return _fact(
-            "pread",
-            "a disk of this machine: read again, a file is found in the page cache; large reads "
-            "pass by it while the disk is as good as a cache",
-            past_cache=True,
-        )
+        again = "a disk of this machine: read again, a file is found in the page cache"
+        if storage.direct is False:
+            return _fact("pread", again)
+        passing = "; large reads pass by it while the disk is as good as a cache"
+        return _fact("pread", again + passing, past_cache=True)
     if access != "stream":
         return _fact(
             "pread", "no disk of this machine: what is asked for again should be in memory"
@@ -297,7 +296,8 @@ def _engine_from_samples(
     storage: Storage, samples: tuple[Sample, ...], facts: _Found
 ) -> _Found | None:
     past, through = _best(samples, "direct"), _best(samples, "pread")
-    if past is None or through is None or storage.in_memory or storage.remote:
+    has_none = storage.in_memory or storage.remote or storage.direct is False
+    if past is None or through is None or has_none:
         return None
     if facts.value == "pread" and (storage.cached_share or 0.0) >= CACHED_SHARE:
         return None

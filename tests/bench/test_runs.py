@@ -20,7 +20,17 @@ import pytest
 from rich.console import Console
 
 import lmdbio
-from lmdbio.bench import layout, measure, micro, processes, readers, runner, trials, workplace
+from lmdbio.bench import (
+    layout,
+    measure,
+    micro,
+    processes,
+    readers,
+    runner,
+    shards,
+    trials,
+    workplace,
+)
 from lmdbio.bench.datasets import Dataset
 from lmdbio.bench.trials import CONTESTANTS, Trial
 from tests.support import databases
@@ -69,6 +79,38 @@ def test_every_contestant_reads_the_records_it_should(
     assert outcome.sample is not None
     assert outcome.sample.value_bytes == first.workload.value_bytes
     assert len(outcome.laps) == (first.workload.iterations * processes) * (access == "random")
+
+
+@pytest.mark.parametrize("processes", [1, 3])
+@pytest.mark.parametrize("access", trials.ACCESSES)
+def test_records_of_several_files_are_read_by_those_that_can(
+    tmp_path: Path, access: str, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "OPEN_MAX", 2)
+    (tmp_path / "set").mkdir()
+    for file, count in enumerate((30, 0, 7, 50)):
+        path = tmp_path / "set" / f"{file}.lmdb"
+        with databases.open_writable(path, 1, subdir=False, map_size=1 << 22) as env:
+            values = [databases.value((file, i), 2000 + 37 * i) for i in range(count)]
+            databases.write(env, [(b"%03d" % i, each) for i, each in enumerate(values)])
+    work = micro.describe(
+        tmp_path / "set", access, processes=processes, batch=16, bytes_max=100_000
+    )
+    assert (work.files, work.total) == (4, 87)
+    absent, digests, read = micro.missing(work), set(), 0
+    with workplace.workplace() as bench:
+        for name, one in CONTESTANTS.items():
+            is_mpi = one.kind == "reader" and processes > 1
+            if name in absent or access not in one.accesses or is_mpi:
+                continue
+            made = bench.order(bench.row(Trial(name), work), verify=True)
+            digests.add(runner.run_processes(made).digest)
+            made = replace(made, verify=False)
+            sample = runner.run_processes(made).sample
+            assert sample is not None and sample.value_bytes
+            read += 1
+    assert len(digests) == 1 and read >= 3
+    assert {"open", "plain-pread", "fio-direct"} <= set(absent)
 
 
 @pytest.mark.parametrize("access", ["sequential", "random", "hot"])
