@@ -40,15 +40,15 @@ def join_indexes(
     paths: Sequence[str],
     open_index: Callable[[str], RecordIndex],
     db: bytes | None,
-    touched: Sequence[str | os.PathLike[str]],
+    beside: Callable[[str], str | os.PathLike[str]] | None,
 ) -> RecordIndex:
     """Open several files as one.
 
     Args:
         paths: of the data files.
-        touched: files that are opened, in this order.
         open_index: opens one of them.
         db: a named database that each has, None for the main one.
+        beside: names the provenance file that is opened with each.
 
     Raises:
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
@@ -59,7 +59,7 @@ def join_indexes(
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    with touching(touched):
+    with touching(paths, beside) as opened:
         for index in _opened(paths, open_index):
             with index:
                 layouts.add(index)
@@ -70,6 +70,7 @@ def join_indexes(
                 meta = index.meta if meta is None else meta
                 ways.add(index.locate)
                 reason = reason or index.reason
+            opened()
     assert meta is not None
     return RecordIndex(
         path=(pages := found.open()).path,

@@ -116,11 +116,12 @@ def survey(paths: Sequence[str], db: bytes | None) -> Survey:
         OSError, Error, LookupError: as ``open_record_index``, for one of them.
     """
     found = Survey(paths)
-    with touching(paths):
+    with touching(paths) as opened:
         for path in paths:
             with opening(path, db, "pread") as file:
                 found.add(file, file.database.entries)
                 file.pages.close()
+            opened()
     return found
 
 
