@@ -34,8 +34,8 @@ ENDURANCE_FAILURES ?= 100
 
 # The pure rooms (plans, orders, formats, counters, provenance), and the C core with its memory
 # engine. No MPI, no torch, no network; nothing is timed; asan and tsan have targets of their own.
-FAST_TESTS := $(addprefix tests/,test_batch.py _core locate machine observe planning provenance \
-              reading share system) \
+FAST_TESTS := $(addprefix tests/,test_batch.py _core doctor inside locate machine observe planning \
+              provenance reading share system) \
               $(addprefix --ignore=tests/_core/,test_fuzz.py test_tsan.py)
 # Texts whose sentences name their actors.
 WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio tests

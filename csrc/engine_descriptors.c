@@ -56,6 +56,12 @@ static void link_newest(lio_descriptors *files, size_t number)
     end->older = number;
 }
 
+static bool is_file(const named_file *file, const struct stat *status)
+{
+    return (uint64_t)status->st_dev == file->id.device &&
+           (uint64_t)status->st_ino == file->id.inode;
+}
+
 /* Opens the file of a name, if it is still the one that was known by it. */
 static int open_named(const named_file *file, int advice, int *fd, lio_error *error)
 {
@@ -63,8 +69,7 @@ static int open_named(const named_file *file, int advice, int *fd, lio_error *er
     int code = lio_open_file(file->name, fd, error);
     if (code != LIO_OK)
         return code;
-    if (fstat(*fd, &status) == 0 && (uint64_t)status.st_dev == file->id.device &&
-        (uint64_t)status.st_ino == file->id.inode) {
+    if (fstat(*fd, &status) == 0 && is_file(file, &status)) {
         (void)posix_fadvise(*fd, 0, 0, advice);
         return LIO_OK;
     }
@@ -156,6 +161,13 @@ void lio_descriptors_give(lio_descriptors *files, size_t number)
         (void)pthread_cond_broadcast(&files->changed);
     }
     (void)pthread_mutex_unlock(&files->lock);
+}
+
+bool lio_descriptors_has(const lio_descriptors *files, size_t number, uint64_t size)
+{
+    struct stat status;
+    return stat(files->files[number].name, &status) == 0 &&
+           is_file(&files->files[number], &status) && (uint64_t)status.st_size >= size;
 }
 
 void lio_descriptors_advise(lio_descriptors *files, int advice)

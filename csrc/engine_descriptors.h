@@ -41,6 +41,9 @@ int lio_descriptors_try_take(lio_descriptors *files, size_t number);
 
 void lio_descriptors_give(lio_descriptors *files, size_t number);
 
+/* Whether the file of this name is still the one, and has `size` bytes. It need not be open. */
+bool lio_descriptors_has(const lio_descriptors *files, size_t number, uint64_t size);
+
 /* Gives the kernel advice (posix_fadvise) about all of each file that is opened from now on. */
 void lio_descriptors_advise(lio_descriptors *files, int advice);
 

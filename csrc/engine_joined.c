@@ -115,9 +115,12 @@ static bool copy_mapped(lio_source *source, const lio_part *part, lio_mapped *ma
 {
     uint8_t body[LIO_META_BODY_BYTES];
     lio_read meta = {part->meta, sizeof body, sizeof body, body};
-    return lio_mapped_copy(mapped, place_of(source, part), read->offset - part->base, read->length,
-                           into, count, &meta) &&
-           is_state(part, body);
+    lio_mapped_file *place = place_of(source, part);
+    uint64_t offset = read->offset - part->base, end = offset + read->length;
+    return lio_mapped_copy(mapped, place, offset, read->length, into, count, &meta) &&
+           is_state(part, body) &&
+           (end <= place->last ||
+            lio_descriptors_has(source->files, number_of(source, part), end));
 }
 
 /* --- reading ------------------------------------------------------------------------------ */
@@ -497,6 +500,7 @@ static void lay_out(lio_source *source)
         source->places[i].place = place;
         source->places[i].size = size;
         source->places[i].last = lio_round_down(size - 1, page);
+        source->places[i].end = size;
         place += lio_round_up(size, LIO_PIECE_BYTES);
     }
 }

@@ -239,7 +239,7 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max)
     if (mapped == NULL)
         return NULL;
     mapped->whole.size = size;
-    mapped->whole.last = lio_round_down(size - 1, page);
+    mapped->whole.end = mapped->whole.last = lio_round_down(size - 1, page);
     mapped->whole.is_mapped = true;
     mapped->fd = fd;
     mapped->ask = ask_one;
@@ -420,7 +420,7 @@ static bool copy_guarded(const uint8_t *map, uint64_t size, const job *work)
 static bool holds(lio_mapped *m, lio_mapped_file *file, uint64_t offset, uint64_t length,
                   bool *believed)
 {
-    return length > 0 && lio_fits(offset, length, file->last) &&
+    return length > 0 && lio_fits(offset, length, file->end) &&
            is_there(m, file, (lio_extent){offset, length}, believed);
 }
 
@@ -493,7 +493,7 @@ size_t lio_mapped_untouched(lio_mapped *m, lio_mapped_file *given, uint64_t offs
     const lio_mapped_file *file = named(m, given);
     uint64_t begin = file->place + offset, end = begin + length;
     size_t found = 0;
-    if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, file->last))
+    if (!m->has_others || length <= LONG_BYTES || !lio_fits(offset, length, file->end))
         return 0;
     for (uint64_t window = begin / WINDOW_BYTES; window <= (end - 1) / WINDOW_BYTES; window++) {
         uint32_t seen = seen_around(m, window);
@@ -508,7 +508,7 @@ void lio_mapped_prefault(lio_mapped *m, lio_mapped_file *given, uint64_t offset,
     uint8_t byte;
     struct iovec into = {.iov_base = &byte, .iov_len = 1};
     uint64_t next;
-    if (!lio_fits(offset, length, file->last))
+    if (!lio_fits(offset, length, file->end))
         return;
     for (uint64_t end = offset + length; offset < end; offset = next) {
         uint64_t window = (file->place + offset) / WINDOW_BYTES;

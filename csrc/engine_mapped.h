@@ -51,6 +51,8 @@ lio_mapped *lio_mapped_open(int fd, uint64_t bytes_max);
 typedef struct {
     uint64_t place, size; /* in the mapping, a multiple of LIO_PIECE_BYTES, and its bytes */
     uint64_t last;        /* where in the file its last page begins */
+    uint64_t end;         /* of what is copied: the last page, unless the caller looks whether the
+                           * file is as long as it was after each copy from that */
     atomic_bool is_mapped;
 } lio_mapped_file;
 

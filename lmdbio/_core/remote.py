@@ -58,7 +58,7 @@ class RemoteFile(Protocol):
         """
 
     def close(self) -> None:
-        """End its connections, as it does when it dies. May be called twice."""
+        """Let go of its connections, as it does when it dies. May be called twice."""
 
 
 def refuse_kind(name: str, kind: str) -> None:

@@ -15,11 +15,12 @@ import click
 
 from lmdbio.cli.export_sinks import Sink, opening_sink
 from lmdbio.cli.looking import Looked, db_option, json_option, key_of, key_text, look_at
-from lmdbio.cli.output import OUTPUT, PATH, bar, plural, print_json, size
+from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
 from lmdbio.inside.names import Names
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
-from lmdbio.provenance.paths import DATA
+from lmdbio.provenance.paths import DATA as DATA_FILE
+from lmdbio.remote import is_url
 
 #: The beginning of a pattern that stands for itself, whatever the rules of patterns and keys.
 _LITERAL = re.compile(r"(?!0x)[\w/.,:=@+-]*", re.ASCII)
@@ -27,7 +28,7 @@ REPORT_EVERY = 64
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("target", type=OUTPUT, required=False, metavar="DIR")
 @click.option("--tar", "archive", type=OUTPUT, metavar="FILE", help="Write a tar archive instead.")
 @click.option(
@@ -38,7 +39,7 @@ REPORT_EVERY = 64
 @db_option
 @json_option
 def export(
-    path: Path,
+    path: Path | str,
     target: str | None,
     archive: str | None,
     pattern: str | None,
@@ -68,7 +69,8 @@ def export(
     goal = archive if archive is not None else target or ""
     is_tar = archive is not None or goal.endswith(".tar")
     files = data_files(path)
-    mtime_s = int(Path(files[0]).stat().st_mtime)
+    # A server tells another time than the writer of the file.
+    mtime_s = 0 if is_url(files[0]) else int(Path(files[0]).stat().st_mtime)
     report = Exported()
     with opening_sink(Path(goal), is_tar=is_tar, force=force, mtime_s=mtime_s) as sink:
         for file, place in zip(files, places(files), strict=True):
@@ -123,7 +125,7 @@ def places(files: Sequence[str]) -> list[str]:
     common = os.path.commonpath([Path(file).parent for file in files])
     found = []
     for file in (Path(os.path.relpath(file, common)) for file in files):
-        found.append(str(file.parent if file.name == DATA else file.with_suffix("")))
+        found.append(str(file.parent if file.name == DATA_FILE else file.with_suffix("")))
     return found if len(set(found)) == len(found) else list(map(str, range(len(files))))
 
 

@@ -12,13 +12,14 @@ from typing import Any
 import click
 
 from lmdbio.cli.looking import Looked, db_option, json_option, look_at
-from lmdbio.cli.output import OUTPUT, PATH, bar, plain, plural, print_json, size
+from lmdbio.cli.output import DATA, OUTPUT, bar, plain, plural, print_json, size
 from lmdbio.inside.cards import CardMaker
 from lmdbio.inside.page import Card, Gallery, gallery_page
 from lmdbio.inside.patterns import key_forms
 from lmdbio.inside.summary import count_kinds, size_text
 from lmdbio.inside.thumbnails import VALUE_BYTES_MAX, has_pillow
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.remote import absolute, is_url
 from lmdbio.system.publish import Draft
 
 LIMIT, SIDE = 200, 256
@@ -27,7 +28,7 @@ PLAIN_BYTES = 24 << 20
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.option(
     "--output", "-o", type=OUTPUT, default="gallery.html", show_default=True,
     help="Write the page here; one that is there is replaced.",
@@ -47,7 +48,7 @@ PLAIN_BYTES = 24 << 20
 @db_option
 @json_option
 def gallery(
-    path: Path,
+    path: Path | str,
     output: str,
     limit: int,
     first: bool,
@@ -153,11 +154,12 @@ def told(
         how = f"{count:,} of {total:,} records, by chance (seed {seed})"
     else:
         how = f"{count:,} of {total:,} records, spread evenly"
-    name = Path(glance.path).resolve()
+    is_elsewhere = is_url(glance.path)
+    name = Path(glance.path) if is_elsewhere else Path(glance.path).resolve()
     title = name.parent.name if name.name == "data.mdb" else name.name
     return Gallery(
         name=title + (f" / {plain(glance.name)}" if glance.name is not None else ""),
-        path=str(Path(glance.path).absolute()),
+        path=absolute(glance.path),
         facts=facts,
         chosen=how,
         types=count_kinds(one.kind for one in looked),

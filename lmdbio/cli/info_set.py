@@ -1,8 +1,7 @@
-"""What ``lmdbio info`` tells of several files that are read as one data set."""
+"""The facts that ``lmdbio info`` tells of several files that are read as one data set."""
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.provenance import in_words
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.remote import is_url
 
 __all__ = ["library_facts", "library_line", "tell_set"]
 
@@ -96,7 +96,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
 def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of one file."""
     data = provenance.find_data(file)
-    with _core.Engine(provenance.data_file(data)) as engine:
+    with _core.open_data(data) as engine:
         meta = _core.read_meta(engine)
         databases = list_databases(engine, meta, LEAVES_MAX)
         return {
@@ -104,7 +104,7 @@ def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
             # An entry of the main database that stands for a named one is no record.
             "records": sum(one["entries"] for one in databases) - len(databases) + 1,
             "file_bytes": engine.size(),
-            "device": os.fstat(engine.fd).st_dev,
+            "device": None if is_url(data) else os.fstat(engine.fd).st_dev,
             "version": meta.layout.version,
             "page_size": meta.layout.page_size,
             "txnid": meta.txnid,

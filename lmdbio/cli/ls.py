@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 from typing import NamedTuple
 
 import click
@@ -21,10 +22,11 @@ from lmdbio.cli.looking import (
     look_at,
     record_facts,
 )
-from lmdbio.cli.output import PATH, plain, plural, size, wide_console
+from lmdbio.cli.output import DATA, plain, plural, size, wide_console
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
+from lmdbio.remote import shown
 
 LIMIT, HEAD = 20, 5
 KEY_WIDTH = 64
@@ -34,7 +36,7 @@ lines_option = click.option(
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("prefix", required=False)
 @click.option(
     "--limit", type=click.IntRange(0), default=LIMIT, show_default=True,
@@ -44,7 +46,12 @@ lines_option = click.option(
 @db_option
 @lines_option
 def ls(
-    path: Path, prefix: str | None, limit: int, keys_only: bool, name: str | None, as_json: bool
+    path: Path | str,
+    prefix: str | None,
+    limit: int,
+    keys_only: bool,
+    name: str | None,
+    as_json: bool,
 ) -> None:
     """List records of PATH in the order of their keys: key, bytes, type.
 
@@ -77,7 +84,7 @@ def ls(
 
 
 class Listing(NamedTuple):
-    """What is listed of a file, and how.
+    """The records of a file that are listed, and how.
 
     Attributes:
         path: as the user named it.
@@ -87,7 +94,7 @@ class Listing(NamedTuple):
         files: that are listed one after the other.
     """
 
-    path: Path
+    path: Path | str
     prefix: str | None
     limit: int | None
     keys_only: bool
@@ -131,7 +138,7 @@ def listed(glance: Glance, prefix: str | None) -> Iterator[Seen]:
 
 
 def print_listing(
-    glance: Glance, path: Path, prefix: str | None, looked: list[Looked], *, has_more: bool
+    glance: Glance, path: Path | str, prefix: str | None, looked: list[Looked], *, has_more: bool
 ) -> None:
     click.echo(database_facts(glance))
     if not looked:
@@ -151,25 +158,25 @@ def print_listing(
     print_databases(glance, path, looked)
 
 
-def print_databases(glance: Glance, path: Path, looked: list[Looked]) -> None:
+def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> None:
     """Name the named databases of a main one, and how to look into them."""
     named = {one.key: one.seen.database for one in looked if one.seen.database is not None}
     for key, database in glance.databases():
         named.setdefault(plain(key), database)
     if not named:
         return
-    shown = [
+    told = [
         f"{name} ({plural(database.entries, 'record')})"
         for name, database in islice(named.items(), 8)
         if database is not None
     ]
-    more = ", ..." * (len(named) > len(shown))
-    click.echo(f"named databases: {', '.join(shown)}{more}")
-    click.echo(f"    lmdbio ls {path} --db {next(iter(named))}")
+    more = ", ..." * (len(named) > len(told))
+    click.echo(f"named databases: {', '.join(told)}{more}")
+    click.echo(f"    lmdbio ls {quote(shown(path))} --db {quote(next(iter(named)))}")
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.option(
     "-n", "count", type=click.IntRange(1), default=HEAD, show_default=True,
     help="Show so many records.",
@@ -180,7 +187,7 @@ def print_databases(glance: Glance, path: Path, looked: list[Looked]) -> None:
 )  # fmt: skip
 @db_option
 @lines_option
-def head(path: Path, count: int, lines: int, name: str | None, as_json: bool) -> None:
+def head(path: Path | str, count: int, lines: int, name: str | None, as_json: bool) -> None:
     """Show the first records of PATH, each with a preview of its value.
 
     Text is shown as it is, JSON indented, arrays by their first numbers, what is compressed
@@ -202,7 +209,7 @@ def head(path: Path, count: int, lines: int, name: str | None, as_json: bool) ->
             break
 
 
-def show_first(glance: Glance, path: Path, count: int, lines: int, *, as_json: bool) -> int:
+def show_first(glance: Glance, path: Path | str, count: int, lines: int, *, as_json: bool) -> int:
     """Show the first records of a file, and return how many."""
     if not as_json:
         click.echo(database_facts(glance))

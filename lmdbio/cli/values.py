@@ -6,6 +6,7 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeVar
@@ -21,15 +22,20 @@ from lmdbio.cli.looking import (
     look_at,
     record_facts,
 )
-from lmdbio.cli.output import OUTPUT, PATH, print_json
+from lmdbio.cli.output import DATA, OUTPUT, print_json
+from lmdbio.errors import ProvenanceError
 from lmdbio.inside.glimpse import Glimpse
 from lmdbio.inside.kinds import text_of
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.open import open_record_index
 from lmdbio.provenance import data_files
+from lmdbio.pylmdb.find import lmdb
 from lmdbio.system.publish import Draft
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
+#: The leaves before this record are soon read.
+FAR_RECORDS = 100_000
 #: Of a value that is written to a terminal, so much is looked at.
 LOOKED_AT = 4096
 KEY_RULES = """
@@ -53,7 +59,7 @@ force_option = click.option(
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("keys", nargs=-1, metavar="KEY...")
 @click.option(
     "--index", "numbers", type=click.IntRange(0), multiple=True, metavar="N",
@@ -64,7 +70,7 @@ force_option = click.option(
 @json_option
 @with_key_rules
 def cat(
-    path: Path,
+    path: Path | str,
     keys: tuple[str, ...],
     numbers: tuple[int, ...],
     name: str | None,
@@ -101,7 +107,7 @@ def cat(
 
 
 @click.command()
-@click.argument("path", type=PATH)
+@click.argument("path", type=DATA)
 @click.argument("key", required=False)
 @click.option(
     "--index", "number", type=click.IntRange(0), metavar="N",
@@ -113,7 +119,7 @@ def cat(
 @json_option
 @with_key_rules
 def get(
-    path: Path,
+    path: Path | str,
     key: str | None,
     number: int | None,
     output: str | None,
@@ -158,9 +164,19 @@ def get(
             stream.flush()
 
 
+def record_at(glance: Glance, number: int) -> Seen:
+    """Return a record by its number; a provenance file that holds spares the leaves before it."""
+    if number >= FAR_RECORDS and not glance.has_duplicates:
+        with suppress(ProvenanceError, OSError, lmdb.Error):
+            with open_record_index(glance.path, db=glance.name, locate="provenance") as index:
+                if number < index.count:
+                    return next(glance.find(index.key(number)))
+    return glance.at(number)
+
+
 @contextlib.contextmanager
 def choosing(
-    path: Path, name: str | None, keys: tuple[str, ...], numbers: tuple[int, ...]
+    path: Path | str, name: str | None, keys: tuple[str, ...], numbers: tuple[int, ...]
 ) -> Iterator[list[tuple[Glance, Seen]]]:
     """Find the records of keys, then those of numbers, in files that stay open meanwhile.
 
@@ -221,7 +237,7 @@ class Numbered:
         """
         self._files -= 1
         if self._left < glance.db.entries or not self._files:
-            return [glance.at(self._left)]
+            return [record_at(glance, self._left)]
         self._left -= glance.db.entries
         return []
 

@@ -65,8 +65,11 @@ def find_npy(head: bytes) -> NpyHeader | None:
     descr, shape, order = (one.search(text) for one in (_DESCR, _SHAPE, _ORDER))
     numbers: tuple[int, ...] | None = None
     if shape is not None:
-        parts = [part for part in shape[1].split(",") if part.strip()]
-        if len(parts) <= DIMENSIONS_MAX and all(len(part) <= 20 for part in parts):
+        parts = [part.strip() for part in shape[1].split(",") if part.strip()]
+        are_numbers = all(
+            part.isascii() and part.isdecimal() and len(part) <= 20 for part in parts
+        )
+        if len(parts) <= DIMENSIONS_MAX and are_numbers:
             numbers = tuple(map(int, parts))
     return NpyHeader(
         descr[1] if descr else "",

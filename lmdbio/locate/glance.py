@@ -25,7 +25,7 @@ from lmdbio import _core
 from lmdbio._core import Database, Meta, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.locate.open_database import guard_state, opening
-from lmdbio.provenance import data_file
+from lmdbio.provenance import find_data
 from lmdbio.provenance.values import DUPSORT
 
 __all__ = ["Glance", "Seen", "glancing"]
@@ -320,7 +320,7 @@ def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Ite
     """Open a database to look at some of its records.
 
     Args:
-        path: an environment's folder or its one file.
+        path: an environment's folder or its one file, or its URL.
         db: a named database; None: the main one.
 
     Raises:
@@ -328,6 +328,6 @@ def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Ite
         LookupError: no such named database.
     """
     name = db.encode() if isinstance(db, str) else db
-    with opening(os.fspath(data_file(path)), name, "pread") as file:
+    with opening(os.fspath(find_data(path)), name, "pread") as file:
         with file.pages:
             yield Glance(file.pages, file.meta, file.database, name)

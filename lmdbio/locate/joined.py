@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.survey import Survey
 from lmdbio.locate.touched import touching
+from lmdbio.remote import is_url
 from lmdbio.system import fork
 
 __all__ = ["join_indexes"]
@@ -30,6 +32,8 @@ I64 = npt.NDArray[np.int64]
 
 #: Files whose keys are at hand; each has one or two descriptors open.
 KEYED_FILES_MAX = 8
+#: Files on servers that are opened at a time: each takes some round trips.
+OPENING_MAX = 8
 
 
 def join_indexes(
@@ -55,17 +59,16 @@ def join_indexes(
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    with touching(touched):
-        for path in paths:
-            with open_index(path) as index:
-                layouts.add(index)
-                table = index.run(0, index.count).copy()
-                index.guard()
-                table["offset"] += np.uint64(found.add(index, index.count))
-                tables.append(table)
-                meta = index.meta if meta is None else meta
-                ways.add(index.locate)
-                reason = reason or index.reason
+    for index in _opened(paths, open_index, touched):
+        with index:
+            layouts.add(index)
+            table = index.run(0, index.count).copy()
+            index.guard()
+            table["offset"] += np.uint64(found.add(index, index.count))
+            tables.append(table)
+            meta = index.meta if meta is None else meta
+            ways.add(index.locate)
+            reason = reason or index.reason
     assert meta is not None
     return RecordIndex(
         path=(pages := found.open()).path,
@@ -86,6 +89,31 @@ def join_indexes(
         layout=layouts.name,
         survey=found,
     )
+
+
+def _opened(
+    paths: Sequence[str],
+    open_index: Callable[[str], RecordIndex],
+    touched: Sequence[str | os.PathLike[str]],
+) -> Iterator[RecordIndex]:
+    """Open files in order, each when it is asked for; on servers the next ones meanwhile."""
+    if not is_url(paths[0]):
+        with touching(touched):
+            yield from map(open_index, paths)
+        return
+    with ThreadPoolExecutor(OPENING_MAX, "lmdbio opening") as threads:
+        begun: deque[Future[RecordIndex]] = deque()
+        try:
+            for at in range(len(paths)):
+                for path in paths[at + len(begun) : at + OPENING_MAX]:
+                    begun.append(threads.submit(open_index, path))
+                yield begun.popleft().result()
+        finally:
+            for one in begun:
+                one.cancel()
+            for one in begun:
+                if not one.cancelled() and one.exception() is None:
+                    one.result().close()
 
 
 class _Layouts:

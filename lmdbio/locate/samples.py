@@ -176,7 +176,7 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
             f"{keys.path}: {name_text(name)}: its keys {why}: it has no layout, and skip= is not "
             "for it"
         )
-    # What is empty, one of several files perhaps, has no samples in any layout.
+    # A database that is empty, one of several files perhaps, has no samples in any layout.
     if odd or layout is None or not keys.count:
         return FoundSamples(keys, None, skip)
     return FoundSamples(keys, find_layout(keys, layout), skip)

@@ -7,7 +7,6 @@ one that was replaced.
 from __future__ import annotations
 
 import hashlib
-import os
 import resource
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,6 +18,7 @@ from lmdbio import _core
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
 from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files
+from lmdbio.remote import shown
 from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
@@ -46,21 +46,25 @@ class Survey:
         self.counts = np.zeros(len(paths), np.int64)
         self._parts: Any = np.zeros(len(paths), _core.PART)
         self._identities: list[FileIdentity] = []
+        self._elsewhere: list[Any] = []  # files on servers, which stay open
         self.used_bytes = 0
 
     def add(self, file: OpenDatabase | OpenFile, count: int) -> int:
         """Add the next file while it is open, and return where its bytes begin."""
         number, base = len(self._identities), self.used_bytes
-        meta, status = file.meta, os.fstat(file.pages.fd)
+        meta, identity = file.meta, file.pages.identity()
+        assert identity is not None
         layout = meta.layout
         at = meta.slot * layout.page_size + layout.header_size
-        size = min((meta.last_pgno + 1) * layout.page_size, status.st_size)
+        size = min((meta.last_pgno + 1) * layout.page_size, file.pages.size())
         self._parts[number] = (
-            *(base, size, status.st_dev, status.st_ino),
+            *(base, size, identity.dev, identity.ino),
             *(layout.version, at, meta.txnid, meta.mark),
         )
         self.counts[number] = count
-        self._identities.append(FileIdentity.of(status))
+        self._identities.append(identity)
+        if file.pages.remote_file is not None:
+            self._elsewhere.append(file.pages.remote_file)
         self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
         return base
 
@@ -68,14 +72,20 @@ class Survey:
         """Return the file that has a record, and the record's number in it."""
         ends = np.cumsum(self.counts)
         file = int(np.searchsorted(ends, index, side="right"))
-        return self.paths[file], index - int(ends[file] - self.counts[file])
+        return shown(self.paths[file]), index - int(ends[file] - self.counts[file])
 
-    def open(self) -> _core.JoinedEngine:
+    def open(self) -> _core.Engine:
         """Open all files as one.
 
         Raises:
             OSError, Error: the first one cannot be opened, or was replaced.
+            ValueError: the server of one tells no state that reads are held against.
         """
+        if self._elsewhere:
+            from lmdbio.remote.joined import JoinedFile  # others begin sooner without it
+
+            bases, sizes = self._parts["base"].tolist(), self._parts["size"].tolist()
+            return _core.Engine.remote(JoinedFile(self._elsewhere, bases, sizes), DEPTH)
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         open_max = FILES_OPEN_MAX
         if limit != resource.RLIM_INFINITY:

@@ -13,6 +13,8 @@ import resource
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from lmdbio.remote import is_url
+
 __all__ = ["touching"]
 
 #: Of descriptors that a process may have, so many are left for one that a thread takes.
@@ -25,9 +27,9 @@ FILES_MIN = 8
 
 @contextlib.contextmanager
 def touching(paths: Sequence[str | os.PathLike[str]]) -> Iterator[None]:
-    """Read the first bytes of files in threads, in order, which end with the body."""
+    """Read the first bytes of files in threads, which end with the body; of URLs none."""
     threads = None
-    if len(paths) >= FILES_MIN:
+    if len(paths) >= FILES_MIN and not is_url(paths[0]):
         limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
         count = THREADS_MAX
         if limit != resource.RLIM_INFINITY:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import overload
 from urllib.parse import unquote, urlsplit
 
-from lmdbio.remote import absolute as from_root, is_url, redacted, scheme_of, with_suffix
+from lmdbio.remote import absolute as from_root, is_url, lasting, redacted, scheme_of, with_suffix
 from lmdbio.system.log import tell
 
 __all__ = [
@@ -118,7 +118,7 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
         subdir: as in ``lmdb.open``, of each.
 
     Raises:
-        ValueError: an empty list, or several URLs.
+        ValueError: an empty list, or one of URLs and paths.
         TypeError: ``source`` is none of these.
         OSError: as ``data_file``; or a folder or a pattern has none.
     """
@@ -127,10 +127,10 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
     given = as_given(source)
     if not given:
         raise ValueError("an empty list of paths: there is nothing to read")
-    if len(given) > 1 and any(map(is_url, given)):
+    if 0 < sum(map(is_url, given)) < len(given):
         raise ValueError(
-            f"{redacted(next(filter(is_url, given)))}: several files are read as one on this "
-            "machine alone: copy them (lmdbio pull)"
+            f"{redacted(next(filter(is_url, given)))}: URLs and paths are not read as one: copy "
+            "those that are elsewhere (lmdbio pull)"
         )
     return [os.fspath(file) for path in given for file in _expanded(path, subdir)]
 
@@ -266,10 +266,9 @@ def _seen(path: Path) -> bool:
 
 
 def _shared_name(data: str | os.PathLike[str]) -> str:
-    # Of a URL without what may change from one day to the next, such as a signature.
-    real = redacted(os.fspath(data)).partition("?")[0] if is_url(data) else os.path.realpath(data)
+    real = lasting(os.fspath(data)) if is_url(data) else os.path.realpath(data)
     mark = hashlib.blake2b(os.fsencode(real), digest_size=8).hexdigest()
-    name = Path(real).name
+    name = Path(real.partition("?")[0] if is_url(real) else real).name
     if name == DATA:
         name = Path(real).parent.name or name
     return f"{name}-{mark}{SUFFIX}"

@@ -3,8 +3,10 @@
 Uses ``errors`` and ``system``.
 
     url          URLs, taken apart, and said to people
-    http         a file on an HTTP server; ``connection``, ``answer``, ``effort``: what it takes
+    http         a file on an HTTP server; ``connection``, ``pool``, ``answer``, ``effort`` and
+                 ``credentials``: what it takes
     store        an object in a bucket, by obstore (extra "cloud")
+    joined       several files as one
     filesystem   a file of whatever else fsspec knows; ``fetched``: one that a library reads
 
 Each kind is imported when a URL of it is opened.
@@ -14,7 +16,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lmdbio.remote.url import absolute, is_url, redacted, scheme_of, server_of, shown, with_suffix
+from lmdbio.remote.url import (
+    absolute,
+    is_url,
+    lasting,
+    redacted,
+    scheme_of,
+    server_of,
+    shown,
+    with_suffix,
+)
 
 if TYPE_CHECKING:
     from lmdbio.remote.fetched import FetchedFile
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = [
     "absolute",
     "is_url",
+    "lasting",
     "open_url",
     "redacted",
     "scheme_of",

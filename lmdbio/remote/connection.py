@@ -135,6 +135,7 @@ class Connection(http.client.HTTPConnection):
     def __init__(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> None:
         self.origin, self.proxy, self._context = origin, proxy, context
         self.effort: Effort | None = None
+        self._opened: socket.socket | None = None
         self.proxy_headers: dict[str, str] = {}
         if proxy is None:
             super().__init__(origin.host, origin.port)
@@ -151,6 +152,10 @@ class Connection(http.client.HTTPConnection):
         own = cast(Any, self)
         own._create_connection = self._open_socket  # of http.client, which connects by it
 
+    def is_to(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> bool:
+        """Return whether it leads to a server, in this way."""
+        return (self.origin, self.proxy) == (origin, proxy) and self._context is context
+
     @property
     def is_open(self) -> bool:
         """Whether it has been connected."""
@@ -162,6 +167,14 @@ class Connection(http.client.HTTPConnection):
         if self.sock is not None:
             cast(Any, self.sock).effort = effort
 
+    def abandon(self) -> None:
+        """Close the descriptor and nothing else, in a child after fork.
+
+        A thread of the parent's, which is not there, may hold the lock of all that reads from it.
+        """
+        if self._opened is not None:
+            self._opened.close()
+
     def connect(self) -> None:
         """Connect, and encrypt what is sent where the URL says so."""
         super().connect()
@@ -171,6 +184,7 @@ class Connection(http.client.HTTPConnection):
             tls = self._context.wrap_socket(
                 timed.sock, server_hostname=self.origin.host, do_handshake_on_connect=False
             )
+            self._opened = tls
             self.sock = cast(Any, _TimedSocket(tls, timed.effort))
             self._shake_hands(tls)
 
@@ -199,6 +213,7 @@ class Connection(http.client.HTTPConnection):
                 last = error
                 continue
             try:
+                self._opened = sock
                 _connect(sock, found, effort)
                 return _TimedSocket(sock, effort)
             except OSError as error:

@@ -5,7 +5,8 @@
 
 Invariants:
   - bytes are those of the state that the file was opened in, as far as the server tells: by its
-    ETag, which it is asked to hold each range against (``If-Match``), or by date and size;
+    ETag, which it is asked to hold each range against (``If-Match``), or by date and size, which
+    prove less, so that the meta pages are looked at besides;
   - an exception names the file, without what is secret in its URL, and the reason;
   - what shows who asks goes to the server of the URL alone, never to one that this one leads to.
 
@@ -17,39 +18,36 @@ from __future__ import annotations
 import contextlib
 import errno
 import http.client
-import netrc
-import os
 import socket
 import ssl
 import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache
-from pathlib import Path
 
 from lmdbio.errors import Error
 from lmdbio.remote.answer import AGAIN, FileState, judge_range, refuse_status, retry_after
-from lmdbio.remote.connection import Connection, StallError, basic, proxy_for
+from lmdbio.remote.connection import Connection, StallError, basic
+from lmdbio.remote.credentials import own_headers
 from lmdbio.remote.effort import AbandonedError, Effort, Patience, never
+from lmdbio.remote.pool import Pool, shared_pool
 from lmdbio.remote.url import Target, join_url, redacted, scheme_of
 from lmdbio.system import fork
 
-__all__ = ["HEADERS", "HttpFile"]
+__all__ = ["HttpFile"]
 
-#: Environment variable: headers for the server of a URL, one a line ("Authorization: Bearer x").
-HEADERS = "LMDBIO_HTTP_HEADERS"
 #: The first request brings so much, which holds both meta pages, and small files whole.
 HEAD_BYTES = 64 << 10
 #: Bodies are received in pieces of so many bytes: of one that fails, no more is asked for again.
 PIECE_BYTES = 256 << 10
-#: Connections that are kept for the next request.
-IDLE_MAX = 128
 REDIRECTS_MAX = 10
 #: A signature that is refused is made anew, unless it is as young as that.
 SIGNED_S_MIN = 10.0
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 #: The body of an answer without the bytes is received up to so many bytes, to keep the connection.
 DRAIN_BYTES_MAX = 64 << 10
+#: Most requests go to one of a few.
+_target_of = lru_cache(64)(Target.of)
 
 
 class HttpFile:
@@ -77,25 +75,22 @@ class HttpFile:
     ) -> None:
         self.url, self.name, self._sign = url, redacted(url), sign
         self.patience = patience or Patience.from_env()
-        self._pool = _Pool()
+        self._pool: Pool | None = shared_pool()
         self._resolving = threading.Lock()
         fork.register(self)
         #: Where ``url`` leads to by now; a signed one may expire.
         self._target_url = url if sign is None else sign()
         self._resolved_s = time.monotonic()
-        self._headers = _own_headers(_target_of(url)) if sign is None else {}
+        self._headers = own_headers(_target_of(url)) if sign is None else {}
         self._state: FileState | None = None
         self._head = b""
         head = bytearray(HEAD_BYTES)
-        try:
-            got, _ = self._read(0, memoryview(head), never)
-        except BaseException:
-            self.close()
-            raise
+        got, _ = self._read(0, memoryview(head), never)
         assert self._state is not None
         self.size: int = self._state.size
         self.validator: str = self._state.validator
-        self.keeps_state = bool(self.validator)
+        # A date is one of a second, and servers remember it: it tells of most changes, not of all.
+        self.keeps_state: bool = self._state.is_strong
         if self.keeps_state:  # else the meta pages are looked at again and again
             self._head = bytes(head[:got])
 
@@ -108,13 +103,13 @@ class HttpFile:
             return 0
         return self._read(offset, into, is_given_up)[1]
 
-    def close(self) -> None:
-        """End the connections that are kept. May be called twice."""
-        self._pool.close()
+    def forget_head(self) -> None:
+        """Free the memory that has the head of the file."""
+        self._head = b""
 
-    def __del__(self) -> None:
-        if hasattr(self, "_pool"):
-            self.close()
+    def close(self) -> None:
+        """Let go of the connections. May be called twice."""
+        self._pool = None
 
     def _after_fork(self) -> None:
         self._resolving = threading.Lock()
@@ -226,9 +221,16 @@ class HttpFile:
         self._state = state
 
     @property
-    def pool(self) -> _Pool:
-        """Connections that are kept."""
-        return self._pool
+    def pool(self) -> Pool:
+        """Connections that are kept.
+
+        Raises:
+            ValueError: the file is closed.
+        """
+        pool = self._pool
+        if pool is None:
+            raise ValueError(f"{self.name}: is closed")
+        return pool
 
     def headers_for(self, target: Target) -> dict[str, str]:
         """Return the headers that show a server who asks."""
@@ -353,7 +355,7 @@ class _Range:
         except (ConnectionError, ssl.SSLError):
             if is_kept:
                 self.is_stale = True
-                self._file.pool.clear()  # the others have been kept as long
+                self._file.pool.clear(target.origin)  # the others have been kept as long
             raise
 
     def _receive(self, answer: http.client.HTTPResponse) -> None:
@@ -390,109 +392,3 @@ def _drain(answer: http.client.HTTPResponse) -> None:
     if answer.length is not None and answer.length <= DRAIN_BYTES_MAX:
         with contextlib.suppress(OSError, http.client.HTTPException, AbandonedError):
             answer.read()
-
-
-#: To look through the environment takes longer than much of a request.
-_proxy_of, _target_of = lru_cache(64)(proxy_for), lru_cache(64)(Target.of)
-
-
-# --- connections that are kept ------------------------------------------------------------
-
-
-class _Pool:
-    """Connections of one file: each carries one request at a time, and is kept for the next one.
-
-    Threads share it. A child after fork closes its copies, and the parent's stay connected.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._idle: list[Connection] = []
-        self._busy: set[Connection] = set()
-        self._context: ssl.SSLContext | None = None
-        self._is_closed = False
-        fork.register(self)
-
-    def _after_fork(self) -> None:
-        inherited = [*self._idle, *self._busy]
-        self._lock, self._idle, self._busy, self._context = threading.Lock(), [], set(), None
-        for connection in inherited:
-            connection.close()
-
-    def take(self, target: Target) -> tuple[Connection, bool]:
-        """Return a connection to a server, and whether it was kept."""
-        proxy = _proxy_of(target.origin)
-        with self._lock:
-            for at in range(len(self._idle) - 1, -1, -1):
-                found = self._idle[at]
-                if (found.origin, found.proxy) == (target.origin, proxy):
-                    del self._idle[at]
-                    self._busy.add(found)
-                    return found, True
-            if target.origin.scheme == "https" and self._context is None:
-                self._context = ssl.create_default_context()
-            made = Connection(target.origin, proxy, self._context)
-            self._busy.add(made)
-        return made, False
-
-    def give(self, connection: Connection, *, is_whole: bool) -> None:
-        """Keep a connection, if its last answer was received whole, or close it."""
-        with self._lock:
-            self._busy.discard(connection)
-            is_kept = is_whole and connection.is_open and not self._is_closed
-            is_kept = is_kept and len(self._idle) < IDLE_MAX
-            if is_kept:
-                self._idle.append(connection)
-        if not is_kept:
-            connection.close()
-
-    def clear(self) -> None:
-        """Close those that are kept."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def close(self) -> None:
-        """Keep none any more."""
-        self._is_closed = True
-        self.clear()
-
-
-# --- who asks -----------------------------------------------------------------------------
-
-
-def _own_headers(target: Target) -> dict[str, str]:
-    """Return the headers that show the server of a URL who asks.
-
-    Raises:
-        ValueError: the variable of the environment has no headers.
-    """
-    headers = {}
-    for line in os.environ.get(HEADERS, "").splitlines():
-        if not line.strip():
-            continue
-        name, colon, value = line.partition(":")
-        if not colon or not name.strip():
-            raise ValueError(f"{HEADERS} must have lines such as 'Authorization: Bearer x'")
-        headers[name.strip()] = value.strip()
-    if target.user is not None:
-        headers["Authorization"] = basic(target.user, target.password or "")
-    elif not any(name.lower() == "authorization" for name in headers):
-        known = _from_netrc(target.origin.host)
-        if known is not None:
-            headers["Authorization"] = basic(*known)
-    return headers
-
-
-def _from_netrc(host: str) -> tuple[str, str] | None:
-    """Return user and password of a host, as ~/.netrc has them, or the file that $NETRC names."""
-    named = os.environ.get("NETRC")
-    try:
-        file = Path(named) if named else Path("~/.netrc").expanduser()
-        if not file.is_file():
-            return None
-        found = netrc.netrc(str(file)).hosts.get(host)
-    except (OSError, RuntimeError, netrc.NetrcParseError):
-        return None
-    return None if found is None else (found[0], found[2] or "")

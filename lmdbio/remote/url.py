@@ -14,6 +14,7 @@ __all__ = [
     "absolute",
     "is_url",
     "join_url",
+    "lasting",
     "redacted",
     "scheme_of",
     "server_of",
@@ -23,6 +24,11 @@ __all__ = [
 
 #: A drive of Windows, one letter, is none.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
+#: Parameters of signed URLs.
+_SIGNED = re.compile(
+    r"\A(x-(amz|goog|ms)-|[^=]*(signature|sig|token|expir|credential|policy|key-?id|key-pair))",
+    re.IGNORECASE,
+)
 _PORTS = {"http": 80, "https": 443}
 #: Of paths and queries, as they are; others are written as %XX, whose "%" stays one.
 _SAFE = "%/:=&?~+!$,;'@()*[]"
@@ -54,6 +60,14 @@ def redacted(url: str) -> str:
     parts = urlsplit(url)
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "..." if parts.query else "", ""))
+
+
+def lasting(url: str) -> str:
+    """Return a URL without what changes from one day to the next: who asks, and signatures."""
+    parts = urlsplit(url)
+    asked = [part for part in parts.query.split("&") if part and not _SIGNED.search(part)]
+    host = parts.netloc.rpartition("@")[2]
+    return urlunsplit((parts.scheme, host, parts.path, "&".join(asked), ""))
 
 
 def shown(name: str | os.PathLike[str]) -> str:

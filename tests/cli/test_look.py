@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
 import struct
 import subprocess
 import sys
@@ -19,6 +20,8 @@ from pathlib import Path
 import lmdb
 import pytest
 
+from lmdbio.cli import values
+from lmdbio.locate.glance import Glance
 from tests.cli.test_cli import call, process
 from tests.inside import samples
 from tests.support import ROOT
@@ -78,7 +81,7 @@ def test_ls_says_how_many_more_there_are(scenes: Path) -> None:
 def test_ls_names_the_databases_beside_the_records_and_the_next_command(scenes: Path) -> None:
     done = call("ls", scenes)
     assert "named databases: depth (30 records), tags (30 records)" in done.stdout
-    command = next(line for line in done.stdout.splitlines() if "--db" in line).split()
+    command = shlex.split(next(line for line in done.stdout.splitlines() if "--db" in line))
     listed = call(*command[1:])
     assert listed.exit_code == 0 and "database depth: 30 records" in listed.stdout
 
@@ -180,6 +183,7 @@ def test_get_writes_the_value_and_nothing_else(scenes: Path, tmp_path: Path) -> 
 def test_get_finds_keys_however_they_are_typed(scenes: Path) -> None:
     assert call("get", scenes, "0x00000007").stdout_bytes == samples.MSGPACK
     assert b"red" in call("get", scenes, r"odd\n\x1b[31m\\key").stdout_bytes
+    assert process("get", scenes, "--", "-7").stderr.count("did you mean") == 1
     assert call("get", scenes, "27", "--db", "depth").stdout_bytes == b"27"
     assert call("get", scenes, "004", "--db", "tags").stdout_bytes == b"a4"
     assert call("cat", scenes, "004", "--db", "tags").stdout_bytes == b"a4b4c4"
@@ -194,6 +198,28 @@ def test_records_are_found_by_number(scenes: Path) -> None:
     assert done.stdout_bytes == b"630"
     beyond = process("get", scenes, "--db", "tags", "--index", 30)
     assert beyond.returncode == 1 and "record 30 of 30" in beyond.stderr
+
+
+def test_a_record_far_behind_is_found_by_the_provenance_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with lmdb.open(str(tmp_path), map_size=1 << 24) as env, env.begin(write=True) as txn:
+        for index in range(500):
+            txn.put(b"%05d-%d" % (index, index * 7 % 13), b"value %d" % index)
+    monkeypatch.setattr(values, "FAR_RECORDS", 100)
+    walked = call("get", tmp_path, "--index", 400)
+    assert walked.stdout_bytes == b"value 400"
+    assert call("convert", tmp_path).exit_code == 0
+    monkeypatch.setattr(Glance, "at", lambda *_: pytest.fail("went over the leaves"))
+    for number in (100, 400, 499):
+        assert call("get", tmp_path, "--index", number).stdout_bytes == b"value %d" % number
+    monkeypatch.undo()
+    monkeypatch.setattr(values, "FAR_RECORDS", 100)
+    beyond = process("get", tmp_path, "--index", 500)
+    assert beyond.returncode == 1 and "record 500 of 500" in beyond.stderr
+    with lmdb.open(str(tmp_path), map_size=1 << 24) as env, env.begin(write=True) as txn:
+        txn.put(b"00000", b"first of all")  # the provenance file is stale now
+    assert call("get", tmp_path, "--index", 401).stdout_bytes == b"value 400"
 
 
 def test_get_of_a_key_that_is_not_there_names_those_that_are_near(scenes: Path) -> None:

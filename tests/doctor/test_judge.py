@@ -217,7 +217,7 @@ ANY = st.builds(
 
 
 @given(ANY)
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_any_facts_have_findings_a_limit_and_a_command_that_exists(facts: Facts) -> None:
     found = diagnose(facts)
     assert found.findings and all(one.text.endswith((".", ")")) for one in found.findings)

@@ -18,7 +18,7 @@ KEYS = st.one_of(st.binary(max_size=60), st.text(max_size=40).map(lambda t: t.en
 
 
 @given(KEYS)
-@settings(max_examples=1000)
+@settings(max_examples=400)
 def test_a_key_as_text_is_printable_and_leads_back(key: bytes) -> None:
     shown = show_key(key)
     assert shown.isprintable() and shown

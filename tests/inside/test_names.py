@@ -19,7 +19,7 @@ EXTENSIONS = st.sampled_from(["jpg", "txt", "bin", "txt.gz", "json.zst"])
 
 
 @given(st.lists(st.tuples(KEYS, EXTENSIONS), max_size=30))
-@settings(max_examples=400)
+@settings(max_examples=150)
 def test_names_are_safe_and_differ(records: list[tuple[bytes, str]]) -> None:
     names = Names()
     given_names = [names.name(key, extension) for key, extension in records]

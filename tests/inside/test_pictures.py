@@ -140,7 +140,7 @@ def test_an_image_that_claims_too_many_pixels_is_not_decoded(
     cut=st.integers(1, 4000),
     pillow=st.booleans(),
 )
-@settings(max_examples=300)
+@settings(max_examples=150)
 def test_damage_makes_no_picture_or_another_one(
     value: bytes, changes: list[tuple[int, int]], cut: int, pillow: bool
 ) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import gc
 import os
 import random
+import signal
 import socket
 import ssl
 import subprocess
@@ -23,8 +25,10 @@ import lmdb
 import pytest
 
 from lmdbio.remote import open_url
-from lmdbio.remote.effort import AbandonedError, Patience
+from lmdbio.remote.effort import AbandonedError, Effort, Patience
 from lmdbio.remote.http import HttpFile
+from lmdbio.remote.pool import Pool
+from lmdbio.remote.url import Target
 from tests.remote.fault_plans import PATIENCE, try_plan
 from tests.support.range_server import Asked, Fault, RangeServer
 
@@ -79,6 +83,29 @@ def test_a_connection_that_the_server_has_closed_costs_no_attempt(server: RangeS
     # As a server does after a while: it takes the request, and closes.
     server.plan = lambda asked: Fault(refuse=True) if asked.port in ports else None
     assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
+
+
+def test_files_share_connections_and_the_last_one_takes_them_along(server: RangeServer) -> None:
+    server.files["/other"] = CONTENT[::-1]
+    first = HttpFile(server.url(PATH), PATIENCE)
+    second = HttpFile(server.url("/other"), PATIENCE)
+    assert read(second, 100_000, 10) == CONTENT[::-1][100_000:100_010]
+    assert len({asked.port for asked in server.asked}) == 1
+    assert first.pool is second.pool
+    first.close()
+    with pytest.raises(ValueError, match="is closed"):
+        read(first, 100_000, 10)
+    pool = Pool()
+    (connection, is_kept), target = pool.take(Target.of(server.url(PATH))), server.port
+    assert not is_kept and connection.port == target
+    connection.begin(Effort(PATIENCE, "name", "nothing"))
+    connection.connect()
+    pool.give(connection, is_whole=True)
+    assert pool.take(Target.of(server.url(PATH))) == (connection, True)
+    pool.give(connection, is_whole=True)
+    del pool
+    gc.collect()
+    assert not connection.is_open
 
 
 @pytest.mark.parametrize(
@@ -213,6 +240,19 @@ def test_a_server_that_tells_nothing_of_its_state_is_watched_by_the_metas(
     server.plan = lambda asked: Fault(headers={"Last-Modified": None})
     file = HttpFile(server.url(PATH), PATIENCE)
     assert (file.validator, file.keeps_state) == ("", False)
+    server.plan = None
+    dated = HttpFile(server.url(PATH), PATIENCE)
+    assert (dated.validator, dated.keeps_state) == (f"Last-Modified {server.modified}", False)
+    server.etags[PATH] = 'W/"weak"'
+    weak = HttpFile(server.url(PATH), PATIENCE)
+    assert (weak.validator, weak.keeps_state) == ('W/"weak"', False)
+    assert read(weak, 100_000, 10) == CONTENT[100_000:100_010]
+    assert "if-match" not in server.asked[-1].headers
+    server.etags[PATH] = 'W/"other"'
+    with pytest.raises(lmdb.Error, match="changed while it was read"):
+        read(weak, 100_000, 10)
+    server.etags[PATH] = ""
+    server.plan = lambda asked: Fault(headers={"Last-Modified": None})
     server.files[PATH] = bytearray(len(CONTENT))
     assert read(file, 0, 100) == bytes(100)  # not out of memory
 
@@ -339,6 +379,53 @@ def test_https_is_read_where_the_certificate_is_trusted_alone(
             read(file, 100_000, 10)
 
 
+def _carry(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError), source:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+
+
+def _serve_tunnels(listening: socket.socket, asked: list[bytes]) -> None:
+    """Answer CONNECT, as a proxy does, until the socket is closed."""
+    with contextlib.suppress(OSError):
+        while True:
+            client, _ = listening.accept()
+            head = b""
+            while b"\r\n\r\n" not in head:
+                head += client.recv(4096)
+            asked.append(head)
+            host, _, port = head.split()[1].decode().partition(":")
+            server = socket.create_connection((host, int(port)))
+            client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            for pair in ((client, server), (server, client)):
+                threading.Thread(target=_carry, args=pair, daemon=True).start()
+
+
+def test_https_goes_through_a_proxy_as_a_tunnel(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", f"{certificate}.crt")
+    monkeypatch.delenv("no_proxy", raising=False)
+    heads: list[bytes] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        RangeServer({PATH: CONTENT}, context=context) as server,
+    ):
+        threading.Thread(target=_serve_tunnels, args=(listening, heads), daemon=True).start()
+        proxy = f"http://me:word@127.0.0.1:{listening.getsockname()[1]}"
+        monkeypatch.setenv("https_proxy", proxy)
+        file = HttpFile(server.url(PATH), PATIENCE)
+        assert read(file, 100_000, 90_000) == CONTENT[100_000:190_000]
+        file.close()
+        assert len(heads) == 1
+        assert heads[0].startswith(f"CONNECT 127.0.0.1:{server.port} ".encode())
+        assert b"Proxy-Authorization: Basic bWU6d29yZA==" in heads[0]
+        assert all("proxy-authorization" not in asked.headers for asked in server.asked)
+
+
 # --- ends ---------------------------------------------------------------------------------
 
 
@@ -376,6 +463,30 @@ def test_a_child_reads_by_connections_of_its_own(server: RangeServer) -> None:
     assert server.asked[-1].port not in ports
     assert read(file, 120_000, 10) == CONTENT[120_000:120_010]
     assert server.asked[-1].port in ports
+
+
+def test_a_child_begins_while_threads_of_its_parent_read(server: RangeServer) -> None:
+    file = HttpFile(server.url(PATH), PATIENCE)
+    ended = threading.Event()
+
+    def go_on() -> None:
+        while not ended.is_set():
+            assert read(file, 100_000, 50_000) == CONTENT[100_000:150_000]
+
+    server.plan = lambda asked: Fault(cut=20_000, stall_s=0.01) if asked.number % 2 else None
+    with ThreadPoolExecutor(4) as threads:
+        under_way = [threads.submit(go_on) for _ in range(4)]
+        try:
+            for _ in range(40):
+                child = os.fork()
+                if child == 0:
+                    signal.alarm(20)  # where it would wait for a lock that nobody gives back
+                    os._exit(0 if read(file, 200_000, 10) == CONTENT[200_000:200_010] else 1)
+                assert os.waitpid(child, 0)[1] == 0
+        finally:
+            ended.set()
+        for one in under_way:
+            one.result()
 
 
 def test_the_environment_says_how_long_a_silence_may_be(monkeypatch: pytest.MonkeyPatch) -> None:

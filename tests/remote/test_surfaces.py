@@ -14,6 +14,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -193,6 +194,77 @@ def test_closing_ends_what_is_under_way(url: str, server: RangeServer) -> None:
     pending.close()
     records.close()
     assert time.monotonic() - begun < 4
+
+
+# --- several files ------------------------------------------------------------------------
+
+SHARDS = 12
+
+
+@pytest.fixture
+def shards(server: RangeServer, folder: Path, tmp_path: Path) -> list[str]:
+    """URLs of the set in parts."""
+    with lmdbio.Records(folder) as records:
+        for part in range(SHARDS):
+            path = tmp_path / f"shard{part}"
+            with databases.open_writable(path, 1) as env:
+                rows = range(part * COUNT // SHARDS, (part + 1) * COUNT // SHARDS)
+                databases.write(env, [(b"%08d" % i, records[i]) for i in rows])
+            server.files[f"/shards/{part}.mdb"] = (path / "data.mdb").read_bytes()
+    return [server.url(f"/shards/{part}.mdb") for part in range(SHARDS)]
+
+
+def test_several_urls_are_one_data_set(shards: list[str], server: RangeServer) -> None:
+    with lmdbio.Records(shards, readahead=False) as records:
+        assert len(records) == COUNT and records._source.pages.keeps_state
+        assert list(records) == [value(i) for i in range(COUNT)]
+        chosen = np.random.default_rng(0).permutation(COUNT)[:300]
+        assert [bytes(one) for one in records.read(chosen)] == [value(i) for i in chosen]
+        assert records.key(777) == b"00000777" and records.index_of(b"00000999") == 999
+        with pickle.loads(pickle.dumps(records)) as copy:
+            assert copy[1_100] == value(1_100)
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if records[600] == value(600) else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        before = {asked.port for asked in server.asked}
+        for index in range(0, COUNT, 25):
+            assert records[index] == value(index)
+        assert len({asked.port for asked in server.asked} - before) <= 2, "they are shared"
+
+
+def test_one_of_several_that_is_replaced_is_named(shards: list[str], server: RangeServer) -> None:
+    with lmdbio.Records(shards, readahead=False) as records:
+        server.etags["/shards/7.mdb"] = '"another"'
+        assert records[100] == value(100)
+        with pytest.raises(lmdb.Error, match=r"shards/7\.mdb: changed while it was read"):
+            records.read(np.arange(COUNT))
+    server.etags["/shards/3.mdb"] = ""
+    with pytest.raises(ValueError, match=r"shards/3\.mdb: its server tells no ETag"):
+        lmdbio.Records(shards)
+    with pytest.raises(ValueError, match="URLs and paths"):
+        lmdbio.Records([shards[0], "/tmp/x.mdb"])
+    with pytest.raises(FileNotFoundError, match=r"none\.mdb"):
+        lmdbio.Records([*shards[:2], server.url("/none.mdb"), *shards[4:]])
+
+
+def test_a_reader_and_its_cache_take_several_urls(
+    shards: list[str], server: RangeServer, tmp_path: Path
+) -> None:
+    (tmp_path / "disk").mkdir()
+    read = []
+    for _ in range(2):
+        words = {"cache": Cache(memory=1, disk=str(tmp_path / "disk")), "shuffle": "global"}
+        seen = []
+        with lmdbio.Reader(shards, 100, epochs=2, **words) as reader:  # type: ignore[arg-type]
+            for batch in reader:
+                for index, one in zip(batch.indices.tolist(), batch, strict=True):
+                    assert bytes(one) == value(index)
+                seen += batch.indices.tolist()
+                del batch
+            read.append(reader.stats().read_bytes)
+        assert sorted(seen) == sorted(2 * list(range(COUNT)))
+    assert read[0] > 0 and read[1] == 0
 
 
 # --- the provenance file ------------------------------------------------------------------
@@ -464,16 +536,13 @@ def test_processes_of_multiprocessing_read_and_end(url: str, method: str, tmp_pa
     assert (done.returncode, done.stdout) == (0, f"{[len(value(700))] * 4}\n"), done.stderr
 
 
-def test_an_engine_that_dies_leaves_no_connection(url: str) -> None:
+def test_an_engine_that_dies_lets_go_of_its_file(url: str) -> None:
     engine = _core.open_data(url)
     engine.read(100_000, 10)
-    file: Any = engine.remote_file
-    pool = file._pool
-    assert len(pool._idle) == 1
-    del file
+    file = weakref.ref(engine.remote_file)
     engine.close()
     del engine
-    assert not pool._idle and pool._is_closed
+    assert file() is None
 
 
 # --- pull, and the commands ---------------------------------------------------------------
@@ -575,6 +644,15 @@ def test_the_commands_take_a_url(
     tuned = json.loads(run("info", url, "--json")[1])
     assert tuned["tuned"] is not None
     assert "forgotten" in run("tune", url, "--forget")[1]
+
+
+def test_commands_that_look_inside_take_a_url(url: str, tmp_path: Path) -> None:
+    assert "00000002" in run("ls", url, "--limit", 3, "--json")[1]
+    assert "00000000" in run("head", url)[1]
+    assert run("get", url, "00000001", "--output", tmp_path / "one")[0] == 0
+    assert (tmp_path / "one").read_bytes() == value(1)
+    assert run("export", url, "--tar", tmp_path / "some.tar", "--limit", 5)[0] == 0
+    assert run("gallery", url, "--output", tmp_path / "page.html")[0] == 0
 
 
 @pytest.mark.parametrize("words", [("bench",), ("simulate",), ("compact", "copy")])

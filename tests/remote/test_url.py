@@ -75,8 +75,9 @@ def test_a_shared_folder_holds_one_provenance_file_for_all_signatures_of_a_url(
     with pytest.raises(PermissionError, match="LMDBIO_PROVENANCE_DIR"):
         sidecar_file("https://h/set/data.mdb")
     monkeypatch.setenv("LMDBIO_PROVENANCE_DIR", str(tmp_path))
-    one = sidecar_file("https://h/set/data.mdb?sig=1")
+    one = sidecar_file("https://h/set/data.mdb?sig=1&X-Amz-Expires=3")
     assert one == sidecar_file("https://me:w@h/set/data.mdb?sig=2")
+    assert sidecar_file("https://h/get?id=1&sig=5") != sidecar_file("https://h/get?id=2&sig=5")
     assert one.name.startswith("set-") and one != sidecar_file("https://h/other/data.mdb")
     # One beside the data is found, unless the folder has one of its own.
     assert find_sidecar("https://h/set/data.mdb") == "https://h/set/data.mdb.prov"

@@ -26,6 +26,7 @@ from writer import Progress
 
 import lmdbio
 from lmdbio.convert.convert import convert
+from lmdbio.locate.glance import glancing
 
 #: The exceptions that the documents name for reading without a reader slot beside a writer.
 DOCUMENTED = (
@@ -369,6 +370,51 @@ class Batched(Session):
                 time.sleep(pause)
 
 
+class Glanced(Session):
+    """A look at a few records of the main database, as ``lmdbio ls`` and ``get`` take it."""
+
+    def run(self) -> None:
+        bounds = Bounds(self.progress)
+        with glancing(self.folder) as glance:
+            txnid = glance.meta.txnid
+            bounds.check(txnid, "a glance")
+            self.count.sessions += 1
+            for _ in self.lasting(0.1):
+                self.rng.choice((self.first, self.keys, self.spread, self.numbers))(glance, txnid)
+
+    def one(self, glance: Any, seen: Any, wanted: bytes | None, what: str) -> None:
+        if wanted is not None:
+            self.took(b"".join(glance.pieces(seen)), wanted, what)
+
+    def first(self, glance: Any, txnid: int) -> None:
+        wanted = itertools.islice(main_items(txnid, 0), self.rng.choice((1, 20, 400)))
+        for seen, (key, value) in zip(glance.records(), wanted, strict=False):
+            if seen.key.rstrip(b"\0") != key:
+                raise Wrong(f"{self.surface}: {seen.key!r} where {key!r} is due")
+            self.one(glance, seen, value, f"{key!r} of {txnid}")
+
+    def keys(self, glance: Any, txnid: int) -> None:
+        for _ in range(20):
+            i = self.rng.randrange(world.RECORDS_MAX)
+            wanted = world.expected(txnid, i)
+            found = list(glance.find(world.record_key(i)))
+            if (wanted is None) != (not found):
+                raise Wrong(f"{self.surface}: {len(found)} records of {i} in {txnid}")
+            for seen in found:
+                self.one(glance, seen, wanted, f"{i} of {txnid}")
+
+    def spread(self, glance: Any, txnid: int) -> None:
+        known = dict(main_items(txnid, 0))
+        for seen in glance.spread(sorted(self.rng.random() for _ in range(10))):
+            if (key := seen.key.rstrip(b"\0")) not in known:
+                raise Wrong(f"{self.surface}: {key!r} in {txnid}")
+            self.one(glance, seen, known[key], f"{key!r} of {txnid}")
+
+    def numbers(self, glance: Any, txnid: int) -> None:
+        number = self.rng.randrange(world.entries(txnid))
+        self.one(glance, glance.at(number), indexed(txnid, number), f"{number} of {txnid}")
+
+
 # --- all of them -------------------------------------------------------------------------
 
 
@@ -399,7 +445,10 @@ class Reading:
     def turn(self) -> None:
         """One session."""
         draw = self.rng.random()
-        ways = ((0.55, self._transaction), (0.8, self._records), (0.93, self._reader))
+        ways = (
+            *((0.52, self._transaction), (0.76, self._records), (0.88, self._reader)),
+            (0.94, self._glance),
+        )
         way = next((way for below, way in ways if draw < below), self._convert)
         surface, work = way()
         try:
@@ -461,6 +510,9 @@ class Reading:
         surface = f"Reader {engine}"
         session = Batched(self, surface)
         return surface, lambda: session.run(mode=mode, provenance=self._sidecar)
+
+    def _glance(self) -> tuple[str, Callable[[], None]]:
+        return "glance", Glanced(self, "glance").run
 
     def _convert(self) -> tuple[str, Callable[[], None]]:
         form = self.rng.choice(FORMS)
