@@ -21,6 +21,7 @@ from lmdbio import Records
 from lmdbio.convert.convert import convert
 from tests.cli.test_cli import answer, call, process
 from tests.support import ROOT, databases
+from tests.support.range_server import RangeServer
 
 COUNTS = (30, 0, 12, 50)
 
@@ -240,3 +241,16 @@ def test_ctrl_c_ends_a_conversion_of_many_files(tmp_path: Path) -> None:
     others = (".lmdb", "-lock")
     made = [path.name for path in tmp_path.iterdir() if not path.name.endswith(others)]
     assert 3 <= len(made) < 1500 and all(name.endswith(".lmdb.prov") for name in made)
+
+
+def test_several_urls_are_told_and_verified_as_paths_are(files: list[str], tmp_path: Path) -> None:
+    contents = {f"/{Path(file).name}": Path(file).read_bytes() for file in files}
+    with RangeServer(contents) as server:
+        urls = [server.url(name) for name in contents]
+        made = answer("convert", *urls, "--output", tmp_path / "made")
+        assert [one["records"] for one in made] == list(COUNTS)
+        found = answer("info", *urls, "--provenance", tmp_path / "made")
+        assert found["records"] == sum(COUNTS) and found["storage"]["remote"]
+        assert [one["sidecar"]["status"] for one in found["files"]] == ["good"] * 4
+        assert f"{sum(COUNTS)}" in call("info", *urls).output
+        assert len(answer("verify", *urls)) == 4
