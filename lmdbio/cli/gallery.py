@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,8 @@ from lmdbio.inside.patterns import key_forms
 from lmdbio.inside.summary import count_kinds, size_text
 from lmdbio.inside.thumbnails import VALUE_BYTES_MAX, has_pillow
 from lmdbio.locate.glance import Glance, Seen, glancing
+from lmdbio.locate.touched import touching
+from lmdbio.provenance import data_files, in_words
 from lmdbio.remote import absolute, is_url
 from lmdbio.system.publish import Draft
 
@@ -59,7 +62,8 @@ def gallery(
 ) -> None:
     """Make an HTML page of small pictures of PATH's records, which needs nothing else.
 
-    Records are spread evenly over the file, found without a walk. Images are shrunk by Pillow,
+    Records are spread evenly over the file, or over those of a folder or a quoted pattern, found
+    without a walk. Images are shrunk by Pillow,
     where it is installed (else they are embedded as they are, up to 24 MiB); Datum and npy arrays
     are drawn; anything else shows its first lines. Sizes, types and the forms of keys stand above.
 
@@ -73,8 +77,7 @@ def gallery(
     """
     if first and seed is not None:
         raise click.UsageError("--first or --random, not both")
-    with glancing(path, name) as glance:
-        page, facts, left_out = make_page(glance, limit, side, first=first, seed=seed)
+    page, facts, left_out = make_page(survey(path, name), limit, side, first=first, seed=seed)
     content = page.encode("utf-8", "replace")
     with Draft(Path(output), "the page") as draft:
         draft.write(content, 0)
@@ -92,8 +95,48 @@ def gallery(
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The files whose records are shown, and what they have in all.
+
+    Attributes:
+        files: one, or those of a folder or a pattern.
+        name: of the database in each; None: the main one.
+        counts: records of each.
+        used_bytes: of all.
+        versions: of LMDB, that wrote them.
+        has_integer_keys: of the first one.
+    """
+
+    files: Sequence[str]
+    name: bytes | None
+    counts: Sequence[int]
+    used_bytes: int
+    versions: Sequence[str]
+    has_integer_keys: bool
+
+    @property
+    def records(self) -> int:
+        return sum(self.counts)
+
+
+def survey(path: Path | str, name: str | None) -> Shown:
+    """Look at the files of a data set, without reading records."""
+    files, counts, used, versions = data_files(path), [], 0, set()
+    is_integer = []
+    with touching(files):
+        for file in files:
+            with glancing(file, name) as glance:
+                counts.append(glance.db.entries)
+                used += (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
+                versions.add("0.9" if glance.meta.layout.version == 1 else "1.0")
+                is_integer.append(glance.has_integer_keys)
+    db = None if name is None else name.encode()
+    return Shown(files, db, counts, used, sorted(versions), is_integer[0])
+
+
 def make_page(
-    glance: Glance, limit: int, side: int, *, first: bool, seed: int | None
+    shown: Shown, limit: int, side: int, *, first: bool, seed: int | None
 ) -> tuple[str, dict[str, Any], int]:
     """Return the page, facts about it, and how many images have no picture for want of Pillow."""
     looked: list[Looked] = []
@@ -101,29 +144,41 @@ def make_page(
     maker = CardMaker(
         side, pillow=has_pillow(), plain_bytes_max=PLAIN_BYTES, value_bytes_max=VALUE_BYTES_MAX
     )
-    with bar(f"gallery of {glance.path}") as progress:
-        for seen in chosen(glance, limit, first=first, seed=seed):
+    data = in_words(shown.files)
+    with bar(f"gallery of {data}") as progress:
+        for glance, seen in chosen(shown, limit, first=first, seed=seed):
             one = look_at(glance, seen)
             looked.append(one)
             read = partial(read_value, glance, seen)
             cards.append(maker.card(one.key, one.kind, one.glimpse, read))
-            progress(len(cards), min(limit, glance.db.entries), "records")
+            progress(len(cards), min(limit, shown.records), "records")
     types = dict(count_kinds(one.kind for one in looked))
-    facts = {"data": glance.path, "records": len(cards), "pictures": maker.made, "types": types}
-    page = gallery_page(told(glance, looked, cards, first=first, seed=seed))
+    facts = {"data": data, "records": len(cards), "pictures": maker.made, "types": types}
+    page = gallery_page(told(shown, looked, cards, first=first, seed=seed))
     return page, facts, maker.left_out
 
 
-def chosen(glance: Glance, limit: int, *, first: bool, seed: int | None) -> Iterator[Seen]:
-    """Yield the records that are shown, in the order of their keys."""
-    if first or glance.db.entries <= limit:
-        yield from islice(glance.records(), limit)
-        return
+def chosen(
+    shown: Shown, limit: int, *, first: bool, seed: int | None
+) -> Iterator[tuple[Glance, Seen]]:
+    """Yield the records that are shown, file by file, in the order of their keys."""
+    total, left, begun = shown.records, limit, 0
     if seed is None:
-        yield from glance.spread((number + 0.5) / limit for number in range(limit))
-        return
-    draw = random.Random(seed)
-    yield from glance.spread(sorted(draw.random() for _ in range(limit)))
+        fractions = [(number + 0.5) / limit for number in range(limit)]
+    else:
+        draw = random.Random(seed)
+        fractions = sorted(draw.random() for _ in range(limit))
+    for file, count in zip(shown.files, shown.counts, strict=True):
+        places = [at * total - begun for at in fractions if begun <= at * total < begun + count]
+        begun += count
+        takes_first = first or total <= limit
+        if not (left and count if takes_first else places):
+            continue
+        with glancing(file, shown.name) as glance:
+            every = glance.records() if takes_first else glance.spread(at / count for at in places)
+            for seen in islice(every, left):
+                left -= 1
+                yield glance, seen
 
 
 def read_value(glance: Glance, seen: Seen) -> bytes:
@@ -131,7 +186,7 @@ def read_value(glance: Glance, seen: Seen) -> bytes:
 
 
 def told(
-    glance: Glance,
+    shown: Shown,
     looked: list[Looked],
     cards: list[Card],
     *,
@@ -140,12 +195,13 @@ def told(
 ) -> Gallery:
     """Return all that the page tells."""
     sizes = [one.seen.length for one in looked]
-    used = (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
-    facts = [("records", f"{glance.db.entries:,}"), ("in all", size_text(used))]
+    count, total = len(looked), shown.records
+    facts = [("records", f"{total:,}"), ("in all", size_text(shown.used_bytes))]
+    if len(shown.files) > 1:
+        facts.insert(0, ("files", f"{len(shown.files):,}"))
     if sizes:
         facts.append(("a value, on average", size_text(sum(sizes) / len(sizes))))
-    facts.append(("written by LMDB", "0.9" if glance.meta.layout.version == 1 else "1.0"))
-    count, total = len(looked), glance.db.entries
+    facts.append(("written by LMDB", " and ".join(shown.versions)))
     if count >= total:
         how = f"all {total:,} records"
     elif first:
@@ -154,16 +210,17 @@ def told(
         how = f"{count:,} of {total:,} records, by chance (seed {seed})"
     else:
         how = f"{count:,} of {total:,} records, spread evenly"
-    is_elsewhere = is_url(glance.path)
-    name = Path(glance.path) if is_elsewhere else Path(glance.path).resolve()
+    path, more = shown.files[0], len(shown.files) - 1
+    name = Path(path) if is_url(path) else Path(path).resolve()
     title = name.parent.name if name.name == "data.mdb" else name.name
+    title += f" and {more:,} more" * (more > 0)
     return Gallery(
-        name=title + (f" / {plain(glance.name)}" if glance.name is not None else ""),
-        path=absolute(glance.path),
+        name=title + (f" / {plain(shown.name)}" if shown.name is not None else ""),
+        path=absolute(path),
         facts=facts,
         chosen=how,
         types=count_kinds(one.kind for one in looked),
-        forms=key_forms((o.seen.key for o in looked), integers=glance.has_integer_keys),
+        forms=key_forms((o.seen.key for o in looked), integers=shown.has_integer_keys),
         sizes=sizes,
         cards=cards,
     )

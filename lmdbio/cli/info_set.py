@@ -30,6 +30,7 @@ from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.provenance import in_words
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.remote import is_url
 
 __all__ = ["library_facts", "library_line", "tell_set"]
 
@@ -66,7 +67,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     each: list[dict[str, Any]] = []
     with (
         bar(f"info of {len(files):,} files") as progress,
-        touching(list(map(os.fspath, files))) as looked,
+        touching([os.fspath(file) for file in files]) as looked,
     ):
         for number, file in enumerate(files):
             try:
@@ -100,7 +101,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
 def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
     """Return the facts of one file."""
     data = provenance.find_data(file)
-    with _core.Engine(provenance.data_file(data)) as engine:
+    with _core.open_data(data) as engine:
         meta = _core.read_meta(engine)
         databases = list_databases(engine, meta, LEAVES_MAX)
         return {
@@ -108,7 +109,7 @@ def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
             # An entry of the main database that stands for a named one is no record.
             "records": sum(one["entries"] for one in databases) - len(databases) + 1,
             "file_bytes": engine.size(),
-            "device": os.fstat(engine.fd).st_dev,
+            "device": None if is_url(data) else os.fstat(engine.fd).st_dev,
             "version": meta.layout.version,
             "page_size": meta.layout.page_size,
             "txnid": meta.txnid,

@@ -59,18 +59,16 @@ def join_indexes(
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    with touching(paths, beside) as opened:
-        for index in _opened(paths, open_index):
-            with index:
-                layouts.add(index)
-                table = index.run(0, index.count).copy()
-                index.guard()
-                table["offset"] += np.uint64(found.add(index, index.count))
-                tables.append(table)
-                meta = index.meta if meta is None else meta
-                ways.add(index.locate)
-                reason = reason or index.reason
-            opened()
+    for index in _opened(paths, open_index, beside):
+        with index:
+            layouts.add(index)
+            table = index.run(0, index.count).copy()
+            index.guard()
+            table["offset"] += np.uint64(found.add(index, index.count))
+            tables.append(table)
+            meta = index.meta if meta is None else meta
+            ways.add(index.locate)
+            reason = reason or index.reason
     assert meta is not None
     return RecordIndex(
         path=(pages := found.open()).path,
@@ -81,7 +79,7 @@ def join_indexes(
         reason=reason,
         _pages=pages,
         _size=pages.size(),
-        _keys=JoinedKeys(paths, np.cumsum([0, *found.counts]), open_index, layouts.columns),
+        _keys=JoinedKeys(found, open_index, layouts.columns),
         _order=None,
         _table=np.concatenate(tables),
         _provenance=None,
@@ -94,11 +92,16 @@ def join_indexes(
 
 
 def _opened(
-    paths: Sequence[str], open_index: Callable[[str], RecordIndex]
+    paths: Sequence[str],
+    open_index: Callable[[str], RecordIndex],
+    beside: Callable[[str], str | os.PathLike[str]] | None,
 ) -> Iterator[RecordIndex]:
     """Open files in order, each when it is asked for; on servers the next ones meanwhile."""
     if not is_url(paths[0]):
-        yield from map(open_index, paths)
+        with touching(paths, beside) as opened:
+            for path in paths:
+                yield open_index(path)
+                opened()
         return
     with ThreadPoolExecutor(OPENING_MAX, "lmdbio opening") as threads:
         begun: deque[Future[RecordIndex]] = deque()
@@ -159,20 +162,17 @@ class JoinedKeys:
     Threads may share it.
 
     Args:
-        paths: of the data files.
-        firsts: of each file, the number of its first record, and the count of all.
+        files: in the states in which their records are read.
         open_index: opens one.
         columns: records of a sample.
     """
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        firsts: I64,
-        open_index: Callable[[str], RecordIndex],
-        columns: int = 1,
+        self, files: Survey, open_index: Callable[[str], RecordIndex], columns: int = 1
     ) -> None:
-        self._paths, self._firsts, self._open = paths, firsts, open_index
+        self._files, self._paths, self._open = files, files.paths, open_index
+        # Of each file, the number of its first record, and the count of all.
+        self._firsts: I64 = np.cumsum([0, *files.counts])
         self._columns = columns
         self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
         self._lock = threading.RLock()
@@ -214,14 +214,23 @@ class JoinedKeys:
         """Lend one of the files, open, to one thread.
 
         Raises:
-            OSError, Error: it cannot be opened.
+            OSError, Error: it cannot be opened, or is in another state by now.
         """
         with self._lock:
-            found = self._opened.pop(file, None) or self._open(self._paths[file])
+            found = self._opened.pop(file, None) or self._open_again(file)
             self._opened[file] = found
             yield found
             while len(self._opened) > KEYED_FILES_MAX:
                 self._opened.popitem(last=False)[1].close()
+
+    def _open_again(self, file: int) -> RecordIndex:
+        found = self._open(self._paths[file])
+        try:
+            self._files.refuse_other(file, found)
+        except BaseException:
+            found.close()
+            raise
+        return found
 
     def close(self) -> None:
         """Close all. May be called twice."""

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lmdbio import _core
+from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
 from lmdbio.locate.touched import touching
 from lmdbio.provenance import Paths, data_files
@@ -67,6 +68,21 @@ class Survey:
             self._elsewhere.append(file.pages.remote_file)
         self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
         return base
+
+    def refuse_other(self, number: int, file: OpenDatabase) -> None:
+        """Refuse a file that was opened again, in another state than it was added in.
+
+        Raises:
+            Error: it was written to, or replaced.
+        """
+        part, identity, meta = self._parts[number], file.pages.identity(), file.meta
+        assert identity is not None
+        known = tuple(int(part[name]) for name in ("device", "inode", "txnid", "mark"))
+        if known != (identity.dev, identity.ino, meta.txnid, meta.mark):
+            raise Error(
+                f"{file.path}: was written to since it was opened, or replaced: it is transaction "
+                f"{meta.txnid} now, and was {known[2]}"
+            )
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, and the record's number in it."""

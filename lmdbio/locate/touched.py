@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from lmdbio.remote import is_url
+
 __all__ = ["touching"]
 
 #: Of descriptors that a process may have, so many are left for one that a thread takes.
@@ -29,7 +31,7 @@ FILES_TRIED, WAIT_S = 8, 3e-4
 def touching(
     paths: Sequence[str], beside: Callable[[str], str | os.PathLike[str]] | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Read the first bytes of files in threads, in order; they end with the body.
+    """Read the first bytes of files in threads, in order; they end with the body. Of URLs none.
 
     Args:
         paths: of the files.
@@ -47,7 +49,7 @@ def touching(
         if done != FILES_TRIED:
             return
         waited = time.monotonic() - begun[0] - (time.thread_time() - begun[1])
-        count = _threads()
+        count = 0 if is_url(paths[0]) else _threads()
         if waited >= FILES_TRIED * WAIT_S and count:
             threads.append(ThreadPoolExecutor(count, "lmdbio-touch"))
             with contextlib.suppress(RuntimeError):  # no thread can be started

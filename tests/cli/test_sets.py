@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from lmdbio import Records
 from lmdbio.convert.convert import convert
 from tests.cli.test_cli import answer, call, process
 from tests.support import ROOT, databases
+from tests.support.range_server import RangeServer
 
 COUNTS = (30, 0, 12, 50)
 
@@ -187,6 +189,19 @@ def test_records_of_each_file_are_exported_to_a_folder_of_its_own(
     assert answer("export", shards, tmp_path / "some.tar", "--limit", 33)["files"] == 33
 
 
+def test_a_gallery_is_of_records_of_all_files(shards: Path, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    for options, count in (((), 92), (("--limit", 23), 23), (("--limit", 40, "--first"), 40),
+                           (("--limit", 20, "--random", 3), None)):  # fmt: skip
+        found = answer("gallery", f"{shards}/*.lmdb", "-o", page, *options)
+        assert found["records"] == count or (count is None and 10 < found["records"] <= 20)
+        text = page.read_text()
+        assert "part-0.lmdb and 3 more" in text
+        # Values begin with the number of their file.
+        files = [bool(re.search(rf"\b{file}/\d+ ", text)) for file in range(4)]
+        assert files == [True, False, True, True] or options[-1:] == ("--first",)
+
+
 def test_the_doctor_looks_into_the_largest_and_at_all_provenance_files(
     shards: Path, files: list[str]
 ) -> None:
@@ -202,9 +217,7 @@ def test_the_doctor_looks_into_the_largest_and_at_all_provenance_files(
     assert any(files[1] in one["text"] for one in found["findings"])
 
 
-@pytest.mark.parametrize(
-    "command", [("compact", "{}", "copy"), ("gallery", "{}"), ("pull", "{}", "copy")]
-)
+@pytest.mark.parametrize("command", [("compact", "{}", "copy"), ("pull", "{}", "copy")])
 def test_commands_for_one_file_say_so(command: tuple[str, ...], shards: Path) -> None:
     for source in (str(shards), f"{shards}/*.lmdb"):
         done = process(*(word.format(source) for word in command))
@@ -240,3 +253,16 @@ def test_ctrl_c_ends_a_conversion_of_many_files(tmp_path: Path) -> None:
     others = (".lmdb", "-lock")
     made = [path.name for path in tmp_path.iterdir() if not path.name.endswith(others)]
     assert 3 <= len(made) < 1500 and all(name.endswith(".lmdb.prov") for name in made)
+
+
+def test_several_urls_are_told_and_verified_as_paths_are(files: list[str], tmp_path: Path) -> None:
+    contents = {f"/{Path(file).name}": Path(file).read_bytes() for file in files}
+    with RangeServer(contents) as server:
+        urls = [server.url(name) for name in contents]
+        made = answer("convert", *urls, "--output", tmp_path / "made")
+        assert [one["records"] for one in made] == list(COUNTS)
+        found = answer("info", *urls, "--provenance", tmp_path / "made")
+        assert found["records"] == sum(COUNTS) and found["storage"]["remote"]
+        assert [one["sidecar"]["status"] for one in found["files"]] == ["good"] * 4
+        assert f"{sum(COUNTS)}" in call("info", *urls).output
+        assert len(answer("verify", *urls)) == 4

@@ -291,6 +291,7 @@ def main() -> None:
         cached(here, wanted, FOLDER / f"disk{len(converted)}")
     folder = f"{FOLDER}/set/*.lmdb"
     shuffled(folder, by_py_lmdb(here[:-1]), "global")
+    refused(here, "a cursor walks one file", mode="lmm")
     copies(FOLDER, here, wanted)
     samples(FOLDER)
     loaders(here)

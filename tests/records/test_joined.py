@@ -229,6 +229,30 @@ def test_a_writer_that_moves_a_file_on_is_an_error_that_names_it(tmp_path: Path)
             joined.read([1, 61, 121])
 
 
+def test_keys_are_those_of_the_state_that_is_read_or_an_error(tmp_path: Path) -> None:
+    made = [tmp_path / f"{file}" for file in range(12)]
+    for path in made:
+        with databases.open_writable(path, 1) as env:
+            databases.write(env, [(b"%d" % i, b"value %d" % i) for i in range(1, 6)])
+    with Records(made) as joined:
+        assert joined.key(5) == b"1"  # it stays open
+        for path in made[1:3]:
+            with databases.open_writable(path, 1) as env:
+                databases.write(env, [(b"0", b"new")])
+        assert (joined.key(5), joined[5], joined[10]) == (b"1", b"value 1", b"value 1")
+        told = r"/2/data\.mdb: was written to since it was opened"
+        with pytest.raises(lmdbio.Error, match=told):
+            joined.key(10)
+        with pytest.raises(lmdbio.Error, match=told):
+            joined.index_of(b"nowhere")
+        assert joined.index_of(b"4") == 3
+        copy = tmp_path / "copy"
+        copy.write_bytes((made[9] / "data.mdb").read_bytes())
+        copy.replace(made[9] / "data.mdb")
+        with pytest.raises(lmdbio.Error, match=r"/9/data\.mdb: was written to .* or replaced"):
+            joined.key(46)
+
+
 def test_what_is_open_is_taken_as_it_is(paths: list[Path]) -> None:
     with open_records(paths[0]) as one, open_records(paths[:2], depth=2) as two:
         assert len(one) == COUNTS[0] and len(two) == sum(COUNTS[:2])
