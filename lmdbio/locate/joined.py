@@ -73,7 +73,7 @@ def join_indexes(
         reason=reason,
         _pages=pages,
         _size=pages.size(),
-        _keys=JoinedKeys(paths, np.cumsum([0, *found.counts]), open_index, layouts.columns),
+        _keys=JoinedKeys(found, open_index, layouts.columns),
         _order=None,
         _table=np.concatenate(tables),
         _provenance=None,
@@ -151,20 +151,17 @@ class JoinedKeys:
     Threads may share it.
 
     Args:
-        paths: of the data files.
-        firsts: of each file, the number of its first record, and the count of all.
+        survey: of the files, with the number of records of each.
         open_index: opens one.
         columns: records of a sample.
     """
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        firsts: I64,
-        open_index: Callable[[str], RecordIndex],
-        columns: int = 1,
+        self, survey: Survey, open_index: Callable[[str], RecordIndex], columns: int = 1
     ) -> None:
-        self._paths, self._firsts, self._open = paths, firsts, open_index
+        self._survey, self._paths, self._open = survey, survey.paths, open_index
+        # Of each file, the number of its first record, and the count of all.
+        self._firsts: I64 = np.cumsum([0, *survey.counts])
         self._columns = columns
         self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
         self._lock = threading.RLock()
@@ -206,14 +203,24 @@ class JoinedKeys:
         """Lend one of the files, open, to one thread.
 
         Raises:
-            OSError, Error: it cannot be opened.
+            OSError, Error: it cannot be opened, or has moved on.
         """
         with self._lock:
-            found = self._opened.pop(file, None) or self._open(self._paths[file])
+            found = self._opened.pop(file, None) or self._again(file)
             self._opened[file] = found
             yield found
             while len(self._opened) > KEYED_FILES_MAX:
                 self._opened.popitem(last=False)[1].close()
+
+    def _again(self, file: int) -> RecordIndex:
+        """Open a file in the state that it had when all were opened."""
+        found = self._open(self._paths[file])
+        try:
+            self._survey.refuse_other(file, found)
+        except BaseException:
+            found.close()
+            raise
+        return found
 
     def close(self) -> None:
         """Close all. May be called twice."""

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from lmdbio import _core
+from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
 from lmdbio.provenance import Paths, data_files
 from lmdbio.remote import shown
@@ -65,6 +66,23 @@ class Survey:
             self._elsewhere.append(file.pages.remote_file)
         self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
         return base
+
+    def refuse_other(self, number: int, file: OpenDatabase | OpenFile) -> None:
+        """Refuse a file that was opened again, if it is another one or in another state.
+
+        Raises:
+            Error: it is.
+        """
+        known, identity = self._parts[number], file.pages.identity()
+        assert identity is not None
+        then, now = int(known["txnid"]), file.meta.txnid
+        if (known["device"], known["inode"]) != (identity.dev, identity.ino):
+            why = "another file has taken its place since it was opened"
+        elif (then, known["mark"]) != (now, file.meta.mark):
+            why = f"was written to since it was opened (transaction {then} then, {now} now)"
+        else:
+            return
+        raise Error(f"{file.pages.path}: {why}; open it again")
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, and the record's number in it."""

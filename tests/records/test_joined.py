@@ -229,6 +229,26 @@ def test_a_writer_that_moves_a_file_on_is_an_error_that_names_it(tmp_path: Path)
             joined.read([1, 61, 121])
 
 
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["committed", "replaced"])
+def test_keys_of_another_state_are_an_error_that_names_the_file(
+    tmp_path: Path, *, is_replaced: bool
+) -> None:
+    for name in "ab":
+        with databases.open_writable(tmp_path / name, 1) as env:
+            databases.write(env, [(b"%s%d" % (name.encode(), i), b"value") for i in range(9)])
+    with Records([tmp_path / "a", tmp_path / "b"]) as joined:
+        changed = tmp_path / ("b.new" if is_replaced else "b")
+        with databases.open_writable(changed, 1) as env:
+            databases.write(env, [(b"a!", b"moves each key of its file on")])
+        if is_replaced:
+            (changed / "data.mdb").replace(tmp_path / "b" / "data.mdb")
+        told = f"{tmp_path / 'b'}.*since it was opened"
+        for ask in (lambda: joined.key(9), lambda: joined.index_of(b"b3"), lambda: joined.groups[9]):
+            with pytest.raises(lmdbio.Error, match=told):
+                ask()
+        assert joined.key(8) == b"a8"
+
+
 def test_what_is_open_is_taken_as_it_is(paths: list[Path]) -> None:
     with open_records(paths[0]) as one, open_records(paths[:2], depth=2) as two:
         assert len(one) == COUNTS[0] and len(two) == sum(COUNTS[:2])
