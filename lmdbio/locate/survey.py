@@ -7,6 +7,7 @@ one that was replaced.
 from __future__ import annotations
 
 import hashlib
+import resource
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,9 +23,9 @@ from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
 
-#: Files that are open at a time, besides the first one: more than there are requests in flight,
-#: and far below the 256 descriptors that some systems allow a process.
-FILES_OPEN_MAX = 128
+#: Files that are open at a time, besides the first one, at most; and one in so many of the
+#: descriptors that the process may have, for it has other uses of them, and other data sets.
+FILES_OPEN_MAX, LIMIT_SHARE = 128, 16
 #: Requests in flight, of the engine that reads samples.
 DEPTH = 32
 
@@ -102,7 +103,7 @@ class Survey:
 
             bases, sizes = self._parts["base"].tolist(), self._parts["size"].tolist()
             return _core.Engine.remote(JoinedFile(self._elsewhere, bases, sizes), DEPTH)
-        return _core.JoinedEngine(self.paths, self._parts, FILES_OPEN_MAX, DEPTH)
+        return _core.JoinedEngine(self.paths, self._parts, files_open_max(), DEPTH)
 
     @property
     def txnid(self) -> int:
@@ -119,6 +120,14 @@ class Survey:
     def identity(self) -> FileIdentity:
         """The identity of all files as one, which has the size of these as one."""
         return replace(FileIdentity.joined(self._identities), size=self.used_bytes)
+
+
+def files_open_max() -> int:
+    """Return how many files of a data set may be open at a time (``ulimit -n``)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return FILES_OPEN_MAX
+    return max(1, min(FILES_OPEN_MAX, limit // LIMIT_SHARE))
 
 
 def survey(paths: Sequence[str], db: bytes | None) -> Survey:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
 import threading
 from pathlib import Path
 
@@ -243,10 +244,34 @@ def test_keys_of_another_state_are_an_error_that_names_the_file(
         if is_replaced:
             (changed / "data.mdb").replace(tmp_path / "b" / "data.mdb")
         told = f"{tmp_path / 'b'}.*since it was opened"
-        for ask in (lambda: joined.key(9), lambda: joined.index_of(b"b3"), lambda: joined.groups[9]):
+        for ask in (
+            lambda: joined.key(9),
+            lambda: joined.index_of(b"b3"),
+            lambda: joined.groups[9],
+        ):
             with pytest.raises(lmdbio.Error, match=told):
                 ask()
         assert joined.key(8) == b"a8"
+
+
+def test_a_data_set_of_many_files_leaves_descriptors_to_the_program(tmp_path: Path) -> None:
+    made = []
+    for number in range(60):
+        made.append(tmp_path / f"{number}")
+        with databases.open_writable(made[-1], 1) as env:
+            databases.write(env, [(b"%d" % number, b"value")])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 40, hard))
+    try:
+        with Records(made) as joined, Records(made) as other:
+            for records in joined, other:
+                assert records.read(range(60))[59] == b"value"
+                assert records.key(30) == b"30"
+            held = len(list(Path("/proc/self/fd").iterdir())) - before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert held < 40
 
 
 def test_what_is_open_is_taken_as_it_is(paths: list[Path]) -> None:
