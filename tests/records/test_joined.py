@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import pickle
 import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -19,7 +21,7 @@ import lmdbio
 from lmdbio import Records
 from lmdbio.convert.convert import convert
 from lmdbio.records.records import open_records
-from tests.support import databases
+from tests.support import ROOT, databases
 
 COUNTS = (40, 0, 7, 300)
 
@@ -115,6 +117,37 @@ def test_a_child_process_reads_it(paths: list[Path], values: list[bytes]) -> Non
                 0 if [bytes(v) for v in joined.read([50, 1])] == [values[50], values[1]] else 1
             )
         assert os.waitpid(child, 0)[1] == 0
+
+
+FORKING = """
+import os, random, sys, threading
+from lmdbio import Records
+
+sets, ends = [Records(sys.argv[1:], readahead=False) for _ in range(3)], threading.Event()
+count = len(sets[0])
+
+def read():
+    while not ends.is_set():
+        random.choice(sets)[random.randrange(count)]
+
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=read) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(150):
+    child = os.fork()
+    if not child:
+        os._exit(0 if len(sets[0].read(range(count))) == count else 1)
+    assert os.waitpid(child, 0)[1] == 0
+ends.set()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_forks_and_threads_that_read_do_not_wait_for_one_another(paths: list[Path]) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, *map(str, paths)]
+    subprocess.run(command, check=True, timeout=60, cwd=ROOT)
 
 
 def test_nothing_stays_open_when_one_cannot_be(paths: list[Path], tmp_path: Path) -> None:
