@@ -4,8 +4,8 @@
 
 Both data sets are made in --data (or reused). The process may have 256 descriptors. The set is
 opened, its values are held against py-lmdb's, and then batches of 256 records at random are read
-from both by turns: out of the page cache, as copies of records (``readahead=False``) and as
-``Records`` do by themselves; and cold, where each round drops the page cache, opens, and reads.
+from both by turns: out of the page cache, as copies of records (``readahead=False``), and cold,
+where each round drops the page cache, opens, and reads.
 A ratio is of one round, and the median of all rounds is judged.
 
 To drop the page cache takes root; else there are no cold figures. The exit status is 0 if all
@@ -111,12 +111,12 @@ def rate(records: lmdbio.Records, seed: int, count: int) -> float:
     return len(chosen) * BATCH / (time.perf_counter() - begun)
 
 
-def warm(paths: Sequence[Path], rounds: int, readahead: bool | None) -> list[list[float]]:
+def warm(paths: Sequence[Path], rounds: int) -> list[list[float]]:
     """Return the rates of each data set in each round, out of the page cache."""
     for path in paths:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             file.read_bytes()
-    opened = [lmdbio.Records(path, readahead=readahead) for path in paths]
+    opened = [lmdbio.Records(path, readahead=False) for path in paths]
     rates: list[list[float]] = [[] for _ in paths]
     for number in range(-1, rounds):  # the first one brings pages and mappings
         for which in (0, 1) if number % 2 else (1, 0):
@@ -168,8 +168,7 @@ def measured(folder: Path, files: int, size: int, rounds: int) -> Iterator[repor
                         most=DESCRIPTORS_MAX)  # fmt: skip
     yield report.judged("values equal py-lmdb's", where, min(COMPARED, files * RECORDS_EACH))
     words = "batches at random, beside one file"
-    yield judge(words, f"{where}, warm, copied", warm(paths, rounds, readahead=False))
-    yield judge(words, f"{where}, warm", warm(paths, rounds, readahead=None))
+    yield judge(words, f"{where}, in the page cache", warm(paths, rounds))
     if os.access(DROP, os.W_OK):
         yield judge(words, f"{where}, cold", cold(paths, rounds))
 
