@@ -149,27 +149,6 @@ void lio_engine_expect_random(lio_engine *engine)
         engine->file.kind->expect_random(engine->file.source);
 }
 
-static void at_fork(lio_engine *engine, lio_fork_step step)
-{
-    if (engine->file.kind->at_fork != NULL)
-        engine->file.kind->at_fork(engine->file.source, step);
-}
-
-void lio_engine_hold(lio_engine *engine)
-{
-    at_fork(engine, LIO_FORK_HOLD);
-}
-
-void lio_engine_release(lio_engine *engine)
-{
-    at_fork(engine, LIO_FORK_RELEASE);
-}
-
-void lio_engine_forked(lio_engine *engine)
-{
-    at_fork(engine, LIO_FORK_CHILD);
-}
-
 const uint8_t *lio_engine_map(const lio_engine *engine, uint64_t *size)
 {
     *size = 0;

@@ -88,11 +88,6 @@ int lio_engine_open_again(lio_engine *engine, uint32_t depth, lio_engine **out, 
  * are opened. A hint; does nothing for others, whose descriptor the caller has. */
 void lio_engine_expect_random(lio_engine *engine);
 
-/* Around a fork, for joined files; does nothing for others. */
-void lio_engine_hold(lio_engine *engine);
-void lio_engine_release(lio_engine *engine);
-void lio_engine_forked(lio_engine *engine);
-
 /* An engine for a file that lies elsewhere. `remote` is borrowed until close. */
 int lio_engine_open_remote(lio_remote *remote, uint32_t depth, lio_engine **out, lio_error *error);
 

@@ -30,6 +30,7 @@ struct lio_descriptors {
     char *names;
     size_t count;
     uint32_t open_max, open; /* those that are being opened included */
+    lio_descriptors *next;   /* of all that there are */
     atomic_int advice;       /* about all of each file that is opened (posix_fadvise) */
     named_file files[];      /* and one more, `ends` */
 };
@@ -181,18 +182,94 @@ int lio_descriptors_first(const lio_descriptors *files)
     return files->files[0].fd;
 }
 
-/* --- the beginning and the end ------------------------------------------------------------ */
-
-/* Recursive: a thread that forks holds it once for each engine of these files. */
 static void ready_lock(lio_descriptors *files)
 {
-    pthread_mutexattr_t recursive;
-    (void)pthread_mutexattr_init(&recursive);
-    (void)pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
-    (void)pthread_mutex_init(&files->lock, &recursive);
-    (void)pthread_mutexattr_destroy(&recursive);
+    (void)pthread_mutex_init(&files->lock, NULL);
     (void)pthread_cond_init(&files->changed, NULL);
 }
+
+void lio_descriptors_lock(lio_descriptors *files)
+{
+    (void)pthread_mutex_lock(&files->lock);
+}
+
+void lio_descriptors_unlock(lio_descriptors *files)
+{
+    (void)pthread_mutex_unlock(&files->lock);
+}
+
+/* The threads that had descriptors, waited or were opening one are the parent's. */
+static void begin_child(lio_descriptors *files)
+{
+    ready_lock(files);
+    files->open = 0;
+    files->files[ends(files)].newer = files->files[ends(files)].older = ends(files);
+    for (size_t i = 1; i < files->count; i++) {
+        named_file *file = &files->files[i];
+        file->takers = 0;
+        file->fd = file->fd == OPENING ? CLOSED : file->fd;
+        if (file->fd >= 0) {
+            files->open++;
+            link_newest(files, i);
+        }
+    }
+}
+
+/* --- forks -------------------------------------------------------------------------------- */
+
+/* A thread that has Python's GIL may wait for a lock here. So whoever forks takes the locks in fork()
+ * itself, where he needs nothing else, and not while Python's code runs. */
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER; /* taken before one of theirs */
+static lio_descriptors *all;
+
+static void before_fork(void)
+{
+    (void)pthread_mutex_lock(&all_lock);
+    for (lio_descriptors *files = all; files != NULL; files = files->next)
+        lio_descriptors_lock(files);
+}
+
+static void in_parent(void)
+{
+    for (lio_descriptors *files = all; files != NULL; files = files->next)
+        lio_descriptors_unlock(files);
+    (void)pthread_mutex_unlock(&all_lock);
+}
+
+static void in_child(void)
+{
+    for (lio_descriptors *files = all; files != NULL; files = files->next)
+        begin_child(files);
+    (void)pthread_mutex_init(&all_lock, NULL);
+}
+
+static void watch_forks(void)
+{
+    (void)pthread_atfork(before_fork, in_parent, in_child);
+}
+
+static void enlist(lio_descriptors *files)
+{
+    (void)pthread_once(&once, watch_forks);
+    (void)pthread_mutex_lock(&all_lock);
+    files->next = all;
+    all = files;
+    (void)pthread_mutex_unlock(&all_lock);
+}
+
+static void delist(lio_descriptors *files)
+{
+    lio_descriptors **link = &all;
+    (void)pthread_mutex_lock(&all_lock);
+    while (*link != NULL && *link != files)
+        link = &(*link)->next;
+    if (*link == files)
+        *link = files->next;
+    (void)pthread_mutex_unlock(&all_lock);
+}
+
+/* --- the beginning and the end ------------------------------------------------------------ */
 
 int lio_descriptors_open(const char *names, const lio_file_id *ids, size_t count,
                          uint32_t open_max, lio_descriptors **out, lio_error *error)
@@ -226,6 +303,7 @@ int lio_descriptors_open(const char *names, const lio_file_id *ids, size_t count
         lio_descriptors_close(files);
         return code;
     }
+    enlist(files);
     files->open--; /* it is none of those that come and go */
     *out = files;
     return LIO_OK;
@@ -235,6 +313,7 @@ void lio_descriptors_close(lio_descriptors *files)
 {
     if (files == NULL)
         return;
+    delist(files);
     for (size_t i = 0; i < files->count; i++)
         if (files->files[i].fd >= 0)
             (void)close(files->files[i].fd);
@@ -242,31 +321,4 @@ void lio_descriptors_close(lio_descriptors *files)
     (void)pthread_mutex_destroy(&files->lock);
     free(files->names);
     free(files);
-}
-
-void lio_descriptors_hold(lio_descriptors *files)
-{
-    (void)pthread_mutex_lock(&files->lock);
-}
-
-void lio_descriptors_release(lio_descriptors *files)
-{
-    (void)pthread_mutex_unlock(&files->lock);
-}
-
-/* The threads that had descriptors, waited or were opening one are the parent's. */
-void lio_descriptors_forked(lio_descriptors *files)
-{
-    ready_lock(files);
-    files->open = 0;
-    files->files[ends(files)].newer = files->files[ends(files)].older = ends(files);
-    for (size_t i = 1; i < files->count; i++) {
-        named_file *file = &files->files[i];
-        file->takers = 0;
-        file->fd = file->fd == OPENING ? CLOSED : file->fd;
-        if (file->fd >= 0) {
-            files->open++;
-            link_newest(files, i);
-        }
-    }
 }

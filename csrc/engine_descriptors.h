@@ -8,6 +8,9 @@
  *
  * A file is opened by its name again and again. Another file of that name is refused.
  *
+ * A fork waits until nobody is taking or giving, so a child finds all as it was, and nobody who has
+ * a descriptor.
+ *
  * Private to the engine.
  */
 #ifndef LIO_ENGINE_DESCRIPTORS_H
@@ -50,12 +53,8 @@ void lio_descriptors_advise(lio_descriptors *files, int advice);
 /* The descriptor of the first file. */
 int lio_descriptors_first(const lio_descriptors *files);
 
-/* Nobody takes or gives meanwhile: around a fork, say, by the thread that forks. May be held several
- * times. */
-void lio_descriptors_hold(lio_descriptors *files);
-void lio_descriptors_release(lio_descriptors *files);
-
-/* In a child: nobody has a descriptor, and nobody holds. */
-void lio_descriptors_forked(lio_descriptors *files);
+/* Nobody takes or gives in between. */
+void lio_descriptors_lock(lio_descriptors *files);
+void lio_descriptors_unlock(lio_descriptors *files);
 
 #endif

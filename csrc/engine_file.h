@@ -50,9 +50,6 @@ typedef struct {
     const char *(*map_cached)(lio_source *source, uint64_t bytes_max);
 } lio_page_cache;
 
-/* Before a fork, after it, and in the child. */
-typedef enum { LIO_FORK_HOLD, LIO_FORK_RELEASE, LIO_FORK_CHILD } lio_fork_step;
-
 typedef struct {
     const char *name;
     uint32_t alignment; /* of offsets, lengths and memory, in bytes; a power of two */
@@ -86,8 +83,6 @@ typedef struct {
     void (*expect_random)(lio_source *source);
     /* Counts one owner more of the source, each of whom closes it. NULL: it has one. */
     lio_source *(*share)(lio_source *source);
-    /* See lio_engine_hold. NULL: a fork needs nothing. */
-    void (*at_fork)(lio_source *source, lio_fork_step step);
 } lio_file_kind;
 
 /* An open file. Its owner closes it by file.kind->close(file.source). */

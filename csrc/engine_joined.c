@@ -189,14 +189,14 @@ static bool tells(int fd)
 /* Maps a file, once: nobody's bytes go away under a copy. */
 static bool map_file(lio_source *source, lio_mapped_file *file, int fd, uint8_t *map)
 {
-    lio_descriptors_hold(source->files);
+    lio_descriptors_lock(source->files);
     if (!atomic_load_explicit(&file->is_mapped, memory_order_acquire) &&
         mmap(map + file->place, (size_t)file->size, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) !=
             MAP_FAILED) {
         source->is_untold |= !tells(fd);
         atomic_store_explicit(&file->is_mapped, true, memory_order_release);
     }
-    lio_descriptors_release(source->files);
+    lio_descriptors_unlock(source->files);
     return atomic_load_explicit(&file->is_mapped, memory_order_acquire);
 }
 
@@ -415,21 +415,6 @@ static uint64_t source_device(const lio_source *source)
     return (uint64_t)source->known.storage.device_major << 32 | source->known.storage.device_minor;
 }
 
-static void at_fork(lio_source *source, lio_fork_step step)
-{
-    switch (step) {
-    case LIO_FORK_HOLD:
-        lio_descriptors_hold(source->files);
-        break;
-    case LIO_FORK_RELEASE:
-        lio_descriptors_release(source->files);
-        break;
-    case LIO_FORK_CHILD:
-        lio_descriptors_forked(source->files);
-        break;
-    }
-}
-
 static const lio_page_cache page_cache = {
     .try_read = try_read,
     .holds = holds,
@@ -453,7 +438,6 @@ static const lio_file_kind joined = {
     .cached = cached_bytes,
     .expect_random = expect_random,
     .share = source_share,
-    .at_fork = at_fork,
 };
 
 /* Each part lies behind the one before, and has its meta page. */

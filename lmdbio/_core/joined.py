@@ -13,7 +13,6 @@ from lmdbio import errors
 from lmdbio._core._lmdbio import ffi, lib
 from lmdbio._core.engine import Engine
 from lmdbio._core.status import Status, pointer_to
-from lmdbio.system import fork
 
 #: Structured dtype of ``lio_part``.
 PART = np.dtype(
@@ -59,12 +58,7 @@ class JoinedEngine(Engine):
                 status.error,
             )
         )
-        self._open(out[0], status)
-
-    def _open(self, pointer: Any, status: Status) -> None:
-        self._forked: Any = None
-        self._adopt(pointer, status)
-        fork.register(self)
+        self._adopt(out[0], status)
 
     def _name(self, paths: Sequence[str], parts: npt.NDArray[Any], depth: int) -> None:
         if any("\0" in path for path in paths):
@@ -107,20 +101,5 @@ class JoinedEngine(Engine):
         other._name(self._paths, self._parts, depth)
         status, out = other.told(), ffi.new("lio_engine **")
         status.check(lib.lio_engine_open_again(self.pointer, depth, out, status.error))
-        other._open(out[0], status)
+        other._adopt(out[0], status)
         return other
-
-    def _before_fork(self) -> None:
-        self._forked = self._pointer  # another thread may close it meanwhile
-        if self._forked is not None:
-            lib.lio_engine_hold(self._forked)
-
-    def _after_fork_in_parent(self) -> None:
-        held, self._forked = self._forked, None
-        if held is not None:
-            lib.lio_engine_release(held)
-
-    def _after_fork(self) -> None:
-        held, self._forked = self._forked, None
-        if held is not None:
-            lib.lio_engine_forked(held)

@@ -161,6 +161,11 @@ def opening_sink(target: Path, *, is_tar: bool, force: bool, mtime_s: int) -> It
     if os.path.lexists(target) and not force:
         raise _exists(target)
     with Draft(target, "the archive") as draft:
-        with tarfile.open(draft.path, "w", format=tarfile.PAX_FORMAT) as archive:
-            yield TarSink(archive, mtime_s)
+        try:
+            with tarfile.open(draft.path, "w", format=tarfile.PAX_FORMAT) as archive:
+                yield TarSink(archive, mtime_s)
+        except OSError as error:
+            if error.filename is not None:  # of the data, which cannot be read
+                raise
+            raise unwritable(error, target, "the archive") from error
         draft.publish(overwrite=force)

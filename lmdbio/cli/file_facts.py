@@ -1,4 +1,4 @@
-"""What ``info`` and ``doctor`` tell of a data file and of its provenance file."""
+"""The facts that ``info`` and ``doctor`` tell of a data file and of its provenance file."""
 
 from __future__ import annotations
 

@@ -65,12 +65,16 @@ def tell_set(
 def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     """Return all facts, of each file and of all together."""
     each: list[dict[str, Any]] = []
-    with bar(f"info of {len(files):,} files") as progress, touching(files):
+    with (
+        bar(f"info of {len(files):,} files") as progress,
+        touching([os.fspath(file) for file in files]) as looked,
+    ):
         for number, file in enumerate(files):
             try:
                 each.append(_file_facts(file, sidecar))
             except EXPECTED as error:
                 each.append({"data": file, "error": one_line(error)})
+            looked()
             progress(number + 1, len(files), "files")
     good = [one for one in each if "error" not in one]
     found: dict[str, Any] = {

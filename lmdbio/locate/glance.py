@@ -136,7 +136,8 @@ class Glance:
             IndexError: there are not so many.
         """
         with self._cursor() as cursor:
-            skipped = _core.skip_records(cursor, number) if number else 0
+            wanted = min(number, self.db.entries)  # which C can count
+            skipped = _core.skip_records(cursor, wanted) if number else 0
             if skipped < number or not self._move(cursor, Move.NEXT if number else Move.FIRST):
                 raise IndexError(f"{self.path}: record {number} of {self.db.entries}")
             return self._seen(cursor)

@@ -40,15 +40,15 @@ def join_indexes(
     paths: Sequence[str],
     open_index: Callable[[str], RecordIndex],
     db: bytes | None,
-    touched: Sequence[str | os.PathLike[str]],
+    beside: Callable[[str], str | os.PathLike[str]] | None,
 ) -> RecordIndex:
     """Open several files as one.
 
     Args:
         paths: of the data files.
-        touched: files that are opened, in this order.
         open_index: opens one of them.
         db: a named database that each has, None for the main one.
+        beside: names the provenance file that is opened with each.
 
     Raises:
         OSError, Error, LookupError: one of them cannot be opened, or its tree not be read.
@@ -59,7 +59,7 @@ def join_indexes(
     ways: set[str] = set()
     reason = ""
     layouts = _Layouts()
-    for index in _opened(paths, open_index, touched):
+    for index in _opened(paths, open_index, beside):
         with index:
             layouts.add(index)
             table = index.run(0, index.count).copy()
@@ -94,12 +94,14 @@ def join_indexes(
 def _opened(
     paths: Sequence[str],
     open_index: Callable[[str], RecordIndex],
-    touched: Sequence[str | os.PathLike[str]],
+    beside: Callable[[str], str | os.PathLike[str]] | None,
 ) -> Iterator[RecordIndex]:
     """Open files in order, each when it is asked for; on servers the next ones meanwhile."""
     if not is_url(paths[0]):
-        with touching(touched):
-            yield from map(open_index, paths)
+        with touching(paths, beside) as opened:
+            for path in paths:
+                yield open_index(path)
+                opened()
         return
     with ThreadPoolExecutor(OPENING_MAX, "lmdbio opening") as threads:
         begun: deque[Future[RecordIndex]] = deque()
@@ -160,17 +162,17 @@ class JoinedKeys:
     Threads may share it.
 
     Args:
-        files: in the states in which their records are read.
+        survey: of the files, with the number of records of each.
         open_index: opens one.
         columns: records of a sample.
     """
 
     def __init__(
-        self, files: Survey, open_index: Callable[[str], RecordIndex], columns: int = 1
+        self, survey: Survey, open_index: Callable[[str], RecordIndex], columns: int = 1
     ) -> None:
-        self._files, self._paths, self._open = files, files.paths, open_index
+        self._survey, self._paths, self._open = survey, survey.paths, open_index
         # Of each file, the number of its first record, and the count of all.
-        self._firsts: I64 = np.cumsum([0, *files.counts])
+        self._firsts: I64 = np.cumsum([0, *survey.counts])
         self._columns = columns
         self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
         self._lock = threading.RLock()
@@ -212,19 +214,20 @@ class JoinedKeys:
         """Lend one of the files, open, to one thread.
 
         Raises:
-            OSError, Error: it cannot be opened, or is in another state by now.
+            OSError, Error: it cannot be opened, or has moved on.
         """
         with self._lock:
-            found = self._opened.pop(file, None) or self._open_again(file)
+            found = self._opened.pop(file, None) or self._again(file)
             self._opened[file] = found
             yield found
             while len(self._opened) > KEYED_FILES_MAX:
                 self._opened.popitem(last=False)[1].close()
 
-    def _open_again(self, file: int) -> RecordIndex:
+    def _again(self, file: int) -> RecordIndex:
+        """Open a file in the state that it had when all were opened."""
         found = self._open(self._paths[file])
         try:
-            self._files.refuse_other(file, found)
+            self._survey.refuse_other(file, found)
         except BaseException:
             found.close()
             raise

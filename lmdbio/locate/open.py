@@ -115,13 +115,8 @@ def open_record_index(
         )
     from lmdbio.locate.joined import join_indexes  # others begin sooner without it
 
-    touched: list[str | os.PathLike[str]] = []
-    for file in files:
-        touched.append(file)
-        touched += [find_sidecar(file, provenance)] * (locate != "scan")
-    return join_indexes(
-        files, lambda data: _open_one(data, name, provenance, **how), name, touched
-    )
+    beside = None if locate == "scan" else partial(find_sidecar, provenance=provenance)
+    return join_indexes(files, lambda data: _open_one(data, name, provenance, **how), name, beside)
 
 
 def _open_one(

@@ -24,9 +24,9 @@ from lmdbio.system.file_identity import FileIdentity
 
 __all__ = ["FILES_OPEN_MAX", "Survey", "open_database", "survey"]
 
-#: Files that are open at a time, besides the first one: more than there are requests in flight,
-#: and at most a part of the descriptors that a process may have, which needs others as well.
-FILES_OPEN_MAX, DESCRIPTORS_PART = 128, 4
+#: Files that are open at a time, besides the first one, at most; and one in so many of the
+#: descriptors that the process may have, for it has other uses of them, and other data sets.
+FILES_OPEN_MAX, LIMIT_SHARE = 64, 8
 #: Requests in flight, of the engine that reads samples.
 DEPTH = 32
 
@@ -69,20 +69,22 @@ class Survey:
         self.used_bytes += -(-size // _core.PART_ALIGNMENT) * _core.PART_ALIGNMENT
         return base
 
-    def refuse_other(self, number: int, file: OpenDatabase) -> None:
-        """Refuse a file that was opened again, in another state than it was added in.
+    def refuse_other(self, number: int, file: OpenDatabase | OpenFile) -> None:
+        """Refuse a file that was opened again, if it is another one or in another state.
 
         Raises:
-            Error: it was written to, or replaced.
+            Error: it is.
         """
-        part, identity, meta = self._parts[number], file.pages.identity(), file.meta
+        known, identity = self._parts[number], file.pages.identity()
         assert identity is not None
-        known = tuple(int(part[name]) for name in ("device", "inode", "txnid", "mark"))
-        if known != (identity.dev, identity.ino, meta.txnid, meta.mark):
-            raise Error(
-                f"{file.path}: was written to since it was opened, or replaced: it is transaction "
-                f"{meta.txnid} now, and was {known[2]}"
-            )
+        then, now = int(known["txnid"]), file.meta.txnid
+        if (known["device"], known["inode"]) != (identity.dev, identity.ino):
+            why = "another file has taken its place since it was opened"
+        elif (then, known["mark"]) != (now, file.meta.mark):
+            why = f"was written to since it was opened (transaction {then} then, {now} now)"
+        else:
+            return
+        raise Error(f"{file.pages.path}: {why}; open it again")
 
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, and the record's number in it."""
@@ -102,11 +104,7 @@ class Survey:
 
             bases, sizes = self._parts["base"].tolist(), self._parts["size"].tolist()
             return _core.Engine.remote(JoinedFile(self._elsewhere, bases, sizes), DEPTH)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        open_max = FILES_OPEN_MAX
-        if limit != resource.RLIM_INFINITY:
-            open_max = max(1, min(open_max, limit // DESCRIPTORS_PART))
-        return _core.JoinedEngine(self.paths, self._parts, open_max, DEPTH)
+        return _core.JoinedEngine(self.paths, self._parts, files_open_max(), DEPTH)
 
     @property
     def txnid(self) -> int:
@@ -125,6 +123,14 @@ class Survey:
         return replace(FileIdentity.joined(self._identities), size=self.used_bytes)
 
 
+def files_open_max() -> int:
+    """Return how many files of a data set may be open at a time (``ulimit -n``)."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY:
+        return FILES_OPEN_MAX
+    return max(1, min(FILES_OPEN_MAX, limit // LIMIT_SHARE))
+
+
 def survey(paths: Sequence[str], db: bytes | None) -> Survey:
     """Look at the states of several files, without walking their trees.
 
@@ -132,11 +138,12 @@ def survey(paths: Sequence[str], db: bytes | None) -> Survey:
         OSError, Error, LookupError: as ``open_record_index``, for one of them.
     """
     found = Survey(paths)
-    with touching(paths):
+    with touching(paths) as opened:
         for path in paths:
             with opening(path, db, "pread") as file:
                 found.add(file, file.database.entries)
                 file.pages.close()
+            opened()
     return found
 
 

@@ -153,8 +153,9 @@ def test_an_archive_is_the_same_each_time_and_whole_or_not_there(
     call("export", images, "--tar", second)
     assert first.read_bytes() == second.read_bytes()
     monkeypatch.setattr(export_sinks._Pieces, "read", _fail)
-    with pytest.raises(OSError, match="failed"):
+    with pytest.raises(OSError, match="cannot write the archive") as caught:
         call("export", images, tmp_path / "3.tar")
+    assert caught.value.filename == str(tmp_path / "3.tar")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["1.tar", "2", "images_lmdb"]
 
 

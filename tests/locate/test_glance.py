@@ -50,8 +50,9 @@ def test_every_record_of_every_shape_is_come_by(
                 assert (seen.key, value_of(one, seen)) == expected[number]
                 keyed = [value_of(one, seen) for seen in one.find(seen.key)]
                 assert keyed == [data for key, data in expected if key == seen.key]
-            with pytest.raises(IndexError, match=str(path)):
-                one.at(len(expected))
+            for beyond in (len(expected), 1 << 64):
+                with pytest.raises(IndexError, match=str(path)):
+                    one.at(beyond)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import os
 import pickle
+import resource
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -18,7 +21,7 @@ import lmdbio
 from lmdbio import Records
 from lmdbio.convert.convert import convert
 from lmdbio.records.records import open_records
-from tests.support import databases
+from tests.support import ROOT, databases
 
 COUNTS = (40, 0, 7, 300)
 
@@ -114,6 +117,37 @@ def test_a_child_process_reads_it(paths: list[Path], values: list[bytes]) -> Non
                 0 if [bytes(v) for v in joined.read([50, 1])] == [values[50], values[1]] else 1
             )
         assert os.waitpid(child, 0)[1] == 0
+
+
+FORKING = """
+import os, random, sys, threading
+from lmdbio import Records
+
+sets, ends = [Records(sys.argv[1:], readahead=False) for _ in range(3)], threading.Event()
+count = len(sets[0])
+
+def read():
+    while not ends.is_set():
+        random.choice(sets)[random.randrange(count)]
+
+sys.setswitchinterval(1e-6)
+threads = [threading.Thread(target=read) for _ in range(3)]
+for thread in threads:
+    thread.start()
+for _ in range(150):
+    child = os.fork()
+    if not child:
+        os._exit(0 if len(sets[0].read(range(count))) == count else 1)
+    assert os.waitpid(child, 0)[1] == 0
+ends.set()
+for thread in threads:
+    thread.join()
+"""
+
+
+def test_forks_and_threads_that_read_do_not_wait_for_one_another(paths: list[Path]) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKING, *map(str, paths)]
+    subprocess.run(command, check=True, timeout=60, cwd=ROOT)
 
 
 def test_nothing_stays_open_when_one_cannot_be(paths: list[Path], tmp_path: Path) -> None:
@@ -249,8 +283,52 @@ def test_keys_are_those_of_the_state_that_is_read_or_an_error(tmp_path: Path) ->
         copy = tmp_path / "copy"
         copy.write_bytes((made[9] / "data.mdb").read_bytes())
         copy.replace(made[9] / "data.mdb")
-        with pytest.raises(lmdbio.Error, match=r"/9/data\.mdb: was written to .* or replaced"):
+        with pytest.raises(lmdbio.Error, match=r"/9/data\.mdb: another file has taken its place"):
             joined.key(46)
+
+
+@pytest.mark.parametrize("is_replaced", [False, True], ids=["committed", "replaced"])
+def test_keys_of_another_state_are_an_error_that_names_the_file(
+    tmp_path: Path, *, is_replaced: bool
+) -> None:
+    for name in "ab":
+        with databases.open_writable(tmp_path / name, 1) as env:
+            databases.write(env, [(b"%s%d" % (name.encode(), i), b"value") for i in range(9)])
+    with Records([tmp_path / "a", tmp_path / "b"]) as joined:
+        changed = tmp_path / ("b.new" if is_replaced else "b")
+        with databases.open_writable(changed, 1) as env:
+            databases.write(env, [(b"a!", b"moves each key of its file on")])
+        if is_replaced:
+            (changed / "data.mdb").replace(tmp_path / "b" / "data.mdb")
+        told = f"{tmp_path / 'b'}.*since it was opened"
+        for ask in (
+            lambda: joined.key(9),
+            lambda: joined.index_of(b"b3"),
+            lambda: joined.groups[9],
+        ):
+            with pytest.raises(lmdbio.Error, match=told):
+                ask()
+        assert joined.key(8) == b"a8"
+
+
+def test_a_data_set_of_many_files_leaves_descriptors_to_the_program(tmp_path: Path) -> None:
+    made = []
+    for number in range(60):
+        made.append(tmp_path / f"{number}")
+        with databases.open_writable(made[-1], 1) as env:
+            databases.write(env, [(b"%d" % number, b"value")])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before + 40, hard))
+    try:
+        with Records(made) as joined, Records(made) as other:
+            for records in joined, other:
+                assert records.read(range(60))[59] == b"value"
+                assert records.key(30) == b"30"
+            held = len(list(Path("/proc/self/fd").iterdir())) - before
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert held < 40
 
 
 def test_what_is_open_is_taken_as_it_is(paths: list[Path]) -> None:
