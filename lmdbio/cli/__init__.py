@@ -82,7 +82,8 @@ def cli() -> None:
     """Reads LMDB data sets at the storage's own speed.
 
     \b
-    A data set is an LMDB environment: a folder with data.mdb, or a single file.
+    A data set is an LMDB environment: a folder with data.mdb, or a single file; or many of them: a
+    folder or a quoted pattern.
         lmdbio convert train_lmdb     find every record once; writes train_lmdb/data.mdb.prov
         lmdbio compact train_lmdb copy_lmdb     a copy without free pages, in order; converted
         lmdbio info train_lmdb        what is in it, and whether the provenance file is good
