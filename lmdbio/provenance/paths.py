@@ -158,10 +158,26 @@ def _matching(pattern: str | os.PathLike[str]) -> list[Path]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Return the data files below a folder that is no environment itself, sorted."""
-    found = [one for suffix in SUFFIXES for one in folder.glob(f"*{suffix}") if one.is_file()]
-    for place, _, files in os.walk(folder):
-        found += [Path(place) / "data.mdb"] if "data.mdb" in files else []
+    """Return the data files below a folder that is no environment itself, sorted.
+
+    Links lead to data as folders do, and to a folder that was seen once.
+
+    Raises:
+        FileNotFoundError: the link of one leads nowhere.
+    """
+    found = [one for suffix in SUFFIXES for one in folder.glob(f"*{suffix}") if not one.is_dir()]
+    seen: set[tuple[int, int]] = set()
+    for place, folders, files in os.walk(folder, followlinks=True):
+        status = Path(place).stat()
+        if (status.st_dev, status.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        folders.sort()
+        found += [Path(place) / DATA] if DATA in files else []
+    for one in found:
+        if not one.exists():
+            raise FileNotFoundError(errno.ENOENT, "a link to a file that is not there", str(one))
     return sorted(found, key=_natural)
 
 

@@ -230,6 +230,26 @@ def test_folders_and_patterns_name_several_files(tmp_path: Path) -> None:
         Records(tmp_path / "empty")
 
 
+def test_links_in_a_folder_are_followed_and_none_is_left_out(tmp_path: Path) -> None:
+    for name in ("elsewhere/one.lmdb", "elsewhere/folder/data.mdb", "s/two.lmdb"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        single = path.name != "data.mdb"
+        with databases.open_writable(path if single else path.parent, 1, subdir=not single) as env:
+            databases.write(env, [(b"key", name.encode())])
+    (tmp_path / "s" / "one.lmdb").symlink_to(tmp_path / "elsewhere" / "one.lmdb")
+    (tmp_path / "s" / "far").symlink_to(tmp_path / "elsewhere" / "folder")
+    (tmp_path / "s" / "again").symlink_to(tmp_path / "s")
+    assert sorted(Records(tmp_path / "s")) == [
+        b"elsewhere/folder/data.mdb",
+        b"elsewhere/one.lmdb",
+        b"s/two.lmdb",
+    ]
+    (tmp_path / "elsewhere" / "one.lmdb").unlink()
+    with pytest.raises(FileNotFoundError, match="a link to a file that is not there"):
+        Records(tmp_path / "s")
+
+
 @pytest.mark.parametrize(
     ("source", "error", "told"),
     [([], ValueError, "empty list"), (b"path", TypeError, "path or a list"),
