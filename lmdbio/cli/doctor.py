@@ -102,9 +102,10 @@ def of_all(found: Diagnosis, facts: Facts, paths: Sequence[Path]) -> Diagnosis:
         "files", severity, f"The largest is looked into. Provenance files {held.reason}."
     )
     found = replace(found, findings=(first, *found.findings))
-    if found.command != f"lmdbio convert {shlex.quote(facts.path)}":
-        return found
-    return replace(found, command=f"lmdbio convert {shlex.join(map(str, paths))}")
+    for verb in ("convert", "verify"):  # are of all files, not of the largest
+        if found.command == f"lmdbio {verb} {shlex.quote(facts.path)}":
+            return replace(found, command=f"lmdbio {verb} {shlex.join(map(str, paths))}")
+    return found
 
 
 def told(found: Diagnosis) -> dict[str, object]:

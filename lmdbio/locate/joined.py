@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 
 from lmdbio import _core
-from lmdbio.errors import IncompatibleError
+from lmdbio.errors import Error, IncompatibleError
 from lmdbio.locate.key_index import Ranges
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.survey import Survey
 from lmdbio.locate.touched import touching
-from lmdbio.remote import is_url
+from lmdbio.remote import is_url, shown
 from lmdbio.system import fork
 
 __all__ = ["join_indexes"]
@@ -176,6 +176,7 @@ class JoinedKeys:
         self._columns = columns
         self._opened: OrderedDict[int, RecordIndex] = OrderedDict()
         self._lock = threading.RLock()
+        self._is_closed = False
         fork.register(self)
 
     def _after_fork(self) -> None:
@@ -225,6 +226,8 @@ class JoinedKeys:
 
     def _again(self, file: int) -> RecordIndex:
         """Open a file in the state that it had when all were opened."""
+        if self._is_closed:
+            raise Error(f"{shown(self._paths[file])}: was closed before it was read")
         found = self._open(self._paths[file])
         try:
             self._survey.refuse_other(file, found)
@@ -236,6 +239,7 @@ class JoinedKeys:
     def close(self) -> None:
         """Close all. May be called twice."""
         with self._lock:
+            self._is_closed = True
             while self._opened:
                 self._opened.popitem()[1].close()
 

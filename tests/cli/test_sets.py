@@ -215,6 +215,7 @@ def test_the_doctor_looks_into_the_largest_and_at_all_provenance_files(
     spoil(files[1])
     found = answer("doctor", *files)
     assert any(files[1] in one["text"] for one in found["findings"])
+    assert found["command"] == f"lmdbio verify {' '.join(files)}"
 
 
 @pytest.mark.parametrize("command", [("compact", "{}", "copy"), ("pull", "{}", "copy")])

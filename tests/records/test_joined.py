@@ -161,8 +161,9 @@ def test_what_was_closed_says_so(paths: list[Path]) -> None:
     joined = Records(paths)
     joined.close()
     joined.close()
-    with pytest.raises(lmdbio.Error, match="closed"):
-        joined.read([0])
+    for ask in (lambda: joined.read([0]), lambda: joined.key(0), lambda: joined.index_of(b"key")):
+        with pytest.raises(lmdbio.Error, match="closed"):
+            ask()
 
 
 def test_each_record_is_of_a_file(paths: list[Path]) -> None:
