@@ -33,8 +33,9 @@ _KINDS = {
     410: errno.ENOENT,
     451: errno.EACCES,
 }
-_RANGE = re.compile(r"bytes\s+(\d+)-(\d+)/(\d+)\s*\Z", re.IGNORECASE)
-_NO_RANGE = re.compile(r"bytes\s+\*/(\d+)\s*\Z", re.IGNORECASE)
+#: No file has as many bytes as 19 digits say.
+_RANGE = re.compile(r"bytes\s+(\d{1,18})-(\d{1,18})/(\d{1,18})\s*\Z", re.IGNORECASE | re.ASCII)
+_NO_RANGE = re.compile(r"bytes\s+\*/(\d{1,18})\s*\Z", re.IGNORECASE | re.ASCII)
 
 
 #: The headers of an answer, under names in lower case.
@@ -109,6 +110,9 @@ def judge_range(
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise OSError(errno.EIO, f"the server sends it in another form ({encoding})")
+    coding = headers.get("transfer-encoding", "").strip().lower()
+    if coding not in ("chunked", "identity", ""):  # http.client takes another one for the bytes
+        raise OSError(errno.EIO, f"the server sends it in another form ({coding})")
     etag, modified = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
     told = headers.get("content-range", "").strip()
     if status == 416:
