@@ -29,6 +29,7 @@ from lmdbio.locate.survey import open_database
 from lmdbio.machine import storage
 from lmdbio.provenance import in_words
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.remote import shown
 
 __all__ = ["library_facts", "library_line", "tell_set"]
 
@@ -68,7 +69,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
             try:
                 each.append(_file_facts(file, sidecar))
             except EXPECTED as error:
-                each.append({"data": file, "error": one_line(error)})
+                each.append({"data": shown(file), "error": one_line(error)})
             progress(number + 1, len(files), "files")
     good = [one for one in each if "error" not in one]
     found: dict[str, Any] = {
