@@ -12,12 +12,13 @@ Uses ``errors``, ``_core``, ``remote`` and ``system``.
 from lmdbio.cache.cache_file import CacheFile
 from lmdbio.cache.claim import claim, room_on_disk, state_of
 from lmdbio.cache.folder import Entry, clear, find, verify
-from lmdbio.cache.source import SourceState
+from lmdbio.cache.source import SourceState, named
 
 __all__ = [
     "CacheFile",
     "Entry",
     "SourceState",
+    "named",
     "claim",
     "clear",
     "find",

@@ -16,6 +16,7 @@ from typing import Protocol
 from lmdbio.cache.cache_file import NUMBERS_MAX, CacheFile
 from lmdbio.cache.source import SourceState
 from lmdbio.errors import Error
+from lmdbio.remote import shown
 from lmdbio.system.file_identity import FileIdentity
 from lmdbio.system.log import WARNING, tell
 
@@ -33,8 +34,8 @@ class Opened(Protocol):
     """An open data set (``locate.open_database.OpenDatabase``)."""
 
     @property
-    def paths(self) -> Sequence[str]:
-        """The data file, or several."""
+    def locations(self) -> Sequence[str]:
+        """By what the data file, or several, are opened again."""
 
     @property
     def identity(self) -> FileIdentity:
@@ -54,9 +55,9 @@ def state_of(opened: Opened) -> SourceState:
         Error: it was written to since.
         OSError: it cannot be read.
     """
-    state = SourceState.of(opened.paths, opened.identity, opened.metas())
+    state = SourceState.of(opened.locations, opened.identity, opened.metas())
     if not opened.is_newest():
-        raise Error(f"{opened.paths[0]}: was written to while it was opened")
+        raise Error(f"{shown(opened.locations[0])}: was written to while it was opened")
     return state
 
 

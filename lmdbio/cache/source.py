@@ -7,16 +7,32 @@ copy; then the cache file is filled anew.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmdbio.remote import is_url
+from lmdbio.remote import is_url, lasting, redacted
 from lmdbio.system.file_identity import FileIdentity
 
-__all__ = ["SourceState"]
+__all__ = ["SourceState", "named"]
+
+
+def named(paths: Sequence[str]) -> str:
+    """Return how a cache file names its data file, or several, without what is secret in URLs.
+
+    ETags tell the states of one URL apart, not two URLs, so each of them counts, and all of its
+    query but for signatures, by a hash.
+    """
+    if not is_url(paths[0]):
+        return os.path.realpath(paths[0])
+    told = [lasting(path) for path in paths]
+    name = redacted(paths[0]).partition("?")[0]
+    if told == [name]:
+        return name
+    return f"{name}?{hashlib.blake2b(repr(told).encode(), digest_size=8).hexdigest()}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +40,7 @@ class SourceState:
     """A data file in one state, or several that are read as one.
 
     Attributes:
-        path: absolute, links resolved; of the first of several; or a URL.
+        path: absolute, links resolved; of the first of several; or of ``named``.
         ino, size, mtime_ns, ctime_ns: of its status; of several, or on a server, of the identity.
         meta: crc32 of both meta pages.
         files: that are read as one.
@@ -43,13 +59,12 @@ class SourceState:
         """Return the state of an open data file, or of several.
 
         Args:
-            paths: of them; of a URL, a query, which may be a signature, is left out.
+            paths: of them, or URLs.
             identity: of all.
             metas: the meta pages, or bytes that stand for those of all.
         """
-        first = paths[0]
         return cls(
-            first.partition("?")[0] if is_url(first) else os.path.realpath(first),
+            named(paths),
             identity.ino,
             identity.size or 0,
             identity.mtime_ns,

@@ -9,9 +9,8 @@ from typing import Any
 
 import click
 
-from lmdbio.cache import Entry, clear, find, verify
+from lmdbio.cache import Entry, clear, find, named, verify
 from lmdbio.cli.output import PATH, bar, plural, print_facts, print_json, size
-from lmdbio.remote import is_url, shown
 
 __all__ = ["cache", "cache_facts", "cache_status"]
 
@@ -153,7 +152,7 @@ def cache_status(folder: Path, data: str) -> list[Entry]:
     Raises:
         OSError: the folder cannot be read.
     """
-    path = shown(data).partition("?")[0] if is_url(data) else str(Path(data).resolve())
+    path = named([data])
     return [entry for entry in find(folder) if entry.source == path]
 
 

@@ -17,6 +17,7 @@ from lmdbio.provenance import Provenance, freshness
 from lmdbio.provenance.keys import describe
 from lmdbio.provenance.writer_model import capacities
 from lmdbio.pylmdb.find import lmdb
+from lmdbio.remote import shown
 
 __all__ = ["cut_reason", "list_databases", "sidecar_status"]
 
@@ -85,7 +86,7 @@ def history_facts(history: _core.History | None) -> dict[str, Any] | None:
 
 def sidecar_status(engine: Engine, meta: Meta, path: Path | str) -> dict[str, Any]:
     """Whether a reader would use the provenance file at ``path``; hashes nothing."""
-    found: dict[str, Any] = {"path": path, "status": "absent", "reason": "no such file"}
+    found: dict[str, Any] = {"path": shown(path), "status": "absent", "reason": "no such file"}
     try:
         with Provenance.open(path) as opened:
             found["bytes"] = opened.size

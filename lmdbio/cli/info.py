@@ -33,6 +33,7 @@ from lmdbio.cli.output import (
     titled,
 )
 from lmdbio.machine import storage
+from lmdbio.remote import shown
 
 PAGE_KINDS = ("branch", "leaf", "overflow")
 #: Persistent flags of a database (enum lio_db_flag), by LMDB's names.
@@ -84,7 +85,7 @@ def info(
     with _core.open_data(data) as engine:
         meta = _core.read_meta(engine)
         found = {
-            "data": data,
+            "data": shown(data),
             "file_bytes": engine.size(),
             "cut": cut_reason(engine, meta),
             "meta": meta,

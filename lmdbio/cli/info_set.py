@@ -30,7 +30,7 @@ from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
 from lmdbio.provenance import in_words
 from lmdbio.pylmdb.find import lmdb
-from lmdbio.remote import is_url
+from lmdbio.remote import is_url, shown
 
 __all__ = ["library_facts", "library_line", "tell_set"]
 
@@ -65,6 +65,7 @@ def tell_set(
 def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
     """Return all facts, of each file and of all together."""
     each: list[dict[str, Any]] = []
+    sound: list[str] = []
     with (
         bar(f"info of {len(files):,} files") as progress,
         touching([os.fspath(file) for file in files]) as looked,
@@ -72,13 +73,14 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
         for number, file in enumerate(files):
             try:
                 each.append(_file_facts(file, sidecar))
+                sound.append(os.fspath(file))
             except EXPECTED as error:
-                each.append({"data": file, "error": one_line(error)})
+                each.append({"data": shown(file), "error": one_line(error)})
             looked()
             progress(number + 1, len(files), "files")
     good = [one for one in each if "error" not in one]
     found: dict[str, Any] = {
-        "data": in_words(list(map(str, files))),
+        "data": in_words([shown(file) for file in files]),
         "files": each,
         "failed": len(each) - len(good),
         "records": sum(one["records"] for one in good),
@@ -86,7 +88,7 @@ def _look(files: Sequence[Name], sidecar: Name | None) -> dict[str, Any]:
         "lmdb": library_facts(),
     }
     if good:
-        with open_database([str(one["data"]) for one in good]) as joined:
+        with open_database(sound) as joined:
             under = storage.look(joined.pages, thorough=True)
         tuned = calibration_status(under)
         found |= {
@@ -105,7 +107,7 @@ def _file_facts(file: Name, sidecar: Name | None) -> dict[str, Any]:
         meta = _core.read_meta(engine)
         databases = list_databases(engine, meta, LEAVES_MAX)
         return {
-            "data": data,
+            "data": shown(data),
             # An entry of the main database that stands for a named one is no record.
             "records": sum(one["entries"] for one in databases) - len(databases) + 1,
             "file_bytes": engine.size(),

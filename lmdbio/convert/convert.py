@@ -54,6 +54,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.put_order import KeyLog
 from lmdbio.provenance.writer import Form, Made
+from lmdbio.remote import redacted
 from lmdbio.system.log import tell
 from lmdbio.system.publish import Draft
 
@@ -187,7 +188,7 @@ def _report(
     made = walk.writer.made
     forms = [row[4] for one in made for row in one.rows]
     return ConvertReport(
-        data=data,
+        data=redacted(data) if isinstance(data, str) else data,
         sidecar=target,
         databases=tuple(one.name for one in made),
         records=sum(one.records for one in made),

@@ -45,7 +45,7 @@ from lmdbio.provenance.freshness import (
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.leaves import LeafReader
 from lmdbio.provenance.values import DUPSORT, walk
-from lmdbio.remote import is_url
+from lmdbio.remote import is_url, redacted
 
 __all__ = ["VerifyReport", "verify"]
 
@@ -57,8 +57,8 @@ class VerifyReport:
     """Counts of what ``verify`` read and found sound.
 
     Attributes:
-        data: the data file.
-        sidecar: the provenance file, None when there is none.
+        data: the data file, for people.
+        sidecar: the provenance file, likewise; None: there is none.
         databases: names walked, None being the main database.
         duplicates: those of them whose keys may have many values.
         records, record_bytes: over all of them.
@@ -208,8 +208,8 @@ class _Verifier:
         """Sum up what was read and found sound."""
         counters = self._engine.counters()
         return VerifyReport(
-            data=data,
-            sidecar=sidecar,
+            data=redacted(data) if isinstance(data, str) else data,
+            sidecar=redacted(sidecar) if isinstance(sidecar, str) else sidecar,
             databases=tuple(self.names),
             duplicates=tuple(self.duplicates),
             records=self.records,

@@ -92,6 +92,11 @@ class OpenDatabase:
         """The data file, or those that are read as one."""
         return [self.path] if self.survey is None else self.survey.paths
 
+    @property
+    def locations(self) -> Sequence[str]:
+        """By what they are opened again: paths, or URLs, which may hold secrets."""
+        return [self._pages.location] if self.survey is None else self.survey.paths
+
     def file_of(self, index: int) -> tuple[str, int]:
         """Return the file that has a record, which is there, and the record's number in it."""
         if self.survey is None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from lmdbio.errors import ProvenanceError
-from lmdbio.remote import is_url, open_url
+from lmdbio.remote import is_url, open_url, redacted
 
 __all__ = ["Contents", "open_contents"]
 
@@ -83,7 +83,12 @@ class _Here:
 
 class _Elsewhere:
     def __init__(self, url: str) -> None:
-        self._file = open_url(url)
+        try:
+            self._file = open_url(url)
+        except (FileNotFoundError, PermissionError):
+            raise
+        except OSError as error:  # a page for people, for one, under the name of what is not there
+            raise ProvenanceError(f"{redacted(url)}: cannot be read: {error.strerror}") from error
         self.path: Path | str = self._file.name
         self.size: int = self._file.size
 

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import overload
 from urllib.parse import unquote, urlsplit
 
-from lmdbio.remote import absolute as from_root, is_url, lasting, redacted, scheme_of, with_suffix
+from lmdbio.remote import (
+    absolute as from_root,
+    is_url,
+    lasting,
+    redacted,
+    scheme_of,
+    shown,
+    with_suffix,
+)
 from lmdbio.system.log import tell
 
 __all__ = [
@@ -208,8 +216,8 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
 
 
 def in_words(paths: Sequence[str | os.PathLike[str]]) -> str:
-    """Return a short text for some paths."""
-    first, more = os.fspath(paths[0]), len(paths) - 1
+    """Return a short text for some paths, for people."""
+    first, more = shown(paths[0]), len(paths) - 1
     return f"{first} and {more} more" if more else first
 
 

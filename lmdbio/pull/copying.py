@@ -29,16 +29,19 @@ import numpy.typing as npt
 
 from lmdbio import _core
 from lmdbio.convert.verify import verify
-from lmdbio.errors import CorruptedError
+from lmdbio.errors import Error
 from lmdbio.provenance import find_data
 from lmdbio.provenance.paths import DATA, SUFFIX
 from lmdbio.remote import is_url, redacted, with_suffix
+from lmdbio.system.log import WARNING, tell
 from lmdbio.system.publish import unwritable
 
 __all__ = ["PullReport", "pull"]
 
 #: A piece is one request; so many are in flight, and in memory.
 PIECE_BYTES, DEPTH = 4 << 20, 16
+#: Both meta pages lie in so many bytes.
+METAS_BYTES = 128 << 10
 #: So often the pieces that have come are put to the disk, and noted.
 NOTE_SECONDS = 2.0
 WHAT = "the copy"
@@ -105,8 +108,9 @@ def pull(
         resumed = part.bytes_there
         _copy(engine, part, progress)
         try:
+            _refuse_change(engine, part)
             report = verify(part.path, progress=_verifying(progress))
-        except CorruptedError:
+        except Error:
             part.discard()
             raise
         part.publish()
@@ -176,6 +180,8 @@ class _Part:
             raise unwritable(error, goal, WHAT) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not _is_there(self.path, self._fd):  # published since by who had it locked
+                raise BlockingIOError
             pieces = -(-state.size // PIECE_BYTES)
             self.there: Flags = self._read_note(pieces)
             os.ftruncate(self._fd, state.size)
@@ -226,6 +232,10 @@ class _Part:
         except OSError as error:
             raise unwritable(error, self._goal, WHAT) from error
 
+    def read(self, length: int) -> bytes:
+        """Return its first bytes."""
+        return os.pread(self._fd, length, 0)
+
     def note(self) -> None:
         """Put to the disk what was written, and note it.
 
@@ -267,6 +277,14 @@ class _Part:
             os.close(self._fd)
 
 
+def _is_there(path: Path, fd: int) -> bool:
+    """Return whether a path still names an open file."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(fd))
+    except FileNotFoundError:
+        return False
+
+
 # --- copying ------------------------------------------------------------------------------
 
 
@@ -302,6 +320,18 @@ def _copy(engine: _core.Engine, part: _Part, progress: Progress | None) -> None:
     part.note()
 
 
+def _refuse_change(engine: _core.Engine, part: _Part) -> None:
+    """Hold the meta pages that were copied against those that are there now.
+
+    Nothing else tells of a change where the server does not hold each range against an ETag.
+    """
+    if engine.keeps_state:
+        return
+    length = min(METAS_BYTES, engine.size())
+    if part.read(length) != engine.read(0, length):
+        raise Error(f"{engine.path}: changed while it was copied; copy it again")
+
+
 def _begin(engine: _core.Engine, piece: int, size: int, memory: _core.Memory) -> _Flight:
     offset = piece * PIECE_BYTES
     length = min(PIECE_BYTES, size - offset)
@@ -310,14 +340,16 @@ def _begin(engine: _core.Engine, piece: int, size: int, memory: _core.Memory) ->
 
 
 def _copy_sidecar(source: str, goal: Path) -> Path | None:
-    """Copy the provenance file as well; None: there is none."""
+    """Copy the provenance file as well; None: there is none that can be read."""
     try:
-        engine = _core.open_data(with_suffix(source, SUFFIX))
+        with _core.open_data(with_suffix(source, SUFFIX)) as engine:
+            content = engine.read(0, engine.size())
     except (FileNotFoundError, PermissionError):
         return None
+    except (OSError, Error) as error:  # the data is there, and whole
+        tell(f"the provenance file is not copied: {error}", WARNING)
+        return None
     place = goal.with_name(goal.name + SUFFIX)
-    with engine:
-        content = engine.read(0, engine.size())
     draft = place.with_name(place.name + ".part")
     try:
         draft.write_bytes(content)

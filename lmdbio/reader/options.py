@@ -191,7 +191,7 @@ class ReaderOptions:
     @property
     def name(self) -> str:
         """The data set, in words."""
-        return self.path if isinstance(self.path, str) else in_words(self.path)
+        return in_words([self.path] if isinstance(self.path, str) else self.path)
 
     def data_set(self) -> DataSet:
         """Return the data set that roots open, and how they are to read it."""

@@ -33,8 +33,9 @@ _KINDS = {
     410: errno.ENOENT,
     451: errno.EACCES,
 }
-_RANGE = re.compile(r"bytes\s+(\d+)-(\d+)/(\d+)\s*\Z", re.IGNORECASE)
-_NO_RANGE = re.compile(r"bytes\s+\*/(\d+)\s*\Z", re.IGNORECASE)
+#: No file has as many bytes as 19 digits say.
+_RANGE = re.compile(r"bytes\s+(\d{1,18})-(\d{1,18})/(\d{1,18})\s*\Z", re.IGNORECASE | re.ASCII)
+_NO_RANGE = re.compile(r"bytes\s+\*/(\d{1,18})\s*\Z", re.IGNORECASE | re.ASCII)
 
 
 #: The headers of an answer, under names in lower case.
@@ -109,6 +110,9 @@ def judge_range(
     encoding = headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("identity", ""):
         raise OSError(errno.EIO, f"the server sends it in another form ({encoding})")
+    coding = headers.get("transfer-encoding", "").strip().lower()
+    if coding not in ("chunked", "identity", ""):  # http.client takes another one for the bytes
+        raise OSError(errno.EIO, f"the server sends it in another form ({coding})")
     etag, modified = headers.get("etag", "").strip(), headers.get("last-modified", "").strip()
     told = headers.get("content-range", "").strip()
     if status == 416:
@@ -153,8 +157,9 @@ def _judge_empty(state: FileState, first: int, last: int, known: FileState | Non
 def refuse_change(known: FileState | None, now: FileState) -> None:
     """Refuse a state that is not the known one.
 
-    An answer that tells no ETag is judged by its date. With one the date does not count: servers
-    of one site may tell other dates for the same bytes.
+    An answer that tells no ETag where a weak one was known is judged by its date; a strong one
+    must be told again, for reads rely on it. With one the date does not count: servers of one
+    site may tell other dates for the same bytes.
 
     Raises:
         Error: naming what differs.
@@ -162,7 +167,7 @@ def refuse_change(known: FileState | None, now: FileState) -> None:
     if known is None:
         return
     what, then, found = "Last-Modified", known.modified, now.modified
-    if known.etag and (now.etag or not known.modified):
+    if known.etag and (now.etag or known.is_strong or not known.modified):
         what, then, found = "ETag", known.etag, now.etag
     if known.size != now.size:
         what, then, found = "size", str(known.size), str(now.size)

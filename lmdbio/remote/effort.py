@@ -24,6 +24,8 @@ __all__ = ["SLICE_S", "TIMEOUT", "AbandonedError", "Effort", "Patience", "never"
 TIMEOUT = "LMDBIO_REMOTE_TIMEOUT_S"
 #: A wait looks so often whether it is still wanted.
 SLICE_S = 0.1
+#: Of the text of a server no more than so many characters are told.
+REASON_MAX = 400
 #: A request with all its attempts may take so many times what a silence may.
 TOTAL_FACTOR = 10
 
@@ -116,6 +118,7 @@ class Effort:
 
     def error(self, number: int, reason: str) -> OSError:
         """Return an error of the file; its class follows from the number (PEP 3151)."""
+        reason = "".join(c if c.isprintable() else "?" for c in reason[:REASON_MAX])
         return OSError(number, f"{os.strerror(number)}: {reason}", self.name)
 
     def progressed(self) -> None:

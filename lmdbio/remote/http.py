@@ -147,10 +147,12 @@ class HttpFile:
             raise error from None  # the effort's own: time is up
         if asked.is_stale:
             return  # the server had closed a connection that was kept: at once by a new one
+        if self._sign is None and not isinstance(error, _AgainError | _StatusError):
+            self._resolve_again(asked.url)  # it may lead to another place by now
         if isinstance(error, _AgainError):
             effort.failed(str(error), after_s=error.after_s)
         elif isinstance(error, _StatusError):
-            self._judge_status(effort, error, asked.url)
+            self._judge_status(effort, error, asked)
         elif isinstance(error, socket.gaierror):
             self._judge_name(effort, error)
         elif isinstance(error, OSError):
@@ -160,10 +162,10 @@ class HttpFile:
         else:
             raise error
 
-    def _judge_status(self, effort: Effort, error: _StatusError, asked_url: str) -> None:
+    def _judge_status(self, effort: Effort, error: _StatusError, asked: _Range) -> None:
         number, told = refuse_status(error.status, error.reason)
-        may_expire = error.status in (400, 401, 403, 404, 410)
-        if not may_expire or not self._resolve_again(asked_url):
+        may_expire = error.status in (400, 401, 403, 404, 410) and not asked.has_followed
+        if not may_expire or not self._resolve_again(asked.url):
             raise effort.error(number, told) from None
         effort.failed(told, number)  # where the URL led to has expired: to be asked anew
 
@@ -199,11 +201,18 @@ class HttpFile:
         Raises:
             OSError: that is no place to go to.
         """
-        leads_to = join_url(base, location)
+        try:
+            leads_to = join_url(base, location)
+        except ValueError:
+            raise OSError(errno.EIO, "the server leads to what is no URL") from None
         if scheme_of(leads_to) not in ("http", "https"):
             raise OSError(errno.EIO, f"the server leads to {redacted(leads_to)}")
         if scheme_of(base) == "https" and scheme_of(leads_to) != "https":
             raise OSError(errno.EACCES, f"the server leads from https to {redacted(leads_to)}")
+        try:
+            _target_of(leads_to)
+        except ValueError as error:
+            raise OSError(errno.EIO, f"the server leads elsewhere: {error}") from None
         self._target_url = leads_to
 
     @property
@@ -291,6 +300,7 @@ class _Range:
         url: that was asked, after all redirections.
         received: bytes that have come.
         is_last: the file ends with them.
+        has_followed: a server has led to ``url`` just now.
         is_stale: the connection was kept, and the server had closed it before it was asked.
     """
 
@@ -298,6 +308,7 @@ class _Range:
         self._file, self._effort = file, effort
         self._first, self._into, self.url = offset, into, ""
         self.received, self.is_last, self.is_stale = 0, False, False
+        self.has_followed = False
 
     def fetch(self) -> None:
         """Ask, follow where the server leads, and receive."""
@@ -316,6 +327,7 @@ class _Range:
                 if not location:
                     raise OSError(errno.EIO, "the server leads elsewhere, and does not say where")
                 self._file.follow(location, url)
+                self.has_followed = True
             except (_StatusError, _AgainError):
                 if answer is not None:
                     _drain(answer)
@@ -384,7 +396,13 @@ class _Range:
 
 
 def _headers_of(answer: http.client.HTTPResponse) -> dict[str, str]:
-    return {name.lower(): value for name, value in answer.headers.items()}
+    """Return the headers; those that come twice, and differ, as one list (RFC 9110, 5.3)."""
+    found: dict[str, list[str]] = {}
+    for name, value in answer.headers.items():
+        values = found.setdefault(name.lower(), [])
+        if value not in values:
+            values.append(value)
+    return {name: ", ".join(values) for name, values in found.items()}
 
 
 def _drain(answer: http.client.HTTPResponse) -> None:

@@ -29,6 +29,10 @@ _SIGNED = re.compile(
     r"\A(x-(amz|goog|ms)-|[^=]*(signature|sig|token|expir|credential|policy|key-?id|key-pair))",
     re.IGNORECASE,
 )
+#: Those of Azure, which no "sig=" is without, and which a new signature changes.
+_SHARED = re.compile(r"(s[eiprstv]|spr|srt|sip|sk[a-z]+|saoid|suoid|scid)=")
+#: Characters that no host has.
+_NO_HOST = re.compile(r"[\x00-\x20\x7f/?#@]")
 _PORTS = {"http": 80, "https": 443}
 #: Of paths and queries, as they are; others are written as %XX, whose "%" stays one.
 _SAFE = "%/:=&?~+!$,;'@()*[]"
@@ -57,7 +61,11 @@ def with_suffix(url: str, suffix: str) -> str:
 
 def redacted(url: str) -> str:
     """Return a URL for people: without user, password, and the query, which may be a signature."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:  # as of a password with "/" or "#" in it, which may be anywhere then
+        return f"{scheme_of(url)}://..."
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "..." if parts.query else "", ""))
 
@@ -66,6 +74,8 @@ def lasting(url: str) -> str:
     """Return a URL without what changes from one day to the next: who asks, and signatures."""
     parts = urlsplit(url)
     asked = [part for part in parts.query.split("&") if part and not _SIGNED.search(part)]
+    if any(part.startswith("sig=") for part in parts.query.split("&")):
+        asked = [part for part in asked if not _SHARED.match(part)]
     host = parts.netloc.rpartition("@")[2]
     return urlunsplit((parts.scheme, host, parts.path, "&".join(asked), ""))
 
@@ -128,18 +138,19 @@ class Target(NamedTuple):
         """
         try:
             parts = urlsplit(url)
-            port, host = parts.port, parts.hostname
-        except ValueError as error:
-            raise ValueError(f"{url!r} is no URL: {error}") from None
-        if parts.scheme not in _PORTS or not host:
-            raise ValueError(f"{url!r} is no URL of an HTTP server")
-        if not host.isascii():
-            host = host.encode("idna").decode("ascii")
+            port, host = parts.port, (parts.hostname or "").encode("idna").decode("ascii")
+        except ValueError:  # whose text may have a piece of a password
+            raise ValueError(
+                f"{redacted(url)} is no URL: its host or port makes no sense (in user and "
+                "password, / ? # @ are written as %2F %3F %23 %40)"
+            ) from None
+        if parts.scheme not in _PORTS or not host or _NO_HOST.search(host):
+            raise ValueError(f"{redacted(url)} is no URL of an HTTP server")
         path = quote(parts.path or "/", safe=_SAFE.replace("?", ""))
         if parts.query:
             path += "?" + quote(parts.query, safe=_SAFE)
         return cls(
-            Origin(parts.scheme, host, port or _PORTS[parts.scheme]),
+            Origin(parts.scheme, host, _PORTS[parts.scheme] if port is None else port),
             path,
             None if parts.username is None else unquote(parts.username),
             None if parts.password is None else unquote(parts.password),

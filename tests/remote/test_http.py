@@ -278,6 +278,49 @@ def test_a_redirection_is_followed_once_and_anew_when_it_has_expired(server: Ran
     assert [asked.path for asked in server.asked].count("/resolve") == 2
 
 
+def test_what_is_not_where_a_server_has_just_led_to_is_not_asked_for_again(
+    server: RangeServer,
+) -> None:
+    server.plan = lambda asked: (
+        Fault(status=301, headers={"Location": "/none"}) if asked.path == "/moved" else None
+    )
+    with pytest.raises(FileNotFoundError):
+        HttpFile(server.url("/moved"), PATIENCE)
+    assert [asked.path for asked in server.asked] == ["/moved", "/none"]
+
+
+def test_a_server_that_led_astray_for_a_while_is_asked_anew(server: RangeServer) -> None:
+    closed = False
+
+    def plan(asked: Asked) -> Fault | None:
+        if closed and asked.path == PATH:
+            return Fault(status=302, headers={"Location": "/closed"})
+        return Fault(status=200, body=b"tomorrow") if asked.path == "/closed" else None
+
+    server.plan = plan
+    file = HttpFile(server.url(PATH), PATIENCE)
+    closed = True
+    with pytest.raises(OSError, match="the whole file"):
+        read(file, 100_000, 10)
+    closed = False
+    assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
+
+
+@pytest.mark.parametrize("location", ["http://[::1/x", "http://h:port/", "http:///x"])
+def test_what_leads_to_no_url_is_an_error_of_the_file(server: RangeServer, location: str) -> None:
+    server.plan = lambda asked: Fault(status=302, headers={"Location": location})
+    with pytest.raises(OSError, match="leads"):
+        HttpFile(server.url(PATH), PATIENCE)
+
+
+def test_headers_that_differ_count_all_of_them(server: RangeServer) -> None:
+    server.plan = lambda asked: Fault(
+        headers={"Content-Encoding": "gzip", "content-encoding": "identity"}
+    )
+    with pytest.raises(OSError, match="another form"):
+        HttpFile(server.url(PATH), PATIENCE)
+
+
 def test_many_threads_find_out_anew_where_it_lies(server: RangeServer) -> None:
     newest = 0
 

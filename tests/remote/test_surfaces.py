@@ -316,6 +316,19 @@ def test_a_foreign_or_forbidden_one_is_passed_over(
         lmdbio.Records(url, locate="provenance")
 
 
+@pytest.mark.parametrize(
+    "fault",
+    [Fault(status=200, body=b"<html>", headers={"Content-Range": None}), Fault(status=400)],
+)
+def test_a_page_for_people_in_its_place_is_passed_over(
+    url: str, server: RangeServer, fault: Fault, tmp_path: Path
+) -> None:
+    server.plan = lambda asked: fault if asked.path.endswith(".prov") else None
+    with pytest.warns(UserWarning, match="cannot be read"), lmdbio.Records(url) as records:
+        assert records[5] == value(5)
+    assert pull(url, tmp_path / "x.mdb").sidecar is None
+
+
 def test_one_may_have_a_url_of_its_own(url: str, server: RangeServer, tmp_path: Path) -> None:
     convert(url, output=tmp_path / "x.prov")
     server.files["/elsewhere.prov"] = (tmp_path / "x.prov").read_bytes()
@@ -446,6 +459,37 @@ def test_a_cache_on_a_disk_serves_the_next_job_as_long_as_the_state_is_the_same(
     server.etags[SERVED] = '"another state"'
     third, _ = _disk_epochs(url, tmp_path)
     assert third == first
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        (["/get?id=1"], ["/get?id=2"]),
+        (["/first.mdb", "/a.mdb"], ["/first.mdb", "/b.mdb"]),
+    ],
+)
+def test_a_cache_on_a_disk_tells_urls_apart_whose_etags_are_alike(
+    server: RangeServer, tmp_path: Path, one: list[str], two: list[str]
+) -> None:
+    """As those of nginx and Apache, of size and time: files of one size come in one second."""
+    content = server.files[SERVED]
+    other = content.replace(value(700), value(700)[::-1])
+    assert other != content and len(other) == len(content)
+    for path in ("/get", "/first.mdb", "/a.mdb", "/b.mdb"):
+        server.files[path], server.etags[path] = content, '"size-time"'
+
+    def epoch(paths: list[str]) -> bytes:
+        urls = [server.url(path).replace("//", "//me:secret@") for path in paths]
+        source = urls if len(urls) > 1 else urls[0]
+        with lmdbio.Reader(source, 100, epochs=1, cache=Cache(memory=1, disk=str(tmp_path))) as it:
+            assert "secret" not in repr(it)
+            values = [bytes(one) for batch in it for one in batch]
+        return values[700 - COUNT]
+
+    assert epoch(one) == value(700)
+    server.files["/get"] = server.files["/b.mdb"] = other
+    assert epoch(two) == value(700)[::-1]
+    assert not [path for path in tmp_path.iterdir() if b"secret" in path.read_bytes()]
 
 
 def test_a_loader_reads_a_url_with_threads_and_keeps_it_on_a_disk(
@@ -602,6 +646,30 @@ def test_pull_takes_no_part_of_another_state(
     assert pull(url, tmp_path / "x.mdb").resumed_bytes == 0
 
 
+def test_pull_mixes_no_states_that_the_server_does_not_tell_apart(
+    url: str, server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "PIECE_BYTES", 64 << 10)
+    server.etags[SERVED] = ""
+    content = server.files[SERVED]
+
+    def plan(asked: Asked) -> None:
+        if (asked.first or 0) > len(content) // 2:  # as a commit does: other metas, all else
+            server.files[SERVED] = content[4096:8192] + content[:4096] + content[8192:]
+
+    server.plan = plan
+    with pytest.raises(lmdb.Error, match="changed while it was copied"):
+        pull(url, tmp_path / "x.mdb")
+    assert not list(tmp_path.iterdir())
+
+
+def test_pull_leaves_nothing_of_what_is_no_database(server: RangeServer, tmp_path: Path) -> None:
+    server.files["/page.html"] = b"<html>" * 1000
+    with pytest.raises(lmdb.InvalidError):
+        pull(server.url("/page.html"), tmp_path / "x.mdb")
+    assert not list(tmp_path.iterdir())
+
+
 def test_pull_publishes_nothing_that_is_damaged(
     url: str, server: RangeServer, tmp_path: Path
 ) -> None:
@@ -681,3 +749,12 @@ def test_secrets_of_a_url_are_in_no_message(
         lmdbio.open(signed)
     told += [str(error.value) for error in (refused, opened, written)]
     assert not [text for text in told if "secret" in text or "word" in text]
+
+
+@pytest.mark.parametrize(
+    "words", [("info",), ("info", "--json"), ("verify",), ("verify", "--json")]
+)
+def test_secrets_of_a_url_are_in_no_output(url: str, words: tuple[str, ...]) -> None:
+    signed = url.replace("http://", "http://me:secret@") + "?X-Amz-Signature=secret"
+    status, told = run(words[0], signed, *words[1:])
+    assert status == 0 and "/set/data.mdb?..." in told and "secret" not in told

@@ -32,6 +32,7 @@ def test_what_is_secret_in_a_url_is_not_told() -> None:
     told = redacted("https://me:word@h:8/a/b.mdb?X-Amz-Signature=5#top")
     assert told == "https://h:8/a/b.mdb?..."
     assert server_of("https://me:word@H:8/a") == "h:8"
+    assert redacted("https://me:wo/rd@h/a") == redacted("https://me:wo#rd@h/a") == "https://..."
 
 
 @pytest.mark.parametrize(
@@ -56,10 +57,21 @@ def test_a_target_is_a_server_and_what_it_is_asked_for() -> None:
     assert Target.of("http://bücher.example/").origin.host == "xn--bcher-kva.example"
 
 
-@pytest.mark.parametrize("url", ["ftp://h/x", "https://", "http://h:port/x", "http://[::1/x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("ftp://h/x", "https://", "http://h:port/x", "http://[::1/x", "http://h o/x"),
+        *("http://me:secret@h:99999/x", "http:///x?sig=secret", f"http://me:secret@{'a' * 70}.b/"),
+    ],
+)
 def test_what_is_no_url_of_http_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="no URL"):
+    with pytest.raises(ValueError, match="no URL") as refused:
         Target.of(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_port_that_is_told_is_taken() -> None:
+    assert Target.of("http://h:0/").origin.port == 0
 
 
 def test_the_data_of_a_folder_is_inside_of_it(tmp_path: Path) -> None:
@@ -78,6 +90,9 @@ def test_a_shared_folder_holds_one_provenance_file_for_all_signatures_of_a_url(
     one = sidecar_file("https://h/set/data.mdb?sig=1&X-Amz-Expires=3")
     assert one == sidecar_file("https://me:w@h/set/data.mdb?sig=2")
     assert sidecar_file("https://h/get?id=1&sig=5") != sidecar_file("https://h/get?id=2&sig=5")
+    azure = "https://h/get?id=1&sv=2024&se=2026-{}&sp=r&sig={}"
+    assert sidecar_file(azure.format("01", "a")) == sidecar_file(azure.format("02", "b"))
+    assert sidecar_file("https://h/get?se=1") != sidecar_file("https://h/get?se=2")
     assert one.name.startswith("set-") and one != sidecar_file("https://h/other/data.mdb")
     # One beside the data is found, unless the folder has one of its own.
     assert find_sidecar("https://h/set/data.mdb") == "https://h/set/data.mdb.prov"
