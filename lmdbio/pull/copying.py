@@ -180,7 +180,7 @@ class _Part:
             raise unwritable(error, goal, WHAT) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not _is_there(self.path, self._fd):  # published since by who had it locked
+            if not _is_there(self.path, self._fd):  # published since
                 raise BlockingIOError
             pieces = -(-state.size // PIECE_BYTES)
             self.there: Flags = self._read_note(pieces)

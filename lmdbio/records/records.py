@@ -30,6 +30,7 @@ from lmdbio.records.pending import (
 from lmdbio.records.routes import Routes
 from lmdbio.records.samples import INDICES, Samples, View
 from lmdbio.records.shown import Shown
+from lmdbio.remote import shown
 
 if TYPE_CHECKING:
     from lmdbio.layouts.layout import Layout
@@ -154,8 +155,8 @@ class Records(Shown, Samples[bytes, Batch]):
 
     @property
     def files(self) -> list[str]:
-        """The data files, in the order of their records."""
-        return list(self._source.paths)
+        """The data files, in the order of their records; of a URL what is secret is left out."""
+        return [shown(path) for path in self._source.paths]
 
     def file_of(self, index: SupportsIndex) -> tuple[str, int]:
         """Return the data file that has a record, and the record's index in it.
