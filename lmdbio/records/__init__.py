@@ -16,5 +16,5 @@
     ahead    indices as callers give them, and batches begun ahead of their use
 
 Uses ``reading``, ``locate``, ``machine``, ``cache``, ``layouts``, ``planning``, ``provenance``,
-``observe``, ``batch``, ``inside`` and ``_core``.
+``observe``, ``batch``, ``inside``, ``remote`` and ``_core``.
 """
