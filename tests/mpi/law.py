@@ -32,7 +32,8 @@ BLOCKS = (1, 3)
 
 def modes() -> Iterator[Mode]:
     roots, tokens = (1, 2, ALL_RANKS), (0, 1, 2, USUAL_TOKENS)
-    for choice in itertools.product(roots, LOCATE, ENGINES, BLOCKS, tokens):
+    here = [engine for engine in ENGINES if engine != "remote"]  # which reads from servers alone
+    for choice in itertools.product(roots, LOCATE, here, BLOCKS, tokens):
         if choice[1] in AHEAD or choice[3] == 1:
             yield Mode(*choice, phases=1)
         if choice[1] in AHEAD and choice[4] < 2:
