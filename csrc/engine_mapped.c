@@ -42,7 +42,7 @@ enum {
 enum { BELIEVED_FROM = 64, LONG_BYTES = 32 << 10 };
 
 /* Of many files each has pieces of its own, and to ask about 10,000 of them once a second took a seventh
- * of the time of those that read at random: this counts for 8 seconds. */
+ * of the time of those that read at random: that they are there counts for 8 seconds. */
 enum { MANY_FILES_BITS = 3 };
 
 /* So much of a value a core fetches while a program uses the one before. */
@@ -327,7 +327,8 @@ static bool look(lio_mapped *m, lio_mapped_file *file, uint64_t piece, uint32_t 
     bool there = has_room(m, seen) && ask(m, file, e) &&
                  ((seen & COUNTED) || count_piece(m, e.length));
     uint32_t now = there ? THERE | COUNTED | (seen & TOUCHED) : seen & COUNTED;
-    atomic_store_explicit(&m->seen->pieces[piece], second * SECOND + now, memory_order_relaxed);
+    uint32_t time = there ? (second >> m->time_bits) + 1 : second;
+    atomic_store_explicit(&m->seen->pieces[piece], time * SECOND + now, memory_order_relaxed);
     return there;
 }
 
@@ -346,9 +347,10 @@ static bool is_there(lio_mapped *m, lio_mapped_file *file, lio_extent e, bool *b
                   last = (file->place + e.offset + e.length - 1) / PIECE_BYTES;
          piece <= last; piece++) {
         uint32_t seen = atomic_load_explicit(&m->seen->pieces[piece], memory_order_relaxed);
-        bool is_known = seen / SECOND == time, there = (seen & THERE) != 0;
+        bool is_known = seen / SECOND == ((seen & THERE) ? time : second),
+             there = (seen & THERE) != 0;
         if (!is_known)
-            there = believes ? believe(m, file, piece, seen) : look(m, file, piece, seen, time);
+            there = believes ? believe(m, file, piece, seen) : look(m, file, piece, seen, second);
         if (!there)
             return false;
         *believed |= believes && !is_known;

@@ -118,9 +118,9 @@ def warm(paths: Sequence[Path], rounds: int) -> list[list[float]]:
             file.read_bytes()
     opened = [lmdbio.Records(path, readahead=False) for path in paths]
     rates: list[list[float]] = [[] for _ in paths]
-    for number in range(-5, rounds):  # the first ones open, map and touch all files
+    for number in range(-9, rounds):  # the first ones open, map and touch all files
         for which in (0, 1) if number % 2 else (1, 0):
-            found = rate(opened[which], number + 5, WARM)
+            found = rate(opened[which], number + 9, WARM)
             rates[which] += [found] * (number >= 0)
     for records in opened:
         records.close()
