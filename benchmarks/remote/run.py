@@ -29,17 +29,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import lmdb
 import numpy as np
 
 import lmdbio
-from benchmarks import command, report
+from benchmarks import command, race, report
 from lmdbio.bench import measure
 
 FILE_BYTES, BATCH, SEED = 600 << 20, 256, 5
@@ -173,37 +172,14 @@ def by_hand(port: int, size: int, request_bytes: int) -> float:
     return size / (time.perf_counter() - begun)
 
 
-def alternate(rounds: int, *contestants: Callable[[], float]) -> list[list[float]]:
-    """Return what each contestant gave in each round, each round in another order."""
-    found: list[list[float]] = [[] for _ in contestants]
-    for number in range(rounds):
-        turns = list(enumerate(contestants))
-        for which, contestant in turns if number % 2 else reversed(turns):
-            found[which].append(contestant())
-    return found
-
-
-def judge(words: str, where: str, found: Sequence[list[float]], least: float, unit: str,
-          scale: float = 1.0) -> report.Verdict:  # fmt: skip
-    """Judge the ratio of two contestants' rates."""
-    ratios = [ours / theirs for ours, theirs in zip(*found, strict=True)]
-    return report.judged(
-        words,
-        where,
-        median(ratios),
-        least=least,
-        ends=(min(ratios), max(ratios)),
-        measured=f"{median(found[0]) / scale:,.0f} {unit}",
-        against=f"{median(found[1]) / scale:,.1f} {unit}",
-    )
-
-
 def in_order(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
     url, size = f"http://127.0.0.1:{port}/data.mdb", (path / "data.mdb").stat().st_size
     _, request_bytes = stream(url)
-    found = alternate(rounds, lambda: stream(url)[0], lambda: by_hand(port, size, request_bytes))
+    found = race.by_turns(
+        rounds, lambda _: stream(url)[0], lambda _: by_hand(port, size, request_bytes)
+    )
     words = f"in order, beside {IN_FLIGHT} threads that make the same requests"
-    return judge(words, where, found, ORDER_SHARE, "MB/s", 1e6)
+    return race.judged(words, where, found, least=ORDER_SHARE, unit="MB/s", scale=1e6)
 
 
 # --- at random -----------------------------------------------------------------------------
@@ -215,7 +191,7 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
         chosen = order.permutation(len(local))[: max(RANDOM, ALONE)]
         keys = [local.key(i) for i in chosen[:ALONE]]
 
-    def ours() -> float:
+    def ours(_round: int) -> float:
         with lmdbio.Records(url) as records:
             begun = time.perf_counter()
             for _ in records.batches(chosen[:RANDOM], BATCH):
@@ -224,7 +200,7 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
 
     if shutil.which("rclone") is None:
 
-        def alone() -> float:
+        def alone(_round: int) -> float:
             with lmdbio.Records(url, readahead=False) as records:
                 begun = time.perf_counter()
                 for i in chosen[:ALONE]:
@@ -232,10 +208,11 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
                 return ALONE / (time.perf_counter() - begun)
 
         words = "at random, beside one request at a time (there is no rclone)"
-        return judge(words, where, alternate(rounds, ours, alone), RANDOM_TIMES, "records/s")
+        found = race.by_turns(rounds, ours, alone)
+        return race.judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
     with mounted(port) as mount:
 
-        def theirs() -> float:
+        def theirs(_round: int) -> float:
             drop("1")
             with lmdb.open(str(mount), readonly=True, lock=False, readahead=False) as env:
                 with env.begin() as txn:
@@ -245,7 +222,8 @@ def at_random(path: Path, port: int, where: str, rounds: int) -> report.Verdict:
                     return len(keys) / (time.perf_counter() - begun)
 
         words = "at random, beside py-lmdb over rclone's mount"
-        return judge(words, where, alternate(rounds, ours, theirs), RANDOM_TIMES, "records/s")
+        found = race.by_turns(rounds, ours, theirs)
+        return race.judged(words, where, found, least=RANDOM_TIMES, unit="records/s")
 
 
 # --- with a cache ----------------------------------------------------------------------------
@@ -276,15 +254,15 @@ def cached(path: Path, port: int, where: str, rounds: int) -> Iterator[report.Ve
         cache = lmdbio.Cache(disk=disk, disk_bytes=4 * FILE_BYTES, memory="64M")
         second_epoch(url, cold=False, cache=cache)
         for cold in (True, False) if os.access(DROP, os.W_OK) else (False,):
-            found = alternate(
+            found = race.by_turns(
                 rounds,
-                lambda cold=cold: second_epoch(url, cold=cold, cache=cache),  # type: ignore[misc]
-                lambda cold=cold: second_epoch(str(path), cold=cold),  # type: ignore[misc]
+                lambda _, cold=cold: second_epoch(url, cold=cold, cache=cache),  # type: ignore[misc]
+                lambda _, cold=cold: second_epoch(str(path), cold=cold),  # type: ignore[misc]
             )
             state = "cold" if cold else "in the page cache"
             words = "out of the cache file of a disk, beside the local file"
-            least = DISK_SHARE
-            yield judge(words, f"{where}, both {state}", found, least, "MB/s", 1e6)
+            yield race.judged(words, f"{where}, both {state}", found, least=DISK_SHARE,
+                              unit="MB/s", scale=1e6)  # fmt: skip
 
 
 # --- all -------------------------------------------------------------------------------------
@@ -309,10 +287,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add("--sizes", default="112640,3000", help="bytes of records, with commas (112640,3000)")
     add("--latency", type=float, default=0.02, help="of the server, seconds (0.02)")
     given = parser.parse_args(arguments)
-    return command.guarded(lambda: race(given))
+    return command.guarded(lambda: run(given))
 
 
-def race(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Measure what the arguments ask for, and tell."""
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")
     given.data.mkdir(parents=True, exist_ok=True)

@@ -15,6 +15,7 @@ bounds were reached, 1 if one was not.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import resource
@@ -22,15 +23,15 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import lmdb
 import numpy as np
 
 import lmdbio
-from benchmarks import command, report
+from benchmarks import command, race, report
 from lmdbio.bench import measure
 
 RECORDS_EACH, BATCH = 100, 256
@@ -38,6 +39,8 @@ RECORDS_EACH, BATCH = 100, 256
 DESCRIPTORS, DESCRIPTORS_MAX, OPEN_SECONDS_MAX, SHARE = 256, 200, 5.0, 0.8
 #: Records that are compared with py-lmdb's, and read in each round.
 COMPARED, WARM, COLD = 20_000, 100_000, 25_600
+#: Rounds that open, map and touch all files first, and that no ratio counts.
+TOUCHING = 9
 DROP = Path("/proc/sys/vm/drop_caches")
 SEED = 5
 
@@ -116,41 +119,28 @@ def warm(paths: Sequence[Path], rounds: int) -> list[list[float]]:
     for path in paths:
         for file in sorted(path.iterdir()) if path.is_dir() else [path]:
             file.read_bytes()
-    opened = [lmdbio.Records(path, readahead=False) for path in paths]
-    rates: list[list[float]] = [[] for _ in paths]
-    for number in range(-9, rounds):  # the first ones open, map and touch all files
-        for which in (0, 1) if number % 2 else (1, 0):
-            found = rate(opened[which], number + 9, WARM)
-            rates[which] += [found] * (number >= 0)
-    for records in opened:
-        records.close()
-    return rates
+    with contextlib.ExitStack() as stack:
+        opened = [stack.enter_context(lmdbio.Records(p, readahead=False)) for p in paths]
+        contestants = [partial(rate, records, count=WARM) for records in opened]
+        rates = race.by_turns(TOUCHING + rounds, *contestants)
+    return [found[TOUCHING:] for found in rates]
 
 
 def cold(paths: Sequence[Path], rounds: int) -> list[list[float]]:
     """The same with nothing in the page cache before each data set is opened."""
-    rates: list[list[float]] = [[] for _ in paths]
-    for number in range(rounds):
-        for which in (0, 1) if number % 2 else (1, 0):
-            os.sync()
-            DROP.write_text("3")
-            with lmdbio.Records(paths[which], readahead=False) as records:
-                rates[which].append(rate(records, number, COLD))
-    return rates
+
+    def contestant(path: Path, seed: int) -> float:
+        os.sync()
+        DROP.write_text("3")
+        with lmdbio.Records(path, readahead=False) as records:
+            return rate(records, seed, COLD)
+
+    return race.by_turns(rounds, *(partial(contestant, path) for path in paths))
 
 
 def judge(words: str, where: str, rates: Sequence[list[float]]) -> report.Verdict:
     """Judge the share that a set reaches of one file."""
-    ratios = [of_set / of_one for of_set, of_one in zip(*rates, strict=True)]
-    return report.judged(
-        words,
-        where,
-        median(ratios),
-        least=SHARE,
-        ends=(min(ratios), max(ratios)),
-        measured=f"{median(rates[0]):,.0f} records/s",
-        against=f"one file {median(rates[1]):,.0f} records/s",
-    )
+    return race.judged(words, where, rates, least=SHARE, unit="records/s")
 
 
 def measured(folder: Path, files: int, size: int, rounds: int) -> Iterator[report.Verdict]:
@@ -179,10 +169,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--files", type=int, default=5000, help="of the set (5000)")
     parser.add_argument("--sizes", default="3000", help="bytes of records, with commas (3000)")
     given = parser.parse_args(arguments)
-    return command.guarded(lambda: race(given))
+    return command.guarded(lambda: run(given))
 
 
-def race(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Measure what the arguments ask for, and tell."""
     began = datetime.now(timezone.utc).isoformat(timespec="seconds")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
