@@ -71,16 +71,26 @@ def ls(
         lmdbio ls scenes.mdb --db depth          those of a named database
         lmdbio ls train_lmdb --limit 0 --json | jq -r 'select(.type != "JPEG") | .key'
     """
-    files, left = data_files(path), limit or None
+    files, left, found = data_files(path), limit or None, 0
     for number, file in enumerate(files):
         with glancing(file, name) as glance:
             shown = list_file(glance, Listing(path, prefix, left, keys_only, as_json, len(files)))
-        left = None if left is None else left - shown
+        left, found = None if left is None else left - shown, found + shown
         if left == 0 and number + 1 < len(files):
             if not (keys_only or as_json):
                 more = plural(len(files) - number - 1, "more file")
                 click.echo(f"... and {more} (--limit 0 lists all)")
             break
+    if not found and len(files) > 1 and not (keys_only or as_json):
+        click.echo(f"{len(files):,} files: {none_found(prefix)}")
+
+
+def none_found(prefix: str | None) -> str:
+    """Return the sentence that says that there is nothing to list."""
+    if prefix is None:
+        return "no record"
+    hint = " (it is a path: quote a pattern of files)" if Path(prefix).exists() else ""
+    return f"no key begins with {prefix}{hint}"
 
 
 class Listing(NamedTuple):
@@ -142,7 +152,7 @@ def print_listing(
 ) -> None:
     click.echo(database_facts(glance))
     if not looked:
-        click.echo("no record" if prefix is None else f"no key begins with {prefix}")
+        click.echo(none_found(prefix))
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("key", overflow="fold", no_wrap=False)

@@ -168,6 +168,9 @@ def test_records_are_listed_and_got_file_by_file(shards: Path, files: list[str])
     keys = call("ls", f"{shards}/*.lmdb", "01", "--limit", 0, "--keys-only").output.split()
     tens = [f"{i:03}" for i in range(10, 20)]
     assert keys == [*tens, *tens[:2], *tens]
+    assert call("ls", shards, "x").output == "4 files: no key begins with x\n"
+    told = call("ls", shards, files[0]).output  # as a shell expands a pattern of two files
+    assert told.endswith("(it is a path: quote a pattern of files)\n")
     assert call("head", shards, "-n", 35).output.count("text") >= 35
     assert call("get", shards, "040").stdout_bytes == value(3, 40)
     several = call("cat", shards, "--index", 31, "--index", 42, "040", "003").stdout_bytes
