@@ -25,8 +25,8 @@
  * handler that was there before. Where somebody has put another handler over it, or the calling
  * thread has the signal blocked, nothing is copied any more, from a second later on at the latest:
  * each thread looks once a second, since a look is a call of the kernel too. A page of which only
- * the end was cut off shows zeros instead; so every copy then looks at the file's last page, which
- * is gone by that time, and is no part of what is copied.
+ * the end was cut off shows zeros instead; so every copy then looks at a page behind it too (of one
+ * file its last page), which is gone by that time, and is no part of what is copied.
  */
 #ifndef LIO_ENGINE_MAPPED_H
 #define LIO_ENGINE_MAPPED_H

@@ -81,7 +81,7 @@ def _read(
         with memoryview(ffi.buffer(into, length)) as view:
             file = ffi.from_handle(handle)
             requests[0] = file.read_into(offset, view, partial(lib.lio_remote_is_given_up, call))
-    except BaseException as raised:  # Ctrl-C included: who waits for C raises it
+    except BaseException as raised:  # Ctrl-C included: the caller that waits raises it
         error.code, error.offset, error.wanted = lib.LIO_ERR_RAISED, offset, length
         error.got = keep_raised(raised)
         reason = type(raised).__name__.encode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -29,7 +30,7 @@ def failed(name: str, error: Exception) -> Exception:
     return OSError(number, f"{os.strerror(number)}: {told}", name)
 
 
-class FetchedFile:
+class FetchedFile(ABC):
     """A file elsewhere, open.
 
     Attributes:
@@ -40,13 +41,13 @@ class FetchedFile:
         self.url, self.name, self.size = url, redacted(url), size
         self.validator, self.keeps_state = validator, keeps_state
 
+    @abstractmethod
     def fetch(self, begin: int, end: int) -> Any:
         """Return an object with the bytes [begin, end) of the file.
 
         Raises:
             Exception: whatever the library raises.
         """
-        raise NotImplementedError
 
     def read_into(
         self, offset: int, into: memoryview, is_given_up: Callable[[], bool] = never
@@ -64,5 +65,5 @@ class FetchedFile:
         into[:] = found
         return 1
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - not abstract: most have nothing to close
         """Do nothing: connections are the library's."""

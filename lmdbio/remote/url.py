@@ -71,7 +71,7 @@ def redacted(url: str) -> str:
 
 
 def lasting(url: str) -> str:
-    """Return a URL without what changes from one day to the next: who asks, and signatures."""
+    """Return a URL without what changes from day to day: credentials, signatures."""
     parts = urlsplit(url)
     asked = [part for part in parts.query.split("&") if part and not _SIGNED.search(part)]
     if any(part.startswith("sig=") for part in parts.query.split("&")):
