@@ -19,7 +19,6 @@ typedef struct {
     const char *name; /* in lio_descriptors.names */
     lio_file_id id;
     int fd;              /* or CLOSED, OPENING */
-    bool was_open;       /* before: its name and inode are in the kernel's memory */
     uint32_t takers;     /* threads that have it */
     size_t newer, older; /* files that are open and that nobody has, by their last use */
 } named_file;
@@ -115,7 +114,6 @@ static int open_unlocked(lio_descriptors *files, named_file *file, lio_error *er
     if (code != LIO_OK && error != NULL)
         *error = reason;
     file->fd = code == LIO_OK ? fd : CLOSED;
-    file->was_open |= code == LIO_OK;
     files->open -= code != LIO_OK;
     (void)pthread_cond_broadcast(&files->changed);
     return code;
@@ -141,13 +139,13 @@ int lio_descriptors_take(lio_descriptors *files, size_t number, int *fd, lio_err
     return code;
 }
 
-int lio_descriptors_try_take(lio_descriptors *files, size_t number)
+int lio_descriptors_try_take(lio_descriptors *files, size_t number, bool may_open)
 {
     named_file *file = &files->files[number];
     bool is_quick;
     int fd;
     (void)pthread_mutex_lock(&files->lock);
-    is_quick = file->fd >= 0 || (file->fd == CLOSED && file->was_open && make_room(files));
+    is_quick = file->fd >= 0 || (may_open && file->fd == CLOSED && make_room(files));
     (void)pthread_mutex_unlock(&files->lock);
     return is_quick && lio_descriptors_take(files, number, &fd, NULL) == LIO_OK ? fd : -1;
 }

@@ -39,8 +39,9 @@ void lio_descriptors_close(lio_descriptors *files);
  * LIO_ERR_CHANGED: another file has taken its place. */
 int lio_descriptors_take(lio_descriptors *files, size_t number, int *fd, lio_error *error);
 
-/* The same if it need not be opened for the first time; -1: it would have to. */
-int lio_descriptors_try_take(lio_descriptors *files, size_t number);
+/* The same, if the thread need not wait for another one; -1: it would have to, or the file cannot be opened,
+ * or it is closed and not `may_open`. */
+int lio_descriptors_try_take(lio_descriptors *files, size_t number, bool may_open);
 
 void lio_descriptors_give(lio_descriptors *files, size_t number);
 

@@ -79,6 +79,15 @@ static int take(lio_source *source, const lio_part *part, int *fd, lio_error *er
     return code;
 }
 
+/* Without waiting. A disk's file system has in memory whose state was looked at; each other one may ask a
+ * server whenever a file is opened. */
+static int try_take(lio_source *source, const lio_part *part)
+{
+    const lio_storage *storage = &source->known.storage;
+    return lio_descriptors_try_take(source->files, number_of(source, part),
+                                    storage->disk || storage->unmaps_first);
+}
+
 static void give(lio_source *source, const lio_part *part)
 {
     lio_descriptors_give(source->files, number_of(source, part));
@@ -229,7 +238,7 @@ static bool is_cached(void *owner, lio_mapped_file *file, uint64_t offset, uint6
     int fd;
     if (!source->is_untold && atomic_load_explicit(&file->is_mapped, memory_order_acquire))
         return is_resident(map + file->place + offset, length);
-    fd = lio_descriptors_try_take(source->files, number);
+    fd = try_take(source, &source->parts[number]);
     if (fd < 0)
         return false;
     found = lio_cached_bytes(fd, offset, length, &cached) && cached >= length &&
@@ -280,7 +289,7 @@ static lio_cached try_read(lio_source *source, const lio_read *read, const struc
         return LIO_CACHED_NOT;
     if (mapped != NULL && copy_mapped(source, part, mapped, read, into, count))
         return LIO_CACHED_MAPPED;
-    fd = lio_descriptors_try_take(source->files, number_of(source, part));
+    fd = try_take(source, part);
     if (fd < 0)
         return LIO_CACHED_NOT;
     there.offset -= part->base;
@@ -303,7 +312,7 @@ static lio_cached holds(lio_source *source, uint64_t offset, uint64_t length, bo
     if (mapped != NULL &&
         lio_mapped_holds(mapped, place_of(source, part), offset - part->base, length))
         return LIO_CACHED_MAPPED;
-    fd = lio_descriptors_try_take(source->files, number_of(source, part));
+    fd = try_take(source, part);
     if (fd < 0)
         return LIO_CACHED_NOT;
     found = lio_buffered_holds(&source->known, fd, offset - part->base, length,
@@ -371,7 +380,7 @@ static int populate(lio_source *source, uint64_t offset, uint64_t length, lio_er
 static bool cached_bytes(lio_source *source, uint64_t offset, uint64_t length, uint64_t *bytes)
 {
     const lio_part *part = part_of(source, offset, length);
-    int fd = part == NULL ? -1 : lio_descriptors_try_take(source->files, number_of(source, part));
+    int fd = part == NULL ? -1 : try_take(source, part);
     bool is_said;
     if (fd < 0)
         return false;
