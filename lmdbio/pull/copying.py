@@ -340,7 +340,15 @@ def _begin(engine: _core.Engine, piece: int, size: int, memory: _core.Memory) ->
 
 
 def _copy_sidecar(source: str, goal: Path) -> Path | None:
-    """Copy the provenance file as well; None: there is none that can be read."""
+    """Copy the provenance file as well; None: there is none that can be read.
+
+    One that is there is of the file whose place was taken, and goes.
+    """
+    place = goal.with_name(goal.name + SUFFIX)
+    try:
+        place.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(error, place, "the provenance file") from error
     try:
         with _core.open_data(with_suffix(source, SUFFIX)) as engine:
             content = engine.read(0, engine.size())
@@ -349,7 +357,6 @@ def _copy_sidecar(source: str, goal: Path) -> Path | None:
     except (OSError, Error) as error:  # the data is there, and whole
         tell(f"the provenance file is not copied: {error}", WARNING)
         return None
-    place = goal.with_name(goal.name + SUFFIX)
     draft = place.with_name(place.name + ".part")
     try:
         draft.write_bytes(content)

@@ -123,6 +123,18 @@ class _Received(io.RawIOBase):
             self._timed.reader_closed()
 
 
+class _Answer(http.client.HTTPResponse):
+    """An answer; one that only says what will come, as 103 does, is passed over.
+
+    Source: RFC 9110, 15.2.
+    """
+
+    def _read_status(self) -> tuple[str, int, str]:
+        version, status, reason = cast(Any, super())._read_status()
+        is_interim = 100 < status < 200 and status != http.HTTPStatus.SWITCHING_PROTOCOLS
+        return version, 100 if is_interim else status, reason
+
+
 class Connection(http.client.HTTPConnection):
     """A connection to one server, directly or by a proxy.
 
@@ -131,6 +143,8 @@ class Connection(http.client.HTTPConnection):
         proxy: of ``proxy_for``.
         context: of TLS, for https.
     """
+
+    response_class = _Answer
 
     def __init__(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> None:
         self.origin, self.proxy, self._context = origin, proxy, context

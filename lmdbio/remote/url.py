@@ -24,9 +24,11 @@ __all__ = [
 
 #: A drive of Windows, one letter, is none.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]+://")
-#: Parameters of signed URLs.
+#: Parameters of signed URLs, by their whole names, or the last word of these: "design" is none.
 _SIGNED = re.compile(
-    r"\A(x-(amz|goog|ms)-|[^=]*(signature|sig|token|expir|credential|policy|key-?id|key-pair))",
+    r"(x-(amz|goog|ms)-[^=]*"
+    r"|([^=]*[-_.])?(signature|sig|token|expires?|expiry|expiration|credentials?|policy)"
+    r"|([^=]*[-_.])?key-?(pair-?)?id|(aws|google)access(key)?id|(access|auth|sas)token)(=|\Z)",
     re.IGNORECASE,
 )
 #: Those of Azure, which no "sig=" is without, and which a new signature changes.
@@ -73,7 +75,7 @@ def redacted(url: str) -> str:
 def lasting(url: str) -> str:
     """Return a URL without what changes from day to day: credentials, signatures."""
     parts = urlsplit(url)
-    asked = [part for part in parts.query.split("&") if part and not _SIGNED.search(part)]
+    asked = [part for part in parts.query.split("&") if part and not _SIGNED.match(part)]
     if any(part.startswith("sig=") for part in parts.query.split("&")):
         asked = [part for part in asked if not _SHARED.match(part)]
     host = parts.netloc.rpartition("@")[2]

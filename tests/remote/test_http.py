@@ -85,6 +85,12 @@ def test_a_connection_that_the_server_has_closed_costs_no_attempt(server: RangeS
     assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
 
 
+def test_an_answer_that_only_says_what_will_come_is_passed_over(server: RangeServer) -> None:
+    server.plan = lambda _: Fault(early=True)
+    file = HttpFile(server.url(PATH), replace(PATIENCE, attempts=1))
+    assert read(file, 100_000, 10) == CONTENT[100_000:100_010]
+
+
 def test_files_share_connections_and_the_last_one_takes_them_along(server: RangeServer) -> None:
     server.files["/other"] = CONTENT[::-1]
     first = HttpFile(server.url(PATH), PATIENCE)

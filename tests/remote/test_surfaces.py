@@ -329,6 +329,16 @@ def test_a_page_for_people_in_its_place_is_passed_over(
     assert pull(url, tmp_path / "x.mdb").sidecar is None
 
 
+def test_a_copy_takes_the_place_of_a_file_and_its_provenance(
+    url: str, server: RangeServer, tmp_path: Path
+) -> None:
+    target = tmp_path / "x.mdb"
+    assert pull(url, target).sidecar is None
+    convert(target)
+    assert pull(url, target, overwrite=True).sidecar is None
+    assert [path.name for path in tmp_path.iterdir()] == ["x.mdb"]
+
+
 def test_one_may_have_a_url_of_its_own(url: str, server: RangeServer, tmp_path: Path) -> None:
     convert(url, output=tmp_path / "x.prov")
     server.files["/elsewhere.prov"] = (tmp_path / "x.prov").read_bytes()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmdbio.provenance import find_data, find_sidecar, sidecar_file
-from lmdbio.remote.url import Target, is_url, redacted, server_of, with_suffix
+from lmdbio.remote.url import Target, is_url, lasting, redacted, server_of, with_suffix
 
 
 @pytest.mark.parametrize(
@@ -98,3 +98,27 @@ def test_a_shared_folder_holds_one_provenance_file_for_all_signatures_of_a_url(
     assert find_sidecar("https://h/set/data.mdb") == "https://h/set/data.mdb.prov"
     sidecar_file("https://h/set/data.mdb").touch()
     assert find_sidecar("https://h/set/data.mdb") == one
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "X-Amz-Signature=1",
+        "x-goog-date=1",
+        "AWSAccessKeyId=1",
+        "Signature=1",
+        "Expires=1",
+        "access_token=1",
+        "Key-Pair-Id=1",
+        "Policy=1",
+        "security-token=1",
+        "se=1&sp=r&sig=1",
+    ],
+)
+def test_a_signature_is_no_part_of_what_lasts_of_a_url(secret: str) -> None:
+    assert lasting(f"https://host/x.mdb?v=2&{secret}") == "https://host/x.mdb?v=2"
+
+
+@pytest.mark.parametrize("asked", ["design=3", "tokens=4", "expiring=1", "sp=2", "key=5"])
+def test_what_names_a_file_lasts(asked: str) -> None:
+    assert lasting(f"https://host/x.mdb?{asked}") == f"https://host/x.mdb?{asked}"

@@ -35,6 +35,7 @@ class Fault:
         whole: the range is disregarded.
         refuse: the connection is closed before any byte.
         body: instead of the right one.
+        early: an answer that only says what will come is sent before it.
     """
 
     delay_s: float = 0
@@ -46,6 +47,7 @@ class Fault:
     whole: bool = False
     refuse: bool = False
     body: bytes | None = None
+    early: bool = False
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,8 @@ def _answer(server: RangeServer, handler: Any) -> None:
     if fault.status is not None:
         status, body = fault.status, memoryview(fault.body or b"")
     told: dict[str, str | None] = {"Content-Length": str(len(body)), **headers, **fault.headers}
+    if fault.early:
+        handler.wfile.write(b"HTTP/1.1 103 Early Hints\r\nLink: </x>; rel=preload\r\n\r\n")
     handler.send_response(status)
     for name, value in told.items():
         if value is not None:
