@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -146,13 +147,13 @@ def clear_(folder: Path, every: bool, as_json: bool) -> None:
     click.echo(f"{plural(len(gone), 'file')} removed, {freed}")
 
 
-def cache_status(folder: Path, data: str) -> list[Entry]:
-    """Return the cache files in a folder that keep parts of a data file.
+def cache_status(folder: Path, data: Sequence[str]) -> list[Entry]:
+    """Return the cache files in a folder that keep parts of a data file, or of several as one.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    path = named([data])
+    path = named(data)
     return [entry for entry in find(folder) if entry.source == path]
 
 

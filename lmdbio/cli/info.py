@@ -98,7 +98,7 @@ def info(
             "lmdb": library_facts(),
         }
     if folder is not None:
-        found["cache"] = {"folder": folder, "files": cache_status(folder, str(data))}
+        found["cache"] = {"folder": folder, "files": cache_status(folder, [str(data)])}
     if as_json:
         print_json(found)
     else:

@@ -53,7 +53,8 @@ def tell_set(
         raise click.UsageError("--provenance must be a folder when there are several files")
     found = _look(files, sidecar)
     if folder is not None:
-        found["cache"] = {"folder": folder, "files": cache_status(folder, found["data"])}
+        data = [os.fspath(provenance.find_data(file)) for file in files]
+        found["cache"] = {"folder": folder, "files": cache_status(folder, data)}
     if as_json:
         print_json(found)
     else:

@@ -18,7 +18,7 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from lmdbio import Records
+from lmdbio import Reader, Records
 from lmdbio.convert.convert import convert
 from tests.cli.test_cli import answer, call, process
 from tests.support import ROOT, databases
@@ -156,6 +156,15 @@ def test_reads_are_planned_and_simulated_over_all_files(shards: Path, files: lis
     assert answer("plan", *files, "--start", 25, "--count", 20) == plan
     done = process("simulate", shards, "--epochs", 2, "--cache", "memory=1M", "--json", "-")
     assert done.returncode == 0, done.stderr
+
+
+def test_cache_files_of_a_set_are_found(shards: Path, files: list[str], tmp_path: Path) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    with Reader(shards, 8, epochs=1, shuffle="global", cache=f"disk={folder}") as reader:
+        assert sum(len(batch) for batch in reader) == sum(COUNTS)
+    (kept,) = answer("info", shards, "--cache", folder)["cache"]["files"]
+    assert kept["state"] == "current" and kept["source"] == os.path.realpath(files[0])
 
 
 def test_records_are_listed_and_got_file_by_file(shards: Path, files: list[str]) -> None:
