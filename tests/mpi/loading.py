@@ -211,8 +211,8 @@ def ctrl_c_loses_no_batch(path: str, moment: int) -> None:
     with Loader(path, comm=MPI.COMM_SELF, cache="memory=1M", threads=1, **words) as loader:
         seen: list[list[bytes]] = []
         kept = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 0.03 + 0.007 * moment)
         try:
+            signal.setitimer(signal.ITIMER_REAL, 0.03 + 0.007 * moment)
             while True:
                 for batch in loader:
                     seen.append(batch)

@@ -10,10 +10,8 @@ was read to be kept. Threads begin together, and wait for each other by conditio
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +30,7 @@ from lmdbio.records import kept_loads
 from lmdbio.records.kept_grains import KeptGrains, even_homes, keep
 from lmdbio.records.records import Records
 from tests.support import databases
+from tests.support.interrupts import interrupt
 
 COUNT, GRAIN = 400, 4096
 ROOM = 1 << 30
@@ -244,15 +243,12 @@ def test_reading_goes_on_after_ctrl_c_at_any_moment(
     monkeypatch.setattr(kept_loads, "LOAD_BYTES", 4 * GRAIN)
     for moment in range(40):
         records, kept = opened(folder)
-        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.0002 + 0.0001 * moment)
-            with contextlib.suppress(KeyboardInterrupt):
-                for _ in range(30):  # an end, for Python may lose the exception
-                    all_values(records)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+
+        def work(records: Records = records) -> None:
+            for _ in range(30):  # an end, for Python may lose the exception
+                all_values(records)
+
+        interrupt(work, 0.0002 + 0.0001 * moment)
         with records, ThreadPoolExecutor(1) as pool:
             assert pool.submit(all_values, records).result(60) == VALUES
             assert kept.covered(records._source.run(0, COUNT)) is None, "nothing is lost"

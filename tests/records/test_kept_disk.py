@@ -10,11 +10,9 @@ two jobs, and while one reads; writes fail after so many bytes. Threads wait by 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import os
 import random
-import signal
 import tempfile
 import threading
 import time
@@ -38,6 +36,7 @@ from lmdbio.records import kept_disk, kept_loads
 from lmdbio.records.kept_grains import KeptGrains, even_homes, keep
 from lmdbio.records.records import Records
 from tests.support import databases
+from tests.support.interrupts import interrupt
 
 COUNT, GRAIN = 240, 4096
 ROOM = 1 << 30
@@ -290,15 +289,12 @@ def test_reading_goes_on_after_ctrl_c_at_any_moment(
             for file in folder.iterdir():
                 file.unlink()
         records, _ = opened(path, folder, 60 * GRAIN)
-        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.0003 + 0.0004 * moment)
-            with contextlib.suppress(KeyboardInterrupt):
-                for _ in range(20):  # an end, for Python may lose the exception
-                    list(records.values(np.arange(COUNT)))
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+
+        def work(records: Records = records) -> None:
+            for _ in range(20):  # an end, for Python may lose the exception
+                list(records.values(np.arange(COUNT)))
+
+        interrupt(work, 0.0003 + 0.0004 * moment)
         with records, ThreadPoolExecutor(1) as pool:
             pool.submit(read, records, EVERY).result(60)
             assert records.stats().damaged_pages == 0

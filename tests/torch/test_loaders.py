@@ -574,10 +574,10 @@ def test_ctrl_c_loses_no_batch(folder: Path, moment: int) -> None:
         ReaderLoader(reader, transform=slow) as loader,
     ):
         seen: list[int] = []
-        signal.setitimer(signal.ITIMER_REAL, 0.03 + 0.005 * moment)
         kept = signal.signal(signal.SIGALRM, signal.default_int_handler)
         try:
             with pytest.raises(KeyboardInterrupt):
+                signal.setitimer(signal.ITIMER_REAL, 0.03 + 0.005 * moment)
                 while True:
                     batch = next(loader)
                     seen += batch.tolist()
