@@ -15,8 +15,9 @@ from lmdbio import simulate as model
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.plan import open_source
 from lmdbio.machine import calibration, storage
-from lmdbio.machine.measured import file_system_rate, store_rates, tier_rate
+from lmdbio.machine.measured import file_system_rate, network_rate, store_rates, tier_rate
 from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
+from lmdbio.reader.block_size import MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,14 +55,17 @@ def scenario_of(
     told: list[str] = []
     for path in (path for path in sources if not is_cluster(path)):
         chosen, words = with_data(path, chosen)
-        told = [words]  # of the last one, whose records and rates are taken
-    measured = chosen.environment.file_system
+        chosen, network = with_network(chosen, nodes or chosen.environment.nodes)
+        told = [words, network]  # of the last one, whose records and rates are taken
+    measured = chosen.environment
     for path in filter(is_cluster, sources):
         is_given = isinstance(chosen.data, model.Measured)
         without = ("samples", "size", "deviation") if is_given else ()
         chosen = read_values(path, partial(changed_by, chosen), without)
-    if chosen.environment.file_system != measured:
-        told = []
+    if chosen.environment.file_system != measured.file_system:
+        told = told[1:]
+    if chosen.environment.network != measured.network:
+        told = told[:-1]
     if nodes is not None:
         chosen = replace(chosen, environment=replace(chosen.environment, nodes=nodes))
     if ranks is not None and ranks < chosen.environment.nodes:
@@ -128,16 +132,28 @@ def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str
         why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
         return scenario, f"file system: {why}"
     rate = file_system_rate(kept.calibration)
-    network = max(scenario.environment.file_network, *(one for _, one in rate.points))
     request = store_rates(kept.calibration).out_of_order_seconds
     environment = replace(
-        scenario.environment, file_system=rate, file_network=network, file_request=request
+        scenario.environment, file_system=rate, file_network=rate.at(1), file_request=request
     )
     points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
     return (
         replace(scenario, environment=environment),
         f"file system: as lmdbio tune measured, M a second by nodes {points}",
     )
+
+
+def with_network(scenario: model.Scenario, nodes: int) -> tuple[model.Scenario, str]:
+    """Return a scenario with the measured rate between so many nodes, if there is one."""
+    kept = calibration_of(calibration.NETWORK)
+    if kept is None or kept.calibration is None:
+        return scenario, "network: not measured (mpiexec lmdbio tune PATH does, on several nodes)"
+    # A root that has read a block sends each of the others its part.
+    size = min(MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET // nodes)
+    rate = network_rate(kept.calibration, size)
+    environment = replace(scenario.environment, network=rate)
+    words = f"network: as lmdbio tune measured, {rate:,.0f} M a second each way of a node"
+    return replace(scenario, environment=environment), words
 
 
 def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, list[str]]:
@@ -153,7 +169,7 @@ def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, 
     known = [*environment.tiers, *[environment.staging] * 2]
     if cache.memory:
         memory = replace(known[0], capacity=int(cache.memory) / MIB)
-        memory, words = with_rate("memory", memory, measured_memory(), "FOLDER")
+        memory, words = with_rate("memory", memory, calibration_of(calibration.MEMORY), "FOLDER")
         tiers.append(memory)
         told.append(words)
     if cache.disk is not None:
@@ -165,10 +181,10 @@ def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, 
     return replace(scenario, environment=replace(environment, tiers=tuple(tiers))), told
 
 
-def measured_memory() -> calibration.Stored | None:
-    """Return what was measured of memory; None where there is no place for it."""
+def calibration_of(identity: str) -> calibration.Stored | None:
+    """Return what was measured of memory or the network; None where there is no place for it."""
     try:
-        return calibration.load(calibration.MEMORY)
+        return calibration.load(identity)
     except RuntimeError:
         return None
 

@@ -40,6 +40,7 @@ from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.memory import measure_memory
+from lmdbio.tuning.network import measure_network
 from lmdbio.tuning.stagger import Staggered
 from lmdbio.tuning.tune import Tuning
 
@@ -78,7 +79,8 @@ def tune(
     store that saves up what it did not give (a cap, a burst) wants more --seconds. Of several
     files (PATHs, a folder or a quoted pattern of them) the largest is read.
 
-    Started by mpiexec on several nodes, it also measures turns: how many roots should read at a
+    Started by mpiexec on several nodes, it also measures how fast they send to each other, by the
+    size of messages, and turns: how many roots should read at a
     time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of them, and without
     turns, for both assignments. PATH needs its provenance file. The result is kept beside the
     rest, for Readers of about as many roots: "stag" takes the fewest tokens that are fast enough,
@@ -119,11 +121,13 @@ def _tune(
     is_first = ranks is None or ranks.rank == 0
     found: Measured | None
     turns: Staggered | None = None
+    network: Calibration | None = None
     with bar(f"tune {path}") if is_first else nullcontext() as progress:
         if ranks is None:
             found = _measure(path, cache_dir, seconds, progress)
         else:
             found, wish = _measure_requests(path, cache_dir, seconds, ranks, progress)
+            network = measure_network(ranks, seconds=seconds / 4, progress=progress)
             turns = stagger.measure(
                 path, ranks, seconds=seconds, overrides=wish, progress=progress
             )
@@ -136,8 +140,12 @@ def _tune(
         told["cache_dir"] = None
         if not as_json:
             click.echo(f"{cache_dir}: on the same file system, which is measured")
-    if found.memory is not None:
-        told["memory"] = _keep_memory(found.memory, dry_run, as_json)
+    for name, one, words in (
+        ("memory", found.memory, "MiB/s copied by threads"),
+        ("network", network, "MiB/s sent by each node, while it receives as much, in messages of"),
+    ):
+        if one is not None:
+            told[name] = _keep_rates(name, one, words, dry_run, as_json)
     if as_json:
         print_json(told)
 
@@ -175,6 +183,7 @@ def _forget(path: Path | str, cache_dir: Path | None, as_json: bool) -> None:
         identities += [
             calibration.identity(storage.look_at_folder(cache_dir)),
             calibration.MEMORY,
+            calibration.NETWORK,
         ]
     gone = {identity: calibration.forget(identity) for identity in dict.fromkeys(identities)}
     if as_json:
@@ -240,13 +249,16 @@ def _keep(
     return {}
 
 
-def _keep_memory(made: Calibration, dry_run: bool, as_json: bool) -> dict[str, Any]:
-    """Keeps what was measured of memory, shows it unless JSON will, and returns that."""
+def _keep_rates(
+    name: str, made: Calibration, words: str, dry_run: bool, as_json: bool
+) -> dict[str, Any]:
+    """Keeps the rates of memory or the network, shows them unless JSON will, and returns them."""
     kept = None if dry_run else calibration.store(made)
-    rates = {s.depth: s.rate / 2**20 for s in made.samples}
+    is_sized = len({s.request_bytes for s in made.samples}) > 1
+    rates = {s.request_bytes if is_sized else s.depth: s.rate / 2**20 for s in made.samples}
     if not as_json:
-        words = ", ".join(f"{threads}: {rate:,.0f}" for threads, rate in rates.items())
-        click.echo(f"memory: MiB/s copied by threads {words}")
+        each = (f"{size(n) if is_sized else n}: {rate:,.0f}" for n, rate in rates.items())
+        click.echo(f"{name}: {words} {', '.join(each)}")
     return {"mib_per_second": rates, "kept": kept}
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Calibration",
     "FOLDERS",
     "MEMORY",
+    "NETWORK",
     "Pattern",
     "Sample",
     "Staggering",
@@ -64,10 +65,10 @@ ROOTS_MAX, RUNS_MAX = 1 << 20, 1 << 10
 
 Pattern: TypeAlias = Literal["stream", "random"]
 Kind: TypeAlias = Literal["pread", "direct"]
-SampleKind: TypeAlias = Kind | Literal["memory"]
-KINDS = (*get_args(Kind), "memory")
-#: Identity of the memory of this user's machines.
-MEMORY = "memory"
+SampleKind: TypeAlias = Kind | Literal["memory", "network"]
+KINDS = (*get_args(Kind), "memory", "network")
+#: Identities of the memory of this user's machines, and of the network between them.
+MEMORY, NETWORK = "memory", "network"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +76,11 @@ class Sample:
     """One way of reading, measured on cold data.
 
     Attributes:
-        kind: "pread" (through the page cache), "direct", or "memory" (copied by threads).
+        kind: "pread" (through the page cache), "direct", "memory" (copied by threads), or
+            "network" (messages that each node sends and receives at once).
         pattern: "stream" (each request follows the last one) or "random".
-        request_bytes: of each request.
-        depth: requests in flight, or threads.
+        request_bytes: of each request, or message.
+        depth: requests in flight, threads, or nodes.
         requests: made.
         seconds: that they took together.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from lmdbio.machine.calibration import Calibration
 from lmdbio.planning.environment import Curve
 
-__all__ = ["StoreRates", "file_system_rate", "store_rates", "tier_rate"]
+__all__ = ["StoreRates", "file_system_rate", "network_rate", "store_rates", "tier_rate"]
 
 MIB = float(1 << 20)
 
@@ -44,6 +44,18 @@ def tier_rate(calibration: Calibration) -> Curve:
         if one.request_bytes == largest:
             rates[one.depth] = max(rates.get(one.depth, 0.0), one.rate / MIB)
     return Curve.of(rates)
+
+
+def network_rate(calibration: Calibration, message_bytes: int) -> float:
+    """Return M per second that a node sends, while it receives as much.
+
+    Args:
+        calibration: of the network.
+        message_bytes: of a message; beyond those that were measured the nearest counts.
+    """
+    return Curve.of({one.request_bytes: one.rate / MIB for one in calibration.samples}).at(
+        message_bytes
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,13 @@ from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.roots import RootSource
 
-__all__ = ["TURN_BLOCK_BYTES_TARGET", "Sizing", "WindowBuffers", "copied_window_bytes"]
+__all__ = [
+    "MESSAGE_BYTES",
+    "TURN_BLOCK_BYTES_TARGET",
+    "Sizing",
+    "WindowBuffers",
+    "copied_window_bytes",
+]
 
 #: Bytes that a block aims for where block_iterations is derived: several requests in flight, and
 #: a window whose pages are few beside the bytes that pass through it.

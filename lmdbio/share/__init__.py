@@ -45,6 +45,7 @@ from lmdbio.share.mail import (
     open_mail,
 )
 from lmdbio.share.memory import SharedMemory
+from lmdbio.share.ring import Ring
 from lmdbio.share.turns import Pass, Turns, chain_of
 from lmdbio.share.window import (
     SLOT_ALIGNMENT,
@@ -66,6 +67,7 @@ __all__ = [
     "NodeWindow",
     "Pass",
     "RANKS_PER_NODE",
+    "Ring",
     "SLOT_ALIGNMENT",
     "SharedMemory",
     "Turns",

@@ -6,7 +6,7 @@ Method: calibrations with figures of one digit.
 from __future__ import annotations
 
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.measured import file_system_rate, store_rates, tier_rate
+from lmdbio.machine.measured import file_system_rate, network_rate, store_rates, tier_rate
 
 MIB = 1 << 20
 SAMPLES = (
@@ -55,3 +55,14 @@ def test_a_store_of_which_little_was_measured_costs_bytes_alone() -> None:
     assert rates.request_seconds == rates.out_of_order_seconds == 0.0
     only = store_rates(Calibration("it", 1.0, SAMPLES[1:2]))
     assert only.one_node == 100.0 * MIB and only.out_of_order_seconds == 0.0
+
+
+def test_the_network_has_the_rate_of_messages_of_about_this_size() -> None:
+    samples = (
+        Sample("network", "stream", 1 << 16, 4, 1600, 1.0),
+        Sample("network", "stream", 1 << 18, 4, 1200, 1.0),
+    )
+    found = Calibration("network", 1.0, samples)
+    assert [network_rate(found, size) for size in (1, 1 << 16, 5 << 15, 1 << 18, 1 << 30)] == [
+        100.0, 100.0, 200.0, 300.0, 300.0,
+    ]  # fmt: skip

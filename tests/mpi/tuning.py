@@ -21,10 +21,11 @@ from mpi4py import MPI
 from lmdbio import share
 from lmdbio.cli import main
 from lmdbio.machine import calibration
-from lmdbio.machine.calibration import Staggering, TokenSample
+from lmdbio.machine.calibration import Calibration, Staggering, TokenSample
 from lmdbio.planning.mode import Mode
 from lmdbio.reader.reader import Reader
 from lmdbio.tuning import stagger
+from lmdbio.tuning.network import MESSAGES_BYTES
 
 COMM = MPI.COMM_WORLD
 DATA, PLAIN, CACHES = sys.argv[1:]
@@ -52,6 +53,13 @@ def tuned(path: str, *words: str) -> dict[str, Any]:
     return answer
 
 
+def kept_here() -> list[Calibration]:
+    """Return the calibrations in this rank's folder."""
+    paths = Path(os.environ["XDG_CACHE_HOME"]).glob("lmdbio/tuned/*.json")
+    stored = (calibration.load(json.loads(path.read_text())["identity"]) for path in paths)
+    return [one.calibration for one in stored if one.calibration is not None]
+
+
 def all_numbers_of_tokens_are_measured_and_kept() -> None:
     turns = tuned(DATA)["turns"]
     assert not turns["reason"]
@@ -66,15 +74,24 @@ def all_numbers_of_tokens_are_measured_and_kept() -> None:
             assert rdr.turns.origin == "tune"
 
 
+def rates_between_nodes_are_measured_and_kept() -> None:
+    told = tuned(DATA)["network"]["mib_per_second"]
+    assert [int(size) for size in told] == list(MESSAGES_BYTES)
+    assert min(told.values()) > 0
+    kept = calibration.load(calibration.NETWORK).calibration
+    assert (kept is not None) == (COMM.rank == 0)
+    if kept is not None:
+        assert [sample.rate / MIB for sample in kept.samples] == list(told.values())
+        assert {sample.depth for sample in kept.samples} == {2}
+
+
 def the_first_ranks_word_counts_for_all() -> None:
     """The others have measured something else, or nothing."""
     if COMM.rank < 2:
-        path = next(Path(os.environ["XDG_CACHE_HOME"]).glob("lmdbio/tuned/*.json"), None)
-        assert (path is not None) == (COMM.rank == 0)
+        found = kept_here()
+        assert len(found) == (2 if COMM.rank == 0 else 0)
     if COMM.rank == 0:
-        assert path is not None
-        kept = calibration.load(json.loads(path.read_text())["identity"]).calibration
-        assert kept is not None
+        kept = next(one for one in found if one.staggerings)
         samples = (TokenSample(1, (50.0 * MIB,)), TokenSample(0, (100.0 * MIB,)))
         job = Staggering(2, 2, "strided", 1.0, samples)
         calibration.store(replace(kept, staggerings=(job,)))
@@ -88,8 +105,10 @@ def the_first_ranks_word_counts_for_all() -> None:
 
 def what_jobs_measured_stays_where_others_measure_again() -> None:
     os.environ["LMDBIO_RANKS_PER_NODE"] = "4"
-    turns = tuned(DATA)["turns"]
+    found = tuned(DATA)
+    turns = found["turns"]
     assert "one node" in turns["reason"] and not turns["staggerings"]
+    assert "network" not in found
     os.environ["LMDBIO_RANKS_PER_NODE"] = "2"
     with Reader(DATA, 64, comm=COMM, mode="stag", iterations=1) as rdr:
         assert (rdr.mode.tokens, rdr.turns.origin) == (0, "tune")
@@ -105,6 +124,7 @@ def where_it_cannot_be_measured_the_reason_is_told() -> None:
 
 CASES = (
     all_numbers_of_tokens_are_measured_and_kept,
+    rates_between_nodes_are_measured_and_kept,
     the_first_ranks_word_counts_for_all,
     what_jobs_measured_stays_where_others_measure_again,
     where_it_cannot_be_measured_the_reason_is_told,
