@@ -9,6 +9,7 @@ import click
 
 from lmdbio import _core, provenance
 from lmdbio._core import Meta
+from lmdbio.cli.advice import advice, advice_facts
 from lmdbio.cli.cache import cache_facts, cache_status
 from lmdbio.cli.choices import (
     calibration_status,
@@ -84,7 +85,7 @@ def info(
     data = provenance.find_data(files[0])
     with _core.open_data(data) as engine:
         meta = _core.read_meta(engine)
-        found = {
+        found: dict[str, Any] = {
             "data": shown(data),
             "file_bytes": engine.size(),
             "cut": cut_reason(engine, meta),
@@ -97,6 +98,9 @@ def info(
             "turns": turn_choices(tuned_jobs(tuned)),
             "lmdb": library_facts(),
         }
+        has_sidecar = found["sidecar"]["status"] == "good"
+        choice = found["choices"]["stream"]
+        found |= advice(meta, engine.size(), under, has_sidecar=has_sidecar, choice=choice)
     if folder is not None:
         found["cache"] = {"folder": folder, "files": cache_status(folder, [str(data)])}
     if as_json:
@@ -174,6 +178,7 @@ def print_info(found: dict[str, Any]) -> None:
         facts += cache_facts(found["cache"]["folder"], found["cache"]["files"])
     facts.append(("  tuned", tuned_text(found["tuned"])))
     facts += [("  turns", f"{choice}") for choice in found["turns"]]
+    facts += advice_facts(found)
     facts.append(library_line(found["lmdb"]))
     print_facts(facts)
     click.echo()

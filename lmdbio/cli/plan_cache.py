@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from typing import Any
@@ -13,6 +14,8 @@ from rich.table import Table
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, wide_console
 from lmdbio.cli.plan_order import chance_facts
 from lmdbio.locate.record_index import RecordIndex
+from lmdbio.machine.budget import available_bytes, budget_bytes
+from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
@@ -22,22 +25,31 @@ __all__ = ["CacheWords", "cache_facts", "tell_cache"]
 
 
 class CacheWords(click.ParamType):  # type: ignore[type-arg, unused-ignore]
-    """``memory=8G,disk=/local,disk_bytes=100G``."""
+    """``memory=8G,disk=/local,disk_bytes=100G``, or auto."""
 
     name = "cache"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Cache:
-        if str(value).strip().casefold() == "auto":
-            self.fail("auto is for a Reader, which sees its machine: say memory=8G", param, ctx)
         try:
-            cache = Cache.parse(str(value))
+            is_auto = str(value).strip().casefold() == "auto"
+            cache = auto_on_this_machine() if is_auto else Cache.parse(str(value))
             if cache.disk is not None and cache.disk_bytes is None:
                 cache = replace(cache, disk_bytes=shutil.disk_usage(cache.disk).free // 2)
         except (ValueError, OSError) as error:
             self.fail(str(error), param, ctx)
         return cache
+
+
+def auto_on_this_machine() -> Cache:
+    """Return what "auto" is on a node like this machine, with one root.
+
+    Raises:
+        ValueError: it has no memory left.
+    """
+    memory = auto_memory(available_bytes(), budget_bytes(None))
+    return Cache(memory, os.environ.get(FOLDER_VARIABLE) or None)
 
 
 def cache_facts(

@@ -15,9 +15,11 @@ from lmdbio.locate.cursor_walk import CursorWalk
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.locate.shared_extents import SharedExtents
 from lmdbio.machine.budget import available_bytes
+from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, order_hint
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.schedule import Schedule
+from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.reader.roots import RootSource
 from lmdbio.system.log import tell
 
@@ -26,12 +28,8 @@ if TYPE_CHECKING:
     from lmdbio.reader.home_store import HomeStore
     from lmdbio.reader.record_store import RecordStore
 
-__all__ = ["Caching", "Measured", "Wish", "agree_cache", "choose_cache", "refuse_memory"]
+__all__ = ["Caching", "Measured", "Wish", "agree_cache", "refuse_memory"]
 
-#: "auto" takes a part of the memory that a node has left, at most: a half.
-AUTO_PART = 2
-#: The folder of a disk for "auto".
-FOLDER_VARIABLE = "LMDBIO_CACHE_DIR"
 #: Records whose extents are looked up at once.
 PART = 2**18
 
@@ -67,22 +65,6 @@ class Wish(NamedTuple):
     def is_mixed(self) -> bool:
         """Whether records that have no home are to stream through windows."""
         return isinstance(self.cache, Cache) and self.cache.placement == "mixed"
-
-
-def choose_cache(asked: Cache | str | None, *, nodes: int, is_shared: bool) -> Wish:
-    """Return which cache roots are to have.
-
-    Args:
-        asked: by the caller; "auto": where several nodes read one file.
-        nodes: of the job.
-        is_shared: all roots read one file on storage that nodes share.
-    """
-    if asked is None:
-        return Wish(None, Reason("keyword", "no root keeps what it has read"))
-    if isinstance(asked, Cache) or (nodes > 1 and is_shared):
-        return Wish(asked, Reason("keyword", ""))
-    what = "there is one node" if nodes == 1 else "nodes share no storage that is far"
-    return Wish(None, Reason("facts", f"{what}: the page cache keeps what is read"))
 
 
 class Measured(NamedTuple):
@@ -235,10 +217,8 @@ def agree_cache(
 
     taken = [one for one in job.together(take) if one is not None]
     own = kept[0].warm(wish.is_warm or all(one.is_full for one in taken)) if kept else None
-    reason = Reason("keyword", _told(taken, silence))
-    if silence:
-        library = None
-        tell(f"cache: {reason.text}")
+    reason = _reason(taken, silence, _hint(wish, schedule, taken[0], offers))
+    library = None if silence else library
     buffer_bytes = BUFFER_BYTES if any(one.is_split for one in taken) else 0
     are_sent = not silence and roots > 1
     return Caching(own, True, *taken[0].counts, buffer_bytes, are_sent, library, reason)
@@ -264,6 +244,28 @@ def _store(
     sources, room = HomeSources(schedule, homes), rooms[team]
     file = source.cache_file
     return HomeStore.of(sources, team, room, file, waits=wish.is_warm, spares=spares)
+
+
+def _reason(taken: list[_Taken], silence: str, hint: str) -> Reason:
+    """Return what is kept, and tell it where that is less than it could be."""
+    text = _told(taken, silence)
+    reason = Reason("keyword", f"{text}; {hint}" if hint else text)
+    if silence or hint:
+        tell(f"cache: {reason.text}")
+    return reason
+
+
+def _hint(wish: Wish, schedule: Schedule, taken: _Taken, offers: list[_Offer]) -> str:
+    """Return what another order would gain where nodes have no room for all records."""
+    epochs = schedule.epochs
+    if wish.is_mixed or epochs is None or epochs.shuffle != GLOBAL:
+        return ""
+    return order_hint(
+        left_records=schedule.count - taken.homed,
+        left_bytes=taken.whole - taken.held,
+        request_bytes=min(one.request_bytes_max for one in offers),
+        is_cached=taken.held > 0,
+    )
 
 
 def _told(taken: list[_Taken], silence: str) -> str:
@@ -340,8 +342,7 @@ def _room(
 
     disk = _disk_room(cache, source, roots_here)
     if not isinstance(cache, Cache):
-        left = max(0, available_bytes() // roots_here - window_bytes)
-        return Room(left // AUTO_PART, disk)
+        return Room(auto_memory(available_bytes() // roots_here, window_bytes), disk)
     memory = int(cache.memory)
     parts = 1 if cache.placement == "copies" else roots
     need = min(memory, source.engine.size() // parts)

@@ -32,6 +32,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lmdbio import share
+from lmdbio.machine.cache_choice import choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.observe import tracing
 from lmdbio.observe.stats import StageCounter
@@ -39,7 +40,7 @@ from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.randomness import epochs_without_repeat
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.block_size import Sizing
-from lmdbio.reader.caching import Wish, choose_cache
+from lmdbio.reader.caching import Wish
 from lmdbio.reader.options import LOCAL, ReaderOptions
 from lmdbio.reader.phases import Sliced, choose_phases
 from lmdbio.reader.root_mail import RootMail, open_root_mail
@@ -116,7 +117,7 @@ def _make(job: share.Job, options: ReaderOptions, teams: _Teams, counter: StageC
         source, facts, is_shared = open_roots(
             job, options.data_set(), is_root=teams.is_root, roots=len(teams.all)
         )
-        wish = choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared)
+        wish = Wish(*choose_cache(options.cache, nodes=len(job.nodes), is_shared=is_shared))
         plain, tokens, turns, sliced = _plan(
             job, options, teams, facts, is_shared=is_shared, wish=wish
         )

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 
 from lmdbio.cache import CacheFile, claim, room_on_disk, state_of
 from lmdbio.machine.budget import available_bytes
+from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory, choose_cache
 from lmdbio.machine.choice import Reason
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.dealt import Holder, home_holder
-from lmdbio.reader.caching import AUTO_PART, FOLDER_VARIABLE, choose_cache
 from lmdbio.records.kept_grains import KeptGrains, even_homes, is_far, keep
 from lmdbio.records.records import Records
 from lmdbio.records.samples import Samples
@@ -120,15 +120,15 @@ def keep_part(
     if not 0 <= number < ranks:
         raise ValueError(f"there is no rank {number} of {ranks}")
     here = _processes_here(ranks)
-    wish = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
+    wanted, reason = choose_cache(cache, nodes=-(-ranks // here), is_shared=is_far(records))
     is_dealt = assignment == "local" and ranks > 1
-    if wish.cache is None and not is_dealt:
-        return Keeping(wish.reason, None)
+    if wanted is None and not is_dealt:
+        return Keeping(reason, None)
     homes = even_homes(records, ranks)
     # A sample of several records is where its first one is.
     holder = home_holder(homes.records[:: records._source.columns]) if is_dealt else None
-    if wish.cache is None:
-        return Keeping(wish.reason, holder)
+    if wanted is None:
+        return Keeping(reason, holder)
     need = len(homes.kept(number)) << homes.grains.bits
     room = min(_room(cache, min(need, _asked(cache)), here, records.path), need)
     disk = _Disk.of(cache, number, ranks, here)
@@ -215,7 +215,7 @@ def _room(cache: Cache | str, need: int, here: int, path: str) -> int:
     """
     available = available_bytes() // here
     if not isinstance(cache, Cache):
-        return available // AUTO_PART
+        return auto_memory(available, 0)
     if need > available:
         raise MemoryError(
             f"{path}: cache: {need >> 20} MiB of memory are more than the {available >> 20} MiB "

@@ -235,6 +235,9 @@ def test_info_tells_every_choice_and_its_reason(data: Path, monkeypatch) -> None
     text = call("info", data).output
     for word in ("storage", "O_DIRECT", "Reader", "Records", "lmdbio.open", "LMDBIO_GAP_BYTES"):
         assert word in text
+    assert found["auto_mode"]["mode"] == "LMM-DIO, in blocks"
+    assert "page cache" in found["auto_cache"]["reason"]["text"]
+    assert found["hint"] in text and not found["auto_cache"]["memory_bytes"]
 
 
 def test_info_refuses_a_variable_that_makes_no_sense(data: Path) -> None:
@@ -278,7 +281,8 @@ def test_tune_measures_a_folder_for_caches_and_leaves_nothing_there(
     found = all_found["cache_dir"]
     assert found["identity"].startswith("tmpfs") and found["samples"]
     assert {path for path in set(folder.iterdir()) - before if "lmdbio" in path.name} == set()
-    assert [one["forgotten"] for one in answer(*words, "--forget")] == [True, True, True]
+    forgotten = [one["forgotten"] for one in answer(*words, "--forget")]
+    assert forgotten == [True, True, True, False], "no job has measured the network"
     here = "tune", data, "--seconds", "0.1", "--cache-dir", data
     text = call(*here).output
     assert "which is measured" in text and "memory: MiB/s copied by threads 1: " in text

@@ -98,7 +98,7 @@ def test_settings_change_the_job_and_its_rates(data: Path) -> None:
         (["DATA", "--epochs", "2", "--semantics", "text"], "--semantics is of the thesis'"),
         (["DATA", "--epochs", "2", "--mode", "all"], "--epochs is of policies"),
         (["DATA", "--assignment", "local"], "assignment='local' needs a cache"),
-        (["DATA", "--epochs", "2", "--cache", "auto"], "auto is for a Reader"),
+        (["DATA", "--epochs", "2", "--cache", "all"], "NAME=VALUE"),
         (
             ["DATA", "--epochs", "2", "--cache", "memory=1G,warm=window"],
             "an order without windows",

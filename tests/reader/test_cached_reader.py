@@ -166,7 +166,7 @@ def test_automatic_caches_leave_the_window_its_memory(
 ) -> None:
     monkeypatch.setattr(caching, "available_bytes", lambda: 1 << 20)
     monkeypatch.setattr(
-        setup, "choose_cache", lambda *_, **__: caching.Wish("auto", Reason("facts", "a test"))
+        setup, "choose_cache", lambda *_, **__: ("auto", Reason("facts", "a test"))
     )
     monkeypatch.setattr(homes, "GRAIN_BYTES_MIN", 4096)
     for size, least, most in ((1, 400 << 10, 512 << 10), (8, 0, 400 << 10)):
