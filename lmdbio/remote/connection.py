@@ -24,10 +24,14 @@ from urllib.request import getproxies, proxy_bypass
 from lmdbio.remote.effort import SLICE_S, Effort
 from lmdbio.remote.url import Origin
 
-__all__ = ["Connection", "basic", "proxy_for"]
+__all__ = ["Answer", "Connection", "basic", "proxy_for"]
 
 #: Heads of answers are read in such pieces; the body is received where it is wanted.
 BUFFER_BYTES = 8 << 10
+#: So many bytes of a body wake who waits for it: to be woken for each few costs more than they do.
+WAKE_BYTES = 512 << 10
+#: What TLS adds to a body of that size, and more.
+WAKE_SLACK_BYTES = BUFFER_BYTES + (64 << 10)
 
 
 def basic(user: str, password: str) -> str:
@@ -55,6 +59,7 @@ class _TimedSocket:
         sock.settimeout(SLICE_S)
         self.sock, self.effort = sock, effort
         self._readers, self._is_closed = 0, False
+        self._wake_bytes = 1
 
     def setsockopt(self, *given: Any) -> None:
         self.sock.setsockopt(*given)
@@ -70,6 +75,13 @@ class _TimedSocket:
             except (TimeoutError, ssl.SSLWantWriteError, ssl.SSLWantReadError):
                 self._refuse_silence(silent_since, "takes no byte of the request")
 
+    def expect(self, left: int) -> None:
+        """Note how many bytes of a body are yet to come: many wake a waiting thread together."""
+        wake_bytes = WAKE_BYTES if left > WAKE_BYTES + WAKE_SLACK_BYTES else 1
+        if wake_bytes != self._wake_bytes:
+            self._wake_bytes = wake_bytes
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, wake_bytes)
+
     def receive_into(self, into: Any) -> int:
         silent_since = time.monotonic()
         while True:
@@ -77,6 +89,7 @@ class _TimedSocket:
             try:
                 return self.sock.recv_into(into)
             except (TimeoutError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+                self.expect(0)  # a few may be there
                 self._refuse_silence(silent_since, "sends nothing")
 
     def _refuse_silence(self, since: float, what: str) -> None:
@@ -123,11 +136,28 @@ class _Received(io.RawIOBase):
             self._timed.reader_closed()
 
 
-class _Answer(http.client.HTTPResponse):
+class Answer(http.client.HTTPResponse):
     """An answer; one that only says what will come, as 103 does, is passed over.
 
     Source: RFC 9110, 15.2.
     """
+
+    def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
+        self._timed: _TimedSocket = sock
+        super().__init__(sock, *given, **named)
+
+    def receive_into(self, into: memoryview) -> int:
+        """Receive what has come of the body, or wait for some; 0 where it has ended."""
+        if self.fp is None or self.chunked or self.length is None:
+            return self.readinto(into)
+        into = into[: self.length]
+        self._timed.expect(len(into))
+        came = self.fp.readinto1(into)
+        self.length -= came
+        if not came or not self.length:
+            self._timed.expect(0)
+            cast(Any, self)._close_conn()
+        return came
 
     def _read_status(self) -> tuple[str, int, str]:
         version, status, reason = cast(Any, super())._read_status()
@@ -144,7 +174,7 @@ class Connection(http.client.HTTPConnection):
         context: of TLS, for https.
     """
 
-    response_class = _Answer
+    response_class = Answer
 
     def __init__(self, origin: Origin, proxy: str | None, context: ssl.SSLContext | None) -> None:
         self.origin, self.proxy, self._context = origin, proxy, context

@@ -24,10 +24,11 @@ import threading
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from typing import cast
 
 from lmdbio.errors import Error
 from lmdbio.remote.answer import AGAIN, FileState, judge_range, refuse_status, retry_after
-from lmdbio.remote.connection import Connection, StallError, basic
+from lmdbio.remote.connection import Answer, Connection, StallError, basic
 from lmdbio.remote.credentials import own_headers
 from lmdbio.remote.effort import AbandonedError, Effort, Patience, never
 from lmdbio.remote.pool import Pool, shared_pool
@@ -38,8 +39,6 @@ __all__ = ["HttpFile"]
 
 #: The first request brings so much, which holds both meta pages, and small files whole.
 HEAD_BYTES = 64 << 10
-#: Bodies are received in pieces of so many bytes: of one that fails, no more is asked for again.
-PIECE_BYTES = 256 << 10
 REDIRECTS_MAX = 10
 #: A signature that is refused is made anew, unless it is as young as that.
 SIGNED_S_MIN = 10.0
@@ -339,9 +338,7 @@ class _Range:
                 self._file.pool.give(connection, is_whole=is_whole)
         raise OSError(errno.ELOOP, f"the server leads on and on, {REDIRECTS_MAX} times")
 
-    def _ask(
-        self, connection: Connection, target: Target, is_kept: bool
-    ) -> http.client.HTTPResponse:
+    def _ask(self, connection: Connection, target: Target, is_kept: bool) -> Answer:
         connection.begin(self._effort)
         last = self._first + len(self._into) - 1
         headers = {
@@ -363,14 +360,14 @@ class _Range:
             for name, value in headers.items():
                 connection.putheader(name, value)
             connection.endheaders()
-            return connection.getresponse()
+            return cast(Answer, connection.getresponse())
         except (ConnectionError, ssl.SSLError):
             if is_kept:
                 self.is_stale = True
                 self._file.pool.clear(target.origin)  # the others have been kept as long
             raise
 
-    def _receive(self, answer: http.client.HTTPResponse) -> None:
+    def _receive(self, answer: Answer) -> None:
         status, state = answer.status, self._file.state
         if status == 412:
             raise Error("changed while it was read (status 412); open it again")
@@ -386,7 +383,7 @@ class _Range:
         wanted = last - self._first + 1
         into = self._into[:wanted]
         while self.received < wanted:
-            came = answer.readinto(into[self.received : self.received + PIECE_BYTES])
+            came = answer.receive_into(into[self.received :])
             if not came:
                 raise _AgainError(f"the answer ends after {self.received} of {wanted} bytes")
             self.received += came
