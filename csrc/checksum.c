@@ -55,67 +55,79 @@ static uint32_t by_tables(uint32_t crc, const uint8_t *bytes, size_t size)
 
 #if defined(__x86_64__)
 
-__attribute__((target("sse4.2"))) static uint32_t by_processor(uint32_t crc, const uint8_t *bytes,
-                                                               size_t size)
-{
-    uint64_t wide = crc, word;
-    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
-        memcpy(&word, bytes, sizeof word);
-        wide = _mm_crc32_u64(wide, word);
-    }
-    crc = (uint32_t)wide;
-    for (; size > 0; bytes++, size--)
-        crc = _mm_crc32_u8(crc, *bytes);
-    return crc;
-}
-
-__attribute__((target("sse4.2"))) static void lanes_by_processor(uint32_t crcs[LANES],
-                                                                 const uint8_t *pages)
-{
-    uint64_t wide[LANES], word;
-    for (size_t lane = 0; lane < LANES; lane++)
-        wide[lane] = crcs[lane];
-    for (size_t at = 0; at < PAGE; at += sizeof word)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            memcpy(&word, pages + lane * PAGE + at, sizeof word);
-            wide[lane] = _mm_crc32_u64(wide[lane], word);
-        }
-    for (size_t lane = 0; lane < LANES; lane++)
-        crcs[lane] = (uint32_t)wide[lane];
-}
+#define BY_PROCESSOR __attribute__((target("sse4.2")))
 
 static bool processor_can(void)
 {
     return __builtin_cpu_supports("sse4.2") != 0;
 }
 
+BY_PROCESSOR static inline uint64_t step(uint64_t crc, const uint8_t *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return _mm_crc32_u64(crc, word);
+}
+
+BY_PROCESSOR static inline uint32_t step_byte(uint32_t crc, uint8_t byte)
+{
+    return _mm_crc32_u8(crc, byte);
+}
+
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
 
-static uint32_t by_processor(uint32_t crc, const uint8_t *bytes, size_t size)
-{
-    uint64_t word;
-    for (; size >= sizeof word; bytes += sizeof word, size -= sizeof word) {
-        memcpy(&word, bytes, sizeof word);
-        crc = __crc32cd(crc, word);
-    }
-    for (; size > 0; bytes++, size--)
-        crc = __crc32cb(crc, *bytes);
-    return crc;
-}
-
-static void lanes_by_processor(uint32_t crcs[LANES], const uint8_t *pages)
-{
-    uint64_t word;
-    for (size_t at = 0; at < PAGE; at += sizeof word)
-        for (size_t lane = 0; lane < LANES; lane++) {
-            memcpy(&word, pages + lane * PAGE + at, sizeof word);
-            crcs[lane] = __crc32cd(crcs[lane], word);
-        }
-}
+#define BY_PROCESSOR
 
 static bool processor_can(void)
 {
     return true;
+}
+
+static inline uint64_t step(uint64_t crc, const uint8_t *bytes)
+{
+    uint64_t word;
+    memcpy(&word, bytes, sizeof word);
+    return __crc32cd((uint32_t)crc, word);
+}
+
+static inline uint32_t step_byte(uint32_t crc, uint8_t byte)
+{
+    return __crc32cb(crc, byte);
+}
+
+#else
+
+static bool processor_can(void)
+{
+    return false;
+}
+
+#endif
+
+#ifdef BY_PROCESSOR
+
+BY_PROCESSOR static uint32_t by_processor(uint32_t crc, const uint8_t *bytes, size_t size)
+{
+    uint64_t wide = crc;
+    for (; size >= sizeof wide; bytes += sizeof wide, size -= sizeof wide)
+        wide = step(wide, bytes);
+    crc = (uint32_t)wide;
+    for (; size > 0; bytes++, size--)
+        crc = step_byte(crc, *bytes);
+    return crc;
+}
+
+/* Each lane is a variable of its own: an array the compiler would store after each step. */
+BY_PROCESSOR static void sum_lanes(uint32_t crcs[LANES], const uint8_t *pages)
+{
+    uint64_t a = crcs[0], b = crcs[1], c = crcs[2], d = crcs[3];
+    for (const uint8_t *at = pages; at < pages + PAGE; at += sizeof a) {
+        a = step(a, at);
+        b = step(b, at + PAGE);
+        c = step(c, at + 2 * PAGE);
+        d = step(d, at + 3 * PAGE);
+    }
+    crcs[0] = (uint32_t)a, crcs[1] = (uint32_t)b, crcs[2] = (uint32_t)c, crcs[3] = (uint32_t)d;
 }
 
 #else
@@ -125,15 +137,10 @@ static uint32_t by_processor(uint32_t crc, const uint8_t *bytes, size_t size)
     return by_tables(crc, bytes, size);
 }
 
-static void lanes_by_processor(uint32_t crcs[LANES], const uint8_t *pages)
+static void sum_lanes(uint32_t crcs[LANES], const uint8_t *pages)
 {
     for (size_t lane = 0; lane < LANES; lane++)
         crcs[lane] = by_tables(crcs[lane], pages + lane * PAGE, PAGE);
-}
-
-static bool processor_can(void)
-{
-    return false;
 }
 
 #endif
@@ -192,7 +199,7 @@ void lio_checksum_pages(uint32_t seed, const uint8_t *memory, uint64_t first, si
         uint32_t crcs[LANES];
         for (size_t lane = 0; lane < LANES; lane++)
             crcs[lane] = ~begin_page(seed, first + i + lane);
-        lanes_by_processor(crcs, memory + i * PAGE);
+        sum_lanes(crcs, memory + i * PAGE);
         for (size_t lane = 0; lane < LANES; lane++)
             sums[i + lane] = end_page(~crcs[lane]);
     }
