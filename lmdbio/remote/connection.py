@@ -30,7 +30,7 @@ __all__ = ["Answer", "Connection", "basic", "proxy_for"]
 BUFFER_BYTES = 8 << 10
 #: So many bytes of a body wake who waits for it: to be woken for each few costs more than they do.
 WAKE_BYTES = 512 << 10
-#: What TLS adds to a body of that size, and more.
+#: TLS adds less than that to a body of that size.
 WAKE_SLACK_BYTES = BUFFER_BYTES + (64 << 10)
 
 
