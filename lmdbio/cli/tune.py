@@ -35,14 +35,17 @@ from lmdbio.cli.output import (
     wide_console,
 )
 from lmdbio.machine import calibration, storage
-from lmdbio.machine.calibration import Calibration, Stored
+from lmdbio.machine.calibration import Calibration, SharedSample, Stored
 from lmdbio.machine.choice import Choice, choose
 from lmdbio.machine.overrides import Overrides, overrides_from_env
 from lmdbio.tuning import stagger, tune as tuning
 from lmdbio.tuning.memory import measure_memory
 from lmdbio.tuning.network import measure_network
+from lmdbio.tuning.readers import measure_readers
 from lmdbio.tuning.stagger import Staggered
 from lmdbio.tuning.tune import Tuning
+
+MIB = float(1 << 20)
 
 
 @click.command()
@@ -79,9 +82,9 @@ def tune(
     store that saves up what it did not give (a cap, a burst) wants more --seconds. Of several
     files (PATHs, a folder or a quoted pattern of them) the largest is read.
 
-    Started by mpiexec on several nodes, it also measures how fast they send to each other, by the
-    size of messages, and turns: how many roots should read at a
-    time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of them, and without
+    Started by mpiexec on several nodes, it also measures what 2, 4 and so on of them read at once,
+    how fast they send to each other by the size of messages, and turns: how many roots should read
+    at a time there (tokens), by Readers in mode "stag" with 1, 2, 4 and so on of them, and without
     turns, for both assignments. PATH needs its provenance file. The result is kept beside the
     rest, for Readers of about as many roots: "stag" takes the fewest tokens that are fast enough,
     "auto" none where nothing is gained.
@@ -120,34 +123,49 @@ def _tune(
     """All that was asked for, by this process and those that it was started with."""
     is_first = ranks is None or ranks.rank == 0
     found: Measured | None
-    turns: Staggered | None = None
-    network: Calibration | None = None
+    by_job = ByJob()
     with bar(f"tune {path}") if is_first else nullcontext() as progress:
         if ranks is None:
             found = _measure(path, cache_dir, seconds, progress)
         else:
             found, wish = _measure_requests(path, cache_dir, seconds, ranks, progress)
-            network = measure_network(ranks, seconds=seconds / 4, progress=progress)
-            turns = stagger.measure(
-                path, ranks, seconds=seconds, overrides=wish, progress=progress
+            by_job = ByJob(
+                stagger.measure(path, ranks, seconds=seconds, overrides=wish, progress=progress),
+                measure_readers(path, ranks, seconds=seconds / 2, progress=progress),
+                measure_network(ranks, seconds=seconds / 4, progress=progress),
             )
     if found is None:
         return
-    told = _keep(path, found.storage, turns, dry_run, as_json)
+    told = _keep(path, found.storage, by_job, dry_run, as_json)
     if found.folder is not None and cache_dir is not None:
-        told["cache_dir"] = _keep(cache_dir, found.folder, None, dry_run, as_json)
+        told["cache_dir"] = _keep(cache_dir, found.folder, ByJob(), dry_run, as_json)
     elif cache_dir is not None:
         told["cache_dir"] = None
         if not as_json:
             click.echo(f"{cache_dir}: on the same file system, which is measured")
+    each_way = "MiB/s sent by each node, while it receives as much, in messages of"
     for name, one, words in (
         ("memory", found.memory, "MiB/s copied by threads"),
-        ("network", network, "MiB/s sent by each node, while it receives as much, in messages of"),
+        ("network", by_job.network, each_way),
     ):
         if one is not None:
             told[name] = _keep_rates(name, one, words, dry_run, as_json)
     if as_json:
         print_json(told)
+
+
+class ByJob(NamedTuple):
+    """The measurements that several ranks make together.
+
+    Attributes:
+        turns: how many roots should read at a time; None: this is one process.
+        readers: rates of several nodes that read at once.
+        network: rates between them; None: there is one node.
+    """
+
+    turns: Staggered | None = None
+    readers: tuple[SharedSample, ...] = ()
+    network: Calibration | None = None
 
 
 class Measured(NamedTuple):
@@ -222,27 +240,26 @@ def _measure_requests(
 
 
 def _keep(
-    path: Path | str, made: Tuning, turns: Staggered | None, dry_run: bool, as_json: bool
+    path: Path | str, made: Tuning, by_job: ByJob, dry_run: bool, as_json: bool
 ) -> dict[str, Any]:
     """Keeps what was measured, shows it unless JSON will, and returns that."""
     if made.calibration is None:
         reasons = sorted({reason for _, reason in made.left_out})
         raise ValueError(f"{path}: nothing could be measured: {'; '.join(reasons)}")
-    was = calibration_status(made.storage)
-    measured = replace(
-        made.calibration,
-        staggerings=calibration.renewed(
-            tuned_jobs(was), turns.staggerings if turns is not None else ()
-        ),
-    )
+    was, turns = calibration_status(made.storage), by_job.turns
+    jobs = calibration.renewed(tuned_jobs(was), turns.staggerings if turns is not None else ())
+    earlier = was.calibration.shared if was is not None and was.calibration is not None else ()
+    measured = replace(made.calibration, staggerings=jobs, shared=by_job.readers or earlier)
     before = choices(made.storage, was)
     now = Stored(measured, calibration.file_of(measured.identity))
     kept = None if dry_run else calibration.store(measured)
     after = choices(made.storage, now)
     if as_json:
-        return _as_json(made, measured, turns, kept, (before, after))
+        return _as_json(made, measured, by_job, kept, (before, after))
     print_tuning(made)
     print_changes(before, after)
+    if by_job.readers:
+        print_readers(by_job.readers)
     if turns is not None:
         print_turns(turns)
     click.echo(f"kept in {kept}" if kept is not None else "not kept (--dry-run)")
@@ -255,7 +272,7 @@ def _keep_rates(
     """Keeps the rates of memory or the network, shows them unless JSON will, and returns them."""
     kept = None if dry_run else calibration.store(made)
     is_sized = len({s.request_bytes for s in made.samples}) > 1
-    rates = {s.request_bytes if is_sized else s.depth: s.rate / 2**20 for s in made.samples}
+    rates = {s.request_bytes if is_sized else s.depth: s.rate / MIB for s in made.samples}
     if not as_json:
         each = (f"{size(n) if is_sized else n}: {rate:,.0f}" for n, rate in rates.items())
         click.echo(f"{name}: {words} {', '.join(each)}")
@@ -265,11 +282,11 @@ def _keep_rates(
 def _as_json(
     made: Tuning,
     measured: Calibration,
-    turns: Staggered | None,
+    by_job: ByJob,
     kept: Path | None,
     before_after: tuple[dict[str, Choice], dict[str, Choice]],
 ) -> dict[str, Any]:
-    rates = [{**plain(s), "mib_per_second": s.rate / 2**20} for s in measured.samples]
+    rates = [{**plain(s), "mib_per_second": s.rate / MIB} for s in measured.samples]
     left = [{**plain(trial), "reason": reason} for trial, reason in made.left_out]
     told: dict[str, Any] = {
         "identity": measured.identity,
@@ -282,8 +299,13 @@ def _as_json(
         "choices": before_after[1],
         "kept": kept,
     }
-    if turns is not None:
+    if by_job.turns is not None:
+        turns = by_job.turns
         told["turns"] = {**plain(turns), "choices": turn_choices(turns.staggerings)}
+        told["readers"] = [
+            {"readers": one.readers, **plain(one.sample), "mib_per_second": one.sample.rate / MIB}
+            for one in by_job.readers
+        ]
     return told
 
 
@@ -293,7 +315,7 @@ def print_tuning(made: Tuning) -> None:
     for column in ("engine", "pattern", "request", "depth", "MiB/s", "requests/s", "latency ms"):
         table.add_column(column, justify="left" if column in ("engine", "pattern") else "right")
     for s in sorted(made.calibration.samples, key=lambda s: (s.pattern, s.kind)):
-        rate = f"{s.rate / 2**20:,.0f}"
+        rate = f"{s.rate / MIB:,.0f}"
         table.add_row(
             s.kind, s.pattern, size(s.request_bytes), str(s.depth), rate,
             f"{s.requests / s.seconds:,.0f}", f"{1e3 * s.latency:.2f}",
@@ -304,6 +326,16 @@ def print_tuning(made: Tuning) -> None:
     wide_console().print(table, highlight=False)
     for trial, reason in made.left_out:
         click.echo(f"left out: {trial}: {reason}")
+
+
+def print_readers(shared: tuple[SharedSample, ...]) -> None:
+    """Print the rates of several nodes that read at once."""
+    for pattern, words in (("stream", "in order"), ("random", "at random")):
+        found = [one for one in shared if one.sample.pattern == pattern]
+        if found:
+            rates = ", ".join(f"{one.readers}: {one.sample.rate / MIB:,.0f}" for one in found)
+            request = size(found[0].sample.request_bytes)
+            click.echo(f"nodes that read at once: MiB/s {words}, requests of {request}: {rates}")
 
 
 def print_changes(before: dict[str, Choice], after: dict[str, Choice]) -> None:
@@ -338,7 +370,7 @@ def print_turns(turns: Staggered) -> None:
     for job in turns.staggerings:
         for place, sample in enumerate(job.samples):
             least, most = min(sample.rates), max(sample.rates)
-            rates = [f"{rate / 2**20:,.0f}" for rate in (sample.rate, least, most)]
+            rates = [f"{rate / MIB:,.0f}" for rate in (sample.rate, least, most)]
             tokens = str(sample.tokens or "none")
             name = "" if place else job.assignment
             table.add_row(name, tokens, *rates, str(len(sample.rates)))

@@ -37,6 +37,7 @@ __all__ = [
     "NETWORK",
     "Pattern",
     "Sample",
+    "SharedSample",
     "Staggering",
     "Stored",
     "TokenSample",
@@ -60,6 +61,8 @@ FILE_BYTES_MAX = 1 << 20
 FOLDERS = ("XDG_CACHE_HOME", "HOME")
 #: Jobs of so many shapes are remembered, the newest ones.
 STAGGERINGS_MAX = 32
+#: Numbers of nodes are powers of two, each measured in two ways.
+SHARED_MAX = 64
 #: No job has as many roots, and no round of measuring as many runs.
 ROOTS_MAX, RUNS_MAX = 1 << 20, 1 << 10
 
@@ -150,6 +153,19 @@ class Staggering:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedSample:
+    """One way of reading, by several nodes at once.
+
+    Attributes:
+        readers: nodes.
+        sample: of all of them together; its depth is that of each.
+    """
+
+    readers: int
+    sample: Sample
+
+
+@dataclass(frozen=True, slots=True)
 class Calibration:
     """The measured figures of one file system.
 
@@ -158,12 +174,14 @@ class Calibration:
         measured: when, seconds since 1970.
         samples: in the order measured.
         staggerings: of jobs, one for each shape; the newest last.
+        shared: by several nodes at once.
     """
 
     identity: str
     measured: float
     samples: tuple[Sample, ...]
     staggerings: tuple[Staggering, ...] = ()
+    shared: tuple[SharedSample, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,11 +344,15 @@ def _decode(text: bytes, identity: str) -> Calibration:
     jobs = found.get("staggerings", [])  # not there in files of earlier versions
     if not isinstance(jobs, list) or len(jobs) > STAGGERINGS_MAX:
         raise ValueError("what jobs measured is no list, or too long a one")
+    shared = found.get("shared", [])
+    if not isinstance(shared, list) or len(shared) > SHARED_MAX:
+        raise ValueError("what nodes measured together is no list, or too long a one")
     return Calibration(
         identity,
         _positive(found, "measured"),
         tuple(map(_sample, samples)),
         tuple(map(_staggering, jobs)),
+        tuple(map(_shared, shared)),
     )
 
 
@@ -348,6 +370,10 @@ def _sample(found: dict[str, Any]) -> Sample:
     if sample.rate > RATE_MAX:
         raise ValueError(f"{sample.rate:g} bytes a second")
     return sample
+
+
+def _shared(found: dict[str, Any]) -> SharedSample:
+    return SharedSample(_count(found, "readers", ROOTS_MAX), _sample(found["sample"]))
 
 
 def _staggering(found: dict[str, Any]) -> Staggering:

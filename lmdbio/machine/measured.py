@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from lmdbio.machine.calibration import Calibration
 from lmdbio.planning.environment import Curve
 
-__all__ = ["StoreRates", "file_system_rate", "network_rate", "store_rates", "tier_rate"]
+__all__ = [
+    "StoreRates",
+    "file_system_rate",
+    "network_rate",
+    "request_seconds",
+    "store_rates",
+    "tier_rate",
+]
 
 MIB = float(1 << 20)
 
@@ -15,19 +22,38 @@ MIB = float(1 << 20)
 def file_system_rate(calibration: Calibration) -> Curve:
     """Return M per second of a file system by the nodes that read from it.
 
-    One node gives what its best trial gave; several, what the largest job that ``tune`` ran in
-    gave with so many roots at a time, each of which is a client.
+    One node gets what its best trial got; several what they got in order at once, or, where that
+    was not measured, what the largest job got that measured turns.
 
     Args:
         calibration: of the file system.
     """
     points = {1: max(sample.rate for sample in calibration.samples) / MIB}
+    shared = [one for one in calibration.shared if one.sample.pattern == "stream"]
+    for one in shared:
+        points[one.readers] = one.sample.rate / MIB
     jobs = sorted(calibration.staggerings, key=lambda job: (job.nodes, job.measured))
-    for job in jobs[-1:]:
-        for sample in job.samples:
-            clients = sample.tokens or job.roots
-            points[clients] = max(points.get(clients, 0.0), sample.rate / MIB)
+    for job in () if shared else jobs[-1:]:
+        points[job.nodes] = max(sample.rate for sample in job.samples) / MIB
     return Curve.of(points)
+
+
+def request_seconds(calibration: Calibration, nodes: int) -> float:
+    """Return the seconds of a file system's time that a request at random takes beside its bytes.
+
+    Args:
+        calibration: of the file system.
+        nodes: that ask at once; of the numbers that were measured the largest up to it counts.
+    """
+    found = max(
+        (one for one in calibration.shared if one.sample.pattern == "random"),
+        key=lambda one: one.readers if one.readers <= nodes else -one.readers,
+        default=None,
+    )
+    if found is None or found.readers > nodes:
+        return store_rates(calibration).out_of_order_seconds
+    whole = file_system_rate(calibration).at(found.readers) * MIB
+    return max(0.0, found.sample.request_bytes * (1 / found.sample.rate - 1 / whole))
 
 
 def tier_rate(calibration: Calibration) -> Curve:

@@ -24,6 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,13 +40,16 @@ from lmdbio.provenance import find_data
 
 __all__ = [
     "SECONDS",
+    "FLIGHT_BYTES_MAX",
     "NotColdError",
+    "Part",
     "Progress",
     "Trial",
     "Tuning",
     "make_cold",
     "measure",
     "measure_folder",
+    "run_trial",
     "trials",
 ]
 
@@ -89,6 +93,22 @@ class Trial:
             else f"{self.request_bytes >> 10} KiB"
         )
         return f"{self.kind}, {self.pattern}, {self.depth} x {size}"
+
+
+class Part(NamedTuple):
+    """The place of one of several that read the same file at once.
+
+    Attributes:
+        place: of it, from 0.
+        readers: of all.
+    """
+
+    place: int
+    readers: int
+
+
+#: Of one that is alone.
+WHOLE = Part(0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,7 +271,7 @@ def _run_all(
         # Time that a trial leaves over, or takes too much, is more or less for the others.
         seconds = max(until_s - time.monotonic(), 0.0) / (len(todo) - number)
         try:
-            sample = _run(engine, trial, size, seconds, memory, seed=number)
+            sample = run_trial(engine, trial, size, seconds, memory, seed=number)
         except (IncompatibleError, NotColdError) as error:
             left[trial] = " ".join(str(error).split())
             continue
@@ -273,7 +293,7 @@ class NotColdError(Error):
     """The bytes to read lie in the page cache and do not leave it."""
 
 
-def _run(
+def run_trial(
     engine: _core.Engine,
     trial: Trial,
     size: int,
@@ -281,11 +301,25 @@ def _run(
     memory: _core.Memory,
     *,
     seed: int,
+    part: Part = WHOLE,
 ) -> Sample:
     """Run one trial: ask for a few requests at a time, so that ``depth`` are in flight.
 
     Time counts from the first request to the last answer: bytes that a store has saved up and
     gives in one go are no rate.
+
+    Args:
+        engine: of the file.
+        trial: which.
+        size: of the file, bytes.
+        seconds: that it takes, about.
+        memory: of twice FLIGHT_BYTES_MAX.
+        seed: of its places.
+        part: in order, where it begins.
+
+    Raises:
+        IncompatibleError, NotColdError: it cannot be run.
+        OSError, Error: the file cannot be read.
     """
     step = -(-trial.depth // STEPS)
     flying: deque[tuple[_core.Ticket, int]] = deque()
@@ -293,7 +327,7 @@ def _run(
     with engine.again(trial.kind, trial.depth) as own:
         begun = ended = time.monotonic()
         try:
-            for number, offsets in enumerate(_places(own, trial, size, step, seed)):
+            for number, offsets in enumerate(_places(own, trial, size, step, seed, part)):
                 if number == 0:
                     begun = time.monotonic()  # the data is cold now
                 at = number % (STEPS + 2) * step * trial.request_bytes
@@ -331,7 +365,7 @@ def _land(flying: deque[tuple[_core.Ticket, int]]) -> int:
 
 
 def _places(
-    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int
+    engine: _core.Engine, trial: Trial, size: int, step: int, seed: int, part: Part
 ) -> Iterator[npt.NDArray[np.uint64]]:
     """Yield the offsets of ``step`` requests at a time; each trial begins elsewhere.
 
@@ -346,9 +380,10 @@ def _places(
     if trial.pattern == "stream":
         span = min(places, TRIAL_BYTES_MAX // trial.request_bytes)
         order = int(chance.integers(places - span + 1)) + np.arange(span)
+        order = np.roll(order, -(span * part.place // part.readers))
         if through:
             # All at once: pages that the kernel reads ahead meanwhile are to stay.
-            make_cold(engine, int(order[0]) * trial.request_bytes, span * trial.request_bytes)
+            make_cold(engine, int(order.min()) * trial.request_bytes, span * trial.request_bytes)
     else:
         order = chance.permutation(min(places, 1 << 20))
         if through:

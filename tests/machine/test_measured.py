@@ -5,8 +5,23 @@ Method: calibrations with figures of one digit.
 
 from __future__ import annotations
 
-from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
-from lmdbio.machine.measured import file_system_rate, network_rate, store_rates, tier_rate
+import pytest
+
+from lmdbio.machine.calibration import (
+    Calibration,
+    Pattern,
+    Sample,
+    SharedSample,
+    Staggering,
+    TokenSample,
+)
+from lmdbio.machine.measured import (
+    file_system_rate,
+    network_rate,
+    request_seconds,
+    store_rates,
+    tier_rate,
+)
 
 MIB = 1 << 20
 SAMPLES = (
@@ -27,11 +42,35 @@ def test_one_node_has_the_rate_of_its_best_trial() -> None:
     assert file_system_rate(Calibration("it", 1.0, SAMPLES)).points == ((1, 500.0),)
 
 
-def test_several_nodes_have_the_rates_of_the_largest_job() -> None:
+def shared(readers: int, pattern: Pattern, request_bytes: int, requests: int) -> SharedSample:
+    return SharedSample(readers, Sample("direct", pattern, request_bytes, 8, requests, 1.0))
+
+
+def test_several_nodes_have_the_best_rate_of_the_largest_job() -> None:
+    """With one token at a time the reads of several roots are under way, too."""
     jobs = (job(8, (1, 300.0), (4, 900.0), (0, 700.0)), job(2, (1, 200.0), (2, 350.0)))
     rate = file_system_rate(Calibration("it", 1.0, SAMPLES, jobs))
-    assert rate.points == ((1, 500.0), (4, 900.0), (8, 700.0))
-    assert rate.at(6) == 800.0
+    assert rate.points == ((1, 500.0), (8, 900.0))
+
+
+def test_several_nodes_have_what_they_read_at_once() -> None:
+    jobs = (job(8, (1, 300.0), (0, 700.0)),)
+    found = (shared(2, "stream", MIB, 800), shared(4, "stream", MIB, 1000))
+    rate = file_system_rate(Calibration("it", 1.0, SAMPLES, jobs, found))
+    assert rate.points == ((1, 500.0), (2, 800.0), (4, 1000.0))
+    assert rate.at(3) == 900.0
+
+
+def test_a_request_costs_what_as_many_nodes_were_measured_to_pay() -> None:
+    """At random 4 nodes get 1,000 requests of 128 KiB a second: 125 M; in order 1,000 M."""
+    found = (shared(4, "stream", MIB, 1000), shared(4, "random", 128 << 10, 1000))
+    both = Calibration("it", 1.0, SAMPLES, (), found)
+    alone = store_rates(Calibration("it", 1.0, SAMPLES)).out_of_order_seconds
+    assert request_seconds(both, 4) == pytest.approx(1e-3 - 0.125 / 1000)
+    assert request_seconds(both, 9) == request_seconds(both, 4)
+    # Fewer nodes than were measured together: as one.
+    assert request_seconds(both, 2) == store_rates(both).out_of_order_seconds
+    assert request_seconds(Calibration("it", 1.0, SAMPLES), 4) == alone
 
 
 def test_a_disk_has_its_random_rate_by_requests_in_flight() -> None:

@@ -24,4 +24,4 @@ def test_ranks_measure_turns_together_and_readers_take_the_result(
     path, plain = data.write(tmp_path / "db", values), data.write(tmp_path / "plain", values)
     convert(path)
     out = mpi.run(4, "tuning.py", path, plain, tmp_path / "caches")
-    assert out.count(" s\n") == 5
+    assert out.count(" s\n") == 6

@@ -85,6 +85,15 @@ def rates_between_nodes_are_measured_and_kept() -> None:
         assert {sample.depth for sample in kept.samples} == {2}
 
 
+def nodes_that_read_at_once_are_measured_and_kept() -> None:
+    told = tuned(DATA)["readers"]
+    assert [(one["readers"], one["pattern"]) for one in told] == [(2, "stream"), (2, "random")]
+    assert all(one["mib_per_second"] > 0 and one["requests"] >= 2 for one in told)
+    if COMM.rank == 0:
+        kept = next(one for one in kept_here() if one.shared)
+        assert [one.readers for one in kept.shared] == [2, 2]
+
+
 def the_first_ranks_word_counts_for_all() -> None:
     """The others have measured something else, or nothing."""
     if COMM.rank < 2:
@@ -125,6 +134,7 @@ def where_it_cannot_be_measured_the_reason_is_told() -> None:
 CASES = (
     all_numbers_of_tokens_are_measured_and_kept,
     rates_between_nodes_are_measured_and_kept,
+    nodes_that_read_at_once_are_measured_and_kept,
     the_first_ranks_word_counts_for_all,
     what_jobs_measured_stays_where_others_measure_again,
     where_it_cannot_be_measured_the_reason_is_told,

@@ -23,6 +23,7 @@ from lmdbio.planning.mode import USUAL_TOKENS, Mode
 from lmdbio.planning.schedule import Schedule
 from lmdbio.reader.tokens import count_tokens, usual_tokens
 from lmdbio.tuning import stagger
+from lmdbio.tuning.readers import counts_of
 from lmdbio.tuning.stagger import (
     ROUNDS,
     ROUNDS_MIN,
@@ -303,3 +304,10 @@ def test_ranks_that_cannot_speak_to_each_other_are_told(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "mpi4py", None)
     with pytest.raises(IncompatibleError, match="16 ranks were started"):
         share.world()
+
+
+@pytest.mark.parametrize(
+    ("nodes", "counts"), [(2, (2,)), (3, (2, 3)), (4, (2, 4)), (16, (2, 4, 8, 16))]
+)
+def test_numbers_of_readers_are_powers_of_two_and_all(nodes: int, counts: tuple[int, ...]) -> None:
+    assert counts_of(nodes) == counts
