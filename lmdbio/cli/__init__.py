@@ -1,8 +1,8 @@
 """cli: the command line, one thin command each over the public calls.
 
-Uses ``program``, ``doctor``, ``tuning``, ``compact``, ``pull``, ``bench``, ``dropin``,
-``convert``, ``reader``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``,
-``layouts``, ``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``pylmdb``,
+Uses ``program``, ``prediction``, ``doctor``, ``tuning``, ``compact``, ``pull``, ``bench``,
+``dropin``, ``convert``, ``reading``, ``locate``, ``share``, ``machine``, ``cache``, ``layouts``,
+``planning``, ``simulate``, ``provenance``, ``observe``, ``inside``, ``pylmdb``,
 ``remote`` and ``_core``; only ``__main__`` uses it.
 
 Answers go to standard output, as text or (``--json``) as JSON; everything else to standard

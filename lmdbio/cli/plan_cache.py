@@ -11,6 +11,7 @@ import click
 import numpy as np
 from rich.table import Table
 
+from lmdbio._core import Extents
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, wide_console
 from lmdbio.cli.plan_order import chance_facts
 from lmdbio.locate.record_index import RecordIndex
@@ -20,6 +21,8 @@ from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.supply import ROW_SOURCES
+from lmdbio.prediction.rates import is_measured
+from lmdbio.prediction.reader import Located, Prediction, predict_job
 
 __all__ = ["CacheWords", "cache_facts", "tell_cache"]
 
@@ -70,6 +73,7 @@ def cache_facts(
         for one in outlook.epochs():
             rows.append(as_row(one))
             advance(len(rows), job.epochs, "epochs")
+    predicted = predicted_epochs(source, extents, job, options)
     return {
         "records": source.count,
         "file_bytes": outlook.file_bytes,
@@ -80,8 +84,18 @@ def cache_facts(
         "ranks": job.ranks,
         "assignment": job.assignment,
         **chance_facts(outlook.shuffle, source.count),
+        "predicted": predicted,
         "epochs": rows,
     }
+
+
+def predicted_epochs(
+    source: RecordIndex, extents: Extents, job: Job, options: PlanOptions
+) -> Prediction | None:
+    """Return how long epochs will take; None where nothing was measured of the storage."""
+    if not is_measured(source.pages):
+        return None
+    return predict_job(Located(extents, source.used_bytes, options), job, source.pages)
 
 
 def as_row(one: Forecast) -> dict[str, Any]:
@@ -121,7 +135,9 @@ def tell_cache(path: str, name: str, found: dict[str, Any], as_json: bool) -> No
     table = Table(box=None, pad_edge=False, header_style="")
     has_disks = any(row["records"]["disk"] for row in found["epochs"])
     shown = [name for name in ROW_SOURCES if name != "disk" or has_disks]
-    for column in ("epoch", *shown, "read", "requests", "between nodes", "messages"):
+    predicted: Prediction | None = found["predicted"]
+    seconds = () if predicted is None else ("seconds",)
+    for column in ("epoch", *shown, "read", "requests", "between nodes", "messages", *seconds):
         table.add_column(column, justify="left" if column == "epoch" else "right")
     for row in found["epochs"]:
         table.add_row(
@@ -131,6 +147,17 @@ def tell_cache(path: str, name: str, found: dict[str, Any], as_json: bool) -> No
             f"{row['requests']:,}",
             size(row["sent_bytes"]),
             f"{row['messages']:,}",
+            *seconds_of(predicted, row["epoch"]),
         )
     click.echo()
-    wide_console(width=100).print(table, highlight=False)
+    wide_console(width=110).print(table, highlight=False)
+    for words in () if predicted is None else predicted.rates:
+        click.echo(words, err=True)
+
+
+def seconds_of(predicted: Prediction | None, epoch: int | None) -> tuple[str, ...]:
+    """Return the cell of an epoch's predicted seconds, where there are some."""
+    if predicted is None:
+        return ()
+    seconds = predicted.init_seconds if epoch is None else predicted.epochs[epoch].seconds
+    return (f"{seconds:,.2f}",)

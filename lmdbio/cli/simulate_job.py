@@ -12,12 +12,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from lmdbio import simulate as model
-from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.plan import open_source
-from lmdbio.machine import calibration, storage
-from lmdbio.machine.measured import file_system_rate, network_rate, store_rates, tier_rate
 from lmdbio.planning.cache import PLACEMENTS, WARM, Cache
-from lmdbio.reader.block_size import MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
+from lmdbio.prediction.rates import with_file_system, with_network, with_tiers
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -54,9 +51,8 @@ def scenario_of(
     """
     told: list[str] = []
     for path in (path for path in sources if not is_cluster(path)):
-        chosen, words = with_data(path, chosen)
-        chosen, network = with_network(chosen, nodes or chosen.environment.nodes)
-        told = [words, network]  # of the last one, whose records and rates are taken
+        # Of the last one the records and rates are taken.
+        chosen, told = with_data(path, chosen, nodes or chosen.environment.nodes)
     measured = chosen.environment
     for path in filter(is_cluster, sources):
         is_given = isinstance(chosen.data, model.Measured)
@@ -115,8 +111,13 @@ def read_values(
         raise ValueError(f"{path}: its tables are nested too deeply") from None
 
 
-def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str]:
+def with_data(
+    path: Path, scenario: model.Scenario, nodes: int
+) -> tuple[model.Scenario, list[str]]:
     """Return a scenario with the records of a data set, and the measured rates of its storage.
+
+    Args:
+        nodes: that exchange rows.
 
     Raises:
         ValueError: it holds no records.
@@ -126,34 +127,10 @@ def with_data(path: Path, scenario: model.Scenario) -> tuple[model.Scenario, str
         if not source.count:
             raise ValueError(f"{path}: it holds no records")
         lengths = source.extents(np.arange(source.count, dtype=np.uint64))["length"]
-        kept = calibration.find(source.pages)
-    scenario = replace(scenario, data=model.Measured(np.asarray(lengths / MIB, np.float64)))
-    if kept is None or kept.calibration is None:
-        why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
-        return scenario, f"file system: {why}"
-    rate = file_system_rate(kept.calibration)
-    request = store_rates(kept.calibration).out_of_order_seconds
-    environment = replace(
-        scenario.environment, file_system=rate, file_network=rate.at(1), file_request=request
-    )
-    points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
-    return (
-        replace(scenario, environment=environment),
-        f"file system: as lmdbio tune measured, M a second by nodes {points}",
-    )
-
-
-def with_network(scenario: model.Scenario, nodes: int) -> tuple[model.Scenario, str]:
-    """Return a scenario with the measured rate between so many nodes, if there is one."""
-    kept = calibration_of(calibration.NETWORK)
-    if kept is None or kept.calibration is None:
-        return scenario, "network: not measured (mpiexec lmdbio tune PATH does, on several nodes)"
-    # A root that has read a block sends each of the others its part.
-    size = min(MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET // nodes)
-    rate = network_rate(kept.calibration, size)
-    environment = replace(scenario.environment, network=rate)
-    words = f"network: as lmdbio tune measured, {rate:,.0f} M a second each way of a node"
-    return replace(scenario, environment=environment), words
+        environment, words = with_file_system(scenario.environment, source.pages, path)
+    environment, network = with_network(environment, nodes)
+    data = model.Measured(np.asarray(lengths / MIB, np.float64))
+    return replace(scenario, data=data, environment=environment), [words, network]
 
 
 def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, list[str]]:
@@ -165,35 +142,6 @@ def with_cache(cache: Cache, scenario: model.Scenario) -> tuple[model.Scenario, 
     """
     if (cache.placement, cache.warm) != (PLACEMENTS[0], WARM[0]):
         raise ValueError("simulate: placement and warm are the policies' (lmdbio plan takes them)")
-    environment, tiers, told = scenario.environment, [], []
-    known = [*environment.tiers, *[environment.staging] * 2]
-    if cache.memory:
-        memory = replace(known[0], capacity=int(cache.memory) / MIB)
-        memory, words = with_rate("memory", memory, calibration_of(calibration.MEMORY), "FOLDER")
-        tiers.append(memory)
-        told.append(words)
-    if cache.disk is not None:
-        disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
-        kept = calibration_status(storage.look_at_folder(cache.disk))
-        disk, words = with_rate("disk", disk, kept, cache.disk)
-        tiers.append(disk)
-        told.append(words)
-    return replace(scenario, environment=replace(environment, tiers=tuple(tiers))), told
-
-
-def calibration_of(identity: str) -> calibration.Stored | None:
-    """Return what was measured of memory or the network; None where there is no place for it."""
-    try:
-        return calibration.load(identity)
-    except RuntimeError:
-        return None
-
-
-def with_rate(
-    name: str, tier: model.Tier, kept: calibration.Stored | None, folder: str
-) -> tuple[model.Tier, str]:
-    """Return a tier with its measured rate, if there is one, and where its rate comes from."""
-    if kept is None or kept.calibration is None:
-        return tier, f"{name}: not measured (lmdbio tune PATH --cache-dir {folder} does)"
-    tier = replace(tier, reads=tier_rate(kept.calibration))
-    return tier, f"{name}: as lmdbio tune measured, {tier.read_rate:,.0f} M a second"
+    usual = scenario.environment.tiers
+    environment, told = with_tiers(scenario.environment, cache, usual)
+    return replace(scenario, environment=environment), told

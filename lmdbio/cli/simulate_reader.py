@@ -9,22 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
-import numpy as np
 from rich.table import Table
 
 from lmdbio import simulate as model
-from lmdbio._core import Extents
 from lmdbio.cli.output import bar, plural, size
 from lmdbio.cli.plan import open_source
 from lmdbio.cli.plan_order import Order, ShuffleName
 from lmdbio.cli.simulate_job import MIB, changed_by, is_cluster, scenario_of
 from lmdbio.cli.simulate_output import Run, Settings, combinations
-from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Job
-from lmdbio.planning.reads import PlanOptions
-from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.reading.engines import choose_reading
+from lmdbio.planning.shuffle import GLOBAL
+from lmdbio.prediction.reader import Located
 from lmdbio.simulate import ROW_SOURCES
 
 __all__ = ["ReaderWords", "epochs_table", "reader_options", "simulate_readers"]
@@ -81,19 +77,6 @@ class ReaderWords(NamedTuple):
         return any(word is not None for word in self)
 
 
-class _File(NamedTuple):
-    """The records of a data set, and how a Reader reads them."""
-
-    extents: Extents
-    used_bytes: int
-    options: PlanOptions
-
-    @property
-    def windows(self) -> Shuffle:
-        """The order by windows that a Reader takes where it is told no sizes."""
-        return Shuffle.named("window", self.used_bytes / len(self.extents))
-
-
 def simulate_readers(
     base: model.Scenario,
     asked: ReaderWords,
@@ -146,13 +129,10 @@ def simulate_readers(
     return runs, words, title
 
 
-def read_file(path: Path) -> _File:
+def read_file(path: Path) -> Located:
     """Return where the records of a data set lie, and how a Reader reads them."""
     with open_source(path, None, None) as source:
-        way = choose_reading(source.pages, "stream", Overrides())
-        extents = source.extents(np.arange(source.count, dtype=np.uint64))
-        options = PlanOptions(way.gap_bytes_max, way.request_bytes_max)
-        return _File(extents, source.used_bytes, options)
+        return Located.of(source)
 
 
 def job_of(
@@ -189,7 +169,7 @@ def job_of(
 
 
 def outcomes(
-    file: _File, scenario: model.Scenario, job: Job, policies: Sequence[model.Policy] | None
+    file: Located, scenario: model.Scenario, job: Job, policies: Sequence[model.Policy] | None
 ) -> Iterator[model.Outcome]:
     """Yield what the job comes to, or each policy."""
     if policies is None:

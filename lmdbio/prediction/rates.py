@@ -1,0 +1,111 @@
+"""rates: what ``lmdbio tune`` measured, in the place of an Environment's usual rates.
+
+Each function returns the environment, and in words where its rate comes from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from lmdbio._core import Engine
+from lmdbio.machine import calibration, storage
+from lmdbio.machine.calibration import Stored
+from lmdbio.machine.measured import file_system_rate, network_rate, request_seconds, tier_rate
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.environment import Environment, Tier
+from lmdbio.reader.block_size import MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
+
+__all__ = ["is_measured", "with_file_system", "with_network", "with_tiers"]
+
+MIB = float(1 << 20)
+
+
+def is_measured(engine: Engine) -> bool:
+    """Whether rates of the storage under a data set are known."""
+    kept = calibration.find(engine)
+    return kept is not None and kept.calibration is not None
+
+
+def with_file_system(
+    environment: Environment, engine: Engine, path: object
+) -> tuple[Environment, str]:
+    """Take the rates of the storage under a data set.
+
+    Args:
+        environment: whose rates are taken where nothing was measured.
+        engine: of the data set.
+        path: of it, as people named it.
+    """
+    kept = calibration.find(engine)
+    if kept is None or kept.calibration is None:
+        why = kept.note if kept is not None else f"not measured (lmdbio tune {path} does)"
+        return environment, f"file system: {why}"
+    rate = file_system_rate(kept.calibration)
+    environment = replace(
+        environment,
+        file_system=rate,
+        file_network=rate.at(1),
+        file_request=request_seconds(kept.calibration, environment.nodes),
+    )
+    points = ", ".join(f"{number}: {one:,.0f}" for number, one in rate.points)
+    return environment, f"file system: as lmdbio tune measured, M a second by nodes {points}"
+
+
+def with_network(environment: Environment, nodes: int) -> tuple[Environment, str]:
+    """Take the rate between so many nodes."""
+    kept = _stored(calibration.NETWORK)
+    if kept is None or kept.calibration is None:
+        words = "not measured (mpiexec lmdbio tune PATH does, on several nodes)"
+        return environment, f"network: {words}"
+    # A root that has read a block sends each of the others its part.
+    size = min(MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET // nodes)
+    rate = network_rate(kept.calibration, size)
+    words = f"as lmdbio tune measured, {rate:,.0f} M a second each way of a node"
+    return replace(environment, network=rate), f"network: {words}"
+
+
+def with_tiers(
+    environment: Environment, cache: Cache, usual: Sequence[Tier] = ()
+) -> tuple[Environment, list[str]]:
+    """Take a cache's tiers, as large as it says, with the rates of memory and its disk.
+
+    Args:
+        environment: that gets them.
+        cache: of each root.
+        usual: tiers whose rates are taken where nothing was measured; the staging buffer's after
+            these.
+
+    Raises:
+        OSError: the folder of its disk cannot be looked at.
+    """
+    tiers, told = [], []
+    known = [*usual, *[environment.staging] * 2]
+    if cache.memory:
+        memory = replace(known[0], capacity=int(cache.memory) / MIB)
+        memory, words = _with_rate("memory", memory, _stored(calibration.MEMORY), "FOLDER")
+        tiers.append(memory)
+        told.append(words)
+    if cache.disk is not None:
+        disk = replace(known[1], capacity=int(cache.disk_bytes or 0) / MIB)
+        kept = _stored(calibration.identity(storage.look_at_folder(cache.disk)))
+        disk, words = _with_rate("disk", disk, kept, cache.disk)
+        tiers.append(disk)
+        told.append(words)
+    return replace(environment, tiers=tuple(tiers)), told
+
+
+def _with_rate(name: str, tier: Tier, kept: Stored | None, folder: str) -> tuple[Tier, str]:
+    """Take the measured rate of a tier, if there is one."""
+    if kept is None or kept.calibration is None:
+        return tier, f"{name}: not measured (lmdbio tune PATH --cache-dir {folder} does)"
+    tier = replace(tier, reads=tier_rate(kept.calibration))
+    return tier, f"{name}: as lmdbio tune measured, {tier.read_rate:,.0f} M a second"
+
+
+def _stored(identity: str) -> Stored | None:
+    """Return a calibration; None where there is no place for it."""
+    try:
+        return calibration.load(identity)
+    except RuntimeError:
+        return None

@@ -1,0 +1,187 @@
+"""reader: a data set and a Reader's words -> seconds, waiting and sources of each epoch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from lmdbio._core import Engine, Extents
+from lmdbio.locate.open import open_record_index
+from lmdbio.locate.record_index import RecordIndex
+from lmdbio.machine.overrides import Overrides
+from lmdbio.planning.cache import Cache
+from lmdbio.planning.environment import Curve, Environment, Tier
+from lmdbio.planning.forecast import Job
+from lmdbio.planning.reads import PlanOptions
+from lmdbio.planning.shuffle import Shuffle
+from lmdbio.prediction.rates import MIB, with_file_system, with_network, with_tiers
+from lmdbio.reader.block_size import BLOCKS_AHEAD, TURN_BLOCK_BYTES_TARGET
+from lmdbio.reading.engines import choose_reading
+from lmdbio.simulate import run_reader
+
+__all__ = ["Epoch", "Located", "Prediction", "predict", "predict_job"]
+
+#: Faster than anything that is measured, M a second.
+FREE = 1e9
+#: Where nothing was measured: a gigabyte a second, and memory's four.
+USUAL, USUAL_MEMORY = 1024.0, 4096.0
+
+
+@dataclass(frozen=True, slots=True)
+class Epoch:
+    """An epoch of a job, beforehand.
+
+    Attributes:
+        seconds: up to the last rank's last record, from when the epoch before ended.
+        stall_seconds: of these, waiting for records.
+        records, bytes: by source ("own", "disk", "peer", "file"), of all ranks, as
+            ``Reader.sources()`` of all of them tells afterwards.
+    """
+
+    seconds: float
+    stall_seconds: float
+    records: Mapping[str, int]
+    bytes: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """A job, beforehand.
+
+    Attributes:
+        epochs: in turn.
+        init_seconds: before the first batch, where caches are filled then.
+        rates: in words, where each rate comes from.
+    """
+
+    epochs: tuple[Epoch, ...]
+    init_seconds: float
+    rates: tuple[str, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole job."""
+        return self.init_seconds + sum(one.seconds for one in self.epochs)
+
+
+@dataclass(frozen=True, slots=True)
+class Located:
+    """The records of a data set, and how a Reader reads them.
+
+    Attributes:
+        extents: of all records.
+        used_bytes: of the file, that they take.
+        options: of reads.
+    """
+
+    extents: Extents
+    used_bytes: int
+    options: PlanOptions
+
+    @property
+    def windows(self) -> Shuffle:
+        """The order by windows that a Reader takes where it is told no sizes."""
+        return Shuffle.named("window", self.used_bytes / len(self.extents))
+
+    @classmethod
+    def of(cls, source: RecordIndex) -> Located:
+        """Locate all records of an open data set."""
+        way = choose_reading(source.pages, "stream", Overrides())
+        extents = source.extents(np.arange(source.count, dtype=np.uint64))
+        return cls(
+            extents, source.used_bytes, PlanOptions(way.gap_bytes_max, way.request_bytes_max)
+        )
+
+
+def usual_environment(nodes: int) -> Environment:
+    """Return nodes of which nothing is known: a gigabyte a second, and computing takes no time."""
+    staged = BLOCKS_AHEAD * TURN_BLOCK_BYTES_TARGET / MIB
+    return Environment(
+        nodes,
+        compute=FREE,
+        preprocess=FREE,
+        network=USUAL,
+        file_network=USUAL,
+        file_system=Curve.of(USUAL),
+        staging=Tier(staged, 1, Curve.of(USUAL_MEMORY)),
+    )
+
+
+def predict(
+    path: str | os.PathLike[str],
+    batch_size: int,
+    *,
+    nodes: int,
+    ranks: int | None = None,
+    epochs: int = 3,
+    shuffle: Shuffle | str | None = None,
+    seed: int = 0,
+    cache: Cache | str | None = None,
+    assignment: str = "strided",
+    compute_seconds: float = 0.0,
+    db: str | bytes | None = None,
+) -> Prediction:
+    """Return how long the epochs of a Reader's job will take, and where records will come from.
+
+    Args:
+        path: the environment's folder, or its file.
+        batch_size: records of all ranks in an iteration.
+        nodes, ranks: of the job; by default one rank on each node.
+        epochs: that are looked at.
+        shuffle, seed, cache, assignment, db: as of ``Reader``; a cache is a value or its words.
+        compute_seconds: that ranks compute in each iteration.
+
+    Raises:
+        ValueError: the words describe no job, or the data set holds no records.
+        OSError, Error: it cannot be read.
+    """
+    cache = Cache.parse(cache) if isinstance(cache, str) else cache
+    with open_record_index(path, db=db) as source:
+        if not source.count:
+            raise ValueError(f"{source.path}: it holds no records")
+        found = Located.of(source)
+        if isinstance(shuffle, str):
+            shuffle = Shuffle.named(shuffle, found.used_bytes / len(found.extents), batch_size)
+        job = Job(
+            cache, batch_size, nodes, ranks or nodes, epochs, shuffle, ends=True,
+            assignment=assignment, seed=seed,
+        )  # fmt: skip
+        return predict_job(found, job, source.pages, compute_seconds=compute_seconds)
+
+
+def predict_job(
+    found: Located, job: Job, engine: Engine, *, compute_seconds: float = 0.0
+) -> Prediction:
+    """Return the same of records that were located.
+
+    Args:
+        found: of them.
+        job: over them.
+        engine: of the data set, under which rates were measured.
+        compute_seconds: that ranks compute in each iteration.
+
+    Raises:
+        OSError: the folder of the cache's disk cannot be looked at.
+    """
+    environment, told = with_file_system(usual_environment(job.nodes), engine, engine.path)
+    rates = [told]
+    if job.nodes > 1:
+        environment, told = with_network(environment, job.nodes)
+        rates.append(told)
+    if job.cache is not None:
+        environment, tiers = with_tiers(environment, job.cache)
+        rates += tiers
+    if compute_seconds:
+        each = float(found.extents["length"].sum()) / len(found.extents)
+        used = each * job.batch / job.nodes / MIB
+        environment = replace(environment, compute=used / compute_seconds)
+    made = run_reader(found.extents, job, environment, found.options)
+    rows = zip(made.epochs or (), made.reads or (), made.bytes or (), strict=True)
+    return Prediction(
+        tuple(Epoch(*times, records, sizes) for times, records, sizes in rows),
+        made.init_seconds,
+        tuple(rates),
+    )
