@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.cluster import cluster
+from benchmarks.cluster import cluster, memory, tuned
 from benchmarks.cluster.results import CellResult, LaneResult
 from benchmarks.cluster.sweep import (
     PLAIN,
@@ -28,6 +28,8 @@ from benchmarks.pfs import pfs
 MIB = 2**20
 #: Enough to tell one setting of a plain reader from another.
 CALIBRATION_BYTES = 96 * MIB
+#: Of ``lmdbio tune``, before anything else reads from a store.
+TUNE_SECONDS = 3.0
 #: Of a run with blocks of one size: so many requests, and bytes at most.
 BLOCK_REQUESTS, BLOCK_BYTES = 512, 64 * MIB
 
@@ -100,6 +102,8 @@ class Measuring:
                     if store.words not in self.report.stores:
                         self.report.stores.append(store.words)
                     self.console.rule(f"{nodes} emulated nodes: {store.words}", align="left")
+                    if self.asked.tuned:
+                        tuned.tune(store, wanted[0].dataset, TUNE_SECONDS)
                     if block_set and nodes == 1 and factor == 1:
                         self.block_sizes(store, block_set)
                     for shape in dict.fromkeys(cell.shape for cell in wanted):
@@ -200,12 +204,26 @@ class Measuring:
         self, store: pfs.Store, shape: Shape, made: Sequence[CellResult], runs: Sequence[Run]
     ) -> int:
         """How many of the runs were told of; the next one is at fault if that is not all."""
+        with memory.bounded(self.asked.node_mib * shape.nodes * MIB) as group:
+            return self.ranks(store, shape, made, runs, group)
+
+    def ranks(
+        self,
+        store: pfs.Store,
+        shape: Shape,
+        made: Sequence[CellResult],
+        runs: Sequence[Run],
+        group: str,
+    ) -> int:
+        """The same, by ranks in a control group."""
         done = 0
         plan = {
             "drop_all": not self.asked.drop_data_only,
             "barrier": self.asked.barrier,
             "reader": self.asked.reader,
             "constants": dict(store.constants),
+            "tuned": self.asked.tuned,
+            "group": group,
             "cells": [asdict(one.cell) for one in made],
             "runs": [run.as_json() for run in runs],
         }

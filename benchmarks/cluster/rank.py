@@ -125,7 +125,9 @@ class Ranks:
 
     Args:
         plan: "mounts", "ranks_per_node", "folder" (what the mounts show), "drop_all",
-            "barrier", "reader" (options), "constants" (of the store), "cells" and "runs".
+            "barrier", "reader" (options), "constants" (of the store), "tuned" (rates were
+            measured there), "group" (a control group that bounds the memory of all ranks; "":
+            none), "cells" and "runs".
     """
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
@@ -178,12 +180,17 @@ class Ranks:
         needed = self.needed(cell, [places for _, places in told])
         result = summary([one for one, _ in told], traffic, needed) | {"resident": resident}
         if run["lane"]["policy"] and not result["error"]:
-            found = extents(str(Path(self.plan["folder"]) / cell["dataset"]))
-            size = self.plan["reader"]["request_bytes_max"]
-            result["simulated"] = simulated.simulate(
-                run["lane"], cell, found, self.plan["constants"], size
-            )
+            result["simulated"] = self.simulated(run["lane"], cell)
         return result
+
+    def simulated(self, lane: Mapping[str, Any], cell: Mapping[str, Any]) -> dict[str, Any]:
+        """The expectation of a run, before it."""
+        found = extents(str(Path(self.plan["folder"]) / cell["dataset"]))
+        size = self.plan["reader"]["request_bytes_max"]
+        if self.plan["tuned"]:
+            path = str(self.mount / cell["dataset"])
+            return simulated.predict(lane, cell, found, path, size)
+        return simulated.simulate(lane, cell, found, self.plan["constants"], size)
 
     def measure(
         self, way: ways.Way, look: Callable[[Any], None] | None
@@ -263,6 +270,8 @@ def summary(
 def main() -> None:
     """Do the runs of the plan that the program was given, and tell what came of each."""
     ranks = Ranks(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    if ranks.plan["group"]:
+        (Path(ranks.plan["group"]) / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     for number, run in enumerate(ranks.plan["runs"]):
         result = ranks.perform(run)
         if result is not None:

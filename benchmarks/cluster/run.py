@@ -20,13 +20,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.cluster import cluster, report as reporting
+from benchmarks.cluster import cluster, report as reporting, tuned
 from benchmarks.cluster.measuring import Measuring, Report
 from benchmarks.cluster.sweep import (
     CACHE,
@@ -34,6 +34,7 @@ from benchmarks.cluster.sweep import (
     LOCAL,
     MIXED,
     MODES,
+    PLACEMENTS,
     POLICIES,
     SCALINGS,
     SETS,
@@ -41,6 +42,7 @@ from benchmarks.cluster.sweep import (
     Shape,
     cells,
     mode_lanes,
+    placement_lanes,
     policy_lanes,
 )
 from benchmarks.command import words_of
@@ -118,6 +120,11 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--policies", default="", metavar="P,...",
         help=f"instead of modes, each simulated as well: of {','.join(POLICIES)}, or all; "
         "benchmarks.cluster.policies draws them out of --json FILE")
+    add("--placements", default="", metavar="P,...",
+        help=f"instead of modes, in one exact order, each simulated as well: of "
+        f"{','.join(PLACEMENTS)}, or all")
+    add("--tuned", action="store_true", help="simulate by what lmdbio tune measures on the mounts "
+        "beforehand, not by the constants of the model")
     add("--sets", metavar="SETS", help=f"of {','.join(SETS)}")
     add("--assignments", metavar="A,...", help=f"of {','.join(ASSIGNMENTS)} (blocked)")
     add("--scalings", metavar="S,...", help=f"of {','.join(SCALINGS)} (strong)")
@@ -129,6 +136,10 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--cache", default=CACHE, metavar="WORDS",
         help=f"of each root, in modes {CACHED}, {LOCAL}, {MIXED} and policies ({CACHE})")
     add("--memory-mib", type=int, metavar="N", help="memory_bytes_max of every Reader")
+    add("--node-mib", type=int, default=0, metavar="N",
+        help="memory of each node, by a control group of all ranks (unbounded)")
+    add("--seed", type=int, default=0, metavar="N", help="of the first cell, from which others "
+        "count on (0)")
     add("--depth", type=int, metavar="N", help="of every Reader, as --request-kib and --slots")
     add("--request-kib", type=int, metavar="N", help="request_bytes_max")
     add("--slots", type=int, metavar="N", help="slots of the window")
@@ -198,6 +209,10 @@ def settle(asked: argparse.Namespace) -> None:
     if asked.policies:
         asked.modes = ()
         asked.lanes = policy_lanes(words_of(POLICIES, asked.policies), asked.cache)
+    if asked.placements:
+        asked.modes = ()
+        asked.lanes = placement_lanes(words_of(PLACEMENTS, asked.placements), asked.cache)
+    if asked.policies or asked.placements:
         asked.request_kib = asked.request_kib or MIB // 1024
     reader = {
         "memory_bytes_max": asked.memory_mib and asked.memory_mib * MIB,
@@ -227,7 +242,7 @@ def recipe(name: str, mib: int) -> Recipe:
 
 
 def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
-    return [
+    found = [
         cell
         for factor in asked.factors
         for name, dataset in made.items()
@@ -244,6 +259,7 @@ def cells_of(asked: argparse.Namespace, made: dict[str, Dataset]) -> list[Cell]:
             epochs=asked.epochs,
         )
     ]
+    return [replace(cell, seed=seed) for seed, cell in enumerate(found, asked.seed)]
 
 
 def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], int]:
@@ -272,8 +288,9 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
             report.seconds = time.monotonic() - begun
 
         try:
-            measuring = Measuring(asked, report, console, changed)
-            measuring.run(cells_of(asked, made), asked.sets[0] if asked.block_sizes else "")
+            with tuned.kept_apart():
+                measuring = Measuring(asked, report, console, changed)
+                measuring.run(cells_of(asked, made), asked.sets[0] if asked.block_sizes else "")
         except command.Interrupted:
             report.interrupted = True
             raise

@@ -1,19 +1,21 @@
-"""The simulation of what a Reader does in a cell, on the modelled store. Pure."""
+"""Expectations of a Reader in a cell: by the modelled store's constants, or by what was measured."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from lmdbio._core import Extents
+from lmdbio._core import Extents, open_data
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import GAP_BYTES_MAX, PlanOptions
 from lmdbio.planning.shuffle import Shuffle
+from lmdbio.prediction.reader import Located, predict_job
+from lmdbio.provenance import find_data
 from lmdbio.simulate import run_reader
 
-__all__ = ["environment_of", "simulate"]
+__all__ = ["environment_of", "predict", "simulate"]
 
 MIB, MB = float(1 << 20), 1e6
 #: Between processes of one machine, M a second; benchmarks.exchange measures it.
@@ -54,6 +56,50 @@ def environment_of(
     )
 
 
+def job_of(lane: Mapping[str, Any], cell: Mapping[str, Any], extents: Extents) -> Job:
+    """Return the job of a lane in a cell, over the records of its data set."""
+    end = int((extents["offset"] + extents["length"]).max())
+    shape = cell["shape"]
+    return Job(
+        Cache.parse(lane["cache"]) if lane["cache"] else None,
+        cell["batch"],
+        shape["nodes"],
+        shape["ranks"],
+        cell["epochs"],
+        Shuffle.named(lane["shuffle"], end / len(extents), cell["batch"]),
+        ends=True,
+        assignment=lane["assignment"] or cell["assignment"],
+        seed=cell["seed"],
+    )
+
+
+def predict(
+    lane: Mapping[str, Any],
+    cell: Mapping[str, Any],
+    extents: Extents,
+    path: str,
+    request_bytes_max: int,
+) -> dict[str, Any]:
+    """Return what is predicted of a lane in a cell, by the rates that ``lmdbio tune`` measured.
+
+    Args:
+        path: of the data set, through a mount, for whose storage they were measured.
+        lane, cell, extents, request_bytes_max: as of ``simulate``.
+    """
+    job, used = job_of(lane, cell, extents), int(extents["length"].sum())
+    located = Located(extents, used, PlanOptions(GAP_BYTES_MAX, request_bytes_max))
+    with open_data(find_data(path)) as engine:
+        found = predict_job(located, job, engine, compute_seconds=cell["compute_ms"] / 1e3)
+    return {
+        "seconds": found.seconds,
+        "init_seconds": found.init_seconds,
+        "epochs": [(one.seconds, one.stall_seconds) for one in found.epochs],
+        "records": [one.records for one in found.epochs],
+        "bytes": [one.bytes for one in found.epochs],
+        "rates": found.rates,
+    }
+
+
 def simulate(
     lane: Mapping[str, Any],
     cell: Mapping[str, Any],
@@ -69,22 +115,11 @@ def simulate(
         constants: of the store.
         request_bytes_max: of the Reader.
     """
-    shape, lengths = cell["shape"], extents["length"]
-    end = int((extents["offset"] + lengths).max())
-    cache = Cache.parse(lane["cache"]) if lane["cache"] else None
-    job = Job(
-        cache,
-        cell["batch"],
-        shape["nodes"],
-        shape["ranks"],
-        cell["epochs"],
-        Shuffle.named(lane["shuffle"], end / len(extents), cell["batch"]),
-        ends=True,
-        assignment=lane["assignment"] or cell["assignment"],
-    )
+    job, lengths = job_of(lane, cell, extents), extents["length"]
     # Ranks sleep as long for each iteration, whatever it holds.
     size = float(lengths.sum()) / len(extents) * job.batch / job.nodes / MIB
     compute = size / (cell["compute_ms"] / 1e3) if cell["compute_ms"] else FREE
+    cache = job.cache
     tiers = 0 if cache is None else bool(cache.memory) + (cache.disk is not None)
     environment = environment_of(constants, job.nodes, compute, tiers)
     found = run_reader(extents, job, environment, PlanOptions(GAP_BYTES_MAX, request_bytes_max))

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
-from lmdbio.planning.cache import Cache
+from lmdbio.planning.cache import RECORD_PLACEMENTS, Cache
 from lmdbio.planning.policy import READERS, Policy
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
@@ -39,6 +39,8 @@ MODES = (
     PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, "auto", *SHUFFLES,
     CACHED, LOCAL, MIXED, PLAIN,
 )  # fmt: skip
+#: What roots keep, in exact order: as "auto" chooses, nothing, or by a placement of ``Cache``.
+PLACEMENTS = ("auto", "none", "home", "copies", *RECORD_PLACEMENTS)
 #: The policies that a Reader runs, but for the one that reads nothing ahead: a Reader does.
 POLICIES = tuple(name for name in READERS if name != "naive")
 SCALINGS = ("strong", "weak")
@@ -113,7 +115,7 @@ class Lane:
         phases: of a Reader; 0: the mode's.
         shuffle, cache: of a Reader; "": none.
         assignment: of a Reader; "": the cell's.
-        policy: that a Reader follows, which is simulated, too; "": none.
+        policy: or placement, that a Reader follows, which is simulated, too; "": none.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -160,6 +162,7 @@ class Cell:
         factor: of the store's usual cost of a request out of order.
         compute_ms: that a rank sleeps after each iteration.
         epochs: of a run.
+        seed: of orders by chance.
     """
 
     dataset: str
@@ -172,6 +175,7 @@ class Cell:
     compute_ms: float = 0.0
     count: int = 0
     epochs: int = 1
+    seed: int = 0
 
     @property
     def records(self) -> int:
@@ -316,6 +320,21 @@ def policy_lanes(policies: Sequence[str], cache: str) -> list[Lane]:
                  assignment=words.assignment, policy=name)
         )  # fmt: skip
     return made
+
+
+def placement_lanes(placements: Sequence[str], cache: str) -> list[Lane]:
+    """The lanes of placements, all in one exact order.
+
+    Args:
+        placements: of PLACEMENTS.
+        cache: tiers of each root.
+    """
+    words = {"auto": "auto", "none": ""}
+    return [
+        Lane(name, "reader", "auto", shuffle="global", policy="" if name == "auto" else name,
+             cache=words.get(name, f"{cache},placement={name}"))
+        for name in placements
+    ]  # fmt: skip
 
 
 def cache_text(cache: Cache | None) -> str:

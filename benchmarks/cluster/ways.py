@@ -79,6 +79,7 @@ class Account:
         read_since: when its reading began (``time.monotonic``); 0: when it had opened. A Reader's
             roots read as soon as they can, before all ranks have opened.
         mode: of a Reader, as it came out.
+        kept: in words, what roots of a Reader keep, and why.
         stats: of a Reader.
         sources: of a Reader, by epoch and source: records, and bytes.
     """
@@ -96,6 +97,7 @@ class Account:
     reads: bool = True
     read_since: float = 0.0
     mode: dict[str, Any] = field(default_factory=dict)
+    kept: str = ""
     stats: dict[str, float] = field(default_factory=dict)
     sources: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict)
 
@@ -215,6 +217,7 @@ class ByReader:
             mode=mode,
             assignment=task.lane["assignment"] or task.cell["assignment"],
             shuffle=task.lane["shuffle"] or None,
+            seed=task.cell["seed"],
             cache=task.lane["cache"] or None,
             epochs=task.cell["epochs"],
             ranks_per_node=task.ranks_per_node,
@@ -251,6 +254,7 @@ class ByReader:
         stats, account = self.reader.stats(), self.account
         account.reads = stats.window_bytes > 0 or stats.blocks > 0
         account.mode = asdict(self.reader.mode)
+        account.kept = self.reader.caching.text
         account.stats = asdict(stats)
         account.sources = {str(epoch): by for epoch, by in self.reader.sources().items()}
         account.seek_s = stats.locate_seconds
