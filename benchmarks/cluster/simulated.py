@@ -1,4 +1,4 @@
-"""Expectations of a Reader in a cell: by the modelled store's constants, or by what was measured."""
+"""Expectations of a Reader in a cell: by the store's constants, or by what was measured."""
 
 from __future__ import annotations
 
