@@ -26,7 +26,8 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from benchmarks.cluster import counters, simulated, ways
+from benchmarks.cluster import counters, others, simulated, ways
+from benchmarks.cluster.task import Task
 from lmdbio.bench import trials
 from lmdbio.bench.measure import drop_all, drop_file, resident_share
 from lmdbio.locate.open import open_record_index
@@ -146,8 +147,8 @@ class Ranks:
             shares += [resident_share(file) for file in files if file.name == "data.mdb"]
         return max(shares)
 
-    def task(self, run: Mapping[str, Any], cell: Mapping[str, Any]) -> ways.Task:
-        return ways.Task(
+    def task(self, run: Mapping[str, Any], cell: Mapping[str, Any]) -> Task:
+        return Task(
             path=str(self.mount / cell["dataset"]),
             lane=run["lane"],
             cell=cell,
@@ -270,6 +271,8 @@ def summary(
 def main() -> None:
     """Do the runs of the plan that the program was given, and tell what came of each."""
     ranks = Ranks(json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")))
+    if any(run["lane"]["kind"] in others.KINDS for run in ranks.plan["runs"]):
+        import torch  # noqa: F401 (neither its time nor its memory counts)
     if ranks.plan["group"]:
         (Path(ranks.plan["group"]) / "cgroup.procs").write_text(str(os.getpid()), encoding="ascii")
     for number, run in enumerate(ranks.plan["runs"]):

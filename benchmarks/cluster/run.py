@@ -26,11 +26,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import command
-from benchmarks.cluster import cluster, report as reporting, tuned
+from benchmarks.cluster import cluster, others, report as reporting, tuned
 from benchmarks.cluster.measuring import Measuring, Report
 from benchmarks.cluster.sweep import (
     CACHE,
     CACHED,
+    LOADERS,
     LOCAL,
     MIXED,
     MODES,
@@ -41,6 +42,7 @@ from benchmarks.cluster.sweep import (
     Cell,
     Shape,
     cells,
+    loader_lanes,
     mode_lanes,
     placement_lanes,
     policy_lanes,
@@ -123,6 +125,9 @@ def parse(words: list[str]) -> argparse.Namespace:
     add("--placements", default="", metavar="P,...",
         help=f"instead of modes, in one exact order, each simulated as well: of "
         f"{','.join(PLACEMENTS)}, or all")
+    add("--loaders", default="", metavar="L,...",
+        help=f"instead of modes: of {','.join(LOADERS)}, or all; a page cache is emulated for "
+        "those that map the file, so bound it by --node-mib")
     add("--tuned", action="store_true", help="simulate by what lmdbio tune measures on the mounts "
         "beforehand, not by the constants of the model")
     add("--sets", metavar="SETS", help=f"of {','.join(SETS)}")
@@ -212,6 +217,9 @@ def settle(asked: argparse.Namespace) -> None:
     if asked.placements:
         asked.modes = ()
         asked.lanes = placement_lanes(words_of(PLACEMENTS, asked.placements), asked.cache)
+    if asked.loaders:
+        asked.modes = ()
+        asked.lanes = loader_lanes(words_of(tuple(LOADERS), asked.loaders), asked.cache)
     if asked.policies or asked.placements:
         asked.request_kib = asked.request_kib or MIB // 1024
     reader = {
@@ -275,6 +283,9 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
             name: datasets.prepare(recipe(name, asked.mib), folder, console, converted=True)
             for name in asked.sets
         }
+        if any(lane.kind == "webdataset" for lane in asked.lanes):
+            for one in made.values():
+                others.write_tars(one.path)
         described = {name: asdict(one) | {"path": name} for name, one in made.items()}
         report = Report(
             began=datetime.now(timezone.utc).isoformat(timespec="seconds"),

@@ -39,6 +39,16 @@ MODES = (
     PY_LMDB, "lmdb", "lmm", "dm", "dio", "prov", "coal", "stag", TWO_PHASE, "auto", *SHUFFLES,
     CACHED, LOCAL, MIXED, PLAIN,
 )  # fmt: skip
+#: Loaders of PyTorch's: names, kinds, and processes of each rank.
+LOADERS = {
+    "dataloader-0": ("dataloader", 0),
+    "dataloader-2": ("dataloader", 2),
+    "dataloader-2-noahead": ("dataloader-noahead", 2),
+    "webdataset": ("webdataset", 0),
+    "webdataset-2": ("webdataset", 2),
+    "loader": ("loader", 0),
+    "loader-cached": ("loader", 0),
+}
 #: What roots keep, in exact order: as "auto" chooses, nothing, or by a placement of ``Cache``.
 PLACEMENTS = ("auto", "none", "home", "copies", *RECORD_PLACEMENTS)
 #: The policies that a Reader runs, but for the one that reads nothing ahead: a Reader does.
@@ -108,7 +118,8 @@ class Lane:
     Attributes:
         name: in tables and JSON; no two lanes of a cell have the same.
         kind: "py-lmdb" (Caffe's pattern), "reader" (lmdbio.Reader), "plain" (bytes of the file,
-            as IOR reads them) or "mapped" (bytes of the file, copied out of a mapping).
+            as IOR reads them), "mapped" (bytes of the file, copied out of a mapping), or a
+            loader of PyTorch's ("dataloader", "webdataset", "loader"; ``others``).
         mode: of a Reader.
         tokens: of a Reader in mode "stag"; 0: as the mode says.
         engine: of a Reader; "": the mode's.
@@ -116,6 +127,7 @@ class Lane:
         shuffle, cache: of a Reader; "": none.
         assignment: of a Reader; "": the cell's.
         policy: or placement, that a Reader follows, which is simulated, too; "": none.
+        workers: processes that load for a rank.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -141,6 +153,7 @@ class Lane:
     phases: int = 0
     assignment: str = ""
     policy: str = ""
+    workers: int = 0
 
     @property
     def reads_records(self) -> bool:
@@ -335,6 +348,19 @@ def placement_lanes(placements: Sequence[str], cache: str) -> list[Lane]:
              cache=words.get(name, f"{cache},placement={name}"))
         for name in placements
     ]  # fmt: skip
+
+
+def loader_lanes(names: Sequence[str], cache: str) -> list[Lane]:
+    """The lanes of loaders of PyTorch's.
+
+    Args:
+        names: of LOADERS.
+        cache: tiers of each root, of the one that keeps something.
+    """
+    return [
+        Lane(name, kind, cache=cache if name.endswith("cached") else "", workers=workers)
+        for name, (kind, workers) in ((name, LOADERS[name]) for name in names)
+    ]
 
 
 def cache_text(cache: Cache | None) -> str:

@@ -1,0 +1,221 @@
+"""Loaders of PyTorch's in the place of a Reader: what training scripts have today, and ours.
+
+All give a rank its share of the same number of samples: the first KiB of each value as a tensor,
+and its length. Each is what its documentation shows; none is told more of the cluster.
+
+    dataloader   torch's DataLoader and DistributedSampler over py-lmdb, as lmdb.open reads by
+                 default, keys in a list; "noahead": with readahead=False, as many scripts have it
+    webdataset   WebDataset over tar files of the same records, split by rank, shuffled in memory
+    loader       lmdbio.torch.Loader, with what roots keep, if the lane says so
+"""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Protocol
+
+import numpy as np
+
+import lmdbio
+from benchmarks.cluster.task import Account, Look, Task
+
+__all__ = ["KINDS", "ByLoader", "write_tars"]
+
+HEAD_BYTES = 1024
+#: Samples that WebDataset shuffles in memory, and of a tar file.
+SHUFFLED, SHARD_RECORDS = 1000, 100
+
+
+class Batches(Protocol):
+    """A loader that is open."""
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        """Yield this rank's batches: heads, and lengths."""
+
+    def close(self) -> None:
+        """Give up what it holds."""
+
+
+def sample(value: Any) -> tuple[Any, int]:
+    """Return what a training would decode."""
+    import torch
+
+    return torch.from_numpy(np.frombuffer(value, np.uint8, HEAD_BYTES).copy()), len(value)
+
+
+class LmdbDataset:
+    """As they are written everywhere: keys in a list, opened when first used."""
+
+    def __init__(self, path: str, keys: list[bytes], *, readahead: bool) -> None:
+        self.path, self.keys, self.readahead = path, keys, readahead
+        self.env: Any = None
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def __getitem__(self, index: int) -> Any:
+        if self.env is None:
+            import lmdb
+
+            self.env = lmdb.open(self.path, readonly=True, lock=False, readahead=self.readahead)
+        with self.env.begin() as txn:
+            return sample(txn.get(self.keys[index]))
+
+
+class DataLoaderBatches:
+    """torch's DataLoader over py-lmdb."""
+
+    def __init__(self, task: Task) -> None:
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        keys = Path(f"{task.path}.keys").read_bytes().split(b"\n")
+        readahead = task.lane["kind"] == "dataloader"
+        data: Any = LmdbDataset(task.path, keys[: count_of(task)], readahead=readahead)
+        comm, workers = task.comm, task.lane["workers"]
+        self._sampler: Any = DistributedSampler(
+            data, comm.size, comm.rank, shuffle=True, seed=task.cell["seed"]
+        )
+        self._loader: Any = DataLoader(
+            data,
+            batch_size=task.cell["batch"] // comm.size,
+            sampler=self._sampler,
+            num_workers=workers,
+            persistent_workers=workers > 0,
+        )
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        self._sampler.set_epoch(number)
+        return iter(self._loader)
+
+    def close(self) -> None:
+        del self._loader
+
+
+class WebDatasetBatches:
+    """WebDataset: each rank reads its own tar files in order, and shuffles some samples."""
+
+    def __init__(self, task: Task) -> None:
+        self._task = task
+        self._tars = sorted(str(path) for path in tars_of(Path(task.path)).glob("*.tar"))
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        import webdataset
+        from torch.utils.data import DataLoader
+
+        task = self._task
+        order = np.random.default_rng((task.cell["seed"], number)).permutation(len(self._tars))
+        own = [self._tars[i] for i in order[task.comm.rank :: task.comm.size]]
+
+        def samples(source: Any) -> Iterator[Any]:
+            return (sample(one["bin"]) for one in source)
+
+        data: Any = webdataset.WebDataset(own, shardshuffle=False, nodesplitter=lambda urls: urls)
+        shuffled = data.shuffle(SHUFFLED).compose(samples)
+        size = task.cell["batch"] // task.comm.size
+        return iter(DataLoader(shuffled, batch_size=size, num_workers=task.lane["workers"]))
+
+    def close(self) -> None:
+        pass
+
+
+class LoaderBatches:
+    """lmdbio's Loader."""
+
+    def __init__(self, task: Task) -> None:
+        from lmdbio.torch import Loader
+
+        words: dict[str, Any] = {}
+        if task.lane["cache"]:
+            words = {"cache": task.lane["cache"], "ranks_per_node": task.ranks_per_node}
+        self.loader: Any = Loader(
+            task.path,
+            task.cell["batch"] // task.comm.size,
+            transform=sample,
+            shuffle=True,
+            seed=task.cell["seed"],
+            comm=task.comm,
+            **words,
+        )
+
+    def epoch(self, number: int) -> Iterator[Any]:
+        del number  # each iteration is the next one
+        return iter(self.loader)
+
+    def close(self) -> None:
+        self.loader.close()
+
+
+KINDS: dict[str, Callable[[Task], Batches]] = {
+    "dataloader": DataLoaderBatches,
+    "dataloader-noahead": DataLoaderBatches,
+    "webdataset": WebDatasetBatches,
+    "loader": LoaderBatches,
+}
+
+
+class ByLoader:
+    """A loader, epoch after epoch."""
+
+    def __init__(self, task: Task) -> None:
+        self.task, self.account = task, Account()
+
+    def open(self) -> None:
+        """Make it."""
+        self._batches = KINDS[self.task.lane["kind"]](self.task)
+
+    def read(self, look: Look | None) -> None:
+        """Take all batches; values themselves do not come this way, so nothing is looked at."""
+        del look
+        account, begun, shown = self.account, perf_counter(), 0.0
+        for number in range(self.task.cell["epochs"]):
+            asked = perf_counter()
+            for heads, lengths in self._batches.epoch(number):
+                waited = perf_counter() - asked
+                shown += waited
+                if account.records:
+                    account.exposed_s += waited
+                else:
+                    account.first_wait_s = waited
+                account.records += len(heads)
+                account.bytes += int(lengths.sum())
+                self.task.step()
+                asked = perf_counter()
+            account.epochs.append((perf_counter() - begun, shown))
+
+    def close(self) -> None:
+        """Close it."""
+        self._batches.close()
+
+
+# --- data ----------------------------------------------------------------------------------
+
+
+def count_of(task: Task) -> int:
+    """Return the records of the data set."""
+    return int(task.cell["count"] // task.cell["epochs"])
+
+
+def tars_of(path: Path) -> Path:
+    """Return the folder of a data set's tar files."""
+    return path.with_name(f"{path.name}-tars")
+
+
+def write_tars(path: Path) -> None:
+    """Write WebDataset's files of a data set, unless they are there."""
+    folder = tars_of(path)
+    if folder.exists():
+        return
+    draft = folder.with_suffix(".part")
+    draft.mkdir(exist_ok=True)
+    with lmdbio.Records(path) as records:
+        for first in range(0, len(records), SHARD_RECORDS):
+            with tarfile.open(draft / f"{first:09d}.tar", "w") as tar:
+                for i, value in enumerate(records[first : first + SHARD_RECORDS], first):
+                    entry = tarfile.TarInfo(f"{i:09d}.bin")
+                    entry.size = len(value)
+                    tar.addfile(entry, io.BytesIO(value))
+    draft.rename(folder)
