@@ -42,8 +42,8 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help clients demo test test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
-        remote writers law endurance policies clean
+.PHONY: help clients demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
+        remote writers law endurance policies papers clean
 .DELETE_ON_ERROR:
 
 help:  ## list the targets
@@ -55,9 +55,12 @@ demo: $(VENV)/.demo  ## write two data sets, race py-lmdb, show the table
 
 # First those that bear company, then, one after the other, those that fill the machine's cores
 # themselves, time something, or look at what the whole machine shares.
-test: $(VENV)/.dev  ## run every test; under ten minutes
-	$(BIN)/python -m pytest -m 'not alone' --numprocesses $(TEST_PROCESSES) --dist worksteal
-	$(BIN)/python -m pytest -m alone
+test: $(VENV)/.dev  ## run the tests, those of ranks under MPICH; under ten minutes
+	$(BIN)/python -m pytest -m 'not alone and not more' --numprocesses $(TEST_PROCESSES) --dist worksteal
+	$(BIN)/python -m pytest -m 'alone and not more'
+
+test-more: $(VENV)/.dev  ## run the same ranks under Open MPI, and build and try the wheel; some minutes
+	$(BIN)/python -m pytest -m more
 
 test-fast: $(VENV)/.test  ## run the pure rooms and the memory engine; under a minute
 	$(BIN)/python -m pytest -m 'not alone and not mpi' --numprocesses $(TEST_PROCESSES) \
@@ -130,8 +133,11 @@ policies: $(VENV)/.dev  ## measure every policy on the modelled store, and draw 
 	    --json cluster-data/policies.json
 	$(BIN)/python -m benchmarks.cluster.policies cluster-data/policies.json
 
+papers: $(VENV)/.dev  ## hold this code against five papers, figure by figure; half an hour (papers-results/)
+	$(BIN)/python -m benchmarks.papers.run
+
 clean:  ## remove the environment and all that was built
-	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data *.egg-info
+	rm -rf $(VENV) build dist site demo-data demo-results bench-results target-data cluster-data warm-data epochs-data papers-results *.egg-info
 	rm -f lmdbio/_core/_lmdbio.c lmdbio/_core/_lmdbio*.so lmdbio/_core/_lmdbio.o csrc/*.o
 
 # A Python without ensurepip (Debian's, before python3-venv is installed) has to lend its own

@@ -21,7 +21,14 @@ LEFT_BY_MPI = ("mpich_shm_", "sm_segment", "vader_segment", "ucx_shm")
 ENDING_SECONDS_MAX = 5
 
 
-@pytest.fixture(scope="session", params=launch.NAMES)
+#: The first one counts for every change at once, the others as a further target.
+MPIS = [
+    pytest.param(name, marks=[pytest.mark.more] if place else [])
+    for place, name in enumerate(launch.NAMES)
+]
+
+
+@pytest.fixture(scope="session", params=MPIS)
 def mpi(request: pytest.FixtureRequest) -> launch.Mpi:
     """Each MPI in turn."""
     pytest.importorskip("mpi4py", reason="mpi4py is not installed")

@@ -58,6 +58,7 @@ def run(script: str, *arguments: str | Path, **more: str) -> str:
     return done.stdout
 
 
+@pytest.mark.more
 @pytest.mark.skipif(bool(MISSING), reason=f"there is no {', no '.join(MISSING)}")
 def test_the_wheel_works_without_compiler_and_mpi(tmp_path: Path) -> None:
     compiler = tmp_path / "compiler" / "cc"
