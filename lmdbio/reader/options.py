@@ -204,14 +204,13 @@ class ReaderOptions:
             self.order,
             self.samples,
             Overrides(None, self.depth, self.request_bytes_max, self.gap_bytes_max),
-            "batch" if self.is_scattered else "stream",
+            "batch" if self.is_scattered and self.cache is None else "stream",
+            self.is_scattered and self.cache is not None,
         )
 
     @property
     def is_scattered(self) -> bool:
-        """Whether records that are read together lie anywhere in the file."""
-        if self.cache is not None:
-            return False  # what is kept is read in large pieces
+        """Whether records that are used together lie anywhere in the file."""
         if isinstance(self.shuffle, str):
             return self.shuffle.casefold() == "global"
         return self.shuffle is not None and self.shuffle.chunk == 1

@@ -123,6 +123,8 @@ class DataSet:
 
     Attributes:
         access: "stream", or "batch" where the records of a block lie anywhere.
+        has_rest: roots keep large pieces, which they read as a stream; records that have no room
+            lie anywhere.
     """
 
     path: Paths
@@ -134,6 +136,7 @@ class DataSet:
     samples: Wanted | None
     overrides: Overrides
     access: Access = "stream"
+    has_rest: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +320,16 @@ def _open_index(data: DataSet, vouched: bytes | None) -> RecordIndex:
     return index
 
 
+def _choose(pages: _core.Engine, data: DataSet, overrides: Overrides) -> Choice:
+    """Choose how a root reads: a stream's sizes, with as many in flight as the rest wants."""
+    choice = choose_reading(pages, data.access, overrides)
+    if not data.has_rest:
+        return choice
+    rest = choose_reading(pages, "batch", overrides)
+    reasons = {**choice.reasons, "depth": rest.reasons["depth"]}
+    return replace(choice, depth=max(choice.depth, rest.depth), reasons=reasons)
+
+
 def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
     """Choose how to read an open data set, and open the engines. Owns ``index`` from now on."""
     auto = Mode.is_auto(data.mode)
@@ -325,7 +338,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
         mode = Mode.resolve(data.mode, provenance=has_provenance)
         is_left = auto or mode.engine == "auto"
         overrides = data.overrides if is_left else replace(data.overrides, engine=mode.engine)
-        choice = choose_reading(index.pages, data.access, overrides)
+        choice = _choose(index.pages, data, overrides)
         if choice.engine == "mmap" and not auto and mode.engine == "auto":
             tell(
                 f"{index.path}: is read by pread, not LMDBIO_ENGINE=mmap: the mode asks for "
@@ -333,7 +346,7 @@ def _root_source(data: DataSet, roots: int, index: Index) -> RootSource:
                 WARNING,
             )
             overrides = replace(overrides, engine="pread")
-            choice = choose_reading(index.pages, data.access, overrides)
+            choice = _choose(index.pages, data, overrides)
         engine = open_engine(index.pages, choice)
         direct_path = DirectPath(
             engine,
