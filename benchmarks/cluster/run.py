@@ -54,6 +54,7 @@ from lmdbio.bench import datasets, measure
 from lmdbio.bench.datasets import Dataset, Recipe
 from lmdbio.planning.mode import ENGINES
 from lmdbio.planning.schedule import ASSIGNMENTS
+from lmdbio.provenance import find_sidecar
 
 MIB = 2**20
 PAGE_BYTES, PAGE_HEADER = 4096, 16
@@ -222,6 +223,8 @@ def settle(asked: argparse.Namespace) -> None:
         asked.lanes = loader_lanes(words_of(tuple(LOADERS), asked.loaders), asked.cache)
     if asked.policies or asked.placements:
         asked.request_kib = asked.request_kib or MIB // 1024
+    if asked.tuned:  # a prediction of one order would say little of others
+        asked.lanes = [replace(lane, seed=100 * i) for i, lane in enumerate(asked.lanes)]
     reader = {
         "memory_bytes_max": asked.memory_mib and asked.memory_mib * MIB,
         "depth": asked.depth,
@@ -286,7 +289,11 @@ def measured(asked: argparse.Namespace, words: Sequence[str]) -> Callable[[], in
         if any(lane.kind == "webdataset" for lane in asked.lanes):
             for one in made.values():
                 others.write_tars(one.path)
-        described = {name: asdict(one) | {"path": name} for name, one in made.items()}
+        described = {
+            name: asdict(one)
+            | {"path": name, "sidecar_bytes": find_sidecar(one.data_file).stat().st_size}
+            for name, one in made.items()
+        }
         report = Report(
             began=datetime.now(timezone.utc).isoformat(timespec="seconds"),
             command=("run.py", *words),

@@ -69,7 +69,7 @@ def job_of(lane: Mapping[str, Any], cell: Mapping[str, Any], extents: Extents) -
         Shuffle.named(lane["shuffle"], end / len(extents), cell["batch"]),
         ends=True,
         assignment=lane["assignment"] or cell["assignment"],
-        seed=cell["seed"],
+        seed=cell["seed"] + lane["seed"],
     )
 
 

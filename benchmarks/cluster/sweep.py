@@ -49,7 +49,7 @@ LOADERS = {
     "loader": ("loader", 0),
     "loader-cached": ("loader", 0),
 }
-#: What roots keep, in exact order: as "auto" chooses, nothing, or by a placement of ``Cache``.
+#: Placements in one exact order: as "auto" chooses, nothing kept, or those of ``Cache``.
 PLACEMENTS = ("auto", "none", "home", "copies", *RECORD_PLACEMENTS)
 #: The policies that a Reader runs, but for the one that reads nothing ahead: a Reader does.
 POLICIES = tuple(name for name in READERS if name != "naive")
@@ -128,6 +128,7 @@ class Lane:
         assignment: of a Reader; "": the cell's.
         policy: or placement, that a Reader follows, which is simulated, too; "": none.
         workers: processes that load for a rank.
+        seed: of orders by chance, beside the cell's.
         block_iterations: of a Reader that coalesces; 0: as it chooses.
         access: of plain readers: "sequential" (each process one contiguous segment) or
             "strided" (processes take turns, a transfer each).
@@ -154,6 +155,7 @@ class Lane:
     assignment: str = ""
     policy: str = ""
     workers: int = 0
+    seed: int = 0
 
     @property
     def reads_records(self) -> bool:

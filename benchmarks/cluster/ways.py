@@ -152,7 +152,7 @@ class ByReader:
             mode=mode,
             assignment=task.lane["assignment"] or task.cell["assignment"],
             shuffle=task.lane["shuffle"] or None,
-            seed=task.cell["seed"],
+            seed=task.cell["seed"] + task.lane["seed"],
             cache=task.lane["cache"] or None,
             epochs=task.cell["epochs"],
             ranks_per_node=task.ranks_per_node,
