@@ -19,7 +19,11 @@ from mkdocs.structure.files import File, Files
 PAGES = {
     "reference/format.md": ("provenance/FORMAT.md",),
     "benchmarks/programs.md": ("benchmarks/README.md",),
-    "examples.md": ("examples/caffe/README.md", "examples/patterns/README.md"),
+    "examples.md": (
+        "examples/ddp/README.md",
+        "examples/caffe/README.md",
+        "examples/patterns/README.md",
+    ),
     "contributing/architecture.md": ("ARCHITECTURE.md",),
     "contributing/index.md": ("CONTRIBUTING.md",),
     "changelog.md": ("CHANGELOG.md",),

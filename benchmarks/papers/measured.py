@@ -1,0 +1,482 @@
+"""Results of runs on the emulated cluster, from their reports. Pure."""
+
+from __future__ import annotations
+
+import math
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.papers.claims import Result
+from benchmarks.report import Table, Verdict, judged, spread_text
+from lmdbio.bench.findings import Spread, figure
+
+__all__ = [
+    "Reports",
+    "auto",
+    "blocks",
+    "fixed_words",
+    "groups",
+    "growth",
+    "hidden",
+    "ladder",
+    "loaders",
+    "nodes",
+    "orders",
+    "policies",
+    "prediction",
+]
+
+MIB = float(1 << 20)
+#: "auto" has to reach so much of the best fixed placement.
+AUTO_SHARE = 0.9
+#: A predicted job may differ so much from the measured one, in the median.
+PREDICTED_SHARE = 0.15
+
+Reports = Sequence[Mapping[str, Any]]
+
+
+# --- reading reports -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """A lane in a cell that ran.
+
+    Attributes:
+        cell, lane: as JSON has them.
+        runs: timed ones, at least one.
+        figures: of each run, by name.
+    """
+
+    cell: Mapping[str, Any]
+    lane: Mapping[str, Any]
+    runs: Sequence[Mapping[str, Any]]
+    figures: Sequence[Mapping[str, Any]]
+
+    @property
+    def name(self) -> str:
+        return str(self.lane["name"])
+
+    @property
+    def where(self) -> str:
+        """The data set and the shape."""
+        return f"{self.cell['dataset']}, {self.shape}"
+
+    @property
+    def shape(self) -> str:
+        """Ranks and nodes."""
+        shape = self.cell["shape"]
+        return f"{shape['ranks']} ranks on {shape['nodes']} nodes"
+
+    def spread(self, name: str) -> Spread:
+        """Return a figure's median and ends over the rounds."""
+        found = Spread.of([float(one[name]) for one in self.figures])
+        assert found is not None  # there is at least one run
+        return found
+
+    @property
+    def seconds(self) -> float:
+        """Of reading, the median."""
+        return self.spread("reading_s").median
+
+    @property
+    def read_mib(self) -> float:
+        """From the store, the median."""
+        return self.spread("delivered").median / MIB
+
+    def epochs(self) -> list[float]:
+        """Return the seconds of each epoch, medians."""
+        return [statistics.median(one) for one in zip(*map(epochs_of, self.runs), strict=True)]
+
+    def waits(self) -> list[float]:
+        """Return the seconds that the rank waited that waited most, of each epoch, medians."""
+        return [statistics.median(one) for one in zip(*map(waits_of, self.runs), strict=True)]
+
+
+def epochs_of(run: Mapping[str, Any]) -> list[float]:
+    """Return the seconds of each epoch of a run, up to the last rank's last batch."""
+    ranks = run["ranks"]
+    ends = [max(one["epochs"][i][0] for one in ranks) for i in range(len(ranks[0]["epochs"]))]
+    return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
+
+
+def waits_of(run: Mapping[str, Any]) -> list[float]:
+    """Return the seconds of each epoch in which a rank waited, of the one that waited most."""
+    ranks, found = run["ranks"], []
+    for i in range(len(ranks[0]["epochs"])):
+        before = [one["epochs"][i - 1][1] if i else 0.0 for one in ranks]
+        found.append(max(one["epochs"][i][1] - b for one, b in zip(ranks, before, strict=True)))
+    return found
+
+
+def lanes_of(reports: Reports) -> list[Lane]:
+    """Return all lanes that ran, in the order of the reports."""
+    return [
+        Lane(made["cell"], one["lane"], one["runs"], one["figures"])
+        for report in reports
+        for made in report["cells"]
+        for one in made["lanes"]
+        if one["runs"]
+    ]
+
+
+def by_where(lanes: Sequence[Lane]) -> dict[str, dict[str, Lane]]:
+    """Return lanes by where they ran, and by name."""
+    found: dict[str, dict[str, Lane]] = {}
+    for one in lanes:
+        found.setdefault(one.where, {})[one.name] = one
+    return found
+
+
+def over(slow: Lane, fast: Lane) -> float:
+    """Return how many times as long one lane took as another."""
+    return slow.seconds / fast.seconds
+
+
+# --- LMDBIO --------------------------------------------------------------------------------
+
+
+def ladder(reports: Reports) -> Iterator[Result]:
+    """Yield what every mode gives: factors, parts, bytes, switches."""
+    lanes = lanes_of(reports)
+    rows, parts, switches, told = [], [], [], []
+    for where, found in by_where(lanes).items():
+        base = found.get("py-lmdb")
+        for name, one in found.items():
+            factor = over(base, one) if base is not None else math.nan
+            rows.append((where, name, spread_text(one.spread("reading_s")),
+                         figure(one.spread("rate").median), figure(factor),
+                         figure(one.spread("amplified").median)))  # fmt: skip
+            cells = (one.spread(part).median for part in ("seek_s", "io_s", "turn_s", "skew_s"))
+            parts.append((where, name, *map(figure, cells)))
+            switches.append((where, name, figure(one.spread("switches_per_record").median),
+                             f"{one.spread('sleep_share').median:.0%}"))  # fmt: skip
+        if base is not None:
+            factors = ", ".join(
+                f"{name} {figure(over(base, one))}" for name, one in found.items()
+                if name not in ("py-lmdb", "lmdb") and not name.startswith("plain")
+            )  # fmt: skip
+            plain = [one.spread("rate").median for one in lanes
+                     if one.where == where and one.name.startswith("plain")]  # fmt: skip
+            share = (
+                f"; py-lmdb has {base.spread('rate').median / max(plain):.1%} of plain reads"
+                if plain else ""
+            )  # fmt: skip
+            told.append(f"{where}: {factors}{share}")
+    head = ("where", "mode")
+    yield Result(
+        "ladder", "modes", "Every mode, reading alone: measured",
+        f"times as fast as py-lmdb in Caffe's pattern: {'; '.join(told)}",
+        Table("", (*head, "reading, s", "MB/s", "times py-lmdb", "read / needed"), rows, head),
+    )  # fmt: skip
+    yield Result(
+        "parts", "modes", "Where the time of a reading rank goes, seconds",
+        "seconds of seeking, reading, turns and skew of each mode are in the table of parts",
+        Table("", (*head, "seek", "I/O", "turn", "skew"), parts, head),
+    )  # fmt: skip
+    yield Result(
+        "switches", "modes", "Context switches",
+        "context switches for each record and the share of time asleep are in the table of them",
+        Table("", (*head, "switches a record", "asleep"), switches, head),
+    )  # fmt: skip
+    sizes = [
+        (name, f"{one['count']:,}", f"{one['file_bytes'] / MIB:,.0f}", f"{one['sidecar_bytes']:,}")
+        for report in reports
+        for name, one in report["sets"].items()
+        if one.get("sidecar_bytes")
+    ]
+    yield Result(
+        "sidecars", "modes", "Provenance files",
+        "; ".join(f"{name}: {taken} bytes for {count} records" for name, count, _, taken in sizes),
+        Table("", ("data set", "records", "file, MiB", "provenance, bytes"), sizes),
+    )  # fmt: skip
+
+
+def growth(reports: Reports) -> Iterator[Result]:
+    """Yield seconds by ranks."""
+    lanes = lanes_of(reports)
+    names = list(dict.fromkeys(one.name for one in lanes))
+    rows, cells = [], dict[tuple[str, str, str], dict[str, Lane]]()
+    for one in lanes:
+        key = one.cell["dataset"], one.cell["scaling"], one.shape
+        cells.setdefault(key, {})[one.name] = one
+    for (dataset, scaling, shape), found in cells.items():
+        texts = (figure(found[name].seconds) if name in found else "-" for name in names)
+        rows.append((dataset, scaling, shape, *texts))
+    strong = [found for (_, scaling, _), found in cells.items() if scaling == "strong"]
+    first, last = strong[0]["py-lmdb"], strong[-1]["py-lmdb"]
+    heads = ("data set", "scaling", "shape")
+    yield Result(
+        "growth", "growth", "Seconds of reading by ranks, four on a node: measured",
+        f"py-lmdb takes {figure(first.seconds)} s with {first.shape} and {figure(last.seconds)} s "
+        f"with {last.shape}, of the same data",
+        Table("", (*heads, *(f"{name}, s" for name in names)), rows, heads),
+    )  # fmt: skip
+
+
+def blocks(reports: Reports) -> Iterator[Result]:
+    """Yield one process's rate by the size of its requests."""
+    rates: dict[int, dict[str, float]] = {}
+    for report in reports:
+        for made in report["block_sizes"]:
+            for one in made["lanes"]:
+                if one["figures"]:
+                    way = one["lane"]["name"].split()[0]
+                    rate = statistics.median(f["rate"] for f in one["figures"])
+                    rates.setdefault(one["lane"]["transfer"], {})[way] = rate
+    ways = ("mmap", "pread", "O_DIRECT")
+    rows = [
+        (f"{size >> 10:,} KiB", *(figure(found.get(way)) for way in ways))
+        for size, found in sorted(rates.items())
+    ]
+    least, most = rates[min(rates)], rates[max(rates)]
+    yield Result(
+        "blocks", "blocks", "One process, one request at a time, by the size of its requests",
+        f"requests of 4 KiB: a mapping {figure(least.get('mmap'))} MB/s, pread "
+        f"{figure(least.get('pread'))}; of {max(rates) >> 20} MiB: {figure(most.get('mmap'))} and "
+        f"{figure(most.get('pread'))}",
+        Table("", ("request", *(f"{way}, MB/s" for way in ways)), rows),
+    )  # fmt: skip
+
+
+# --- reading beside training ---------------------------------------------------------------
+
+
+def hidden(name: str, words: str) -> Callable[[Reports], Iterator[Result]]:
+    """Return what makes a result of runs beside ranks that sleep."""
+
+    def results(reports: Reports) -> Iterator[Result]:
+        rows, told = [], []
+        for one in lanes_of(reports):
+            waited, whole = sum(one.waits()), sum(one.epochs())
+            sleeping = one.cell["compute_ms"]
+            rows.append((one.where, f"{sleeping:g}", one.name, figure(whole), figure(waited),
+                         f"{waited / whole:.0%}"))  # fmt: skip
+            told.append(f"{one.name} {waited / whole:.0%}")
+        heads = ("where", "computing, ms", "way")
+        yield Result(
+            name, name, words,
+            f"share of the job in which a rank waits: {', '.join(dict.fromkeys(told))}",
+            Table("", (*heads, "job, s", "waiting, s", "share"), rows, heads),
+        )  # fmt: skip
+
+    return results
+
+
+def groups(reports: Reports) -> Iterator[Result]:
+    """Yield waiting by the size of groups."""
+    rows, told = [], []
+    for one in lanes_of(reports):
+        waited = sum(one.waits())
+        size = one.cell["batch"]
+        rows.append((one.where, f"{size:,}", figure(sum(one.epochs())), figure(waited)))
+        told.append((size, waited))
+    best = min(told, key=lambda one: one[1])
+    yield Result(
+        "groups", "groups", "Groups of one batch each, by the records of a batch",
+        f"ranks wait least ({figure(best[1])} s) with groups of {best[0]:,} records",
+        Table("", ("where", "records of a group", "job, s", "waiting, s"), rows),
+    )  # fmt: skip
+
+
+# --- orders and homes ----------------------------------------------------------------------
+
+
+def epochs_table(lanes: Sequence[Lane]) -> Table:
+    """Return the epochs of lanes, and what they took from the store."""
+    count = max(len(one.epochs()) for one in lanes)
+    rows = [
+        (one.where, one.name, *map(figure, one.epochs()), figure(sum(one.waits())),
+         f"{one.read_mib:,.0f}")
+        for one in lanes
+    ]  # fmt: skip
+    heads = ("where", "way", *(f"epoch {i}, s" for i in range(count)))
+    return Table("", (*heads, "waiting, s", "from the store, MiB"), rows, ("where", "way"))
+
+
+def orders(reports: Reports) -> Iterator[Result]:
+    """Yield exact order, groups and windows, with and without memory."""
+    lanes, told = lanes_of(reports), []
+    for where, found in by_where(lanes).items():
+        if "global" in found and "cached" in found:
+            exact, kept, windows, mixed = (
+                found[name] for name in ("global", "cached", "window", "mixed")
+            )
+            told.append(
+                f"{where}: as fast as exact order from the store are the same out of memory for "
+                f"half of the file {figure(over(exact, kept))} times, windows "
+                f"{figure(over(exact, windows))}, mixed {figure(over(exact, mixed))}"
+            )
+    yield Result("orders", "orders", "Orders, with memory for half of the file and for none",
+                 "; ".join(told), epochs_table(lanes))  # fmt: skip
+
+
+def nodes(reports: Reports) -> Iterator[Result]:
+    """Yield a later epoch by nodes."""
+    lanes, told = lanes_of(reports), []
+    for where, found in by_where(lanes).items():
+        if "global" in found and "local" in found:
+            store, kept = found["global"], found["local"]
+            told.append(
+                f"{where}: {figure(over(store, kept))} ({store.read_mib:,.0f} MiB from the store, "
+                f"by locality {kept.read_mib:,.0f})"
+            )
+    yield Result(
+        "nodes", "nodes", "Epochs by nodes: from the store, out of kept memory, and local",
+        f"three epochs take so many times as long from the store as by locality: {told[0]}; "
+        f"{'; '.join(told[1:])}",
+        epochs_table(lanes),
+    )  # fmt: skip
+
+
+def policies(reports: Reports) -> Iterator[Result]:
+    """Yield every policy, measured and simulated."""
+    rows, far, late = [], [], 0
+    for one in lanes_of(reports):
+        told = one.runs[0]["simulated"]
+        expected = sum(seconds for seconds, _ in told["epochs"])
+        measured = sum(one.epochs())
+        late += sum(int(rank["stats"]["late_records"] + rank["stats"]["gone_records"])
+                    for rank in one.runs[0]["ranks"])  # fmt: skip
+        far.append(abs(expected / measured - 1))
+        rows.append((one.where, one.name, figure(measured), figure(expected),
+                     figure(sum(one.waits())), f"{one.read_mib:,.0f}"))  # fmt: skip
+    slow, fast = (choose(rows, key=lambda row: float(row[2].replace(",", "")))
+                  for choose in (max, min))  # fmt: skip
+    yield Result(
+        "policies", "policies", "Every policy that a Reader runs, measured and simulated",
+        f"{slow[1]} takes {slow[2]} s, {fast[1]} {fast[2]} s; {late} rows of late roots; "
+        f"simulated seconds differ by {statistics.median(far):.0%} in the median",
+        Table("", ("where", "policy", "job, s", "simulated, s", "waiting, s",
+                   "from the store, MiB"), rows, ("where", "policy")),
+    )  # fmt: skip
+
+
+# --- other loaders -------------------------------------------------------------------------
+
+
+def loaders(reports: Reports) -> Iterator[Result]:
+    """Yield loaders of PyTorch's, held against ours."""
+    lanes, told, verdicts = lanes_of(reports), [], []
+    for where, found in by_where(lanes).items():
+        ours = found.get("loader-cached")
+        for name, one in found.items():
+            if ours is None or name.startswith("loader"):
+                continue
+            ratio = sum(one.epochs()) / sum(ours.epochs())
+            told.append(f"{name} {figure(ratio)}")
+            later = one.epochs()[-1] / max(1e-9, ours.epochs()[-1])
+            verdicts.append(judged(
+                "lmdbio's Loader with a cache, beside another loader", f"{where}, {name}", ratio,
+                least=1.0, note=f"last epoch {figure(later)} times, bytes from the store "
+                f"{figure(one.read_mib / max(1e-9, ours.read_mib))} times",
+            ))  # fmt: skip
+    yield Result(
+        "loaders", "loaders", "Loaders of PyTorch's on the same cluster",
+        f"times as long as lmdbio's Loader with a cache: {', '.join(told)}",
+        epochs_table(lanes), tuple(verdicts),
+    )  # fmt: skip
+
+
+# --- "auto" --------------------------------------------------------------------------------
+
+KEPT = re.compile(r"(\d+) roots? keeps? (\d+) of (\d+) MiB")
+
+
+def fixed_words(reports: Reports) -> tuple[str, ...]:
+    """Return the words that let fixed placements have as much memory as "auto" took."""
+    made = []
+    for report in reports:
+        words = list(report["command"][1:])
+        (auto,) = lanes_of([report])
+        kept = KEPT.search(auto.runs[0]["ranks"][0]["kept"])
+        memory = math.ceil(int(kept[2]) / int(kept[1])) if kept else 0
+        for name in ("--node-mib", "--json"):
+            if name in words:
+                del words[words.index(name) : words.index(name) + 2]
+        at = words.index("--placements") + 1
+        words[at] = "none,home,copies,first,frequency,next"
+        made.append(" ".join([*words, "--cache", f"memory={max(1, memory)}M"]))
+    return tuple(made)
+
+
+def auto(reports: Reports) -> Iterator[Result]:
+    """Yield what "auto" gives beside each fixed placement: half of the reports are of it."""
+    half = len(reports) // 2
+    rows, verdicts = [], []
+    for chosen, fixed in zip(reports[:half], reports[half:], strict=True):
+        (mine,), others = lanes_of([chosen]), lanes_of([fixed])
+        best = min(others, key=lambda one: one.seconds)
+        kept = mine.runs[0]["ranks"][0]["kept"].split(",")[0]
+        share = best.seconds / mine.seconds
+        rows.append((mine.where, kept, figure(mine.seconds),
+                     *(figure(one.seconds) for one in others), figure(share)))  # fmt: skip
+        verdicts.append(judged('cache="auto" beside the best fixed placement',
+                               f"{mine.where}, {kept}", share, least=AUTO_SHARE,
+                               note=f"best: {best.name}"))  # fmt: skip
+    names = [one.name for one in lanes_of(reports[half:][:1])]
+    worst = min((one.figure or 0.0) for one in verdicts)
+    yield Result(
+        "auto", "auto", 'cache="auto" beside fixed placements with as much memory, exact order',
+        f'cache="auto" reaches {figure(worst)} of the best fixed placement or more, in '
+        f"{len(verdicts)} cells",
+        Table("", ("where", "auto keeps", "auto, s", *(f"{name}, s" for name in names),
+                   "best / auto"), rows, ("where", "auto keeps")), tuple(verdicts),
+    )  # fmt: skip
+
+
+# --- prediction ----------------------------------------------------------------------------
+
+
+def prediction(reports: Reports) -> Iterator[Result]:
+    """Yield predicted jobs beside measured ones."""
+    rows, far, wrong = [], [], list[str]()
+    rates: Sequence[str] = ()
+    for one in lanes_of(reports):
+        told = one.runs[0]["simulated"]
+        expected = sum(seconds for seconds, _ in told["epochs"])
+        stalled = sum(stall for _, stall in told["epochs"])
+        measured = sum(one.epochs())
+        far.append(abs(expected / measured - 1))
+        rates = max(rates, told["rates"], key=len)
+        late, agrees = counts_agree(one.runs[0], told)
+        if not agrees:
+            wrong.append(f"{one.where} {one.name}" + f" ({late} late rows)" * bool(late))
+        seed = one.cell["seed"] + one.lane["seed"]
+        rows.append((one.where, str(seed), one.name, figure(measured),
+                     figure(expected), f"{expected / measured - 1:+.1%}", figure(sum(one.waits())),
+                     figure(stalled), "yes" if agrees else "NO"))  # fmt: skip
+    median, worst = statistics.median(far), max(far)
+    verdicts: list[Verdict] = [
+        judged("predicted seconds off the measured ones, median", f"{len(far)} jobs", median,
+               most=PREDICTED_SHARE, note=f"worst {worst:.1%}"),
+        judged("jobs whose source counts are as predicted", f"{len(far)} jobs",
+               1 - len(wrong) / len(far), least=1.0, note="; ".join(wrong)),
+    ]  # fmt: skip
+    heads = ("where", "seed", "policy")
+    yield Result(
+        "prediction", "prediction", "Jobs as lmdbio tune's rates predict them, and as they were",
+        f"predicted jobs differ by {median:.1%} in the median, {worst:.1%} at worst",
+        Table("", (*heads, "measured, s", "predicted, s", "off", "waiting, s",
+                   "predicted waiting, s", "counts agree"), rows, heads), tuple(verdicts),
+    )  # fmt: skip
+    yield Result("tuned", "prediction", "What lmdbio tune measured there", "; ".join(rates),
+                 Table("", ("rate",), [(one,) for one in rates]))  # fmt: skip
+
+
+def counts_agree(run: Mapping[str, Any], told: Mapping[str, Any]) -> tuple[int, bool]:
+    """Return the rows of late roots, and whether records came from where they were to."""
+    late, ranks = 0, run["ranks"]
+    for rank in ranks:
+        late += int(rank["stats"]["late_records"] + rank["stats"]["gone_records"])
+    agrees = True
+    for epoch, expected in enumerate(told["records"]):
+        for source, count in expected.items():
+            found = sum(
+                rank["sources"].get(str(epoch), {}).get(source, (0, 0))[0] for rank in ranks
+            )
+            agrees &= found == count
+    return late, agrees

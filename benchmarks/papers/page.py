@@ -1,0 +1,146 @@
+"""The report as one page, and as plain values. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from html import escape
+from typing import Any
+
+from benchmarks import report as reports
+from benchmarks.papers.claims import KINDS, PAPERS, Claim, Result, answers_of
+from benchmarks.report import Table, Verdict
+from lmdbio.bench import page as pages
+
+__all__ = ["Done", "Report", "as_json", "as_page", "unmentioned"]
+
+STYLE = """
+table { table-layout: auto; } td { vertical-align: top; }
+td.left { white-space: normal; min-width: 7rem; } .claims td.left { min-width: 10rem; }
+pre { overflow-x: auto; font-size: .8rem; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """A run that was made.
+
+    Attributes:
+        name: of it.
+        commands: as they can be typed.
+        seconds: that it took.
+        error: why it has no results; "": it has.
+    """
+
+    name: str
+    commands: tuple[str, ...]
+    seconds: float
+    error: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything up to now.
+
+    Attributes:
+        began: date and time.
+        command: of all.
+        machine: facts.
+        claims: of the papers.
+        runs: in turn.
+        results: by name.
+        cases: a sentence for each checked case.
+        case_table: all of them.
+        verdicts: of the cases.
+        ended: why not everything was measured; "" if it was.
+    """
+
+    began: str
+    command: str
+    machine: Mapping[str, Any]
+    claims: Sequence[Claim]
+    runs: list[Done] = field(default_factory=list)
+    results: dict[str, Result] = field(default_factory=dict)
+    cases: dict[str, str] = field(default_factory=dict)
+    case_table: Table | None = None
+    verdicts: list[Verdict] = field(default_factory=list)
+    ended: str = ""
+
+    @property
+    def judged(self) -> list[Verdict]:
+        """All verdicts."""
+        return [*self.verdicts, *(one for made in self.results.values() for one in made.verdicts)]
+
+
+def unmentioned(report: Report) -> list[str]:
+    """Return the figures that nothing answers, and that no reason explains."""
+    return [
+        f"{one.paper} {one.label}"
+        for one in report.claims
+        if not any(answers_of(one, report.results, report.cases))
+    ]
+
+
+def claim_rows(report: Report, paper: str) -> list[tuple[str, ...]]:
+    """Return the figures of a paper, and what answers each."""
+    rows: list[tuple[str, ...]] = []
+    for one in report.claims:
+        if one.paper == paper:
+            told = answers_of(one, report.results, report.cases)
+            answer = "; ".join(told)
+            if one.kind in ("drawing", "no") and told == [one.here]:
+                answer = f"{KINDS[one.kind]}: {one.here}"
+            rows.append((one.label, one.shows, one.claims, answer))
+    return rows
+
+
+def as_page(report: Report) -> str:
+    """Return the whole page."""
+    heads = ("figure", "shows", "claimed", "here")
+    parts = [reports.verdict_table(report.judged, "What must hold").section()]
+    for paper, title in PAPERS.items():
+        table = Table(title, heads, claim_rows(report, paper), heads)
+        parts.append(pages.section(table.title, "", table.as_html(), "claims"))
+    parts += [
+        pages.section(made.title, f"{made.answer}. Run: {made.run}.", made.table.as_html())
+        for made in report.results.values()
+    ]
+    if report.case_table is not None:
+        parts.append(report.case_table.section("Checked by tests/papers. Run: cases."))
+    parts.append(runs_section(report.runs))
+    facts = {name: str(value) for name, value in report.machine.items()}
+    parts.append(pages.section("Machine", report.began, pages.facts_html(facts)))
+    return reports.page(
+        "papers", report.began, "Five papers, and what this code gives for them", report.judged,
+        "".join(parts), report.ended, STYLE,
+    )  # fmt: skip
+
+
+def runs_section(runs: Sequence[Done]) -> str:
+    """Return the commands of all runs."""
+    body = "".join(
+        f"<p><b>{escape(one.name)}</b>, {one.seconds:,.0f} s"
+        f"{f': {escape(one.error)}' if one.error else ''}</p>"
+        f"<pre>{escape(chr(10).join(one.commands))}</pre>"
+        for one in runs
+    )
+    return pages.section("Runs", "Each number above names its run.", body)
+
+
+def as_json(report: Report) -> dict[str, Any]:
+    """Return everything as plain values."""
+    return {
+        "began": report.began,
+        "command": report.command,
+        "machine": dict(report.machine),
+        "ended": report.ended or None,
+        "runs": [asdict(one) for one in report.runs],
+        "verdicts": reports.as_json(report.judged),
+        "results": {name: asdict(made) for name, made in report.results.items()},
+        "cases": report.cases,
+        "figures": [
+            asdict(one) | {"answers": answers_of(one, report.results, report.cases)}
+            for one in report.claims
+        ],
+        "unmentioned": unmentioned(report),
+    }

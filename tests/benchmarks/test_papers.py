@@ -1,0 +1,124 @@
+"""Goal: the report of the five papers leaves no figure out, and says which run each number is of.
+
+Method: the list of figures itself, and results out of reports with figures of one digit.
+"""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from benchmarks.cluster import run as cluster_run
+from benchmarks.papers import measured
+from benchmarks.papers.claims import PAPERS, Result, answers_of, read_claims
+from benchmarks.papers.page import Report, as_json, as_page, unmentioned
+from benchmarks.papers.runs import RUNS
+from benchmarks.papers.simulated import GIVES, check_cases
+from benchmarks.report import Table
+
+CLAIMS = read_claims()
+
+
+def test_every_result_that_a_figure_names_comes_from_a_run() -> None:
+    given = {*GIVES, *(name for run in RUNS for name in run.gives)}
+    assert {name for one in CLAIMS for name in one.results} <= given
+    assert {one.paper for one in CLAIMS} == set(PAPERS)
+    assert len({(one.paper, one.label) for one in CLAIMS}) == len(CLAIMS) > 120
+
+
+@pytest.mark.parametrize(
+    "words", [words for run in RUNS for words in (*run.words, *run.quick)], ids=str
+)
+def test_the_words_of_every_run_are_words_of_the_cluster(words: str) -> None:
+    asked = cluster_run.parse(shlex.split(words))
+    assert asked.lanes and asked.shapes
+
+
+def test_cases_are_checked_and_told() -> None:
+    told, table, verdicts = check_cases()
+    named = {name for one in CLAIMS for name in one.cases}
+    assert named == set(told) and len(table.rows) == len(told)
+    assert all(one.reached for one in verdicts)
+
+
+def report(**results: Result) -> Report:
+    return Report("today", "run", {"cpu": "one"}, CLAIMS, results=dict(results))
+
+
+def test_a_page_has_every_figure_and_its_answer() -> None:
+    made = Result("ladder", "modes", "Every mode", "STAG is fast", Table("", ("a",), [("b",)]))
+    told = report(ladder=made)
+    page = as_page(told)
+    assert all(f">{one.label}<" in page for one in CLAIMS)
+    assert "STAG is fast [modes]" in page and "growth: its run was left out" in page
+    assert not unmentioned(told) and not as_json(told)["unmentioned"]
+
+
+def test_answers_name_their_run() -> None:
+    claim = next(one for one in CLAIMS if one.results == ("ladder",))
+    made = Result("ladder", "modes", "", "so many times", Table("", ("a",), []))
+    assert answers_of(claim, {"ladder": made}, {}) == ["so many times [modes]"]
+
+
+# --- results -------------------------------------------------------------------------------
+
+
+def ran(name: str, seconds: float, *, kept: str = "", simulated: Any = None) -> dict[str, Any]:
+    """A lane that ran once, on two ranks, two epochs."""
+    rank = {
+        "epochs": [[seconds / 2, 0.1], [seconds, 0.2]],
+        "kept": kept,
+        "stats": {"late_records": 0, "gone_records": 0},
+        "sources": {"0": {"file": [5, 0]}, "1": {"own": [3, 0], "peer": [2, 0]}},
+    }
+    run = {"ranks": [rank, rank], "simulated": simulated}
+    return {
+        "lane": {"name": name, "seed": 0},
+        "error": "",
+        "runs": [run],
+        "figures": [{"reading_s": seconds, "delivered": 1 << 20}],
+    }
+
+
+def cluster_report(*lanes: dict[str, Any], words: tuple[str, ...] = ()) -> dict[str, Any]:
+    cell = {"dataset": "3k", "shape": {"ranks": 2, "nodes": 2}, "seed": 7, "compute_ms": 0}
+    return {"cells": [{"cell": cell, "lanes": list(lanes)}], "command": ["run.py", *words]}
+
+
+def expected(seconds: float, **first: int) -> dict[str, Any]:
+    return {
+        "epochs": [[seconds / 2, 0.0], [seconds / 2, 0.0]],
+        "records": [{"own": 0, "peer": 0, "file": 10} | first, {"own": 6, "peer": 4, "file": 0}],
+        "rates": ["file system: measured"],
+    }
+
+
+def test_fixed_placements_get_as_much_memory_as_auto_took() -> None:
+    words = ("--placements", "auto", "--node-mib", "80", "--nodes", "2", "--json", "x")
+    chosen = cluster_report(ran("auto", 4.0, kept="2 roots keep 41 of 100 MiB, in"), words=words)
+    (told,) = measured.fixed_words([chosen])
+    asked = shlex.split(told)
+    assert asked[asked.index("--cache") + 1] == "memory=21M"
+    assert "auto" not in told and "--node-mib" not in told and "--json" not in told
+    fixed = cluster_report(ran("none", 8.0), ran("home", 3.0))
+    (made,) = measured.auto([chosen, fixed])
+    assert [one.figure for one in made.verdicts] == [0.75] and not made.verdicts[0].reached
+    assert made.verdicts[0].note == "best: home"
+
+
+def test_predicted_jobs_are_held_against_measured_ones() -> None:
+    good = ran("a", 4.0, simulated=expected(4.4))
+    wrong = ran("b", 4.0, simulated=expected(2.0, file=9))
+    made, rates = measured.prediction([cluster_report(good), cluster_report(good, wrong)])
+    off, counts = made.verdicts
+    assert off.figure == pytest.approx(0.1) and off.reached and off.note == "worst 50.0%"
+    assert counts.figure == pytest.approx(2 / 3) and not counts.reached
+    assert counts.note == "3k, 2 ranks on 2 nodes b"
+    assert rates.answer == "file system: measured"
+
+
+def test_waiting_is_that_of_the_rank_that_waits_most() -> None:
+    (made,) = measured.hidden("hidden", "beside training")([cluster_report(ran("global", 2.0))])
+    assert made.table.rows[0][3:] == ("2", "0.2", "10%")
