@@ -1,0 +1,94 @@
+"""Goal: the script of DistributedDataParallel trains by either loader, and predicts its own.
+
+Method: its own command, alone, on two ranks that play two nodes, and by torchrun, on messages that
+the benchmarks' writer makes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import lmdb
+import numpy as np
+import pytest
+
+from lmdbio.bench import datasets
+from tests.support import ROOT, TESTS
+
+pytest.importorskip("torch")
+sys.path.insert(0, str(TESTS / "mpi"))
+import launch
+
+TRAIN = ROOT / "examples" / "ddp" / "train_ddp.py"
+COUNT, EPOCHS = 256, 2
+ROW = re.compile(r"^ +(\d)\s+(\S+)\s+([\d.]+)\s+(\S+)\s+([\d.]+)\s+([\d.]+)$", re.M)
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("ddp") / "images"
+    draw = np.random.default_rng(1)
+    with lmdb.open(str(path), map_size=16 << 20) as env, env.begin(write=True) as txn:
+        for i in range(COUNT):
+            pixels = draw.bytes(3 * 32 * 32)
+            value = datasets.datum(pixels, i % 10, encoded=False, shape=(3, 32, 32))
+            txn.put(b"%08d" % i, value)
+    return path
+
+
+def rows(out: str) -> list[tuple[str, ...]]:
+    """Return the line of each epoch."""
+    found = ROW.findall(out)
+    assert [row[0] for row in found] == [str(i) for i in range(EPOCHS)], out
+    return found
+
+
+def words(images: Path, *more: str) -> list[str]:
+    return [str(images), "--epochs", str(EPOCHS), "--batch-size", "32", "--classes", "10", *more]
+
+
+@pytest.mark.parametrize("loader", ["lmdbio", "torch"])
+def test_one_process_trains(images: Path, loader: str) -> None:
+    command = [sys.executable, str(TRAIN), *words(images, "--loader", loader)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for _, predicted, measured, stall, waited, _ in rows(done.stdout):
+        assert float(measured) >= float(waited)
+        assert (predicted == "-") == (stall == "-") == (loader == "torch")
+    assert ("file system: " in done.stdout) == (loader == "lmdbio")
+
+
+@pytest.mark.mpi
+def test_two_nodes_keep_the_file_together(images: Path) -> None:
+    for name in launch.NAMES:
+        try:
+            mpi = launch.find(name)
+            break
+        except launch.NotThereError as error:
+            reason = str(error)
+    else:
+        pytest.skip(reason)
+    env = {"LMDBIO_RANKS_PER_NODE": "1"}
+    out = mpi.run(2, str(TRAIN), *words(images, "--cache", "memory=8M"), env=env)
+    rows(out)
+    assert "2 roots keep" in out and "network: " in out
+
+
+def test_torchrun_starts_it_without_mpi(images: Path) -> None:
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    done = subprocess.run(
+        [*command, str(TRAIN), *words(images)],
+        capture_output=True, text=True, timeout=180, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    rows(done.stdout)
+
+
+def test_what_is_no_data_set_is_told_in_a_line(tmp_path: Path) -> None:
+    command = [sys.executable, str(TRAIN), str(tmp_path / "absent")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1 and "absent" in done.stderr.splitlines()[-1]
