@@ -56,7 +56,7 @@ def auto_words() -> tuple[str, ...]:
         ("3k", "--mib 48 --rounds 3 --set out_of_order_ms=0.5", ""),
         ("3k", "--mib 400 --rounds 1 --set out_of_order_ms=0.5", "--node-mib 200"),
         ("110k", "--mib 150 --rounds 3", ""),
-        ("110k", "--mib 600 --rounds 1", "--node-mib 220 --memory-mib {memory}"),
+        ("110k", "--mib 600 --rounds 1 --batch 96", "--node-mib 220 --memory-mib {memory}"),
     )
     return tuple(
         f"--placements auto --ranks 4 --nodes {nodes} --epochs 2 --sets {name} {size} "
