@@ -173,7 +173,7 @@ def foretell(asked: argparse.Namespace, ranks: Ranks, step_s: float) -> Predicti
         epochs=asked.epochs,
         shuffle="global",
         seed=asked.seed,
-        cache=None if asked.cache == "auto" else asked.cache,
+        cache=None if asked.cache == "auto" and ranks.nodes == 1 else asked.cache,
         compute_seconds=step_s,
     )
 

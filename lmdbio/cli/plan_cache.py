@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -15,13 +12,11 @@ from lmdbio._core import Extents
 from lmdbio.cli.output import bar, plural, print_facts, print_json, size, wide_console
 from lmdbio.cli.plan_order import chance_facts
 from lmdbio.locate.record_index import RecordIndex
-from lmdbio.machine.budget import available_bytes, budget_bytes
-from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.forecast import Forecast, Job, Outlook
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.supply import ROW_SOURCES
-from lmdbio.prediction.rates import is_measured
+from lmdbio.prediction.rates import cache_here, is_measured
 from lmdbio.prediction.reader import Located, Prediction, predict_job
 
 __all__ = ["CacheWords", "cache_facts", "tell_cache"]
@@ -36,23 +31,9 @@ class CacheWords(click.ParamType):  # type: ignore[type-arg, unused-ignore]
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> Cache:
         try:
-            is_auto = str(value).strip().casefold() == "auto"
-            cache = auto_on_this_machine() if is_auto else Cache.parse(str(value))
-            if cache.disk is not None and cache.disk_bytes is None:
-                cache = replace(cache, disk_bytes=shutil.disk_usage(cache.disk).free // 2)
+            return cache_here(str(value))
         except (ValueError, OSError) as error:
             self.fail(str(error), param, ctx)
-        return cache
-
-
-def auto_on_this_machine() -> Cache:
-    """Return what "auto" is on a node like this machine, with one root.
-
-    Raises:
-        ValueError: it has no memory left.
-    """
-    memory = auto_memory(available_bytes(), budget_bytes(None))
-    return Cache(memory, os.environ.get(FOLDER_VARIABLE) or None)
 
 
 def cache_facts(

@@ -91,6 +91,8 @@ class Job:
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= self.ranks:
             raise ValueError(f"{self.ranks} ranks cannot run on {self.nodes} nodes")
+        if self.batch < 1:
+            raise ValueError(f"a batch must have at least 1 record, not {self.batch}")
         if self.epochs < 1:
             raise ValueError(f"there must be at least 1 epoch, not {self.epochs}")
         cache = self.cache

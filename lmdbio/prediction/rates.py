@@ -5,20 +5,43 @@ Each function returns the environment, and in words where its rate comes from.
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 
 from lmdbio._core import Engine
 from lmdbio.machine import calibration, storage
+from lmdbio.machine.budget import available_bytes, budget_bytes
+from lmdbio.machine.cache_choice import FOLDER_VARIABLE, auto_memory
 from lmdbio.machine.calibration import Stored
 from lmdbio.machine.measured import file_system_rate, network_rate, request_seconds, tier_rate
 from lmdbio.planning.cache import Cache
 from lmdbio.planning.environment import Environment, Tier
 from lmdbio.reader.block_size import MESSAGE_BYTES, TURN_BLOCK_BYTES_TARGET
 
-__all__ = ["is_measured", "with_file_system", "with_network", "with_tiers"]
+__all__ = ["cache_here", "is_measured", "with_file_system", "with_network", "with_tiers"]
 
 MIB = float(1 << 20)
+
+
+def cache_here(given: Cache | str) -> Cache:
+    """Return a cache with the sizes that it would have on nodes like this machine.
+
+    Args:
+        given: a value, its words, or "auto".
+
+    Raises:
+        ValueError: it is no cache, or "auto" finds no memory.
+        OSError: the folder of its disk cannot be looked at.
+    """
+    if isinstance(given, str) and given.strip().casefold() == "auto":
+        memory = auto_memory(available_bytes(), budget_bytes(None))
+        given = Cache(memory, os.environ.get(FOLDER_VARIABLE) or None)
+    cache = Cache.parse(given) if isinstance(given, str) else given
+    if cache.disk is not None and cache.disk_bytes is None:
+        cache = replace(cache, disk_bytes=shutil.disk_usage(cache.disk).free // 2)
+    return cache
 
 
 def is_measured(engine: Engine) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -17,7 +18,13 @@ from lmdbio.planning.environment import Curve, Environment, Tier
 from lmdbio.planning.forecast import Job
 from lmdbio.planning.reads import PlanOptions
 from lmdbio.planning.shuffle import Shuffle
-from lmdbio.prediction.rates import MIB, with_file_system, with_network, with_tiers
+from lmdbio.prediction.rates import (
+    MIB,
+    cache_here,
+    with_file_system,
+    with_network,
+    with_tiers,
+)
 from lmdbio.reader.block_size import BLOCKS_AHEAD, TURN_BLOCK_BYTES_TARGET
 from lmdbio.reading.engines import choose_reading
 from lmdbio.simulate import run_reader
@@ -131,14 +138,17 @@ def predict(
         batch_size: records of all ranks in an iteration.
         nodes, ranks: of the job; by default one rank on each node.
         epochs: that are looked at.
-        shuffle, seed, cache, assignment, db: as of ``Reader``; a cache is a value or its words.
+        shuffle, seed, cache, assignment, db: as of ``Reader``; what a cache leaves open ("auto",
+            the bytes of a disk) is as on nodes like this machine.
         compute_seconds: that ranks compute in each iteration.
 
     Raises:
         ValueError: the words describe no job, or the data set holds no records.
         OSError, Error: it cannot be read.
     """
-    cache = Cache.parse(cache) if isinstance(cache, str) else cache
+    if not 0 <= compute_seconds < math.inf:
+        raise ValueError(f"compute_seconds must be 0 or more, not {compute_seconds}")
+    cache = None if cache is None else cache_here(cache)
     with open_record_index(path, db=db) as source:
         if not source.count:
             raise ValueError(f"{source.path}: it holds no records")
@@ -177,7 +187,8 @@ def predict_job(
     if compute_seconds:
         each = float(found.extents["length"].sum()) / len(found.extents)
         used = each * job.batch / job.nodes / MIB
-        environment = replace(environment, compute=used / compute_seconds)
+        if used:  # records may all be empty
+            environment = replace(environment, compute=used / compute_seconds)
     made = run_reader(found.extents, job, environment, found.options)
     rows = zip(made.epochs or (), made.reads or (), made.bytes or (), strict=True)
     return Prediction(

@@ -102,7 +102,31 @@ def test_what_is_no_job_is_refused(path: Path, tmp_path: Path) -> None:
         predict(path, BATCH, nodes=3, ranks=2)
     with pytest.raises(ValueError, match="NAME=VALUE"):
         predict(path, BATCH, nodes=2, cache="much")
+    with pytest.raises(ValueError, match="at least 1 record, not 0"):
+        predict(path, 0, nodes=1)
+    for seconds in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match="compute_seconds must be 0 or more"):
+            predict(path, BATCH, nodes=1, compute_seconds=seconds)
+    with pytest.raises(OSError, match="absent"):
+        predict(path, BATCH, nodes=2, cache=f"disk={tmp_path}/absent")
     with lmdb.open(str(tmp_path / "empty")):
         pass
     with pytest.raises(ValueError, match="holds no records"):
         predict(tmp_path / "empty", BATCH, nodes=1)
+
+
+def test_what_a_cache_leaves_open_is_as_on_this_machine(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LMDBIO_CACHE_DIR", str(tmp_path))
+    for cache in ("auto", f"disk={tmp_path}"):
+        found = predict(path, BATCH, nodes=2, epochs=2, shuffle="global", cache=cache)
+        assert found.epochs[1].records["file"] == 0
+        assert any(words.startswith("disk: ") for words in found.rates)
+
+
+def test_empty_records_take_no_time_to_compute(tmp_path: Path) -> None:
+    with lmdb.open(str(tmp_path / "set")) as env, env.begin(write=True) as txn:
+        for i in range(9):
+            txn.put(b"%d" % i, b"")
+    assert predict(tmp_path / "set", 4, nodes=1, compute_seconds=1.0).seconds < 1
