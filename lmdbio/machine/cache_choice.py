@@ -40,8 +40,8 @@ __all__ = [
 AUTO_PART = 2
 #: The folder of a disk for "auto".
 FOLDER_VARIABLE = "LMDBIO_CACHE_DIR"
-#: A hint is given where another order needs so many times fewer requests.
-FEWER = 4
+#: A hint is given where another order needs so many times fewer requests, of so many at least.
+FEWER, FEW = 4, 256
 
 MIB = 1 << 20
 
@@ -131,7 +131,7 @@ def order_hint(*, left_records: int, left_bytes: int, request_bytes: int, is_cac
         request_bytes: of the largest request.
         is_cached: others are kept.
     """
-    if left_records <= 0:
+    if left_records < FEW:
         return ""
     each = left_bytes / left_records
     single = left_records * max(1.0, -(-each // request_bytes))
@@ -141,5 +141,5 @@ def order_hint(*, left_records: int, left_bytes: int, request_bytes: int, is_cac
     words = 'shuffle="window" and placement=mixed' if is_cached else 'shuffle="window"'
     return (
         f"an epoch reads {left_records:,} records one by one; with {words}, which is another "
-        f"order, about {joined:,} requests"
+        f"order, about {joined:,} request{'s' * (joined > 1)}"
     )

@@ -63,7 +63,8 @@ def test_another_order_is_told_where_it_takes_far_fewer_requests() -> None:
     small = hint(10_000, 4096)
     assert "10,000 records" in small and "about 40 requests" in small and "mixed" in small
     assert "mixed" not in hint(10_000, 4096, is_cached=False)
-    assert hint(100, 110 * 1024)
-    assert not hint(100, MIB)
-    assert not hint(100, 3 * MIB)
+    assert hint(1000, 110 * 1024)
+    assert not hint(255, 4096)
+    assert not hint(1000, MIB)
+    assert not hint(1000, 3 * MIB)
     assert not hint(0, 4096)
