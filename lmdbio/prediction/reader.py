@@ -144,6 +144,7 @@ def predict(
 
     Raises:
         ValueError: the words describe no job, or the data set holds no records.
+        LookupError: there is no such database.
         OSError, Error: it cannot be read.
     """
     if not 0 <= compute_seconds < math.inf:
