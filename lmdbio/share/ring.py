@@ -73,9 +73,12 @@ class Ring:
         while not self._mpi.Request.Testall(requests):
             os.sched_yield()  # several of them may share a processor
             if time.monotonic() > until:
+                for request in requests[:number]:
+                    request.Cancel()  # nobody waits for these messages any more
+                nodes = " or ".join(str(node) for node in sorted({before, after}))
                 raise Error(
-                    f"rank {before} or {after} of the {comm.size} nodes has not passed on "
-                    f"{number} messages of {size} bytes in {LIMIT_SECONDS:g} s"
+                    f"node {nodes} of {comm.size} has not passed on {number} messages of {size} "
+                    f"bytes in {LIMIT_SECONDS:g} s"
                 )
         return number
 
