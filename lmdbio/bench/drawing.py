@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from html import escape
 
 __all__ = [
+    "COLOURS",
     "Bar",
     "Chart",
     "Series",
@@ -24,6 +25,12 @@ __all__ = [
     "nice_ticks",
     "range_svg",
 ]
+
+#: Of the page's variables, for series without a colour of their own, in turn.
+COLOURS = (
+    "lmdbio", "fio", "plain", "ior", "fio-queue", "fio-queue-32", "fio-queue-128",
+    "fio-uring-32", "py-lmdb", "bad",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +51,8 @@ class Series:
         colour: of the page's variables.
         points: (place, lowest, middle, highest), places ascending. A bar reaches from lowest to
             highest, and middle is the value that it stands for.
-        kind: "line" or "dotted", with dots and a band; "bar"; "mark", short and level; "guide", a
-            dashed line alone, from side to side if it has one point.
+        kind: "line" or "dotted", with dots and a band; "dots" alone; "bar"; "mark", short and
+            level; "guide", a dashed line alone, from side to side if it has one point.
         width: of a bar or mark; two places of bars are 1 apart.
     """
 
@@ -199,7 +206,7 @@ def chart_svg(chart: Chart) -> str:
         known = [value for value in values if value > 0] or [1.0]
         ticks = log_ticks(min(known), max(known), short=max(known) > 1e4 * min(known))
     share = scale(ticks, logarithmic=chart.logarithmic)
-    lines = [one for one in chart.series if one.kind in ("line", "dotted")]
+    lines = [one for one in chart.series if one.kind in ("line", "dotted", "dots")]
     places = [*chart.places, *(point[0] for one in lines for point in one.points)]
     low, high = min(places), max(places)
     # A little room on both sides for dots, half a step for bars.
@@ -259,7 +266,7 @@ def series_svg(one: Series, at: Sequence[tuple[float, float, float, float]], wid
         }.get(one.kind, f'circle cx="{x:.1f}" cy="{mid:.1f}" r="2.9" fill="{paint}"')
         title = f"<title>{escape(one.name)}: {tick_text(float(f'{value:.4g}'))}</title>"
         marks.append(f'<{shape} stroke="{paint}">{title}</{shape.split()[0]}>')
-    if one.kind in ("bar", "mark"):
+    if one.kind in ("bar", "mark", "dots"):
         return "".join(marks)
     if one.kind == "guide":
         marks = []

@@ -23,7 +23,7 @@ from lmdbio.bench.drawing import (
 )
 from lmdbio.bench.findings import MIB, Findings, Row, Spread, figure, size_text
 
-__all__ = ["demo_page", "document", "facts_html", "page", "section"]
+__all__ = ["axis_line", "demo_page", "document", "facts_html", "line_of", "page", "section"]
 
 STYLE = """
 :root { color-scheme: light dark;

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmdbio.bench.drawing import (
+    COLOURS,
     Bar,
     Chart,
     Series,
@@ -24,11 +25,6 @@ from lmdbio.simulate import ModeOutcome, Outcome
 
 __all__ = ["modes_page", "page"]
 
-#: Colours of the page, one for each policy in turn.
-COLOURS = (
-    "lmdbio", "fio", "plain", "ior", "fio-queue", "fio-queue-32", "fio-queue-128",
-    "fio-uring-32", "py-lmdb", "bad",
-)  # fmt: skip
 #: Places of a chart over iterations: as many as can be told apart.
 PLACES_MAX = 120
 STYLE = """
