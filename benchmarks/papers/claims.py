@@ -71,6 +71,7 @@ class Result:
         answer: in a sentence, with its main numbers.
         table: all of them.
         verdicts: on what must hold.
+        picture: of them, as HTML; "" for none.
     """
 
     name: str
@@ -79,6 +80,7 @@ class Result:
     answer: str
     table: Table
     verdicts: tuple[Verdict, ...] = ()
+    picture: str = ""
 
 
 def read_claims() -> list[Claim]:

@@ -6,15 +6,15 @@ import math
 import re
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.papers import pictures
 from benchmarks.papers.claims import Result
+from benchmarks.papers.lanes import Lane, Reports, by_where, lanes_of, over
 from benchmarks.report import Table, Verdict, judged, spread_text
-from lmdbio.bench.findings import Spread, figure
+from lmdbio.bench.findings import MIB, figure
 
 __all__ = [
-    "Reports",
     "auto",
     "blocks",
     "fixed_words",
@@ -29,114 +29,33 @@ __all__ = [
     "prediction",
 ]
 
-MIB = float(1 << 20)
 #: "auto" has to reach so much of the best fixed placement.
 AUTO_SHARE = 0.9
 #: A predicted job may differ so much from the measured one, in the median.
 PREDICTED_SHARE = 0.15
-
-Reports = Sequence[Mapping[str, Any]]
-
-
-# --- reading reports -----------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Lane:
-    """A lane in a cell that ran.
-
-    Attributes:
-        cell, lane: as JSON has them.
-        runs: timed ones, at least one.
-        figures: of each run, by name.
-    """
-
-    cell: Mapping[str, Any]
-    lane: Mapping[str, Any]
-    runs: Sequence[Mapping[str, Any]]
-    figures: Sequence[Mapping[str, Any]]
-
-    @property
-    def name(self) -> str:
-        return str(self.lane["name"])
-
-    @property
-    def where(self) -> str:
-        """The data set and the shape."""
-        return f"{self.cell['dataset']}, {self.shape}"
-
-    @property
-    def shape(self) -> str:
-        """Ranks and nodes."""
-        shape = self.cell["shape"]
-        return f"{shape['ranks']} ranks on {shape['nodes']} nodes"
-
-    def spread(self, name: str) -> Spread:
-        """Return a figure's median and ends over the rounds."""
-        found = Spread.of([float(one[name]) for one in self.figures])
-        assert found is not None  # there is at least one run
-        return found
-
-    @property
-    def seconds(self) -> float:
-        """Of reading, the median."""
-        return self.spread("reading_s").median
-
-    @property
-    def read_mib(self) -> float:
-        """From the store, the median."""
-        return self.spread("delivered").median / MIB
-
-    def epochs(self) -> list[float]:
-        """Return the seconds of each epoch, medians."""
-        return [statistics.median(one) for one in zip(*map(epochs_of, self.runs), strict=True)]
-
-    def waits(self) -> list[float]:
-        """Return the seconds that the rank waited that waited most, of each epoch, medians."""
-        return [statistics.median(one) for one in zip(*map(waits_of, self.runs), strict=True)]
-
-
-def epochs_of(run: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each epoch of a run, up to the last rank's last batch."""
-    ranks = run["ranks"]
-    ends = [max(one["epochs"][i][0] for one in ranks) for i in range(len(ranks[0]["epochs"]))]
-    return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
-
-
-def waits_of(run: Mapping[str, Any]) -> list[float]:
-    """Return the seconds of each epoch in which a rank waited, of the one that waited most."""
-    ranks, found = run["ranks"], []
-    for i in range(len(ranks[0]["epochs"])):
-        before = [one["epochs"][i - 1][1] if i else 0.0 for one in ranks]
-        found.append(max(one["epochs"][i][1] - b for one, b in zip(ranks, before, strict=True)))
-    return found
-
-
-def lanes_of(reports: Reports) -> list[Lane]:
-    """Return all lanes that ran, in the order of the reports."""
-    return [
-        Lane(made["cell"], one["lane"], one["runs"], one["figures"])
-        for report in reports
-        for made in report["cells"]
-        for one in made["lanes"]
-        if one["runs"]
-    ]
-
-
-def by_where(lanes: Sequence[Lane]) -> dict[str, dict[str, Lane]]:
-    """Return lanes by where they ran, and by name."""
-    found: dict[str, dict[str, Lane]] = {}
-    for one in lanes:
-        found.setdefault(one.where, {})[one.name] = one
-    return found
-
-
-def over(slow: Lane, fast: Lane) -> float:
-    """Return how many times as long one lane took as another."""
-    return slow.seconds / fast.seconds
-
+#: Of a picture of predicted jobs and measured ones.
+PREDICTED_AXES = ("Jobs predicted and measured", "measured, s", "predicted, s")
 
 # --- LMDBIO --------------------------------------------------------------------------------
+
+#: Parts of a reading rank's time, and words for them.
+PARTS = {"seek_s": "seek", "io_s": "I/O", "turn_s": "turn", "skew_s": "skew"}
+
+
+def times_of(found: Mapping[str, Lane]) -> dict[str, float]:
+    """Return how many times as fast as py-lmdb each lane is; nothing without py-lmdb."""
+    base = found.get("py-lmdb")
+    return {} if base is None else {name: over(base, one) for name, one in found.items()}
+
+
+def ends_of(rows: Sequence[Sequence[str]]) -> str:
+    """Return, of rows of (where, mode, values), the first and the last mode's at each place."""
+    told = []
+    for where in dict.fromkeys(row[0] for row in rows):
+        here = [row for row in rows if row[0] == where and not row[1].startswith("plain")]
+        ends = (f"{mode} {' / '.join(values)}" for _, mode, *values in (here[0], here[-1]))
+        told.append(f"{where}: {', '.join(ends)}")
+    return "; ".join(told)
 
 
 def ladder(reports: Reports) -> Iterator[Result]:
@@ -150,7 +69,7 @@ def ladder(reports: Reports) -> Iterator[Result]:
             rows.append((where, name, spread_text(one.spread("reading_s")),
                          figure(one.spread("rate").median), figure(factor),
                          figure(one.spread("amplified").median)))  # fmt: skip
-            cells = (one.spread(part).median for part in ("seek_s", "io_s", "turn_s", "skew_s"))
+            cells = (one.spread(part).median for part in PARTS)
             parts.append((where, name, *map(figure, cells)))
             switches.append((where, name, figure(one.spread("switches_per_record").median),
                              f"{one.spread('sleep_share').median:.0%}"))  # fmt: skip
@@ -167,19 +86,35 @@ def ladder(reports: Reports) -> Iterator[Result]:
             )  # fmt: skip
             told.append(f"{where}: {factors}{share}")
     head = ("where", "mode")
+    modes = {
+        where: [one for one in found.values() if not one.name.startswith("plain")]
+        for where, found in by_where(lanes).items()
+    }
     yield Result(
         "ladder", "modes", "Every mode, reading alone: measured",
         f"times as fast as py-lmdb in Caffe's pattern: {'; '.join(told)}",
         Table("", (*head, "reading, s", "MB/s", "times py-lmdb", "read / needed"), rows, head),
+        picture="".join(
+            pictures.bars(f"Times as fast as py-lmdb: {where}", times_of(found), "")
+            for where, found in by_where(lanes).items()
+        ),
     )  # fmt: skip
     yield Result(
         "parts", "modes", "Where the time of a reading rank goes, seconds",
-        "seconds of seeking, reading, turns and skew of each mode are in the table of parts",
-        Table("", (*head, "seek", "I/O", "turn", "skew"), parts, head),
+        f"seconds of seeking, I/O, turns, skew: {ends_of(parts)}",
+        Table("", (*head, *PARTS.values()), parts, head),
+        picture="".join(
+            pictures.stacked(
+                f"Seconds of a reading rank: {where}", "mode", "s", [one.name for one in found],
+                {word: [one.spread(name).median for one in found]
+                 for name, word in PARTS.items()},
+            )
+            for where, found in modes.items()
+        ),
     )  # fmt: skip
     yield Result(
         "switches", "modes", "Context switches",
-        "context switches for each record and the share of time asleep are in the table of them",
+        f"context switches for each record, time asleep: {ends_of(switches)}",
         Table("", (*head, "switches a record", "asleep"), switches, head),
     )  # fmt: skip
     sizes = [
@@ -197,24 +132,39 @@ def ladder(reports: Reports) -> Iterator[Result]:
 
 def growth(reports: Reports) -> Iterator[Result]:
     """Yield seconds by ranks."""
-    lanes = lanes_of(reports)
+    lanes, cells = lanes_of(reports), dict[tuple[str, str], dict[str, dict[str, Lane]]]()
     names = list(dict.fromkeys(one.name for one in lanes))
-    rows, cells = [], dict[tuple[str, str, str], dict[str, Lane]]()
     for one in lanes:
-        key = one.cell["dataset"], one.cell["scaling"], one.shape
-        cells.setdefault(key, {})[one.name] = one
-    for (dataset, scaling, shape), found in cells.items():
-        texts = (figure(found[name].seconds) if name in found else "-" for name in names)
-        rows.append((dataset, scaling, shape, *texts))
-    strong = [found for (_, scaling, _), found in cells.items() if scaling == "strong"]
-    first, last = strong[0]["py-lmdb"], strong[-1]["py-lmdb"]
+        kind = one.cell["dataset"], one.cell["scaling"]
+        cells.setdefault(kind, {}).setdefault(one.shape, {})[one.name] = one
+    rows, told, drawn = [], [], []
+    for (dataset, scaling), shapes in cells.items():
+        series = {name: [seconds_in(one, name) for one in shapes.values()] for name in names}
+        rows += [
+            (dataset, scaling, shape, *(figure(series[name][i]) for name in names))
+            for i, shape in enumerate(shapes)
+        ]
+        ends = sorted({0, len(shapes) - 1})
+        where = ", ".join(list(shapes)[i] for i in ends)
+        times = (f"{name} {', '.join(f'{figure(series[name][i])} s' for i in ends)}"
+                 for name in (names[0], names[-1]))  # fmt: skip
+        told.append(f"{dataset}, {scaling}, {where}: {'; '.join(times)}")
+        drawn.append(pictures.lines(
+            f"{scaling.capitalize()} scaling, {dataset}", "ranks", "seconds of reading",
+            [shape.split()[0] for shape in shapes], series,
+        ))  # fmt: skip
     heads = ("data set", "scaling", "shape")
     yield Result(
         "growth", "growth", "Seconds of reading by ranks, four on a node: measured",
-        f"py-lmdb takes {figure(first.seconds)} s with {first.shape} and {figure(last.seconds)} s "
-        f"with {last.shape}, of the same data",
+        ". ".join(told),
         Table("", (*heads, *(f"{name}, s" for name in names)), rows, heads),
+        picture="".join(drawn),
     )  # fmt: skip
+
+
+def seconds_in(found: Mapping[str, Lane], name: str) -> float | None:
+    """Return the seconds of a lane, if it ran there."""
+    return found[name].seconds if name in found else None
 
 
 def blocks(reports: Reports) -> Iterator[Result]:
@@ -239,6 +189,11 @@ def blocks(reports: Reports) -> Iterator[Result]:
         f"{figure(least.get('pread'))}; of {max(rates) >> 20} MiB: {figure(most.get('mmap'))} and "
         f"{figure(most.get('pread'))}",
         Table("", ("request", *(f"{way}, MB/s" for way in ways)), rows),
+        picture=pictures.lines(
+            "One process by the size of its requests", "KiB of a request", "MB/s",
+            [f"{size >> 10:,}" for size in sorted(rates)],
+            {way: [rates[size].get(way) for size in sorted(rates)] for way in ways},
+        ),
     )  # fmt: skip
 
 
@@ -249,8 +204,8 @@ def hidden(name: str, words: str) -> Callable[[Reports], Iterator[Result]]:
     """Return what makes a result of runs beside ranks that sleep."""
 
     def results(reports: Reports) -> Iterator[Result]:
-        rows, told = [], []
-        for one in lanes_of(reports):
+        lanes, rows, told = lanes_of(reports), [], []
+        for one in lanes:
             waited, whole = sum(one.waits()), sum(one.epochs())
             sleeping = one.cell["compute_ms"]
             rows.append((one.where, f"{sleeping:g}", one.name, figure(whole), figure(waited),
@@ -261,6 +216,13 @@ def hidden(name: str, words: str) -> Callable[[Reports], Iterator[Result]]:
             name, name, words,
             f"share of the job in which a rank waits: {', '.join(dict.fromkeys(told))}",
             Table("", (*heads, "job, s", "waiting, s", "share"), rows, heads),
+            picture=pictures.stacked(
+                words, "way", "seconds of the job", [one.name for one in lanes],
+                {
+                    "a rank waits": [sum(one.waits()) for one in lanes],
+                    "computing": [sum(one.epochs()) - sum(one.waits()) for one in lanes],
+                },
+            ),
         )  # fmt: skip
 
     return results
@@ -279,6 +241,10 @@ def groups(reports: Reports) -> Iterator[Result]:
         "groups", "groups", "Groups of one batch each, by the records of a batch",
         f"ranks wait least ({figure(best[1])} s) with groups of {best[0]:,} records",
         Table("", ("where", "records of a group", "job, s", "waiting, s"), rows),
+        picture=pictures.lines(
+            "Waiting by the size of groups", "records of a group", "seconds of waiting",
+            [f"{size:,}" for size, _ in told], {"group": [waited for _, waited in told]},
+        ),
     )  # fmt: skip
 
 
@@ -311,7 +277,19 @@ def orders(reports: Reports) -> Iterator[Result]:
                 f"{figure(over(exact, windows))}, mixed {figure(over(exact, mixed))}"
             )
     yield Result("orders", "orders", "Orders, with memory for half of the file and for none",
-                 "; ".join(told), epochs_table(lanes))  # fmt: skip
+                 "; ".join(told), epochs_table(lanes), picture=epochs_drawn(lanes))  # fmt: skip
+
+
+def epochs_drawn(lanes: Sequence[Lane]) -> str:
+    """Draw each epoch's seconds, of the lanes at each place."""
+    return "".join(
+        pictures.grouped(
+            where, "epoch", "seconds",
+            [str(i) for i in range(len(next(iter(found.values())).epochs()))],
+            {name: one.epochs() for name, one in found.items()},
+        )
+        for where, found in by_where(lanes).items()
+    )  # fmt: skip
 
 
 def nodes(reports: Reports) -> Iterator[Result]:
@@ -329,12 +307,28 @@ def nodes(reports: Reports) -> Iterator[Result]:
         f"three epochs take so many times as long from the store as by locality: {told[0]}; "
         f"{'; '.join(told[1:])}",
         epochs_table(lanes),
+        picture="".join(
+            nodes_lines(name, [one for one in lanes if one.cell["dataset"] == name])
+            for name in dict.fromkeys(one.cell["dataset"] for one in lanes)
+        ),
     )  # fmt: skip
+
+
+def nodes_lines(dataset: str, lanes: Sequence[Lane]) -> str:
+    """Draw the last epoch's seconds by nodes."""
+    wheres = by_where(lanes)
+    last = {
+        name: [found[name].epochs()[-1] if name in found else None for found in wheres.values()]
+        for name in dict.fromkeys(one.name for one in lanes)
+    }
+    shapes = [next(iter(found.values())).cell["shape"] for found in wheres.values()]
+    places = [str(one["nodes"]) for one in shapes]
+    return pictures.lines(f"The last epoch, {dataset}", "nodes", "seconds", places, last)
 
 
 def policies(reports: Reports) -> Iterator[Result]:
     """Yield every policy, measured and simulated."""
-    rows, far, late = [], [], 0
+    rows, far, late, dots = [], [], 0, dict[str, list[tuple[float, float]]]()
     for one in lanes_of(reports):
         told = one.runs[0]["simulated"]
         expected = sum(seconds for seconds, _ in told["epochs"])
@@ -342,6 +336,7 @@ def policies(reports: Reports) -> Iterator[Result]:
         late += sum(int(rank["stats"]["late_records"] + rank["stats"]["gone_records"])
                     for rank in one.runs[0]["ranks"])  # fmt: skip
         far.append(abs(expected / measured - 1))
+        dots.setdefault(one.name, []).append((measured, expected))
         rows.append((one.where, one.name, figure(measured), figure(expected),
                      figure(sum(one.waits())), f"{one.read_mib:,.0f}"))  # fmt: skip
     slow, fast = (choose(rows, key=lambda row: float(row[2].replace(",", "")))
@@ -352,6 +347,9 @@ def policies(reports: Reports) -> Iterator[Result]:
         f"simulated seconds differ by {statistics.median(far):.0%} in the median",
         Table("", ("where", "policy", "job, s", "simulated, s", "waiting, s",
                    "from the store, MiB"), rows, ("where", "policy")),
+        picture=pictures.bars(
+            "Seconds of the job, measured", {name: found[0][0] for name, found in dots.items()}
+        ) + pictures.scatter(*PREDICTED_AXES, dots),
     )  # fmt: skip
 
 
@@ -377,7 +375,7 @@ def loaders(reports: Reports) -> Iterator[Result]:
     yield Result(
         "loaders", "loaders", "Loaders of PyTorch's on the same cluster",
         f"times as long as lmdbio's Loader with a cache: {', '.join(told)}",
-        epochs_table(lanes), tuple(verdicts),
+        epochs_table(lanes), tuple(verdicts), epochs_drawn(lanes),
     )  # fmt: skip
 
 
@@ -425,6 +423,10 @@ def auto(reports: Reports) -> Iterator[Result]:
         f"{len(verdicts)} cells",
         Table("", ("where", "auto keeps", "auto, s", *(f"{name}, s" for name in names),
                    "best / auto"), rows, ("where", "auto keeps")), tuple(verdicts),
+        pictures.bars(
+            'cache="auto" beside the best fixed placement: more is better',
+            {one.where: one.figure for one in verdicts}, "",
+        ),
     )  # fmt: skip
 
 
@@ -434,6 +436,7 @@ def auto(reports: Reports) -> Iterator[Result]:
 def prediction(reports: Reports) -> Iterator[Result]:
     """Yield predicted jobs beside measured ones."""
     rows, far, wrong = [], [], list[str]()
+    dots: dict[str, list[tuple[float, float]]] = {}
     rates: Sequence[str] = ()
     for one in lanes_of(reports):
         told = one.runs[0]["simulated"]
@@ -441,6 +444,7 @@ def prediction(reports: Reports) -> Iterator[Result]:
         stalled = sum(stall for _, stall in told["epochs"])
         measured = sum(one.epochs())
         far.append(abs(expected / measured - 1))
+        dots.setdefault(one.name, []).append((measured, expected))
         rates = max(rates, told["rates"], key=len)
         late, agrees = counts_agree(one.runs[0], told)
         if not agrees:
@@ -462,6 +466,7 @@ def prediction(reports: Reports) -> Iterator[Result]:
         f"predicted jobs differ by {median:.1%} in the median, {worst:.1%} at worst",
         Table("", (*heads, "measured, s", "predicted, s", "off", "waiting, s",
                    "predicted waiting, s", "counts agree"), rows, heads), tuple(verdicts),
+        pictures.scatter(*PREDICTED_AXES, dots),
     )  # fmt: skip
     yield Result("tuned", "prediction", "What lmdbio tune measured there", "; ".join(rates),
                  Table("", ("rate",), [(one,) for one in rates]))  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from typing import Any
 
@@ -18,6 +18,9 @@ STYLE = """
 table { table-layout: auto; } td { vertical-align: top; }
 td.left { white-space: normal; min-width: 7rem; } .claims td.left { min-width: 10rem; }
 pre { overflow-x: auto; font-size: .8rem; }
+.pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(30rem, 100%), 1fr));
+  gap: 1.4rem 2rem; margin-bottom: 1.4rem; } figure.wide { grid-column: 1 / -1; }
+figure { margin: 0; } h3 { font-size: .95rem; margin: .4rem 0; }
 """
 
 
@@ -101,10 +104,7 @@ def as_page(report: Report) -> str:
     for paper, title in PAPERS.items():
         table = Table(title, heads, claim_rows(report, paper), heads)
         parts.append(pages.section(table.title, "", table.as_html(), "claims"))
-    parts += [
-        pages.section(made.title, f"{made.answer}. Run: {made.run}.", made.table.as_html())
-        for made in report.results.values()
-    ]
+    parts += map(result_section, report.results.values())
     if report.case_table is not None:
         parts.append(report.case_table.section("Checked by tests/papers. Run: cases."))
     parts.append(runs_section(report.runs))
@@ -114,6 +114,13 @@ def as_page(report: Report) -> str:
         "papers", report.began, "Five papers, and what this code gives for them", report.judged,
         "".join(parts), report.ended, STYLE,
     )  # fmt: skip
+
+
+def result_section(made: Result) -> str:
+    """Return a result: what it says, its picture, its table."""
+    picture = f'<div class="pictures">{made.picture}</div>' if made.picture else ""
+    lead = f"{made.answer}. Run: {made.run}."
+    return pages.section(made.title, lead, picture + made.table.as_html())
 
 
 def runs_section(runs: Sequence[Done]) -> str:
@@ -136,7 +143,9 @@ def as_json(report: Report) -> dict[str, Any]:
         "ended": report.ended or None,
         "runs": [asdict(one) for one in report.runs],
         "verdicts": reports.as_json(report.judged),
-        "results": {name: asdict(made) for name, made in report.results.items()},
+        "results": {
+            name: asdict(replace(made, picture="")) for name, made in report.results.items()
+        },
         "cases": report.cases,
         "figures": [
             asdict(one) | {"answers": answers_of(one, report.results, report.cases)}

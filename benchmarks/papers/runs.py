@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from benchmarks.papers import measured
 from benchmarks.papers.claims import Result
-from benchmarks.papers.measured import Reports
+from benchmarks.papers.lanes import Reports
 
 __all__ = ["RUNS", "Run"]
 

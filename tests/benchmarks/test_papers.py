@@ -5,13 +5,14 @@ Method: the list of figures itself, and results out of reports with figures of o
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
 import pytest
 
 from benchmarks.cluster import run as cluster_run
-from benchmarks.papers import measured
+from benchmarks.papers import measured, pictures
 from benchmarks.papers.claims import PAPERS, Result, answers_of, read_claims
 from benchmarks.papers.page import Report, as_json, as_page, unmentioned
 from benchmarks.papers.runs import RUNS
@@ -122,3 +123,46 @@ def test_predicted_jobs_are_held_against_measured_ones() -> None:
 def test_waiting_is_that_of_the_rank_that_waits_most() -> None:
     (made,) = measured.hidden("hidden", "beside training")([cluster_report(ran("global", 2.0))])
     assert made.table.rows[0][3:] == ("2", "0.2", "10%")
+
+
+# --- pictures ------------------------------------------------------------------------------
+
+
+def test_growth_tells_each_data_set_by_itself() -> None:
+    reports = []
+    for dataset, ranks, seconds in (("3k", 1, 4.0), ("3k", 8, 2.0), ("9k", 1, 8.0)):
+        made = cluster_report(ran("py-lmdb", seconds), ran("stag", seconds / 4))
+        shape = {"ranks": ranks, "nodes": ranks}
+        made["cells"][0]["cell"] |= {"dataset": dataset, "scaling": "strong", "shape": shape}
+        reports.append(made)
+    (made,) = measured.growth(reports)
+    assert made.answer == (
+        "3k, strong, 1 rank on 1 node, 8 ranks on 8 nodes: py-lmdb 4 s, 2 s; stag 1 s, 0.5 s. "
+        "9k, strong, 1 rank on 1 node: py-lmdb 8 s; stag 2 s"
+    )
+    assert made.picture.count("<figure") == 2 and "Strong scaling, 9k" in made.picture
+
+
+def test_pictures_leave_out_values_that_are_not_known() -> None:
+    values = {"a": [1.0, None], "b<": [float("nan"), 3.0]}
+    for draw in (pictures.lines, pictures.grouped, pictures.stacked):
+        drawn = draw("title", "place", "s", ["x", "y"], values)
+        assert "a: 1<" in drawn and "b&lt;: 3<" in drawn and "nan" not in drawn
+        assert not draw("title", "place", "s", ["x"], {"a": [None]})
+    assert pictures.bars("title", {"a": 1.0, "b": None}).count('class="bar"') == 1
+    assert not pictures.bars("title", {"b": None}) and not pictures.scatter("t", "x", "y", {})
+
+
+def test_a_stack_begins_each_part_where_the_last_one_ends() -> None:
+    drawn = pictures.stacked("title", "place", "s", ["x"], {"low": [1.0], "high": [1.0]})
+    (low, middle), (again, high) = re.findall(r"d=\"M[\d.]+,([\d.]+)V([\d.]+)\"", drawn)
+    assert again == middle and float(low) > float(middle) > float(high)
+
+
+def test_a_dot_of_equal_values_lies_on_the_line_of_equal_ones() -> None:
+    drawn = pictures.scatter("title", "x", "y", {"a": [(2.0, 2.0), (5.0, 5.0)]})
+    ends = re.findall(r"polyline points=\"([\d.]+),([\d.]+) ([\d.]+),([\d.]+)\"", drawn)
+    left, bottom, right, top = map(float, ends[0])
+    for x, y in re.findall(r"circle cx=\"([\d.]+)\" cy=\"([\d.]+)\"", drawn):
+        share = (float(x) - left) / (right - left)
+        assert float(y) == pytest.approx(bottom + share * (top - bottom), abs=0.2)
