@@ -220,7 +220,8 @@ class Homes:
         ends = bounds(len(grains.used), units.tolist(), 1)
         homes, stops = np.zeros(count, np.uint16), ends[1:].copy()
         limits = np.zeros(len(units), np.int64)
-        if not len(grains.used):  # all records are empty
+        if not len(grains.used):  # all records are empty: there is nothing to keep
+            homes[:] = _core.NO_HOME
             return cls(grains, ends, homes, stops, limits, parts)
         for first in range(0, count, PART):
             last = min(count, first + PART)
