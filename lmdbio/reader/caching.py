@@ -275,7 +275,8 @@ def _told(taken: list[_Taken], silence: str) -> str:
     if memory:
         where.append("in memory" if not disk else f"{memory >> 20} in memory")
     if disk:
-        where.append("on disks" if not memory else f"{disk >> 20} on disks")
+        both = " (some in both)" if memory and memory + disk > taken[0].held else ""
+        where.append("on disks" if not memory else f"{disk >> 20} on disks{both}")
     is_left = disk > 0 and all(one.is_full for one in taken)
     left = " (an earlier job has left them there)" if is_left else ""
     first = taken[0]
