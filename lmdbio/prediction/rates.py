@@ -5,10 +5,13 @@ Each function returns the environment, and in words where its rate comes from.
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
+import stat
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from lmdbio._core import Engine
 from lmdbio.machine import calibration, storage
@@ -32,16 +35,36 @@ def cache_here(given: Cache | str) -> Cache:
         given: a value, its words, or "auto".
 
     Raises:
+        TypeError: it is neither.
         ValueError: it is no cache, or "auto" finds no memory.
-        OSError: the folder of its disk cannot be looked at.
+        OSError: the folder of its disk is not there, or cannot be written to.
     """
+    if not isinstance(given, Cache | str):
+        raise TypeError(f"cache must be a Cache or words, not {given!r}")
+    asker = "cache"
     if isinstance(given, str) and given.strip().casefold() == "auto":
         memory = auto_memory(available_bytes(), budget_bytes(None))
-        given = Cache(memory, os.environ.get(FOLDER_VARIABLE) or None)
+        asker, given = FOLDER_VARIABLE, Cache(memory, os.environ.get(FOLDER_VARIABLE) or None)
     cache = Cache.parse(given) if isinstance(given, str) else given
     if cache.disk is not None and cache.disk_bytes is None:
-        cache = replace(cache, disk_bytes=shutil.disk_usage(cache.disk).free // 2)
+        cache = replace(cache, disk_bytes=_free_bytes(cache.disk, asker) // 2)
     return cache
+
+
+def _free_bytes(folder: str, asker: str) -> int:
+    """Return the free bytes of a disk's folder.
+
+    Raises:
+        OSError: cache files cannot be written there; it tells who asked for it.
+    """
+    try:
+        if not stat.S_ISDIR(Path(folder).stat().st_mode):
+            raise NotADirectoryError(errno.ENOTDIR, "it is no folder", folder)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "cache files cannot be written there", folder)
+        return shutil.disk_usage(folder).free
+    except OSError as error:
+        raise type(error)(error.errno, f"{asker}: {error.strerror}", folder) from error
 
 
 def is_measured(engine: Engine) -> bool:
