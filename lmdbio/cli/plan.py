@@ -29,7 +29,7 @@ from lmdbio.locate.open import Locate, open_record_index
 from lmdbio.locate.record_index import RecordIndex
 from lmdbio.machine.overrides import Overrides
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Job
+from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, RANKS_MAX, Job
 from lmdbio.planning.reads import PAGE_BYTES, PlanOptions, plan_reads
 from lmdbio.planning.schedule import Schedule
 from lmdbio.planning.shuffle import Shuffle
@@ -100,12 +100,12 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
 )
 @click.option(
     "--batch-size",
-    type=click.IntRange(1),
+    type=click.IntRange(1, BATCH_MAX),
     help="Show the reads of a Reader with global batches of so many records.",
 )
 @click.option(
     "--ranks",
-    type=click.IntRange(1),
+    type=click.IntRange(1, RANKS_MAX),
     default=1,
     help="How many ranks share each batch (with --batch-size).",
 )
@@ -127,7 +127,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     "auto, as on nodes like this machine (with --batch-size, --shuffle).",
 )  # fmt: skip
 @click.option(
-    "--nodes", type=click.IntRange(1), default=1, show_default=True,
+    "--nodes", type=click.IntRange(1, RANKS_MAX), default=1, show_default=True,
     help="How many nodes the ranks are on, each with one root (with --cache).",
 )  # fmt: skip
 @click.option(
@@ -136,7 +136,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     "--cache).",
 )  # fmt: skip
 @click.option(
-    "--epochs", type=click.IntRange(1),
+    "--epochs", type=click.IntRange(1, EPOCHS_MAX),
     help=f"How many epochs are looked at (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
 @click.option("--db", "name", metavar="NAME", help="Read this named database.")

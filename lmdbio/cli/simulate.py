@@ -31,6 +31,7 @@ from lmdbio.cli.simulate_reader import (
     simulate_readers,
 )
 from lmdbio.planning.cache import Cache
+from lmdbio.planning.forecast import RANKS_MAX
 from lmdbio.simulate import SOURCES
 
 
@@ -126,9 +127,9 @@ def _reads(one: model.Outcome, source: str) -> int:
     help="Tiers of each node: memory=8G, disk=FOLDER, disk_bytes=100G; of a Reader's job also "
     "warm=demand|preload|window, placement=home|copies|mixed|first|frequency|next.",
 )  # fmt: skip
-@click.option("--nodes", type=click.IntRange(1), help="How many nodes there are.")
+@click.option("--nodes", type=click.IntRange(1, RANKS_MAX), help="How many nodes there are.")
 @click.option(
-    "--ranks", type=click.IntRange(1),
+    "--ranks", type=click.IntRange(1, RANKS_MAX),
     help="How many ranks there are; those of a node share what it holds.",
 )  # fmt: skip
 @reader_options

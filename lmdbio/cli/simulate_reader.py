@@ -18,7 +18,7 @@ from lmdbio.cli.plan_order import Order, ShuffleName
 from lmdbio.cli.simulate_job import MIB, changed_by, is_cluster, scenario_of
 from lmdbio.cli.simulate_output import Run, Settings, combinations
 from lmdbio.planning.cache import Cache
-from lmdbio.planning.forecast import Job
+from lmdbio.planning.forecast import BATCH_MAX, EPOCHS_MAX, Job
 from lmdbio.planning.shuffle import GLOBAL
 from lmdbio.prediction.reader import Located
 from lmdbio.simulate import ROW_SOURCES
@@ -34,7 +34,7 @@ def reader_options(command: Command) -> Command:
     """Add the options of a Reader's job."""
     options = (
         click.option(
-            "--epochs", type=click.IntRange(1),
+            "--epochs", type=click.IntRange(1, EPOCHS_MAX),
             help="Of PATH: simulate a Reader's job of so many epochs: its order, its homes, its "
             f"sources. The three options below ask for the same.  [default: {EPOCHS}]",
         ),
@@ -50,7 +50,7 @@ def reader_options(command: Command) -> Command:
             "what its root keeps.  [default: strided]",
         ),
         click.option(
-            "--batch-size", type=click.IntRange(1),
+            "--batch-size", type=click.IntRange(1, BATCH_MAX),
             help=f"Of a Reader's job: records of all ranks in an iteration.  [default: {BATCH}]",
         ),
     )  # fmt: skip

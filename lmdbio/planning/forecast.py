@@ -46,13 +46,15 @@ from lmdbio.planning.supply import (
     users,
 )
 
-__all__ = ["Forecast", "Job", "Outlook"]
+__all__ = ["BATCH_MAX", "EPOCHS_MAX", "RANKS_MAX", "Forecast", "Job", "Outlook"]
 
 I64 = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 #: Parts of an epoch whose reads are planned.
 SAMPLED = 16
+#: The largest job that can be looked at ahead.
+RANKS_MAX, BATCH_MAX, EPOCHS_MAX = 1 << 20, 1 << 24, 100_000
 #: No record comes from anywhere.
 NOTHING = Supplied((0,) * len(ROW_SOURCES), (0,) * len(ROW_SOURCES), 0)
 
@@ -73,6 +75,7 @@ class Job:
         seed: of all epochs.
 
     Raises:
+        TypeError: a number is not whole, or the shuffle is none.
         ValueError: for values that describe no job, or a placement that the order or the
             assignment does not suit.
     """
@@ -89,12 +92,9 @@ class Job:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 1 <= self.nodes <= self.ranks:
-            raise ValueError(f"{self.ranks} ranks cannot run on {self.nodes} nodes")
-        if self.batch < 1:
-            raise ValueError(f"a batch must have at least 1 record, not {self.batch}")
-        if self.epochs < 1:
-            raise ValueError(f"there must be at least 1 epoch, not {self.epochs}")
+        self._refuse_numbers()
+        if not isinstance(self.shuffle, Shuffle | None):
+            raise TypeError(f"shuffle must be a Shuffle, not {self.shuffle!r}")
         cache = self.cache
         if cache is not None and cache.disk is not None and cache.disk_bytes is None:
             raise ValueError("Cache: disk_bytes must be known to look ahead")
@@ -111,6 +111,19 @@ class Job:
             raise ValueError(
                 "assignment='local' needs placement=home: with others a record changes its root"
             )
+
+    def _refuse_numbers(self) -> None:
+        for name in ("batch", "nodes", "ranks", "epochs"):
+            if not isinstance(getattr(self, name), int | np.integer):
+                raise TypeError(f"{name} must be a whole number, not {getattr(self, name)!r}")
+        if not 1 <= self.nodes <= self.ranks:
+            raise ValueError(f"{self.ranks} ranks cannot run on {self.nodes} nodes")
+        if self.ranks > RANKS_MAX:
+            raise ValueError(f"a job has at most {RANKS_MAX:,} ranks, not {self.ranks:,}")
+        if not 1 <= self.batch <= BATCH_MAX:
+            raise ValueError(f"a batch has 1 to {BATCH_MAX:,} records, not {self.batch:,}")
+        if not 1 <= self.epochs <= EPOCHS_MAX:
+            raise ValueError(f"a look ahead has 1 to {EPOCHS_MAX:,} epochs, not {self.epochs:,}")
 
     @property
     def _has_windows(self) -> bool:

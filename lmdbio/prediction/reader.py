@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -157,8 +157,8 @@ def predict(
         if isinstance(shuffle, str):
             shuffle = Shuffle.named(shuffle, found.used_bytes / len(found.extents), batch_size)
         job = Job(
-            cache, batch_size, nodes, ranks or nodes, epochs, shuffle, ends=True,
-            assignment=assignment, seed=seed,
+            cache, batch_size, nodes, nodes if ranks is None else ranks, epochs, shuffle,
+            ends=True, assignment=assignment, seed=seed,
         )  # fmt: skip
         return predict_job(found, job, source.pages, compute_seconds=compute_seconds)
 
@@ -185,12 +185,9 @@ def predict_job(
     if job.cache is not None:
         environment, tiers = with_tiers(environment, job.cache)
         rates += tiers
-    if compute_seconds:
-        each = float(found.extents["length"].sum()) / len(found.extents)
-        used = each * job.batch / job.nodes / MIB
-        if used:  # records may all be empty
-            environment = replace(environment, compute=used / compute_seconds)
-    made = run_reader(found.extents, job, environment, found.options)
+    made = run_reader(
+        found.extents, job, environment, found.options, compute_seconds=compute_seconds
+    )
     rows = zip(made.epochs or (), made.reads or (), made.bytes or (), strict=True)
     return Prediction(
         tuple(Epoch(*times, records, sizes) for times, records, sizes in rows),

@@ -56,6 +56,7 @@ def run_reader(
     alignment: int = PAGE_BYTES,
     name: str = "reader",
     reads_ahead: bool = True,
+    compute_seconds: float | None = None,
 ) -> Outcome:
     """Return what a job of a Reader comes to.
 
@@ -67,6 +68,8 @@ def run_reader(
         options, alignment: of reads.
         name: of the outcome.
         reads_ahead: else a node reads an iteration's records when the one before has ended.
+        compute_seconds: of each iteration; None: as many as its bytes take at the environment's
+            rate.
 
     Raises:
         ValueError: the cache has a tier that the environment has not; or as of ``Outlook``.
@@ -81,6 +84,8 @@ def run_reader(
         )
     init = _init_seconds(loads, environment, shares)
     compute = loads.used / MIB / environment.compute
+    if compute_seconds is not None:
+        compute = np.full_like(compute, compute_seconds)
     seconds = _load_seconds(loads, environment, shares)
     served = _served_seconds(loads, environment)
     ahead = _ahead(loads, environment) if reads_ahead else 0

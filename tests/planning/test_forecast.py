@@ -232,7 +232,7 @@ def test_a_batch_of_several_epochs_has_the_requests_of_each() -> None:
     [
         ((Cache("1M"), 32, 3, 2), "3 nodes"),
         ((Cache("1M"), 32, 0, 2), "0 nodes"),
-        ((Cache("1M"), 32, 1, 2, 0), "at least 1 epoch"),
+        ((Cache("1M"), 32, 1, 2, 0), "1 to 100,000 epochs"),
         ((Cache(disk="/d"), 32, 1, 2), "disk_bytes"),
         ((Cache("1M", placement="window"), 32, 1, 2, 1, GLOBAL), "needs an order by windows"),
         ((Cache("1M", placement="mixed"), 32, 1, 2), "needs an order by windows"),

@@ -88,6 +88,24 @@ def test_computing_hides_reading(path: Path) -> None:
     assert nothing.epochs[0].stall_seconds == pytest.approx(nothing.seconds, rel=0.01)
 
 
+def test_a_set_of_empty_values_is_predicted_as_it_runs(tmp_path: Path) -> None:
+    """There is nothing to read or to keep, but iterations still compute."""
+    with lmdb.open(str(tmp_path / "set")) as env, env.begin(write=True) as txn:
+        for i in range(COUNT):
+            txn.put(b"%08d" % i, b"")
+    words = {"cache": "memory=1M", "epochs": 2}
+    found = predict(tmp_path / "set", BATCH, nodes=1, compute_seconds=0.5, **words)  # type: ignore[arg-type]
+    with lmdbio.Reader(tmp_path / "set", BATCH, **words) as reader:  # type: ignore[arg-type]
+        assert sum(len(batch) for batch in reader) == 2 * COUNT
+        told = reader.sources()
+    for number, epoch in enumerate(found.epochs):
+        assert {name: each[0] for name, each in told[number].items()} == {"file": COUNT}
+        assert {name: records for name, records in epoch.records.items() if records} == {
+            "file": COUNT
+        }
+    assert found.seconds == pytest.approx(2 * COUNT / BATCH * 0.5, rel=0.01)
+
+
 def test_plan_tells_times_where_rates_are_known(path: Path) -> None:
     words = ["plan", str(path), "--cache", "memory=8M", "--nodes", "2", "--batch-size", str(BATCH)]
     before = CliRunner().invoke(cli, words)
@@ -102,13 +120,28 @@ def test_what_is_no_job_is_refused(path: Path, tmp_path: Path) -> None:
         predict(path, BATCH, nodes=3, ranks=2)
     with pytest.raises(ValueError, match="NAME=VALUE"):
         predict(path, BATCH, nodes=2, cache="much")
-    with pytest.raises(ValueError, match="at least 1 record, not 0"):
+    with pytest.raises(ValueError, match="1 to 16,777,216 records, not 0"):
         predict(path, 0, nodes=1)
+    with pytest.raises(ValueError, match="1 to 100,000 epochs, not 1,000,000"):
+        predict(path, BATCH, nodes=1, epochs=1_000_000)
+    with pytest.raises(ValueError, match="at most 1,048,576 ranks"):
+        predict(path, BATCH, nodes=1, ranks=1 << 40)
+    with pytest.raises(ValueError, match="0 ranks cannot run on 1 nodes"):
+        predict(path, BATCH, nodes=1, ranks=0)
+    with pytest.raises(TypeError, match=r"nodes must be a whole number, not 1\.5"):
+        predict(path, BATCH, nodes=1.5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="shuffle must be a Shuffle, not 5"):
+        predict(path, BATCH, nodes=1, shuffle=5)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="cache must be a Cache or words, not 5"):
+        predict(path, BATCH, nodes=1, cache=5)  # type: ignore[arg-type]
     for seconds in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ValueError, match="compute_seconds must be 0 or more"):
             predict(path, BATCH, nodes=1, compute_seconds=seconds)
     with pytest.raises(OSError, match="absent"):
         predict(path, BATCH, nodes=2, cache=f"disk={tmp_path}/absent")
+    (tmp_path / "file").touch()
+    with pytest.raises(NotADirectoryError, match=r"cache: it is no folder: .*file"):
+        predict(path, BATCH, nodes=2, cache=f"disk={tmp_path}/file")
     with lmdb.open(str(tmp_path / "empty")):
         pass
     with pytest.raises(ValueError, match="holds no records"):
@@ -123,10 +156,3 @@ def test_what_a_cache_leaves_open_is_as_on_this_machine(
         found = predict(path, BATCH, nodes=2, epochs=2, shuffle="global", cache=cache)
         assert found.epochs[1].records["file"] == 0
         assert any(words.startswith("disk: ") for words in found.rates)
-
-
-def test_empty_records_take_no_time_to_compute(tmp_path: Path) -> None:
-    with lmdb.open(str(tmp_path / "set")) as env, env.begin(write=True) as txn:
-        for i in range(9):
-            txn.put(b"%d" % i, b"")
-    assert predict(tmp_path / "set", 4, nodes=1, compute_seconds=1.0).seconds < 1
