@@ -17,7 +17,9 @@ signal's number if it was interrupted. All results up to then are kept.
 from __future__ import annotations
 
 import argparse
+import errno
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -85,6 +87,9 @@ class Making:
         if lacking:
             raise command.Missing(lacking)
         self.asked.out.mkdir(parents=True, exist_ok=True)
+        if not os.access(self.asked.out, os.W_OK):
+            reason = "nothing can be written there"
+            raise PermissionError(errno.EACCES, reason, str(self.asked.out))
         self.report.machine = asdict(measure.machine(self.asked.out))
         try:
             self.make_all()
