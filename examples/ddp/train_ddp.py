@@ -41,6 +41,11 @@ SHAPE = (3, 32, 32)
 #: Of a Datum message with such an image: what comes before its pixels, and before its label.
 PIXELS, LABEL = 9, 9 + 3 * 32 * 32 + 1
 WARM_STEPS, TIMED_STEPS = 3, 10
+#: A label is one byte of a message here.
+CLASSES = 256
+#: Samples of a rank's batch, and epochs, at most.
+BATCH_MAX, EPOCHS_MAX = 4096, 100_000
+EXPECTED = (lmdbio.Error, OSError, ValueError)
 
 
 def decode(value: Any) -> tuple[torch.Tensor, int]:
@@ -125,7 +130,7 @@ def join() -> Ranks:
 # --- training ------------------------------------------------------------------------------
 
 
-def make_model(classes: int) -> Any:
+def make_model() -> Any:
     """Return a small network, on all ranks alike."""
     torch.manual_seed(1)
     layers = torch.nn.Sequential(
@@ -134,7 +139,7 @@ def make_model(classes: int) -> Any:
         torch.nn.Conv2d(16, 32, 5, stride=2),
         torch.nn.ReLU(),
         torch.nn.Flatten(),
-        torch.nn.Linear(32 * 5 * 5, classes),
+        torch.nn.Linear(32 * 5 * 5, CLASSES),
     )
     return DistributedDataParallel(layers) if dist.is_initialized() else layers
 
@@ -148,9 +153,9 @@ def step(model: Any, optimizer: Any, images: torch.Tensor, labels: torch.Tensor)
     return float(loss.detach())
 
 
-def seconds_of_a_step(batch_size: int, classes: int) -> float:
+def seconds_of_a_step(batch_size: int) -> float:
     """Return how long a step takes without any reading."""
-    model = make_model(classes)
+    model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     images, labels = torch.zeros(batch_size, *SHAPE), torch.zeros(batch_size, dtype=torch.long)
     begun = 0.0
@@ -178,6 +183,21 @@ def foretell(asked: argparse.Namespace, ranks: Ranks, step_s: float) -> Predicti
     )
 
 
+def foretell_once(asked: argparse.Namespace, ranks: Ranks, step_s: float) -> Prediction | None:
+    """Foretell on rank 0; what fails there ends all ranks."""
+    told, failed = None, [""]
+    if ranks.rank == 0:
+        try:
+            told = foretell(asked, ranks, step_s)
+        except EXPECTED as error:
+            failed = [str(error) or type(error).__name__]
+    if dist.is_initialized():
+        dist.broadcast_object_list(failed)
+    if failed[0]:
+        raise SystemExit(1 if ranks.rank else f"train_ddp.py: {failed[0]}")
+    return told
+
+
 def epochs_of(loader: Any, epochs: int) -> Iterator[Iterator[Any]]:
     """Yield the batches of each epoch."""
     for number in range(epochs):
@@ -189,9 +209,9 @@ def epochs_of(loader: Any, epochs: int) -> Iterator[Iterator[Any]]:
 
 def train(asked: argparse.Namespace, ranks: Ranks) -> None:
     """Train, and tell on rank 0."""
-    step_s = seconds_of_a_step(asked.batch_size, asked.classes)
-    told = foretell(asked, ranks, step_s) if ranks.rank == 0 else None
-    model = make_model(asked.classes)
+    step_s = seconds_of_a_step(asked.batch_size)
+    told = foretell_once(asked, ranks, step_s)
+    model = make_model()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     loader = open_loader(asked, ranks)
     if ranks.rank == 0:
@@ -234,13 +254,15 @@ def main() -> None:
     add("--cache", default="auto", help='of lmdbio\'s: "auto", or "memory=1G" (auto)')
     add("--batch-size", type=int, default=64, help="of each rank (64)")
     add("--epochs", type=int, default=3)
-    add("--classes", type=int, default=1000)
     add("--seed", type=int, default=1)
     asked = parser.parse_args()
+    for name, most in (("batch_size", BATCH_MAX), ("epochs", EPOCHS_MAX)):
+        if not 1 <= getattr(asked, name) <= most:
+            parser.error(f"--{name.replace('_', '-')} must be 1 to {most}")
     ranks = join()
     try:
         train(asked, ranks)
-    except (lmdbio.Error, OSError, ValueError) as error:
+    except EXPECTED as error:
         raise SystemExit(f"train_ddp.py: {error}") from error
     finally:
         if dist.is_initialized():

@@ -48,7 +48,7 @@ def rows(out: str) -> list[tuple[str, ...]]:
 
 
 def words(images: Path, *more: str) -> list[str]:
-    return [str(images), "--epochs", str(EPOCHS), "--batch-size", "32", "--classes", "10", *more]
+    return [str(images), "--epochs", str(EPOCHS), "--batch-size", "32", *more]
 
 
 @pytest.mark.parametrize("loader", ["lmdbio", "torch"])
@@ -62,20 +62,37 @@ def test_one_process_trains(images: Path, loader: str) -> None:
     assert ("file system: " in done.stdout) == (loader == "lmdbio")
 
 
-@pytest.mark.mpi
-def test_two_nodes_keep_the_file_together(images: Path) -> None:
+def some_mpi() -> launch.Mpi:
+    """Return an MPI that is there."""
     for name in launch.NAMES:
         try:
-            mpi = launch.find(name)
-            break
+            return launch.find(name)
         except launch.NotThereError as error:
             reason = str(error)
-    else:
-        pytest.skip(reason)
+    pytest.skip(reason)
+
+
+@pytest.mark.mpi
+def test_two_nodes_keep_the_file_together(images: Path) -> None:
+    mpi = some_mpi()
     env = {"LMDBIO_RANKS_PER_NODE": "1"}
     out = mpi.run(2, str(TRAIN), *words(images, "--cache", "memory=8M"), env=env)
     rows(out)
     assert "2 roots keep" in out and "network: " in out
+
+
+@pytest.mark.mpi
+def test_what_fails_on_one_rank_ends_all_with_a_line(images: Path) -> None:
+    mpi = some_mpi()
+    out = mpi.run(2, str(TRAIN), str(images.parent / "absent"), expect=None)
+    assert out.count("absent") == 1 and "Traceback" not in out, out
+
+
+@pytest.mark.parametrize("word", ["-3", "0", "1000000"])
+def test_a_batch_that_makes_no_sense_is_refused(images: Path, word: str) -> None:
+    command = [sys.executable, str(TRAIN), str(images), "--batch-size", word]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "--batch-size must be 1 to 4096" in done.stderr
 
 
 def test_torchrun_starts_it_without_mpi(images: Path) -> None:
