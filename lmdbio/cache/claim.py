@@ -62,7 +62,7 @@ def state_of(opened: Opened) -> SourceState:
 
 
 def claim(
-    folder: Path, source: SourceState, number: int, count: int, *, is_alone: bool
+    folder: Path, source: SourceState, number: int, count: int, asker: str, *, is_alone: bool
 ) -> CacheFile | None:
     """Take a cache file in a folder; None: its disk has no room for one.
 
@@ -71,6 +71,7 @@ def claim(
         source: the data file.
         number: of this process in its job.
         count: of the processes.
+        asker: of the folder, named in errors.
         is_alone: no other one is on this machine.
 
     Raises:
@@ -79,7 +80,11 @@ def claim(
     numbers = list(range(number, number + count * JOBS_MAX, count))
     if is_alone:
         numbers += sorted(set(range(NUMBERS_MAX)) - set(numbers))
-    file = CacheFile.take(folder, source, numbers)
+    try:
+        file = CacheFile.take(folder, source, numbers)
+    except OSError as error:
+        name = error.filename or str(folder)
+        raise type(error)(error.errno, f"{asker}: {error.strerror}", name) from error
     try:
         file.reserve()
     except OSError as error:

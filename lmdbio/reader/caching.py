@@ -312,7 +312,8 @@ def _take_file(
 
     index = source.index
     state = state_of(index)
-    file = source.cache_file = claim(folder, state, team, roots, is_alone=roots_here == 1)
+    asker, alone = "cache" if isinstance(cache, Cache) else FOLDER_VARIABLE, roots_here == 1
+    file = source.cache_file = claim(folder, state, team, roots, asker, is_alone=alone)
     return None if file is None else file.left
 
 

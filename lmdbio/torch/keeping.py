@@ -144,12 +144,14 @@ class _Disk(NamedTuple):
 
     Attributes:
         folder: on it.
+        asker: of the folder.
         asked: bytes of the data set that it is to keep; None: as there is room.
         number, ranks: of this process, and how many there are.
         here: of those, on this machine.
     """
 
     folder: Path
+    asker: str
     asked: int | None
     number: int
     ranks: int
@@ -159,9 +161,10 @@ class _Disk(NamedTuple):
     def of(cls, cache: Cache | str, number: int, ranks: int, here: int) -> _Disk | None:
         """Return the disk that a cache names, or for "auto" the environment; None: none."""
         named = cache.disk if isinstance(cache, Cache) else os.environ.get(FOLDER_VARIABLE)
+        asker = "cache" if isinstance(cache, Cache) else FOLDER_VARIABLE
         asked = cache.disk_bytes if isinstance(cache, Cache) else None
         bytes_asked = None if asked is None else int(asked)
-        return cls(Path(named), bytes_asked, number, ranks, here) if named else None
+        return cls(Path(named), asker, bytes_asked, number, ranks, here) if named else None
 
     def take(self, records: Records) -> tuple[CacheFile | None, int]:
         """Take a cache file for a part of a data set, and return it with the room that it has.
@@ -172,7 +175,8 @@ class _Disk(NamedTuple):
         """
         source = records._source
         state = state_of(source)
-        file = claim(self.folder, state, self.number, self.ranks, is_alone=self.here == 1)
+        alone = self.here == 1
+        file = claim(self.folder, state, self.number, self.ranks, self.asker, is_alone=alone)
         if file is None:
             return None, 0
         try:

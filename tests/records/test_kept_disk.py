@@ -88,7 +88,7 @@ def opened(
     try:
         source = records._source
         state = state_of(source)
-        file = claim(folder, state, part, parts, is_alone=parts == 1)
+        file = claim(folder, state, part, parts, "cache", is_alone=parts == 1)
         return records, keep(records, even_homes(records, parts), part, memory, file, disk)
     except BaseException:
         records.close()

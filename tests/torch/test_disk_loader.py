@@ -173,6 +173,9 @@ def test_auto_uses_the_folder_of_the_environment(
         assert "on a disk" in loader.caching.text
     with Loader(path, 16, cache="auto") as loader:  # one machine
         assert not loader.stats().cache_disk_bytes
+    monkeypatch.setenv("LMDBIO_CACHE_DIR", str(folder / "absent"))
+    with pytest.raises(FileNotFoundError, match=r"LMDBIO_CACHE_DIR: No such .*absent"):
+        Loader(path, 16, cache="auto", rank=0, ranks=2)
 
 
 def test_damaged_pages_are_read_from_the_file(path: Path, folder: Path) -> None:
