@@ -178,8 +178,8 @@ class Snapshot:
         if newest > txnid + 1:
             raise errors.lmdb_error(
                 f"{self._pages.engine.path}: snapshot {txnid} is no longer protected: "
-                f"transaction {newest} may have overwritten its pages; begin a new transaction "
-                f"(or open with lock=True)"
+                f"transaction {newest} may have overwritten its pages; begin a new transaction"
+                + (" (or open with lock=True)" if self._pages.engine.remote_file is None else "")
             )
 
 

@@ -247,7 +247,7 @@ def _judge(pages: _core.Engine, meta: _core.Meta, looked: tuple[int, bool]) -> N
     if not (is_there and meta.txnid <= now <= meta.txnid + 1):
         raise Error(
             f"{pages.path}: changed while it was read (transaction {meta.txnid} when opened, "
-            f"{now} now); open it again, and run lmdbio convert again"
+            f"{now} now); open it again; where it has provenance, run lmdbio convert again"
         )
 
 
