@@ -35,7 +35,7 @@ def calibration_status(under: Storage) -> Stored | None:
     """Return the calibration of a file system; None where there is no place for it."""
     try:
         return calibration.load(calibration.identity(under))
-    except RuntimeError:
+    except OSError:
         return None
 
 

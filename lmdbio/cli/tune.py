@@ -105,6 +105,8 @@ def tune(
             _forget(path, cache_dir, as_json)
         return
     try:
+        if not dry_run:
+            calibration.file_of(calibration.MEMORY)  # who has no home is told beforehand
         _tune(path, seconds, cache_dir, dry_run, as_json, ranks)
     except EXPECTED:
         if ranks is not None and ranks.rank:
@@ -251,7 +253,7 @@ def _keep(
     earlier = was.calibration.shared if was is not None and was.calibration is not None else ()
     measured = replace(made.calibration, staggerings=jobs, shared=by_job.readers or earlier)
     before = choices(made.storage, was)
-    now = Stored(measured, calibration.file_of(measured.identity))
+    now = Stored(measured, was.file if was is not None else Path())
     kept = None if dry_run else calibration.store(measured)
     after = choices(made.storage, now)
     if as_json:

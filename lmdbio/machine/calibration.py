@@ -12,6 +12,7 @@ none, and the note says so.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
@@ -27,6 +28,7 @@ import numpy as np
 from lmdbio import _core
 from lmdbio.machine import storage
 from lmdbio.machine.storage import Storage
+from lmdbio.planning.reads import PAGE_BYTES
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.system.log import tell
 
@@ -53,8 +55,10 @@ __all__ = [
 
 #: Of the file's form and of what its figures mean: others are not used.
 VERSION = 1
-#: No storage is as fast, bytes per second.
-RATE_MAX = 1e15
+#: No storage is as slow or as fast, bytes per second.
+RATE_MIN, RATE_MAX = 16.0, 1e15
+#: Seconds since 1970 that no date is for: the end of the year 9998.
+MEASURED_MAX = 253_370_764_800
 #: One is a few KiB; what is larger was not written here.
 FILE_BYTES_MAX = 1 << 20
 #: Variables of the environment that say where calibrations are kept.
@@ -215,14 +219,21 @@ def _folder() -> Path:
 
 @lru_cache(maxsize=8)  # each open asks
 def _folder_of(base: str | None, _home: str | None) -> Path:
-    return (Path(base) if base else Path("~/.cache").expanduser()) / "lmdbio" / "tuned"
+    if base:
+        return Path(base) / "lmdbio" / "tuned"
+    try:
+        return Path("~/.cache").expanduser() / "lmdbio" / "tuned"
+    except RuntimeError as error:
+        raise FileNotFoundError(
+            errno.ENOENT, "this user has no home: set XDG_CACHE_HOME to a folder", "~/.cache"
+        ) from error
 
 
 def file_of(identity: str) -> Path:
     """Where the calibration of a file system is kept.
 
     Raises:
-        RuntimeError: this user has no home.
+        OSError: this user has no home.
     """
     mark = hashlib.blake2b(os.fsencode(identity), digest_size=16).hexdigest()
     return _folder() / f"{mark}.json"
@@ -236,7 +247,7 @@ def find(engine: _core.Engine) -> Stored | None:
     try:
         if not _folder().is_dir():
             return None
-    except (OSError, RuntimeError) as error:
+    except OSError as error:
         tell(f"what lmdbio tune may have measured is not looked for: {error}")
         return None
     found = load(identity(storage.look(engine, cached=False, thorough=True)))
@@ -251,7 +262,7 @@ def load(identity: str) -> Stored:
     """Read the calibration of a file system. A damaged file raises nothing.
 
     Raises:
-        RuntimeError: this user has no home.
+        OSError: this user has no home.
     """
     file = file_of(identity)
     try:
@@ -287,7 +298,7 @@ def store(calibration: Calibration) -> Path:
     """Keeps a calibration; returns where.
 
     Raises:
-        OSError, RuntimeError: the user's cache folder cannot be written to.
+        OSError: the user's cache folder is not there, or cannot be written to.
     """
     file = file_of(calibration.identity)
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -306,7 +317,7 @@ def forget(identity: str) -> bool:
     """Removes what is kept of a file system; False where nothing was.
 
     Raises:
-        OSError, RuntimeError: it cannot be removed.
+        OSError: it cannot be removed, or this user has no home.
     """
     try:
         file_of(identity).unlink()
@@ -349,7 +360,7 @@ def _decode(text: bytes, identity: str) -> Calibration:
         raise ValueError("what nodes measured together is no list, or too long a one")
     return Calibration(
         identity,
-        _positive(found, "measured"),
+        _measured(found),
         tuple(map(_sample, samples)),
         tuple(map(_staggering, jobs)),
         tuple(map(_shared, shared)),
@@ -367,8 +378,10 @@ def _sample(found: dict[str, Any]) -> Sample:
         requests=_count(found, "requests", 1 << 40),
         seconds=_positive(found, "seconds"),
     )
-    if sample.rate > RATE_MAX:
+    if not RATE_MIN <= sample.rate <= RATE_MAX:
         raise ValueError(f"{sample.rate:g} bytes a second")
+    if sample.kind in get_args(Kind) and sample.request_bytes % PAGE_BYTES:
+        raise ValueError(f"request_bytes is {sample.request_bytes}, no multiple of {PAGE_BYTES}")
     return sample
 
 
@@ -390,7 +403,7 @@ def _staggering(found: dict[str, Any]) -> Staggering:
         nodes=_count(found, "nodes", ROOTS_MAX),
         roots=roots,
         assignment=found["assignment"],
-        measured=_positive(found, "measured"),
+        measured=_measured(found),
         samples=made,
     )
 
@@ -410,6 +423,13 @@ def _count(found: dict[str, Any], name: str, most: int, *, least: int = 1) -> in
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise ValueError(f"{name} is {value!r}")
     return value
+
+
+def _measured(found: dict[str, Any]) -> float:
+    when = _positive(found, "measured")
+    if when > MEASURED_MAX:
+        raise ValueError(f"measured is {when:g}")
+    return when
 
 
 def _positive(found: dict[str, Any], name: str) -> float:

@@ -153,5 +153,5 @@ def _stored(identity: str) -> Stored | None:
     """Return a calibration; None where there is no place for it."""
     try:
         return calibration.load(identity)
-    except RuntimeError:
+    except OSError:
         return None

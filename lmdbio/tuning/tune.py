@@ -16,6 +16,7 @@ side (a server's, a hypervisor's) cannot be seen.
 
 from __future__ import annotations
 
+import io
 import os
 import shutil
 import tempfile
@@ -213,19 +214,32 @@ def measure_folder(
             f"{os.fspath(folder)}: less than {4 * FOLDER_BYTES_MIN >> 20} MiB are free, too few "
             "to measure it with"
         )
-    block = np.random.default_rng(0).bytes(BLOCK_BYTES)
     fd, name = tempfile.mkstemp(dir=folder, prefix=".lmdbio-tune-")
-    with os.fdopen(fd, "wb") as file:
+    with os.fdopen(fd, "wb", buffering=0) as file:
         try:
             engine = _core.Engine(name)
         finally:
             Path(name).unlink()  # whatever ends this process, nothing stays
         with engine:
-            for _ in range(size // BLOCK_BYTES):
-                file.write(block)
-            file.flush()
-            os.fsync(fd)
+            _fill(file, size, os.fspath(folder))
             return _measured(engine, size, seconds, progress)
+
+
+def _fill(file: io.FileIO, size: int, folder: str) -> None:
+    """Write bytes that nothing compresses.
+
+    Raises:
+        OSError: the folder's storage takes no more; names it.
+    """
+    block = memoryview(np.random.default_rng(0).bytes(BLOCK_BYTES))
+    try:
+        for _ in range(size // BLOCK_BYTES):
+            done = 0
+            while done < BLOCK_BYTES:
+                done += file.write(block[done:])
+        os.fsync(file.fileno())
+    except OSError as error:
+        raise OSError(error.errno, f"a file to measure with: {error.strerror}", folder) from error
 
 
 def _measured(

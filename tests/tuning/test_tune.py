@@ -7,6 +7,7 @@ the figures themselves are this machine's and are not judged.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import time
@@ -15,9 +16,11 @@ from pathlib import Path
 
 import lmdb
 import pytest
+from click.testing import CliRunner
 
 import lmdbio
 from lmdbio import _core
+from lmdbio.cli import cli
 from lmdbio.machine import calibration, storage
 from lmdbio.machine.calibration import Calibration, Sample, Staggering, TokenSample
 from lmdbio.machine.storage import Storage
@@ -177,6 +180,9 @@ def test_a_file_of_a_version_that_knew_no_jobs_is_as_good():
         lambda found: damage(found, samples=[found["samples"][0] | {"seconds": -1}]),
         lambda found: damage(found, samples=[found["samples"][0] | {"kind": "fast"}]),
         lambda found: bytes(calibration.FILE_BYTES_MAX + 1),
+        lambda found: damage(found, measured=1e12),
+        lambda found: damage(found, samples=[{**found["samples"][0], "request_bytes": 12345}]),
+        lambda found: damage(found, samples=[{**found["samples"][0], "seconds": 1e300}]),
         lambda found: damage(found, staggerings=7),
         lambda found: damage(found, staggerings=[7]),
         lambda found: damage(found, staggerings=found["staggerings"] * 99),
@@ -257,3 +263,15 @@ def test_without_a_home_readers_do_without(path, monkeypatch):
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setattr(Path, "expanduser", homeless)
     lmdbio.Records(path).close()
+    told = CliRunner().invoke(cli, ["tune", str(path)])
+    assert isinstance(told.exception, FileNotFoundError) and "no home" in str(told.exception)
+
+
+def test_a_folder_that_fills_up_is_named(tmp_path, monkeypatch):
+    def full(fd: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="a file to measure with: No space") as failed:
+        tune.measure_folder(tmp_path, seconds=0.1)
+    assert failed.value.filename == str(tmp_path) and not list(tmp_path.glob(".lmdbio*"))
