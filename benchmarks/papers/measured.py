@@ -385,16 +385,18 @@ KEPT = re.compile(r"(\d+) roots? keeps? (\d+) of (\d+) MiB")
 
 
 def fixed_words(reports: Reports) -> tuple[str, ...]:
-    """Return the words that let fixed placements have as much memory as "auto" took."""
+    """Return the words that let fixed placements have as much memory as "auto" took.
+
+    Their nodes are as small: what a cache leaves is the window's.
+    """
     made = []
     for report in reports:
         words = list(report["command"][1:])
         (auto,) = lanes_of([report])
         kept = KEPT.search(auto.runs[0]["ranks"][0]["kept"])
         memory = math.ceil(int(kept[2]) / int(kept[1])) if kept else 0
-        for name in ("--node-mib", "--json"):
-            if name in words:
-                del words[words.index(name) : words.index(name) + 2]
+        if "--json" in words:
+            del words[words.index("--json") : words.index("--json") + 2]
         at = words.index("--placements") + 1
         words[at] = "none,home,copies,first,frequency,next"
         made.append(" ".join([*words, "--cache", f"memory={max(1, memory)}M"]))

@@ -102,7 +102,8 @@ def test_fixed_placements_get_as_much_memory_as_auto_took() -> None:
     (told,) = measured.fixed_words([chosen])
     asked = shlex.split(told)
     assert asked[asked.index("--cache") + 1] == "memory=21M"
-    assert "auto" not in told and "--node-mib" not in told and "--json" not in told
+    assert asked[asked.index("--node-mib") + 1] == "80", "nodes are as small as auto's"
+    assert "auto" not in told and "--json" not in told
     fixed = cluster_report(ran("none", 8.0), ran("home", 3.0))
     (made,) = measured.auto([chosen, fixed])
     assert [one.figure for one in made.verdicts] == [0.75] and not made.verdicts[0].reached
