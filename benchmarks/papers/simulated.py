@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Sequence
+import multiprocessing
+import os
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -24,6 +27,8 @@ from lmdbio.planning.shuffle import GLOBAL, Shuffle
 
 __all__ = ["GIVES", "all_results", "check_cases"]
 
+#: Makes a result, in any process.
+Part: TypeAlias = Callable[[], Result]
 #: Names of the simulator's results.
 GIVES = (
     "strong", "weak", "strong-large", "weak-large", "caches-9216", "scenarios", "tiers",
@@ -89,13 +94,15 @@ def brief(value: Any) -> str:
 # --- LMDBIO's modes, to 9,216 ranks --------------------------------------------------------
 
 
-def scaling(*, quick: bool) -> Iterator[Result]:
-    """Yield strong and weak scaling of every mode, small records and large ones."""
+def scaling(*, quick: bool) -> list[Part]:
+    """Return the parts of strong and weak scaling of every mode, small records and large ones."""
+    made: list[Part] = []
     for suffix, workload in (("", "cifar10-large"), ("-large", "imagenet-large")):
         if quick and suffix:
             continue
-        yield _scaled(f"strong{suffix}", workload, quick=quick)
-        yield _scaled(f"weak{suffix}", workload, quick=quick, is_weak=True)
+        made.append(partial(_scaled, f"strong{suffix}", workload, quick=quick))
+        made.append(partial(_scaled, f"weak{suffix}", workload, quick=quick, is_weak=True))
+    return made
 
 
 def _scaled(name: str, workload: str, *, quick: bool, is_weak: bool = False) -> Result:
@@ -300,8 +307,16 @@ def many_nodes(*, quick: bool) -> Result:
     )  # fmt: skip
 
 
-def all_results(*, quick: bool) -> Sequence[Result]:
-    """Return all results of the simulator."""
-    made = [*scaling(quick=quick), with_caches(quick=quick), scenarios(quick=quick)]
-    made += [] if quick else [tiers()]
-    return [*made, many_nodes(quick=quick)]
+def all_results(*, quick: bool) -> list[Result]:
+    """Return all of the simulator's results; each is made by a process of its own."""
+    parts: list[Part] = [*scaling(quick=quick), partial(with_caches, quick=quick)]
+    parts.append(partial(scenarios, quick=quick))
+    parts += [] if quick else [tiers]
+    parts.append(partial(many_nodes, quick=quick))
+    # Leaving it ends the processes, also where this one is interrupted.
+    with multiprocessing.get_context("spawn").Pool(len(os.sched_getaffinity(0))) as pool:
+        return pool.map(_make, parts, chunksize=1)
+
+
+def _make(part: Part) -> Result:
+    return part()
