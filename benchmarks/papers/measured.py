@@ -157,7 +157,7 @@ def growth(reports: Reports) -> Iterator[Result]:
     yield Result(
         "growth", "growth", "Seconds of reading by ranks, four on a node: measured",
         ". ".join(told),
-        Table("", (*heads, *(f"{name}, s" for name in names)), rows, heads),
+        Table("", (*heads, *(f"{name}, s" for name in PLACEMENTS)), rows, heads),
         picture="".join(drawn),
     )  # fmt: skip
 
@@ -381,6 +381,7 @@ def loaders(reports: Reports) -> Iterator[Result]:
 
 # --- "auto" --------------------------------------------------------------------------------
 
+PLACEMENTS = ("none", "home", "copies", "first", "frequency", "next")
 KEPT = re.compile(r"(\d+) roots? keeps? (\d+) of (\d+) MiB")
 
 
@@ -398,7 +399,7 @@ def fixed_words(reports: Reports) -> tuple[str, ...]:
         if "--json" in words:
             del words[words.index("--json") : words.index("--json") + 2]
         at = words.index("--placements") + 1
-        words[at] = "none,home,copies,first,frequency,next"
+        words[at] = ",".join(PLACEMENTS)
         made.append(" ".join([*words, "--cache", f"memory={max(1, memory)}M"]))
     return tuple(made)
 
@@ -409,6 +410,9 @@ def auto(reports: Reports) -> Iterator[Result]:
     rows, verdicts = [], []
     for chosen, fixed in zip(reports[:half], reports[half:], strict=True):
         (mine,), others = lanes_of([chosen]), lanes_of([fixed])
+        if len(others) != len(PLACEMENTS):
+            ran = ", ".join(one.name for one in others)
+            raise ValueError(f"{mine.where}: of the fixed placements only {ran or 'none'} ran")
         best = min(others, key=lambda one: one.seconds)
         kept = mine.runs[0]["ranks"][0]["kept"].split(",")[0]
         share = best.seconds / mine.seconds
@@ -417,13 +421,12 @@ def auto(reports: Reports) -> Iterator[Result]:
         verdicts.append(judged('cache="auto" beside the best fixed placement',
                                f"{mine.where}, {kept}", share, least=AUTO_SHARE,
                                note=f"best: {best.name}"))  # fmt: skip
-    names = [one.name for one in lanes_of(reports[half:][:1])]
     worst = min((one.figure or 0.0) for one in verdicts)
     yield Result(
         "auto", "auto", 'cache="auto" beside fixed placements with as much memory, exact order',
         f'cache="auto" reaches {figure(worst)} of the best fixed placement or more, in '
         f"{len(verdicts)} cells",
-        Table("", ("where", "auto keeps", "auto, s", *(f"{name}, s" for name in names),
+        Table("", ("where", "auto keeps", "auto, s", *(f"{name}, s" for name in PLACEMENTS),
                    "best / auto"), rows, ("where", "auto keeps")), tuple(verdicts),
         pictures.bars(
             'cache="auto" beside the best fixed placement: more is better',

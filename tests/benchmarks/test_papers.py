@@ -104,10 +104,13 @@ def test_fixed_placements_get_as_much_memory_as_auto_took() -> None:
     assert asked[asked.index("--cache") + 1] == "memory=21M"
     assert asked[asked.index("--node-mib") + 1] == "80", "nodes are as small as auto's"
     assert "auto" not in told and "--json" not in told
-    fixed = cluster_report(ran("none", 8.0), ran("home", 3.0))
+    others = [ran(name, 9.0) for name in measured.PLACEMENTS[2:]]
+    fixed = cluster_report(ran("none", 8.0), ran("home", 3.0), *others)
     (made,) = measured.auto([chosen, fixed])
     assert [one.figure for one in made.verdicts] == [0.75] and not made.verdicts[0].reached
     assert made.verdicts[0].note == "best: home"
+    with pytest.raises(ValueError, match="of the fixed placements only none, home ran"):
+        list(measured.auto([chosen, cluster_report(ran("none", 8.0), ran("home", 3.0))]))
 
 
 def test_predicted_jobs_are_held_against_measured_ones() -> None:
