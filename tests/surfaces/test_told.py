@@ -313,7 +313,7 @@ def test_a_calibration_that_cannot_be_used(
 def test_a_cache_folder_that_cannot_be_looked_into(
     path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibration, "_folder", fail(RuntimeError))
+    monkeypatch.setattr(calibration, "_folder", fail(OSError))
     read_all(path, lock=False)
     assert only(told(), "lmdbio tune may have measured is not looked for") == "INFO"
 
