@@ -157,7 +157,7 @@ def growth(reports: Reports) -> Iterator[Result]:
     yield Result(
         "growth", "growth", "Seconds of reading by ranks, four on a node: measured",
         ". ".join(told),
-        Table("", (*heads, *(f"{name}, s" for name in PLACEMENTS)), rows, heads),
+        Table("", (*heads, *(f"{name}, s" for name in names)), rows, heads),
         picture="".join(drawn),
     )  # fmt: skip
 

@@ -50,8 +50,8 @@ def auto_words() -> tuple[str, ...]:
     """Return the runs of cache="auto": two sizes of records, with room and without, 2 and 4 nodes.
 
     Without room the memory of each node is bounded, and batches are small, so that their windows
-    have room beside what is kept. Requests out of order cost a quarter of the
-    usual where records are small, or the runs would take an hour.
+    have room beside what is kept. Requests out of order cost a quarter of the usual where records
+    are small, or the runs would take an hour.
     """
     cells = (
         ("3k", "--mib 48 --rounds 3 --set out_of_order_ms=0.5", ""),

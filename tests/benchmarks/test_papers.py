@@ -145,6 +145,7 @@ def test_growth_tells_each_data_set_by_itself() -> None:
         "9k, strong, 1 rank on 1 node: py-lmdb 8 s; stag 2 s"
     )
     assert made.picture.count("<figure") == 2 and "Strong scaling, 9k" in made.picture
+    assert made.table.heads[-2:] == ("py-lmdb, s", "stag, s")
 
 
 def test_pictures_leave_out_values_that_are_not_known() -> None:
