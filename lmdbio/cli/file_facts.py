@@ -55,14 +55,17 @@ def list_databases(
             if chunk.leaf:
                 for name, db in _core.leaf_databases(meta.layout, chunk, engine.path):
                     found.append(_facts(engine, meta, db, name))
-    if len(found) > 1:
-        found[0]["layout"] = None  # databases are in it, or beside what is
+    names = [one["name"] for one in found[1:]]
+    found[0]["holds_databases_alone"] = 0 < len(names) == main.entries
+    if found[0]["holds_databases_alone"]:
+        found[0]["layout"] = None
+    elif found[0]["layout"] is None:
+        found[0]["odd_keys"] = list(dict.fromkeys((*found[0]["odd_keys"], *names)))
     return found
 
 
 def _facts(engine: Engine, meta: Meta, db: _core.Database, name: bytes | None) -> dict[str, Any]:
-    layout = layout_facts(engine, meta, db, name) if db.entries else None
-    return {"name": name, **asdict(db), "layout": layout}
+    return {"name": name, **asdict(db), **layout_facts(engine, meta, db, name)}
 
 
 def history_facts(history: _core.History | None) -> dict[str, Any] | None:

@@ -158,7 +158,7 @@ def print_info(found: dict[str, Any]) -> None:
             )
         )
         if db["entries"]:
-            facts.append(("  layout", layout_text(db["layout"])))
+            facts.append(("  layout", layout_text(db)))
     facts.append(("  provenance file", f"{sidecar['status']}: {sidecar['reason']}"))
     facts.append(("", str(sidecar["path"])))
     if "databases" in sidecar:

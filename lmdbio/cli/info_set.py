@@ -176,7 +176,9 @@ def _layout(one: dict[str, Any]) -> str:
     main = one["databases"][0]
     if main["layout"] is None:
         return "none that is known" if main["entries"] else "none: no records"
-    return f"{main['layout']['name']}, read by {main['layout']['argument']}"
+    layout = main["layout"]
+    how = "refused" if layout["refused"] is not None else f"read by {layout['argument']}"
+    return f"{layout['name']}, {how}"
 
 
 def _counted(label: str, values: list[str]) -> list[tuple[str, str]]:

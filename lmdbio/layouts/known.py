@@ -5,17 +5,23 @@
                                                                            metadata
     ocr          mmocr, parseq, deep-text-...        image-%09d from 1 on, num-samples
                                                      label-%09d
+    textzoom     TextZoom, text super-resolution     image_hr-%09d from    num-samples
+                                                     1 on, image_lr-%09d,
+                                                     label-%09d
     ocp          fairchem v1 (OCP), MatSciML         str(i)                length
+    tape         TAPE, and others of proteins        str(i)                num_examples
     folder2lmdb  Efficient-PyTorch                   str(i)                __keys__, __len__
     tensorpack   tensorpack's LMDBSerializer         %08d                  __keys__
     deepmd       deepmd-kit                          %012d                 __metadata__
     lsun         LSUN, torchvision                   40 hexadecimal digits
     caffe        Caffe: values are Datum             %08d, %08d_name, ...
-    numbers      Uni-Mol and many others             str(i) from 0 or 1 on
+    numbers      Uni-Mol and many others             str(i) from 0 or 1    a few other keys
+                                                     on; %08d beside others
     names        mmengine, BasicSR                   file names
 
-A pair of records is a sample of ``ocr``. ``names``, and ``unimol``, which is ``numbers`` from 0
-on, are found by name alone: any keys are names, and such numbers are what they are.
+Several records are a sample of ``ocr`` and ``textzoom``. ``names``, and ``unimol``, which is
+``numbers`` from 0 on, are found by name alone: any keys are names, and such numbers are what they
+are.
 """
 
 from __future__ import annotations
@@ -41,8 +47,16 @@ _FOUND: tuple[Layout, ...] = (
         firsts=(1,),
         told_by=b"num-samples",
     ),
-    Numbered("ocp", marks=(b"length",), others=(b"metadata",)),
-    Numbered("folder2lmdb", marks=(b"__keys__",), others=(b"__len__",)),
+    Numbered(
+        "textzoom",
+        columns=(Numbers(b"image_hr-", 9), Numbers(b"image_lr-", 9), Numbers(b"label-", 9)),
+        marks=(b"num-samples",),
+        firsts=(1,),
+        told_by=b"num-samples",
+    ),
+    Numbered("ocp", marks=(b"length",), others=(b"metadata",), told_by=b"length"),
+    Numbered("tape", marks=(b"num_examples",), told_by=b"num_examples"),
+    Numbered("folder2lmdb", marks=(b"__keys__",), others=(b"__len__",), told_by=b"__len__"),
     Numbered("tensorpack", columns=(Numbers(width=8),), marks=(b"__keys__",)),
     Numbered("deepmd", columns=(Numbers(width=12),), marks=(b"__metadata__",)),
     Whole("lsun", "whose keys are 40 hexadecimal digits", rb"[0-9a-f]{40}"),
@@ -52,7 +66,7 @@ _FOUND: tuple[Layout, ...] = (
         rb"[0-9]{5,10}(_.*)?",
         is_datum,
     ),
-    Numbered("numbers", firsts=(0, 1)),
+    Numbered("numbers", columns=(), firsts=(0, 1)),
 )
 _ASKED_FOR: tuple[Layout, ...] = (Numbered("unimol"), Whole("names"))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -20,9 +20,9 @@ I64 = npt.NDArray[np.int64]
 class Keys(Protocol):
     """The keys of one database.
 
-    ``has``, ``value``, ``first`` and ``last`` read a few pages each. ``pattern``, ``index`` and
-    ``all`` may read all keys: a layout asks for them when its samples are wanted, and not to find
-    out whether it is there.
+    ``has``, ``value``, ``first``, ``last`` and ``ends`` read a few pages each. ``pattern``,
+    ``index`` and ``all`` may read all keys: a layout asks for them when its samples are wanted,
+    and not to find out whether it is there.
 
     Attributes:
         path: of the data file, for messages.
@@ -40,6 +40,11 @@ class Keys(Protocol):
     @property
     def last(self) -> bytes:
         """The last key in key order; empty: there is none."""
+        ...
+
+    @property
+    def ends(self) -> Sequence[bytes]:
+        """The first few keys and the last few, in key order, each once."""
         ...
 
     def has(self, key: bytes) -> bool:

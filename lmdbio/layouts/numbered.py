@@ -4,7 +4,8 @@
     pattern of the keys, or all keys -> number and record of each -> records in order of numbers
 
 A number that is missing is an error: a reader of the program that made the file fails there too,
-and samples after it would have other numbers than they have with that reader.
+and samples after it would have other numbers than they have with that reader. Where the file says
+how many samples there are, that reader reads so many: keys of higher numbers are no samples then.
 """
 
 from __future__ import annotations
@@ -19,14 +20,16 @@ import numpy.typing as npt
 
 from lmdbio._core import KeyForm, KeyRun
 from lmdbio.layouts.layout import Keys, Selection, refuse
+from lmdbio.layouts.told import DIGITS_MAX, told_number
 from lmdbio.provenance.keys import format_key, plain_ranks
 
 __all__ = ["Found", "Numbered", "Numbers", "find_numbers", "keys_of_run"]
 
 I64 = npt.NDArray[np.int64]
 
-#: Of a number in a key; larger ones do not fit 64 bits.
-DIGITS_MAX = 18
+
+#: Keys of no sample that stand beside numbers; more of them belong to samples in a way not known.
+BESIDE_MAX = 8
 
 
 class Found(NamedTuple):
@@ -127,11 +130,11 @@ class Numbered:
     Attributes:
         name: of the layout.
         columns: the keys of a sample. The first of them is there; each other one, if its first
-            key is.
+            key is. None at all: one key, a number of the width that the file's have.
         marks: keys that are there as well, and no samples.
         others: keys that may be there as well, and are no samples.
         firsts: numbers that the first sample may have.
-        told_by: the mark whose value says how many samples there are, as text.
+        told_by: the mark, or the other key, whose value says how many samples there are.
     """
 
     name: str
@@ -144,7 +147,8 @@ class Numbered:
     @property
     def wants(self) -> str:
         """The keys by which it is known, in words."""
-        keys = (*self.marks, self.columns[0].key(self.firsts[0]))
+        column = self.columns[0] if self.columns else Numbers()
+        keys = (*self.marks, column.key(self.firsts[0]))
         return f"which has the keys {', '.join(map(repr, keys))}"
 
     def find(self, keys: Keys) -> Selection | None:
@@ -152,49 +156,58 @@ class Numbered:
         if not keys.count or not all(map(keys.has, self.marks)):
             return None
         metadata = (*self.marks, *filter(keys.has, self.others))
-        samples: int | None = keys.count - len(metadata)
-        if samples == 0:
+        if len(metadata) == keys.count:
             return Selection(self.name, 0, metadata, order=self._none)
-        shape = self.columns[0]
-        first = next((n for n in self.firsts if keys.has(shape.key(n))), None)
+        shapes = self.columns or (_shape(keys.ends),)
+        first = next((n for n in self.firsts if keys.has(shapes[0].key(n))), None)
         if first is None:
             return None
-        columns = [one for one in self.columns if keys.has(one.key(first))]
-        if self.told_by is not None:
-            samples = _parsed(keys.value(self.told_by))
-        elif samples is not None and not keys.has(shape.key(first + samples - 1)):
+        columns = [one for one in shapes if keys.has(one.key(first))]
+        beside = [key for key in keys.ends if all(one.number(key) is None for one in columns)]
+        if len(beside) <= BESIDE_MAX:
+            metadata = tuple(dict.fromkeys((*metadata, *beside)))
+        if not self.columns and columns[0].width and not metadata:
+            return None  # each record is a sample, and the order of keys that of their numbers
+        there = (keys.count - len(metadata)) // len(columns)
+        told = None if self.told_by is None else told_number(keys.value(self.told_by))
+        samples: int | None = there if told is None else told
+        if told is None and not keys.has(columns[0].key(first + there - 1)):
             if not self.marks:
                 return None
             samples = None  # there are other keys, or numbers are missing
-        order = partial(self._order, columns=columns, first=first)
+        order = partial(self._order, columns=columns, first=first, told=told)
         return Selection(self.name, samples, metadata, len(columns), order)
 
-    def _order(self, keys: Keys, columns: Sequence[Numbers], first: int) -> I64:
+    def _order(self, keys: Keys, columns: Sequence[Numbers], first: int, told: int | None) -> I64:
         """Return the records of all samples.
 
+        Args:
+            columns: those that are there.
+            first: number of the first sample.
+            told: how many samples the file says that there are; None: it does not.
+
         Raises:
-            IncompatibleError: a number is missing, or there are not as many as the file says.
+            IncompatibleError: a number is missing, or the file does not say how many there are.
         """
-        found = [_from(first, one) for one in find_numbers(keys, columns)]
-        last = max(int(one.numbers[-1]) for one in found)
+        stop = None if told is None else first + told
+        found = [_between(one, first, stop) for one in find_numbers(keys, columns)]
+        last = max((int(one.numbers[-1]) for one in found if len(one.numbers)), default=first - 1)
         for shape, one in zip(columns, found, strict=True):
             wanted = first + np.arange(len(one.numbers))
             wrong = np.flatnonzero(one.numbers != wanted)
             missing = first + (int(wrong[0]) if len(wrong) else len(one.numbers))
             if missing <= last:
-                there = columns[[int(f.numbers[-1]) for f in found].index(last)].key(last)
+                there = next(n for n in columns if keys.has(n.key(last))).key(last)
                 why = f"there is no key {shape.key(missing)!r}, though there is {there!r}"
                 raise refuse(keys.path, self.name, why)
-        if self.told_by is not None:
-            told = f"the key of the last one is {columns[0].key(last)!r}"
-            self._refuse_told(keys, told, last - first + 1)
+        key_of_last = columns[0].key(last)
+        self._refuse_told(keys, f"the key of the last one is {key_of_last!r}", last - first + 1)
         records = np.stack([one.records for one in found], axis=1)
         return records[:, 0] if len(columns) == 1 else records
 
     def _none(self, keys: Keys) -> I64:
         """Return that there are no samples, unless the file says that there are."""
-        if self.told_by is not None:
-            self._refuse_told(keys, "there is none", 0)
+        self._refuse_told(keys, "there is none", 0)
         return np.empty(0, np.int64)
 
     def _refuse_told(self, keys: Keys, there: str, count: int) -> None:
@@ -204,20 +217,26 @@ class Numbered:
             there: what is there, in words.
             count: how many.
         """
-        assert self.told_by is not None
-        text = keys.value(self.told_by)
-        if _parsed(text) != count:
-            why = f"{self.told_by!r} says that there are {text!r} samples, and {there}"
-            raise refuse(keys.path, self.name, why)
+        text = None if self.told_by is None else keys.value(self.told_by)
+        told = None if text is None else told_number(text)
+        if text is None or told == count:
+            return
+        if told is None and self.told_by not in self.marks:
+            return  # written by pyarrow, which nothing but an old one reads
+        shown = repr(text[:20]) if told is None else f"{told:,}"
+        why = f"{self.told_by!r} says that there are {shown} samples, and {there}"
+        raise refuse(keys.path, self.name, why)
 
 
-def _from(first: int, found: Found) -> Found:
-    """Return the keys whose numbers are no less than ``first``."""
+def _shape(ends: Sequence[bytes]) -> Numbers:
+    """Return what numbers look like in a database, by its first and its last keys."""
+    padded = next((key for key in ends if key.isdigit() and len(key) > 1 and key[:1] == b"0"), b"")
+    return Numbers(width=len(padded))
+
+
+def _between(found: Found, first: int, stop: int | None) -> Found:
+    """Return the keys whose numbers are no less than ``first``, and below ``stop``."""
     here = found.numbers >= first
+    if stop is not None:
+        here &= found.numbers < stop
     return Found(found.numbers[here], found.records[here])
-
-
-def _parsed(text: bytes | None) -> int | None:
-    """Return the number that a value says; None: it says none."""
-    text = b"" if text is None else text.strip()
-    return int(text) if text.isdigit() and len(text) <= DIGITS_MAX else None

@@ -7,6 +7,7 @@ pattern of the keys, or all    -> records of the samples, in order  once keys ar
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -15,17 +16,21 @@ import numpy.typing as npt
 from lmdbio import _core
 from lmdbio._core import Move
 from lmdbio.errors import IncompatibleError
+from lmdbio.inside.keytext import show_key
+from lmdbio.layouts.beside import odd_keys
 from lmdbio.layouts.known import AUTO, find_layout
 from lmdbio.layouts.layout import Selection
 from lmdbio.layouts.skipping import find_skipped
 from lmdbio.layouts.wanted import Wanted
 from lmdbio.locate.key_index import KeyIndex
-from lmdbio.locate.open_database import OpenFile
+from lmdbio.locate.open_database import OpenFile, guard_state
+from lmdbio.locate.walk import walk_tree
 from lmdbio.provenance import name_text
 from lmdbio.provenance.keys import KeyPattern
 from lmdbio.provenance.values import DUPSORT
+from lmdbio.system.log import tell
 
-__all__ = ["FoundSamples", "find_samples"]
+__all__ = ["FoundSamples", "count_samples", "find_samples"]
 
 I64 = npt.NDArray[np.int64]
 
@@ -33,6 +38,8 @@ I64 = npt.NDArray[np.int64]
 REVERSEKEY, INTEGERKEY = 0x02, 0x08
 #: A path from the root for each key that is looked up.
 CACHE_BYTES = 1 << 20
+#: Of the first and of the last keys, those that layouts look at.
+ENDS = 16
 
 
 class _LookedUp:
@@ -59,6 +66,17 @@ class _LookedUp:
 
     def _at(self, move: Move) -> bytes:
         return self._cursor.item(_core.WANT_KEY)[0] if self._cursor.move(move) else b""
+
+    @property
+    def ends(self) -> list[bytes]:
+        head = self._some(Move.FIRST, Move.NEXT, min(self.count, ENDS))
+        return head + self._some(Move.LAST, Move.PREV, min(self.count - len(head), ENDS))[::-1]
+
+    def _some(self, move: Move, further: Move, count: int) -> list[bytes]:
+        found: list[bytes] = []
+        while len(found) < count and self._cursor.move(further if found else move):
+            found.append(self._cursor.item(_core.WANT_KEY)[0])
+        return found
 
     def has(self, key: bytes) -> bool:
         return self._cursor.move(Move.SET, key)
@@ -89,11 +107,13 @@ class FoundSamples(NamedTuple):
         keys: of the database.
         selection: of its layout; None: it has none, and each record is a sample.
         skip: keys that are left out, and patterns of such.
+        odd_keys: where no layout is known, those that may belong to no sample.
     """
 
     keys: _LookedUp
     selection: Selection | None
     skip: tuple[bytes, ...] = ()
+    odd_keys: tuple[bytes, ...] = ()
 
     @property
     def layout(self) -> str | None:
@@ -179,4 +199,29 @@ def find_samples(file: OpenFile, name: bytes | None, wanted: Wanted) -> FoundSam
     # A database that is empty, one of several files perhaps, has no samples in any layout.
     if odd or layout is None or not keys.count:
         return FoundSamples(keys, None, skip)
-    return FoundSamples(keys, find_layout(keys, layout), skip)
+    found = find_layout(keys, layout)
+    beside = odd_keys(keys) if found is None else ()
+    if beside and not skip:
+        tell(
+            f"{keys.path}: {name_text(name)}: no layout is known: each record is a sample, and so "
+            f"are {', '.join(map(show_key, beside))}; skip= leaves out keys"
+        )
+    return FoundSamples(keys, found, skip, beside)
+
+
+def count_samples(file: OpenFile, found: FoundSamples) -> int:
+    """Count the samples that reading by the layout gives, by all keys of the database.
+
+    Args:
+        found: the samples, as a look at a few keys of ``file`` found them.
+
+    Raises:
+        IncompatibleError: the keys contradict the layout.
+        OSError, Error: the tree cannot be read.
+    """
+    walked = walk_tree(*file, keys=True)
+    guard = partial(guard_state, file.pages, file.meta)
+    leaves = walked.leaves
+    index = KeyIndex(*file, pattern=walked.keys, leaves=lambda: leaves, groups=None, guard=guard)
+    chosen = found.records(index, None)
+    return (file.database.entries if chosen is None else len(chosen)) // found.columns

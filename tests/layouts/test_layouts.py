@@ -10,6 +10,7 @@ the engine's counts; layouts of one's own.
 from __future__ import annotations
 
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -58,6 +59,10 @@ def ocr(images: range, labels: range, told: bytes) -> dict[bytes, bytes]:
     return {**dict.fromkeys(keys, VALUE), b"num-samples": told}
 
 
+def ocp(count: int, told: bytes) -> dict[bytes, bytes]:
+    return {**dict.fromkeys(plain(*range(count)), VALUE), b"length": told}
+
+
 def ase(ids: list[int], following: Any, deleted: Any = None) -> dict[bytes, bytes]:
     def encoded(value: Any) -> bytes:
         return zlib.compress(json.dumps(value).encode())
@@ -80,10 +85,12 @@ def ase(ids: list[int], following: Any, deleted: Any = None) -> dict[bytes, byte
             "no key b'000000000002'",
         ),
         ("numbers", plain(0, 1, 3), "its first key is b'0', its last one b'3'"),
-        ("ocr", ocr(range(1, 4), range(1, 4), b"4"), r"are b'4' .* is b'image-000000003'"),
-        ("ocr", ocr(range(1, 4), range(1, 4), b"2"), r"are b'2' .* is b'image-000000003'"),
+        ("ocr", ocr(range(1, 4), range(1, 4), b"4"), r"are 4 .* is b'image-000000003'"),
+        ("ocp", ocp(37, pickle.dumps(40)), "b'length' says that there are 40 .* is b'36'"),
+        ("ocp", ocp(37, b"odd"), "b'length' says that there are b'odd' .* is b'36'"),
+        ("tape", {**dict.fromkeys(plain(0), VALUE), b"num_examples": b"2"}, "are 2 .* is b'0'"),
         ("ocr", ocr(range(1, 4), range(1, 4), b"x"), "are b'x'"),
-        ("ocr", ocr(range(0), range(0), b"4"), "are b'4' samples, and there is none"),
+        ("ocr", ocr(range(0), range(0), b"4"), "are 4 samples, and there is none"),
         ("ocr", ocr(range(1, 4), range(1, 3), b"3"), "no key b'label-000000003', .*b'image-0"),
         ("ocr", ocr(range(1, 3), range(1, 4), b"3"), "no key b'image-000000003', .*b'label-0"),
         ("ocr", ocr(range(2, 4), range(2, 4), b"2"), "num-samples', b'image-000000001'"),

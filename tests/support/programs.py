@@ -111,6 +111,27 @@ def read_unlabelled(path: Path) -> list[Any]:
         return [txn.get(b"image-%09d" % i) for i in range(1, int(txn.get(b"num-samples")) + 1)]
 
 
+# --- text super-resolution: TextZoom, as its readers (lmdbDataset_real) read it --------------
+
+
+def write_textzoom(path: Path, count: int) -> None:
+    with opened(path) as env:
+        cache: dict[bytes, bytes] = {}
+        for i in range(1, count + 1):
+            cache[b"image_hr-%09d" % i] = content(i)
+            cache[b"image_lr-%09d" % i] = content(i)[::2]
+            cache[b"label-%09d" % i] = b"label of %d" % i
+        _put_all(env, {**cache, b"num-samples": str(count).encode()})
+
+
+def read_textzoom(path: Path) -> list[Any]:
+    """Images of high and of low resolution, and the label, from 1 on."""
+    with reading(path) as env, env.begin(write=False) as txn:
+        stems = (b"image_hr-%09d", b"image_lr-%09d", b"label-%09d")
+        count = int(txn.get(b"num-samples"))
+        return [tuple(txn.get(stem % i) for stem in stems) for i in range(1, count + 1)]
+
+
 # --- numbers as text ------------------------------------------------------------------------
 
 
@@ -130,6 +151,20 @@ def read_ocp(path: Path) -> list[Any]:
         length = txn.get(b"length")
         count = env.stat()["entries"] if length is None else pickle.loads(length)
         return [txn.get(f"{i}".encode("ascii")) for i in range(count)]
+
+
+def write_tape(path: Path, count: int) -> None:
+    """TAPE's lmdb_dataset: pickled proteins, and their number under ``num_examples``."""
+    with opened(path) as env, env.begin(write=True) as txn:
+        for i in range(count):
+            txn.put(str(i).encode(), pickle.dumps({"primary": content(i), "id": str(i)}))
+        txn.put(b"num_examples", pickle.dumps(count))
+
+
+def read_tape(path: Path) -> list[Any]:
+    """LMDBDataset: as many as ``num_examples`` says."""
+    with reading(path) as env, env.begin(write=False) as txn:
+        return [txn.get(str(i).encode()) for i in range(pickle.loads(txn.get(b"num_examples")))]
 
 
 def write_folder2lmdb(path: Path, count: int) -> None:
@@ -300,6 +335,8 @@ PROGRAMS = (
     Program("torchvision LSUN", "lsun", write_lsun, read_all_keys),
     Program("mmocr", "ocr", write_ocr, read_ocr, (b"num-samples",)),
     Program("parseq", "ocr", write_unlabelled, read_unlabelled, (b"num-samples",)),
+    Program("TextZoom", "textzoom", write_textzoom, read_textzoom, (b"num-samples",)),
+    Program("TAPE", "tape", write_tape, read_tape, (b"num_examples",)),
     Program("fairchem", "ocp", write_ocp, read_ocp, (b"length",)),
     Program("folder2lmdb", "folder2lmdb", write_folder2lmdb, read_listed,
             (b"__keys__", b"__len__")),
