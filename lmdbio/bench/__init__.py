@@ -1,7 +1,7 @@
 """bench: measures readers of LMDB data sets against one another, on real input.
 
 Uses what is public, as users do; for what it shows and writes ``convert``, ``locate``, ``share``,
-``planning`` and ``provenance``.
+``planning``, ``inside`` and ``provenance``.
 
     measure      machine, page cache, counters: what a run really cost
     readers      the loops in which data sets are read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from html import escape
@@ -22,6 +23,7 @@ from lmdbio.bench.drawing import (
     range_svg,
 )
 from lmdbio.bench.findings import MIB, Findings, Row, Spread, figure, size_text
+from lmdbio.inside.keytext import show_key
 
 __all__ = ["axis_line", "demo_page", "document", "facts_html", "line_of", "page", "section"]
 
@@ -105,7 +107,9 @@ def plural(count: int, noun: str) -> str:
 def page(findings: Findings) -> str:
     """The whole page."""
     work = findings.workload
-    name = Path(work.path).name + (f", database {work.db}" if work.db else "")
+    name = Path(work.path).name + (
+        f", database {show_key(os.fsencode(work.db))}" if work.db else ""
+    )
     sections = [
         rates_section(findings),
         transfers_section(findings),

@@ -9,6 +9,7 @@ loop shows each value to ``check``; at the end of each batch it calls ``lap``, i
 from __future__ import annotations
 
 import itertools
+import os
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -70,7 +71,7 @@ def opened(module: Any, path: str, options: dict[str, Any], db: str = "") -> tup
     if not Path(path).is_dir():
         options["subdir"] = False
     env = module.open(path, readonly=True, lock=False, max_dbs=int(bool(db)), **options)
-    handle = env.open_db(db.encode(), create=False) if db else None
+    handle = env.open_db(os.fsencode(db), create=False) if db else None
     return env, env.begin(db=handle, buffers=buffers)
 
 

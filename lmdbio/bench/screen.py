@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,7 @@ from rich.table import Table
 
 from lmdbio.bench import columns
 from lmdbio.bench.findings import MIB, Findings
+from lmdbio.inside.keytext import show_key
 
 __all__ = ["show", "show_bench"]
 
@@ -83,7 +85,7 @@ def show(
 def show_bench(findings: Findings, console: Console) -> None:
     """Print what ``lmdbio bench`` found out."""
     work = findings.workload
-    named = f"database {work.db}, " if work.db else ""
+    named = f"database {show_key(os.fsencode(work.db))}, " if work.db else ""
     title = (
         f"{named}{work.access}, {work.page_bytes / MIB:,.0f} MiB, {work.processes} process"
         f"{'es' * (work.processes > 1)}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from pathlib import Path
 
 import click
 
-from lmdbio.cli.output import PATH, json_option, print_json, wide_console
+from lmdbio.cli.output import PATH, database_name, json_option, print_json, wide_console
 from lmdbio.cli.plan import RECORDS
 
 SIZE_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -132,7 +133,11 @@ Examples:
     help="Look at every byte of every value, by a checksum, as a decoder would.",
 )  # fmt: skip
 @click.option(
-    "--db", default="", metavar="NAME", help="Read this named database. [default: the main one]"
+    "--db",
+    "name",
+    type=database_name,
+    metavar="NAME",
+    help="Read this named database. [default: the main one]",
 )
 @click.option(
     "--json-file", type=PATH, metavar="FILE",
@@ -156,7 +161,7 @@ def bench(
     seconds_max: float,
     limit_seconds: float,
     checksum: bool,
-    db: str,
+    name: bytes | None,
     json_file: Path | None,
     as_json: bool,
     html_file: Path,
@@ -183,7 +188,7 @@ def bench(
         html_file=html_file,
         limit_seconds=limit_seconds,
         consume=checksum,
-        db=db,
+        db="" if name is None else os.fsdecode(name),
     )
     found = micro.run(options, wide_console(stderr=True))
     if as_json:

@@ -14,6 +14,7 @@ import click
 from lmdbio.cli.each_file import Failed, Name, each_file, files_of, paths_argument
 from lmdbio.cli.output import (
     OUTPUT,
+    database_name,
     json_option,
     plural,
     print_facts,
@@ -45,6 +46,7 @@ FILES_SHOWN = 8
 @click.option(
     "--db",
     "names",
+    type=database_name,
     multiple=True,
     metavar="NAME",
     help="A named database; may be repeated. Default: the main database, or all named ones "
@@ -79,7 +81,7 @@ FILES_SHOWN = 8
 def convert(
     paths: tuple[Path | str, ...],
     output: str | None,
-    names: tuple[str, ...],
+    names: tuple[bytes, ...],
     keep: bool,
     update: bool | None,
     form: conversion.Form,

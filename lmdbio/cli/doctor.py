@@ -34,7 +34,9 @@ STYLES = {"good": "green", "note": "yellow", "problem": "bold red"}
 @db_option
 @provenance_option
 @json_option
-def doctor(paths: tuple[Path, ...], name: str | None, sidecar: Path | None, as_json: bool) -> None:
+def doctor(
+    paths: tuple[Path, ...], name: bytes | None, sidecar: Path | None, as_json: bool
+) -> None:
     """Tell what limits PATH on this machine, and which command to type next.
 
     Looks at the file (whole, free pages, sizes of records, their order on disk), its provenance

@@ -29,7 +29,7 @@ from lmdbio._core import Engine
 from lmdbio.cli.choices import calibration_status
 from lmdbio.cli.file_facts import sidecar_status
 from lmdbio.cli.looking import Looked, look_at
-from lmdbio.cli.output import one_line, plain
+from lmdbio.cli.output import one_line
 from lmdbio.doctor.facts import (
     DataFacts,
     Facts,
@@ -42,6 +42,7 @@ from lmdbio.doctor.facts import (
     TunedFacts,
 )
 from lmdbio.errors import Error, IncompatibleError
+from lmdbio.inside.keytext import show_key
 from lmdbio.inside.patterns import describe_keys, key_forms
 from lmdbio.inside.summary import count_kinds
 from lmdbio.locate.glance import Glance
@@ -89,7 +90,7 @@ def collect(glance: Glance, path: Path, sidecar: Path | None) -> Facts:
         data = replace(data, damage=one_line(error))
     return Facts(
         path=str(path),
-        name="" if glance.name is None else str(plain(glance.name)),
+        name="" if glance.name is None else show_key(glance.name),
         data=data,
         sample=sample,
         storage=under,
@@ -118,7 +119,7 @@ def data_facts(glance: Glance, engine: Engine) -> DataFacts:
         free_bytes=None if free is None else free * page,
         entries=db.entries,
         tree_bytes=(db.branch_pages + db.leaf_pages) * page,
-        named=[str(plain(name)) for name, _ in named],
+        named=[show_key(name) for name, _ in named],
         holds_named_only=bool(named) and len(named) == db.entries,
     )
 

@@ -15,6 +15,8 @@ import click
 from lmdbio.cli.output import DATA, EXPECTED, PATH, bar, one_line
 from lmdbio.provenance import data_files
 from lmdbio.provenance.freshness import Progress
+from lmdbio.provenance.paths import lies_beside
+from lmdbio.remote import is_url
 
 __all__ = [
     "Failed",
@@ -33,11 +35,20 @@ Report = TypeVar("Report")
 #: Files at once: to bring a provenance file to the disk takes longer than to make a small one.
 THREADS = 4
 
+
+def _without_others(_: click.Context, __: click.Parameter, paths: tuple[Name, ...]) -> Any:
+    """Leave out what lies beside data, where a shell has replaced a pattern by several PATHs."""
+    data = tuple(path for path in paths if is_url(path) or not lies_beside(path))
+    return data if len(paths) > 1 and data else paths
+
+
 #: Environments, folders and patterns of several.
-paths_argument = click.argument("paths", type=DATA, nargs=-1, required=True, metavar="PATH...")
+paths_argument = click.argument(
+    "paths", type=DATA, nargs=-1, required=True, metavar="PATH...", callback=_without_others
+)
 #: The same, of this machine.
 local_paths_argument = click.argument(
-    "paths", type=PATH, nargs=-1, required=True, metavar="PATH..."
+    "paths", type=PATH, nargs=-1, required=True, metavar="PATH...", callback=_without_others
 )
 
 

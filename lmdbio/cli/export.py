@@ -45,7 +45,7 @@ def export(
     pattern: str | None,
     limit: int | None,
     force: bool,
-    name: str | None,
+    name: bytes | None,
     as_json: bool,
 ) -> None:
     """Write each record of PATH as a file into DIR, or into a tar archive.

@@ -13,8 +13,9 @@ from typing import Any
 import click
 
 from lmdbio.cli.looking import Looked, db_option, json_option, look_at
-from lmdbio.cli.output import DATA, OUTPUT, bar, plain, plural, print_json, size
+from lmdbio.cli.output import DATA, OUTPUT, bar, plural, print_json, size
 from lmdbio.inside.cards import CardMaker
+from lmdbio.inside.keytext import show_key
 from lmdbio.inside.page import Card, Gallery, gallery_page
 from lmdbio.inside.patterns import key_forms
 from lmdbio.inside.summary import count_kinds, size_text
@@ -57,7 +58,7 @@ def gallery(
     first: bool,
     seed: int | None,
     side: int,
-    name: str | None,
+    name: bytes | None,
     as_json: bool,
 ) -> None:
     """Make an HTML page of small pictures of PATH's records, which needs nothing else.
@@ -120,7 +121,7 @@ class Shown:
         return sum(self.counts)
 
 
-def survey(path: Path | str, name: str | None) -> Shown:
+def survey(path: Path | str, name: bytes | None) -> Shown:
     """Look at the files of a data set, without reading records."""
     files, counts, used, versions = data_files(path), [], 0, set()
     is_integer = []
@@ -131,8 +132,7 @@ def survey(path: Path | str, name: str | None) -> Shown:
                 used += (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
                 versions.add("0.9" if glance.meta.layout.version == 1 else "1.0")
                 is_integer.append(glance.has_integer_keys)
-    db = None if name is None else name.encode()
-    return Shown(files, db, counts, used, sorted(versions), is_integer[0])
+    return Shown(files, name, counts, used, sorted(versions), is_integer[0])
 
 
 def make_page(
@@ -215,7 +215,7 @@ def told(
     title = name.parent.name if name.name == "data.mdb" else name.name
     title += f" and {more:,} more" * (more > 0)
     return Gallery(
-        name=title + (f" / {plain(shown.name)}" if shown.name is not None else ""),
+        name=title + (f" / {show_key(shown.name)}" if shown.name is not None else ""),
         path=absolute(path),
         facts=facts,
         chosen=how,

@@ -24,7 +24,8 @@ from lmdbio.cli.choices import (
 )
 from lmdbio.cli.each_file import Name
 from lmdbio.cli.file_facts import cut_reason, list_databases, sidecar_status
-from lmdbio.cli.output import EXPECTED, bar, one_line, plain, plural, print_facts, print_json, size
+from lmdbio.cli.output import EXPECTED, bar, one_line, plural, print_facts, print_json, size
+from lmdbio.inside.keytext import show_key
 from lmdbio.locate.survey import open_database
 from lmdbio.locate.touched import touching
 from lmdbio.machine import storage
@@ -169,7 +170,7 @@ def _sums(found: dict[str, Any], good: list[dict[str, Any]]) -> list[tuple[str, 
 
 
 def _names(one: dict[str, Any]) -> list[str]:
-    return [str(plain(db["name"])) for db in one["databases"] if db["name"] is not None]
+    return [show_key(db["name"]) for db in one["databases"] if db["name"] is not None]
 
 
 def _layout(one: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from lmdbio.cli.output import plain, plural, size
+from lmdbio.cli.output import database_name, plural, size
 from lmdbio.inside.glimpse import HEAD_BYTES, TAIL_BYTES, Glimpse
 from lmdbio.inside.keytext import parse_key, show_key, similar_keys
 from lmdbio.inside.kinds import Kind, guess
@@ -29,7 +29,13 @@ __all__ = [
 ]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON instead of text.")
-db_option = click.option("--db", "name", metavar="NAME", help="Look into this named database.")
+db_option = click.option(
+    "--db",
+    "name",
+    type=database_name,
+    metavar="NAME",
+    help="Look into this named database, spelled as ls does.",
+)
 #: Keys that are looked at for one that somebody may have meant.
 EXAMPLES = 16
 INTEGER_BYTES = 8
@@ -141,7 +147,7 @@ def record_facts(looked: Looked) -> dict[str, Any]:
 
 def database_facts(glance: Glance) -> str:
     """Return the heading of a listing."""
-    of = "" if glance.name is None else f", database {plain(glance.name)}"
+    of = "" if glance.name is None else f", database {show_key(glance.name)}"
     many = " under keys that may have many" if glance.has_duplicates else ""
     pages = (glance.meta.last_pgno + 1) * glance.meta.layout.page_size
     records = plural(glance.db.entries, "record")

@@ -23,6 +23,7 @@ from lmdbio.cli.looking import (
     record_facts,
 )
 from lmdbio.cli.output import DATA, plain, plural, size, wide_console
+from lmdbio.inside.keytext import show_key
 from lmdbio.inside.preview import preview_lines
 from lmdbio.locate.glance import Glance, Seen, glancing
 from lmdbio.provenance import data_files
@@ -50,7 +51,7 @@ def ls(
     prefix: str | None,
     limit: int,
     keys_only: bool,
-    name: str | None,
+    name: bytes | None,
     as_json: bool,
 ) -> None:
     """List records of PATH in the order of their keys: key, bytes, type.
@@ -171,8 +172,8 @@ def print_listing(
 def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> None:
     """Name the named databases of a main one, and how to look into them."""
     named = {one.key: one.seen.database for one in looked if one.seen.database is not None}
-    for key, database in glance.databases():
-        named.setdefault(plain(key), database)
+    for name, database in glance.databases():
+        named.setdefault(show_key(name), database)
     if not named:
         return
     told = [
@@ -197,7 +198,7 @@ def print_databases(glance: Glance, path: Path | str, looked: list[Looked]) -> N
 )  # fmt: skip
 @db_option
 @lines_option
-def head(path: Path | str, count: int, lines: int, name: str | None, as_json: bool) -> None:
+def head(path: Path | str, count: int, lines: int, name: bytes | None, as_json: bool) -> None:
     """Show the first records of PATH, each with a preview of its value.
 
     Text is shown as it is, JSON indented, arrays by their first numbers, what is compressed

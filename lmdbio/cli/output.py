@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from lmdbio.errors import MissingExtraError
+from lmdbio.inside.keytext import parse_key, show_key
 from lmdbio.provenance import freshness
 from lmdbio.pylmdb.find import lmdb
 from lmdbio.remote import is_url, redacted
@@ -28,7 +29,17 @@ EXPECTED = (lmdb.Error, OSError, ValueError, LookupError, MemoryError, MissingEx
 BAR_AFTER_SECONDS = 2.0
 
 
-class LocalPath(click.Path):
+class NamedPath(click.Path):
+    """A path that is not empty: that would be the current folder, which nobody has named."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path; an empty one is a wrong use."""
+        if value == "":
+            self.fail("the path is empty (an unset variable?)", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class LocalPath(NamedPath):
     """A path of this machine, which no URL is."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -54,7 +65,19 @@ class DataName(LocalPath):
 #: A data set, or a provenance file.
 DATA = DataName(path_type=Path, readable=False)
 #: Where something is written: a trailing slash, which tells a folder, must not get lost.
-OUTPUT = click.Path(readable=False)
+OUTPUT = NamedPath(readable=False)
+
+
+def database_name(text: str) -> bytes:
+    """Return the name of a named database as ``ls`` and ``info`` spell it (``inside.keytext``)."""
+    if not text:
+        raise click.BadParameter("the name is empty (an unset variable?)")
+    try:
+        return parse_key(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 json_option = click.option(
     "--json",
     "as_json",
@@ -112,7 +135,7 @@ def reading(read_bytes: int, requests: int) -> str:
 
 
 def titled(name: bytes | None) -> str:
-    return "main database" if name is None else f"database {plain(name)}"
+    return "main database" if name is None else f"database {show_key(name)}"
 
 
 class Trimmed:

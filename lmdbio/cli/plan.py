@@ -15,6 +15,7 @@ from rich.table import Table
 from lmdbio._core import Extents, Plan
 from lmdbio.cli.each_file import paths_argument
 from lmdbio.cli.output import (
+    database_name,
     json_option,
     plural,
     print_json,
@@ -139,7 +140,7 @@ def whole_pages(ctx: click.Context, param: click.Parameter, value: int | None) -
     "--epochs", type=click.IntRange(1, EPOCHS_MAX),
     help=f"How many epochs are looked at (with --cache).  [default: {EPOCHS}]",
 )  # fmt: skip
-@click.option("--db", "name", metavar="NAME", help="Read this named database.")
+@click.option("--db", "name", type=database_name, metavar="NAME", help="Read this named database.")
 @click.option(
     "--gap-bytes", type=click.IntRange(0),
     help="How many unneeded bytes may be read to save a request.  [default: see lmdbio info]",
@@ -175,7 +176,7 @@ def plan(
     nodes: int,
     assignment: str,
     epochs: int | None,
-    name: str | None,
+    name: bytes | None,
     gap_bytes: int | None,
     request_bytes: int | None,
     alignment: int,
@@ -284,7 +285,7 @@ def tell_reads(
         print_plan(f"rank {rank} of {len(made)}: " if of_ranks else "", *each, everything)
 
 
-def open_source(path: Paths, name: str | None, sidecar: Path | str | None) -> RecordIndex:
+def open_source(path: Paths, name: bytes | None, sidecar: Path | str | None) -> RecordIndex:
     """Open the records of a database; a provenance file that was named has to hold."""
     locate: Locate = "auto" if sidecar is None else "provenance"
     with warnings.catch_warnings():

@@ -74,7 +74,7 @@ def cat(
     path: Path | str,
     keys: tuple[str, ...],
     numbers: tuple[int, ...],
-    name: str | None,
+    name: bytes | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -124,7 +124,7 @@ def get(
     key: str | None,
     number: int | None,
     output: str | None,
-    name: str | None,
+    name: bytes | None,
     force: bool,
     as_json: bool,
 ) -> None:
@@ -177,7 +177,7 @@ def record_at(glance: Glance, number: int) -> Seen:
 
 @contextlib.contextmanager
 def choosing(
-    path: Path | str, name: str | None, keys: tuple[str, ...], numbers: tuple[int, ...]
+    path: Path | str, name: bytes | None, keys: tuple[str, ...], numbers: tuple[int, ...]
 ) -> Iterator[list[tuple[Glance, Seen]]]:
     """Find the records of keys, then those of numbers, in files that stay open meanwhile.
 

@@ -15,7 +15,7 @@ from lmdbio._core import Database, Engine, Extents, KeyFinder
 from lmdbio.convert.clues import Clues, GivenOrders
 from lmdbio.errors import IncompatibleError
 from lmdbio.locate.file_end import extents_end
-from lmdbio.provenance import Name, name_text
+from lmdbio.provenance import Name, name_bytes, name_text
 from lmdbio.provenance.freshness import Progress, Steps, TreeDigest, join_digests, tree_pages
 from lmdbio.provenance.values import DUPSORT, Part, walk
 from lmdbio.provenance.writer import Form, Writer
@@ -74,8 +74,7 @@ class DatabaseWalk:
             return
         if isinstance(databases, (str, bytes)):
             raise TypeError("databases must be a sequence of names, 'all' or None")
-        names = [name.encode() if isinstance(name, str) else name for name in databases]
-        for name in dict.fromkeys(names):
+        for name in dict.fromkeys(map(name_bytes, databases)):
             if name is None:
                 self._main(always=True)
             else:

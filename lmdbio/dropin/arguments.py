@@ -86,7 +86,9 @@ class LmdbKeywords(NamedTuple):
         """Return the data file of an environment at ``path``, or of a URL."""
         if is_url(path):
             return os.fspath(find_data(path))
-        return os.path.join(path, "data.mdb") if self.subdir else path  # noqa: PTH118
+        if not self.subdir or not path:  # an empty one is no file, and not the current folder
+            return path
+        return os.path.join(path, "data.mdb")  # noqa: PTH118
 
     def check_numbers(self) -> None:
         """Refuse numbers as py-lmdb does.

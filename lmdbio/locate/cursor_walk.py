@@ -33,7 +33,7 @@ from lmdbio.errors import CorruptedError, IncompatibleError
 from lmdbio.locate.named import refuse_headers
 from lmdbio.locate.open_database import OpenDatabase, opening
 from lmdbio.planning.schedule import Run, Schedule
-from lmdbio.provenance import Paths, data_files, in_words
+from lmdbio.provenance import Paths, data_files, in_words, name_bytes
 
 __all__ = ["Handover", "Relay", "CursorWalk", "open_cursor_walk"]
 
@@ -163,7 +163,7 @@ def open_cursor_walk(path: Paths, *, db: bytes | str | None = None) -> CursorWal
             'locate="scan" or "provenance", as mode="auto" has'
         )
     data = files[0]
-    name = db.encode() if isinstance(db, str) else db
+    name = name_bytes(db)
     with opening(data, name, "mmap") as (pages, meta, found):
         refuse_headers(pages, meta, name, found)
         cursor = _core.Cursor(_core.Pages(pages, meta.layout, PAGES_BYTES), found)

@@ -25,7 +25,7 @@ from lmdbio import _core
 from lmdbio._core import Database, Meta, Move
 from lmdbio.errors import CorruptedError
 from lmdbio.locate.open_database import guard_state, opening
-from lmdbio.provenance import find_data
+from lmdbio.provenance import find_data, name_bytes
 from lmdbio.provenance.values import DUPSORT
 
 __all__ = ["Glance", "Seen", "glancing"]
@@ -328,7 +328,7 @@ def glancing(path: str | os.PathLike[str], db: bytes | str | None = None) -> Ite
         OSError, Error: the file or its metas cannot be read.
         LookupError: no such named database.
     """
-    name = db.encode() if isinstance(db, str) else db
+    name = name_bytes(db)
     with opening(os.fspath(find_data(path)), name, "pread") as file:
         with file.pages:
             yield Glance(file.pages, file.meta, file.database, name)

@@ -30,6 +30,7 @@ from lmdbio.provenance import (
     find_sidecar,
     freshness,
     in_words,
+    name_bytes,
     name_text,
     orders_told,
 )
@@ -105,7 +106,7 @@ def open_record_index(
     _refuse_unknown("check", check, Check)
     _refuse_unknown("order", order, Order)
     files = data_files(path, subdir)
-    name = db.encode() if isinstance(db, str) else db
+    name = name_bytes(db)
     how: dict[str, Any] = {"locate": locate, "check": check, "order": order, "samples": samples}
     if len(files) == 1:
         return _open_one(files[0], name, provenance, vouched, **how)

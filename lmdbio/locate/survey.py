@@ -18,7 +18,7 @@ from lmdbio import _core
 from lmdbio.errors import Error
 from lmdbio.locate.open_database import OpenDatabase, OpenFile, opening
 from lmdbio.locate.touched import touching
-from lmdbio.provenance import Paths, data_files
+from lmdbio.provenance import Paths, data_files, name_bytes
 from lmdbio.remote import shown
 from lmdbio.system.file_identity import FileIdentity
 
@@ -158,7 +158,7 @@ def open_database(path: Paths, *, db: bytes | str | None = None) -> OpenDatabase
         OSError, Error, LookupError: as for ``open_record_index``.
     """
     files = data_files(path)
-    name = db.encode() if isinstance(db, str) else db
+    name = name_bytes(db)
     with opening(files[0], name, "pread") as (pages, meta, found):
         if len(files) == 1:
             return OpenDatabase(files[0], name, meta, found.entries, pages, pages.size())

@@ -32,6 +32,7 @@ from lmdbio.provenance.layout import (
     Facts,
     Name,
     extents_crc,
+    name_bytes,
     name_text,
 )
 from lmdbio.provenance.pack import (
@@ -79,6 +80,7 @@ __all__ = [
     "extents_crc",
     "find_data",
     "find_sidecar",
+    "name_bytes",
     "name_text",
     "orders_told",
     "pack_database",

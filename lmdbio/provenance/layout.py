@@ -54,6 +54,7 @@ __all__ = [
     "VERSION",
     "VERSIONS",
     "extents_crc",
+    "name_bytes",
     "name_text",
 ]
 
@@ -140,6 +141,11 @@ class Facts:
             self.env_flags,
             self.last_pgno + 1,
         )
+
+
+def name_bytes(name: bytes | str | None) -> Name:
+    """Return the name of a database as LMDB has it; text may have bytes that are no UTF-8."""
+    return name.encode("utf-8", "surrogateescape") if isinstance(name, str) else name
 
 
 def name_text(name: Name) -> str:

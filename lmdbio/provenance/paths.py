@@ -42,8 +42,8 @@ PROVENANCE_DIR = "LMDBIO_PROVENANCE_DIR"
 SUFFIX = ".prov"
 #: Names of single-file environments that a folder of several is searched for.
 SUFFIXES = (".lmdb", ".aselmdb")
-#: The data file in an environment's folder.
-DATA = "data.mdb"
+#: The data file in an environment's folder; LMDB's lock file there, and how others' names end.
+DATA, LOCK, LOCK_SUFFIX = "data.mdb", "lock.mdb", "-lock"
 
 
 def find_data(path: str | os.PathLike[str], subdir: bool | None = None) -> Path | str:
@@ -85,7 +85,7 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
             f"{redacted(os.fspath(path))}: a file of this machine is needed: copy it (lmdbio pull)"
         )
         raise ValueError(told)
-    given = Path(path)
+    given = _named(path)
     if not given.exists():
         if glob.has_magic(os.fspath(path)) and _matching(path):
             raise FileNotFoundError(
@@ -115,6 +115,17 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
     return inside
 
 
+def _named(path: str | os.PathLike[str]) -> Path:
+    """Return a path that somebody has named: an empty one would be the current folder.
+
+    Raises:
+        FileNotFoundError: it is empty.
+    """
+    if not os.fspath(path):
+        raise FileNotFoundError(errno.ENOENT, "an empty path (an unset variable?)", "")
+    return Path(path)
+
+
 def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
     """Return the data files of one environment, or of several, as text.
 
@@ -122,7 +133,7 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
         source: an environment, or its URL; a folder of several (``*.lmdb``, ``*.aselmdb``, and
             ``data.mdb`` at any depth); a pattern such as ``"shards/*.lmdb"`` or ``"**/data.mdb"``;
             or a list of such. A folder's and a pattern's are sorted by name, numbers in them by
-            their value.
+            their value; provenance files, lock files and what is hidden are left out.
         subdir: as in ``lmdb.open``, of each.
 
     Raises:
@@ -146,7 +157,7 @@ def data_files(source: Paths, subdir: bool | None = None) -> list[str]:
 def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> Sequence[Path | str]:
     if is_url(path):
         return [find_data(path, subdir)]
-    given = Path(path)
+    given = _named(path)
     if given.is_dir() and not (given / "data.mdb").exists() and subdir is not True:
         found = _inside(given)
         if found:
@@ -154,26 +165,44 @@ def _expanded(path: str | os.PathLike[str], subdir: bool | None) -> Sequence[Pat
     elif not given.exists() and glob.has_magic(os.fspath(path)):
         found = _matching(path)
         if not found:
-            raise FileNotFoundError(errno.ENOENT, "nothing has such a name", str(given))
+            told = "nothing has such a name (but provenance and lock files are left out)"
+            raise FileNotFoundError(errno.ENOENT, told, str(given))
         return [data_file(one, subdir) for one in found]
     return [data_file(path, subdir)]
 
 
 def _matching(pattern: str | os.PathLike[str]) -> list[Path]:
-    """Return the paths of a pattern, sorted."""
+    """Return the paths of a pattern, sorted, without what lies beside data."""
     names = glob.iglob(os.fspath(pattern), recursive=True)  # noqa: PTH207, from any root
-    return sorted(map(Path, names), key=_natural)
+    return sorted((one for one in map(Path, names) if not lies_beside(one)), key=_natural)
+
+
+def lies_beside(path: Path | str) -> bool:
+    """Return whether a path is by its name a provenance file, or a lock file of LMDB's."""
+    path = Path(path)
+    if path.is_dir():
+        return False
+    if path.name == LOCK or path.suffix == SUFFIX:
+        return True
+    data = path.name.removesuffix(LOCK_SUFFIX)
+    return data not in ("", path.name) and path.with_name(data).is_file()
+
+
+def _is_hidden(name: str) -> bool:
+    """Return whether a name is of what macOS, editors and file systems leave beside data."""
+    return name.startswith(".")
 
 
 def _inside(folder: Path) -> list[Path]:
     """Return the data files below a folder that is no environment itself, sorted.
 
-    Links lead to data as folders do, and to a folder that was seen once.
+    Links lead to data as folders do, and to a folder that was seen once. Hidden ones are left out.
 
     Raises:
         FileNotFoundError: the link of one leads nowhere.
     """
-    found = [one for suffix in SUFFIXES for one in folder.glob(f"*{suffix}") if not one.is_dir()]
+    named = [one for suffix in SUFFIXES for one in folder.glob(f"*{suffix}")]
+    found = [one for one in named if not (_is_hidden(one.name) or one.is_dir())]
     seen: set[tuple[int, int]] = set()
     for place, folders, files in os.walk(folder, followlinks=True):
         status = Path(place).stat()
@@ -181,7 +210,7 @@ def _inside(folder: Path) -> list[Path]:
             folders.clear()
             continue
         seen.add((status.st_dev, status.st_ino))
-        folders.sort()
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
         found += [Path(place) / DATA] if DATA in files else []
     for one in found:
         if not one.exists():
@@ -205,7 +234,9 @@ def as_given(source: Paths, *, absolute: bool = False) -> str | tuple[str, ...]:
         TypeError: it is no path, and no list of such.
     """
     if isinstance(source, (str, os.PathLike)):
-        return from_root(source) if absolute else os.fspath(source)
+        if not absolute:
+            return os.fspath(source)
+        return from_root(source if is_url(source) else _named(source))
     known = "a data set is a path or a list of paths"
     if not isinstance(source, Sequence) or isinstance(source, (bytes, bytearray)):
         raise TypeError(f"{known}, not {type(source).__name__}")
@@ -234,7 +265,7 @@ def sidecar_file(
         PermissionError: the data is elsewhere, and nothing says where to write on this machine.
     """
     if provenance is not None:
-        given = Path(provenance)
+        given = _named(provenance)
         is_folder = given.is_dir() or os.fsdecode(provenance).endswith(os.sep)
         return given / _shared_name(data) if is_folder else given
     shared = os.environ.get(PROVENANCE_DIR)

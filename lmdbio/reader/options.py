@@ -17,7 +17,7 @@ from lmdbio.planning.mode import AHEAD, Mode
 from lmdbio.planning.order import Epochs, Steps
 from lmdbio.planning.schedule import ASSIGNMENTS
 from lmdbio.planning.shuffle import GLOBAL, Shuffle
-from lmdbio.provenance import Paths, as_given, in_words
+from lmdbio.provenance import Paths, as_given, in_words, name_bytes
 from lmdbio.reader.roots import DataSet
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ class ReaderOptions:
             epochs=epochs,
             cache=cache,
             slots=_integer("slots", numbers["slots"], 2),
-            db=db.encode() if isinstance(db, str) else db,
+            db=name_bytes(db),
             provenance=None if provenance is None else os.fsdecode(provenance),
             check=check,
             order=order,

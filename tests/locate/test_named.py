@@ -17,7 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import lmdbio
-from lmdbio import cli
+from lmdbio import _core, cli
 from lmdbio.convert.convert import convert
 
 
@@ -95,3 +95,24 @@ def test_an_ordinary_database_is_not_read_for_it(tmp_path: Path) -> None:
     with lmdbio.Records(path) as records:
         assert records.located_by == "provenance"
         assert records._source.counts().bytes <= 2 * 8192
+
+
+def test_pages_of_another_state_decide_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer overwrites the leaf of headers while it is looked at."""
+    path = make(tmp_path / "set", [b"train", b"val"], 0)
+    found = _core.leaf_databases
+
+    def late(*words: Any) -> Any:
+        with lmdb.open(str(path), map_size=64 << 20, max_dbs=2) as env:
+            db = env.open_db(b"train")
+            for number in range(3):
+                with env.begin(write=True, db=db) as txn:
+                    txn.put(b"%d" % number, b"value")
+        return found(*words)[:1]
+
+    monkeypatch.setattr(_core, "leaf_databases", late)
+    for locate in ("auto", "scan"):
+        with pytest.raises(lmdbio.Error, match="changed while it was read"):
+            lmdbio.Records(path, locate=locate)
