@@ -3,9 +3,14 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "stranger.h"
+
 /* Offsets inside a page header; v3 puts a transaction id between pgno and the rest. */
 enum { NODE_HEADER = 8, DB_BYTES = 48, V1_HEADER = 16, V3_HEADER = 24 };
 enum { MAGIC_SIZE = 4, META_FIXED = 24, META_BYTES = META_FIXED + 2 * DB_BYTES + 16 };
+
+/* Of LMDB 0.9.90, which was never released, and of lmdb-js, which is made of it. */
+enum { FORMAT_OF_LMDB_JS = 2 };
 
 static const uint32_t MAGIC = 0xBEEFC0DEu;
 static const uint32_t MAGIC_SWAPPED = 0xDEC0EFBEu;
@@ -94,6 +99,11 @@ static int parse_version(const uint8_t *page, uint64_t length, uint32_t *version
         *version = LIO_FORMAT_V1;
     else if (found == LIO_FORMAT_V3 && header == V3_HEADER)
         *version = LIO_FORMAT_V3;
+    else if ((found & 0xFFFFu) == FORMAT_OF_LMDB_JS)
+        return lio_fail(
+            error, LIO_ERR_VERSION, header + 4u, 0, found,
+            "LMDB data format 2, which lmdb-js writes (npm's lmdb): formats 1 and 3 are "
+            "read; built with --use_data_v1=true it writes format 1");
     else
         return lio_fail(error, LIO_ERR_VERSION, header + 4u, 0, found,
                         "LMDB data format %" PRIu32 " (0x%08" PRIx32 "); formats 1 and 3 are read",
@@ -194,11 +204,14 @@ int lio_meta_parse(const uint8_t *head, uint64_t length, uint64_t file_size, uin
 {
     lio_meta metas[2];
     uint64_t page_size;
+    const char *other;
     int code;
     if (file_size == 0)
         return lio_fail(error, LIO_ERR_INVALID, 0, LIO_PAGE_SIZE_MIN, 0,
                         "not an LMDB database: the file is empty");
     code = parse_one_meta(head, length, 0, file_size, 0, &metas[0], error);
+    if (code == LIO_ERR_INVALID && (other = lio_stranger_name(head, length)) != NULL)
+        return lio_fail(error, code, 0, 0, 0, "not an LMDB database, but %s", other);
     if (code != LIO_OK)
         return code;
     page_size = metas[0].layout.page_size;

@@ -11,6 +11,7 @@
 
 #include "status.h"
 #include "extent.h"
+#include "stranger.h"
 #include "format.h"
 #include "buffer.h"
 #include "trace.h"

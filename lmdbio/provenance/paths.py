@@ -44,6 +44,15 @@ SUFFIX = ".prov"
 SUFFIXES = (".lmdb", ".aselmdb")
 #: The data file in an environment's folder; LMDB's lock file there, and how others' names end.
 DATA, LOCK, LOCK_SUFFIX = "data.mdb", "lock.mdb", "-lock"
+#: A file that a folder of others' has, and what that is.
+_OTHERS = {
+    "CURRENT": ": it is a LevelDB or RocksDB database",
+    "mdbx.dat": ": it is a libmdbx database, whose format is another one",
+    "dataset_info.json": ": it is a data set of Hugging Face's datasets",
+    "zarr.json": ": it is a Zarr store",
+    ".zgroup": ": it is a Zarr store",
+    ".zarray": ": it is a Zarr store",
+}
 
 
 def find_data(path: str | os.PathLike[str], subdir: bool | None = None) -> Path | str:
@@ -107,9 +116,10 @@ def data_file(path: str | os.PathLike[str], subdir: bool | None = None) -> Path:
         has = (
             f"holds {several:,}, of which one is needed here" if several else "holds none that are"
         )
+        other = next((what for name, what in _OTHERS.items() if (given / name).exists()), "")
         raise FileNotFoundError(
             errno.ENOENT,
-            f"this folder is no LMDB environment: it has no data.mdb, and {has}",
+            f"this folder is no LMDB environment: it has no data.mdb, and {has}{other}",
             str(given),
         )
     return inside

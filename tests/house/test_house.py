@@ -28,6 +28,7 @@ CSRC = ROOT / "csrc"
 C_ROOMS = (
     "status",
     "extent",
+    "stranger",
     "format",
     "buffer",
     "plan",
